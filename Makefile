@@ -1,0 +1,47 @@
+# Everything a newcomer types. `make demo` and `make test` do their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+.PHONY: venv demo test check bench clean servers
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "rankscope needs Python 3.10 or newer, found $$($(PYTHON) --version)"; exit 1; }
+	@echo "Setting up $(VENV): PyTorch 2.13.0 and about 40 smaller packages are downloaded with pip."
+	@echo "PyTorch is about 200 MB as a CPU build and some gigabytes with CUDA, depending on your pip index."
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group test --group lint
+	@touch $@
+
+demo: venv
+	@$(BIN)/rankscope demo
+
+test: venv servers
+	$(BIN)/python -m pytest
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 agent/probe/rankscope_probe.py
+	$(BIN)/lint-imports
+
+bench: venv
+	$(BIN)/python -m benchmarks
+
+# The real servers that tests talk to. Elsewhere than as root on Debian such tests say that they skip.
+SERVERS := prometheus prometheus-alertmanager prometheus-node-exporter
+servers:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $(SERVERS) >/dev/null 2>&1; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SERVERS) >/dev/null; \
+	fi
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

@@ -1,0 +1,56 @@
+"""What a collector is, and the one place where its failures end.
+
+A collector reads one source and yields samples. It raises `NoData` when the source is not there
+and lets every other error out: `scrape` turns both into a `Scrape` that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from rankscope_agent.model import Sample, Scrape
+
+log = logging.getLogger(__name__)
+
+
+class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
+    """The source is not there on this node; the argument says which and why."""
+
+
+class Collector(Protocol):
+    """One source of samples; called by one thread only, again and again."""
+
+    def collect(self) -> Iterable[Sample]:
+        """Yield what the source says now.
+
+        Raises:
+            NoData: the source does not exist here.
+        """
+        ...
+
+
+def scrape(name: str, collector: Collector, last_success: float | None) -> Scrape:
+    """Run a collector once and describe what happened, whatever it raises."""
+    begin = time.monotonic()
+    failure = ""
+    samples: tuple[Sample, ...] = ()
+    try:
+        samples = tuple(collector.collect())
+    except NoData as absence:
+        failure = f"no data: {absence}"
+        log.debug("collector %s has no data: %s", name, absence)
+    except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
+        failure = f"{type(error).__name__}: {error}"
+        log.exception("collector %s failed", name)
+    success = not failure
+    return Scrape(
+        collector=name,
+        success=success,
+        duration_seconds=time.monotonic() - begin,
+        samples=samples,
+        failure=failure,
+        last_success_unix_seconds=time.time() if success else last_success,
+    )

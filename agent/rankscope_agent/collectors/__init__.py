@@ -1,0 +1,1 @@
+"""One module per source; `rankscope_agent.registry` names them all in one table."""

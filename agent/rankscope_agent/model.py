@@ -1,0 +1,156 @@
+"""The values that pass between collectors, exposition, API and analyzers.
+
+This module is part of the agent's contract: it needs the standard library alone and holds no
+behaviour beyond checking itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """Cumulative bucket counts, as Prometheus wants them.
+
+    Args:
+        buckets: pairs of (upper bound, observations <= that bound), bounds rising, without +Inf.
+        count: all observations, which is the +Inf bucket.
+        sum: sum of the observed values, in the metric's unit.
+    """
+
+    buckets: tuple[tuple[float, int], ...]
+    count: int
+    sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one metric; `labels` are in the order of `metric.labels`."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float | HistogramValue
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as the catalogue declares it; `name` carries the unit and, for counters, `_total`."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def sample(self, value: float | HistogramValue, **labels: str) -> Sample:
+        """Give a sample of this metric.
+
+        Raises:
+            ValueError: the labels are not exactly those that the catalogue declares.
+        """
+        if len(labels) != len(self.labels) or any(name not in labels for name in self.labels):
+            raise ValueError(f"{self.name} takes labels {self.labels}, got {tuple(labels)}")
+        return Sample(self, tuple(labels[name] for name in self.labels), value)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What one run of one collector gave.
+
+    Args:
+        collector: its name in the registry.
+        success: it ran to its end within its deadline and had its source.
+        duration_seconds: wall time of the run, or the time waited so far when it hangs.
+        samples: empty when `success` is false: values are dropped, never frozen.
+        failure: why `success` is false, as one sentence; empty otherwise.
+        last_success_unix_seconds: end of the last successful run, None before the first.
+    """
+
+    collector: str
+    success: bool
+    duration_seconds: float
+    samples: tuple[Sample, ...]
+    failure: str
+    last_success_unix_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything the agent knew about its node at one moment."""
+
+    node: str
+    taken_at_unix_seconds: float
+    scrapes: tuple[Scrape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """Who a rank is; None stands for unknown, never for zero.
+
+    Args:
+        job_id: namespace/name, SLURM job id, torchelastic run id or `local/<hash>`.
+        attempt: restarts that the launcher counted before this process.
+        timing_source: how compute and sync were told apart: kernel, wall, host or none.
+        alive: the training process still holds its ring.
+    """
+
+    job_id: str
+    rank: int
+    node: str
+    local_rank: int | None
+    world_size: int | None
+    local_world_size: int | None
+    attempt: int
+    timing_source: str
+    launcher: str
+    pod_uid: str
+    pid: int
+    alive: bool
+
+
+STEP_COLUMNS: tuple[str, ...] = (
+    "job_id",
+    "step",
+    "rank",
+    "node",
+    "gpu",
+    "t_start_unix_seconds",
+    "step_seconds",
+    "data_seconds",
+    "compute_seconds",
+    "sync_seconds",
+    "dp_group",
+    "tp_group",
+    "pp_stage",
+    "attempt",
+    "samples",
+    "flags",
+    "timing_source",
+)
+"""Columns of a step record on the wire: those of the trace contract, between job and extras."""
+
+StepRow = tuple[str | int | float | None, ...]
+"""One step of one rank, in the order of `STEP_COLUMNS`; None stands for not measured."""
+
+FLAG_CLOSURE = 1 << 2  # forward and backward ran inside optimizer.step()
+FLAG_SKIPPED = 1 << 3  # the gradient scaler skipped the update
+FLAG_EVALUATION = 1 << 4  # batches were fetched without gradients during this step
+FLAG_FIRST = 1 << 5  # first record of its process: holds start-up work
+
+
+class StepSource(Protocol):
+    """Who can say which ranks run on this node and hand out their step records."""
+
+    def ranks(self) -> tuple[RankIdentity, ...]:
+        """Return the ranks seen at the last look, ended ones included while they are kept."""
+        ...
+
+    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
+        """Yield the records of steps that started at or after a moment, oldest first per rank."""
+        ...
+
+

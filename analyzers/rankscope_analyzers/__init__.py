@@ -1,0 +1,1 @@
+"""Turn step records into one verdict per training job: which rank, why, since when, at what cost."""

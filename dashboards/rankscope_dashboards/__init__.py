@@ -1,0 +1,1 @@
+"""Generated views over the metric catalogue: dashboards, recording rules and alerts."""

@@ -1,0 +1,381 @@
+"""The agent's settings: one table of flags and environment variables, and the values they give.
+
+A flag beats its environment variable, which beats the default; there is no configuration file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+PROGRAM = "rankscope-agent"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+MAX_SECONDS = 86_400.0
+"""Longest interval or deadline taken: a day, far beyond any sense and far below timer limits."""
+
+MAX_SERIES_LIMIT = 10_000_000
+"""Largest series limit taken: more than one Prometheus holds, so a larger number is a mistake."""
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
+
+
+class UsageError(Exception):
+    """A flag or variable cannot be used; the argument is one sentence for whoever started us."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen; an empty `host` means every address, port 0 any free port."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the agent was told.
+
+    Args:
+        listen: address of the HTTP server.
+        procfs: where the node's /proc is.
+        sysfs: where the node's /sys is.
+        kubelet: the kubelet's directory, under which pods' own volumes lie.
+        ring_dir: directory of probe rings outside of pods.
+        node_name: this node's name on every series.
+        interval_seconds: time from the start of one run of a collector to the next.
+        deadline_seconds: a run that lasts longer counts as failed.
+        log_level: one of `LOG_LEVELS`.
+        max_series: series on the page, beyond which collectors' series are left off.
+        collectors: names of the enabled collectors.
+        once: print the page once instead of serving it.
+    """
+
+    listen: ListenAddress
+    procfs: Path
+    sysfs: Path
+    kubelet: Path
+    ring_dir: Path
+    node_name: str
+    interval_seconds: float
+    deadline_seconds: float
+    log_level: str
+    max_series: int
+    collectors: tuple[str, ...]
+    once: bool
+
+
+def parse_listen_address(text: str) -> ListenAddress:
+    """Split `:9877`, `127.0.0.1:0` or `[::]:9877`.
+
+    Raises:
+        ValueError: the text has another form, or the port is past 65535.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"expected host:port such as :9877 or [::1]:9877, got {text!r}")
+    return ListenAddress(match["host"].strip("[]"), int(match["port"]))
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration in seconds, above 0 and at most a day.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
+    expected = f"expected seconds above 0 and at most {MAX_SECONDS:.0f}, got {text!r}"
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if math.isnan(value) or not 0 < value <= MAX_SECONDS:
+        raise ValueError(expected)
+    return value
+
+
+def parse_max_series(text: str) -> int:
+    """Read the series limit.
+
+    Raises:
+        ValueError: the text is no whole number from 1 to `MAX_SERIES_LIMIT`.
+    """
+    if not re.fullmatch(r"[0-9]{1,8}", text) or not 1 <= int(text) <= MAX_SERIES_LIMIT:
+        raise ValueError(f"expected a whole number from 1 to {MAX_SERIES_LIMIT}, got {text!r}")
+    return int(text)
+
+
+def parse_log_level(text: str) -> str:
+    """Read a log level, in any case.
+
+    Raises:
+        ValueError: the text is none of `LOG_LEVELS`.
+    """
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}, got {text!r}")
+    return text.lower()
+
+
+def parse_node_name(text: str) -> str:
+    """Read the node's name, which must be usable as a label.
+
+    Raises:
+        ValueError: the text is blank or holds control characters.
+    """
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"expected a name of printable characters, got {text!r}")
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """Read a directory's path; whether it exists is its collector's concern.
+
+    Raises:
+        ValueError: the text is empty or holds a NUL byte.
+    """
+    if not text or "\0" in text:
+        raise ValueError(f"expected the path of a directory, got {text!r}")
+    return Path(text)
+
+
+def parse_switch(text: str) -> bool:
+    """Read an on or off of an environment variable.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(f"expected 1 or 0, got {text!r}")
+    return text.lower() in _TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting: its flag, its variables in falling order, how its text is read, what it is.
+
+    `default` is text, read like a given value; None says that the default is found at run time.
+    """
+
+    field: str
+    flag: str
+    variables: tuple[str, ...]
+    parse: Callable[[str], Any]
+    default: str | None
+    metavar: str
+    help: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "listen",
+        "--web.listen-address",
+        ("RANKSCOPE_WEB_LISTEN_ADDRESS",),
+        parse_listen_address,
+        ":9877",
+        "HOST:PORT",
+        "address to listen on; port 0 takes a free one, which the log names",
+    ),
+    Option(
+        "max_series",
+        "--web.max-series",
+        ("RANKSCOPE_WEB_MAX_SERIES",),
+        parse_max_series,
+        "2000",
+        "N",
+        "most series on the page; later ones are left off and counted; --once has no limit",
+    ),
+    Option(
+        "procfs",
+        "--path.procfs",
+        ("RANKSCOPE_PATH_PROCFS",),
+        parse_path,
+        "/proc",
+        "DIR",
+        "the node's procfs",
+    ),
+    Option(
+        "sysfs",
+        "--path.sysfs",
+        ("RANKSCOPE_PATH_SYSFS",),
+        parse_path,
+        "/sys",
+        "DIR",
+        "the node's sysfs",
+    ),
+    Option(
+        "kubelet",
+        "--path.kubelet",
+        ("RANKSCOPE_PATH_KUBELET",),
+        parse_path,
+        "/var/lib/kubelet",
+        "DIR",
+        "the kubelet's directory, under which pods keep their rings",
+    ),
+    Option(
+        "ring_dir",
+        "--path.ring-dir",
+        ("RANKSCOPE_RING_DIR",),
+        parse_path,
+        "/run/rankscope",
+        "DIR",
+        "directory of the rings that probes write outside of pods",
+    ),
+    Option(
+        "node_name",
+        "--node-name",
+        ("RANKSCOPE_NODE_NAME", "NODE_NAME"),
+        parse_node_name,
+        None,
+        "NAME",
+        "this node's name on every series (default: the host name)",
+    ),
+    Option(
+        "interval_seconds",
+        "--collector.interval",
+        ("RANKSCOPE_COLLECTOR_INTERVAL",),
+        parse_seconds,
+        "1",
+        "SECONDS",
+        "time between two runs of a collector",
+    ),
+    Option(
+        "deadline_seconds",
+        "--collector.deadline",
+        ("RANKSCOPE_COLLECTOR_DEADLINE",),
+        parse_seconds,
+        "10",
+        "SECONDS",
+        "a collector's run that lasts longer counts as failed",
+    ),
+    Option(
+        "log_level",
+        "--log.level",
+        ("RANKSCOPE_LOG_LEVEL",),
+        parse_log_level,
+        "info",
+        "LEVEL",
+        f"least level to log: {', '.join(LOG_LEVELS)}",
+    ),
+)
+
+ONCE_VARIABLE = "RANKSCOPE_ONCE"
+
+
+def collector_variable(name: str) -> str:
+    """Name the environment variable that switches a collector on or off."""
+    return f"RANKSCOPE_COLLECTOR_{name.upper()}"
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that raises instead of leaving the process with its own exit code."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {PROGRAM} --help lists the flags")
+
+
+def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentParser:
+    """Make the command line's parser; what it leaves None comes from the environment."""
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Serves what this node knows about its training ranks to Prometheus.",
+        epilog="Each flag has the environment variable named in brackets; the flag wins.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
+    parser.add_argument(
+        "--once",
+        action="store_const",
+        const="1",
+        help=f"run each collector once, print the page, exit 0 [{ONCE_VARIABLE}]",
+    )
+    for option in OPTIONS:
+        shown = "" if option.default is None else f" (default: {option.default})"
+        parser.add_argument(
+            option.flag,
+            dest=option.field,
+            metavar=option.metavar,
+            help=f"{option.help}{shown} [{option.variables[0]}]",
+        )
+    for name in collectors:
+        _add_switch(parser, name)
+    return parser
+
+
+def _add_switch(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the pair of flags that switches one collector on or off; the last one given wins."""
+    for flag, value in ((f"--collector.{name}", "1"), (f"--no-collector.{name}", "0")):
+        parser.add_argument(
+            flag,
+            dest=f"collector.{name}",
+            action="store_const",
+            const=value,
+            help=f"switch the {name} collector {'on' if value == '1' else 'off'}"
+            f" [{collector_variable(name)}={value}]",
+        )
+
+
+def _resolve(
+    flag: str,
+    variables: Sequence[str],
+    parse: Callable[[str], Any],
+    given: str | None,
+    environ: Mapping[str, str],
+    default: str,
+) -> Any:
+    """Read the first text there is: flag, variables in order (an empty one is unset), default."""
+    named = [(flag, given), *((name, environ.get(name) or None) for name in variables)]
+    origin, text = next(((n, t) for n, t in named if t is not None), (flag, default))
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {error}") from None
+
+
+def parse_config(
+    argv: Sequence[str], environ: Mapping[str, str], collectors: Sequence[str], version: str
+) -> Config:
+    """Read the settings from a command line and an environment.
+
+    Args:
+        argv: arguments without the program's name.
+        environ: environment variables.
+        collectors: names that the registry has, all switched on unless told otherwise.
+        version: what `--version` prints.
+
+    Raises:
+        UsageError: a flag is unknown or a value cannot be used.
+        SystemExit: `--help` or `--version` was asked for and printed.
+    """
+    given = vars(build_parser(collectors, version).parse_args(argv))
+    values = {
+        option.field: _resolve(
+            option.flag,
+            option.variables,
+            option.parse,
+            given[option.field],
+            environ,
+            socket.gethostname() if option.default is None else option.default,
+        )
+        for option in OPTIONS
+    }
+    switches = {
+        name: _resolve(
+            f"--collector.{name}",
+            (collector_variable(name),),
+            parse_switch,
+            given[f"collector.{name}"],
+            environ,
+            "1",
+        )
+        for name in collectors
+    }
+    once = _resolve("--once", (ONCE_VARIABLE,), parse_switch, given["once"], environ, "0")
+    enabled = tuple(name for name in collectors if switches[name])
+    return Config(**values, collectors=enabled, once=once)

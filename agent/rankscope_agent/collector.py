@@ -6,6 +6,7 @@ and lets every other error out: `scrape` turns both into a `Scrape` that says so
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterable
@@ -14,6 +15,10 @@ from typing import Protocol
 from rankscope_agent.model import Sample, Scrape
 
 log = logging.getLogger(__name__)
+
+MAX_SAMPLES = 200_000
+"""Samples taken from one run: a hundred times the page's default limit, some 50 MB of memory. What
+a collector that never stops yielding would cost beyond it, nobody could serve anyway."""
 
 
 class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
@@ -38,13 +43,13 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     failure = ""
     samples: tuple[Sample, ...] = ()
     try:
-        samples = tuple(collector.collect())
+        samples = _take(collector.collect())
     except NoData as absence:
         failure = f"no data: {absence}"
         log.debug("collector %s has no data: %s", name, absence)
     except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
         failure = f"{type(error).__name__}: {error}"
-        log.exception("collector %s failed", name)
+        log_failure(name, failure, traceback=True)
     success = not failure
     return Scrape(
         collector=name,
@@ -54,3 +59,26 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
         failure=failure,
         last_success_unix_seconds=time.time() if success else last_success,
     )
+
+
+def log_failure(name: str, failure: str, *, traceback: bool = False) -> None:
+    """Log a collector's failure; the record carries both, so that a handler can thin repeats."""
+    log.error(
+        "collector %s failed: %s",
+        name,
+        failure,
+        exc_info=traceback,
+        extra={"collector": name, "failure": failure},
+    )
+
+
+def _take(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """Exhaust a collector's samples within the memory it may use.
+
+    Raises:
+        ValueError: there are more than `MAX_SAMPLES`.
+    """
+    taken = tuple(itertools.islice(samples, MAX_SAMPLES + 1))
+    if len(taken) > MAX_SAMPLES:
+        raise ValueError(f"yields more than {MAX_SAMPLES} samples in one run")
+    return taken

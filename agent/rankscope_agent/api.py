@@ -1,0 +1,188 @@
+"""What the agent answers on each of its paths; how answers travel is the server's concern."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_agent import __version__
+from rankscope_agent.exposition import PageCache, accepts_gzip, choose_format
+from rankscope_agent.landing import landing_page
+from rankscope_agent.model import StepSource
+from rankscope_agent.registry import CollectorState, Registry
+from rankscope_agent.step_stream import steps_json
+
+TEXT_TYPE = "text/plain; charset=utf-8"
+JSON_TYPE = "application/json"
+HTML_TYPE = "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a route may look at: the query's parameters and the two Accept headers."""
+
+    query: Mapping[str, Sequence[str]]
+    accept: str
+    accept_encoding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer: whole (`bytes`) or in pieces, which then are sent as they come.
+
+    `compress` allows the server to compress the pieces; whole bodies are sent as they are.
+    """
+
+    status: int
+    content_type: str
+    body: bytes | Iterator[bytes]
+    headers: tuple[tuple[str, str], ...] = ()
+    compress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a path is answered; answers of `heavy` ones are long and few may be sent at once."""
+
+    answer: Callable[[Request], Response]
+    heavy: bool = False
+
+
+class Api:
+    """The agent's paths over its registry of collectors and its source of step records."""
+
+    def __init__(
+        self,
+        node: str,
+        registry: Registry,
+        steps: StepSource,
+        max_series: int,
+        disabled: Sequence[str] = (),
+    ) -> None:
+        self._node = node
+        self._registry = registry
+        self._steps = steps
+        self._pages = PageCache(max_series)
+        self._disabled = tuple(disabled)
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return every path that is answered."""
+        return {
+            "/": Route(self.landing),
+            "/metrics": Route(self.metrics),
+            "/healthz": Route(self.healthz),
+            "/readyz": Route(self.readyz),
+            "/api/v1/ranks": Route(self.ranks),
+            "/api/v1/steps": Route(self.step_records, heavy=True),
+        }
+
+    def metrics(self, request: Request) -> Response:
+        """Give the page for Prometheus, in the format and coding asked for."""
+        form = choose_format(request.accept)
+        gzipped = accepts_gzip(request.accept_encoding)
+        page = self._pages.page(self._registry.snapshot(), form, gzipped=gzipped)
+        headers: tuple[tuple[str, str], ...] = (("Vary", "Accept, Accept-Encoding"),)
+        if gzipped:
+            headers += (("Content-Encoding", "gzip"),)
+        return Response(200, form.content_type, page, headers)
+
+    def healthz(self, request: Request) -> Response:
+        """Say what the agent sees and what it does not see, and why.
+
+        The status is 200 as long as the agent can do its work: collectors without their source
+        are listed, and restarting the agent would not bring the source back. 503 means that a
+        collector's thread has ended, which nothing but a restart mends.
+        """
+        states = self._registry.states()
+        broken = [state.name for state in states if not state.scheduled]
+        unobserved = {state.name: _why_unobserved(state) for state in states}
+        unobserved |= dict.fromkeys(self._disabled, "switched off")
+        unobserved = {name: why for name, why in unobserved.items() if why}
+        status = "broken" if broken else "partial" if unobserved else "ok"
+        now = time.time()
+        body = {
+            "status": status,
+            "node": self._node,
+            "version": __version__,
+            "collectors": {state.name: _state_json(state, now) for state in states},
+            "unobserved": unobserved,
+        }
+        return _json(body, 503 if broken else 200)
+
+    def readyz(self, request: Request) -> Response:
+        """Say whether every enabled collector has ended a run or passed its deadline."""
+        waiting = [state.name for state in self._registry.states() if state.scrape is None]
+        if waiting:
+            return sentence(503, f"Waiting for the first run of: {', '.join(waiting)}.")
+        return sentence(200, "Every collector has had its first run.")
+
+    def landing(self, request: Request) -> Response:
+        """Give the page for people."""
+        page = landing_page(self._node, __version__, self._registry.states())
+        # Nothing on the page needs a script or another origin, so none is allowed.
+        policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        return Response(200, HTML_TYPE, page.encode(), (policy,))
+
+    def ranks(self, request: Request) -> Response:
+        """List the ranks seen on this node."""
+        ranks = [dataclasses.asdict(rank) for rank in self._steps.ranks()]
+        return _json({"node": self._node, "ranks": ranks})
+
+    def step_records(self, request: Request) -> Response:
+        """Stream the records of steps that started at or after `since`, of one job or all."""
+        if not set(request.query) <= {"job", "since"}:
+            return sentence(400, "Unknown query parameter; this path takes job and since.")
+        since = _unix_seconds(request.query.get("since", ["0"])[0])
+        if since is None:
+            return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
+        job = request.query.get("job", [None])[0]
+        rows = iter(self._steps.steps(job, since))
+        # The first row is fetched before the status line, while a failure can still become one.
+        begun = itertools.chain(itertools.islice(rows, 1), rows)
+        pieces = steps_json(begun, self._node)
+        first = next(pieces)
+        return Response(200, JSON_TYPE, itertools.chain((first,), pieces), compress=True)
+
+
+def sentence(status: int, text: str) -> Response:
+    """Answer with one sentence of our own; text of a request is never part of it."""
+    return Response(status, TEXT_TYPE, f"{text}\n".encode())
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(status, JSON_TYPE, f"{json.dumps(body, indent=1)}\n".encode())
+
+
+def _unix_seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _why_unobserved(state: CollectorState) -> str:
+    if not state.scheduled:
+        return "its thread has ended"
+    if state.scrape is None:
+        return "its first run has not finished"
+    return state.scrape.failure
+
+
+def _state_json(state: CollectorState, now: float) -> Mapping[str, Any]:
+    """Describe a collector: age is that of its last ended run, null stands for never."""
+    scrape, finished = state.scrape, state.finished_unix_seconds
+    success = None if scrape is None else scrape.last_success_unix_seconds
+    return {
+        "success": scrape is not None and scrape.success,
+        "failure": "" if scrape is None else scrape.failure,
+        "age_seconds": None if finished is None else round(max(0.0, now - finished), 3),
+        "duration_seconds": None if scrape is None else round(scrape.duration_seconds, 6),
+        "last_success_unix_seconds": None if success is None else round(success, 3),
+    }

@@ -1,0 +1,113 @@
+"""The command `rankscope-agent`: serves the node, or prints its page once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankscope_agent import __version__, logs
+from rankscope_agent.api import Api
+from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
+from rankscope_agent.exposition import TEXT, render
+from rankscope_agent.model import RankIdentity, StepRow
+from rankscope_agent.registry import COLLECTORS, Registry, create_registry
+from rankscope_agent.server import AgentServer
+
+log = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+WATCH_SECONDS = 1.0
+"""How often the main thread looks for runs past their deadline, to log them: as often as
+collectors run by default."""
+
+
+class NoSteps:
+    """A source without ranks."""
+
+    def ranks(self) -> tuple[RankIdentity, ...]:
+        """Return none."""
+        return ()
+
+    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
+        """Yield none."""
+        return iter(())
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run the agent.
+
+    Returns:
+        The exit code: 0 after `--once` and after a stop signal, 1 when the settings cannot be used
+        or the address cannot be listened on.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    variables = os.environ if environ is None else environ
+    try:
+        config = parse_config(arguments, variables, tuple(COLLECTORS), __version__)
+    except UsageError as error:
+        return _complain(str(error))
+    logs.set_up(config.log_level)
+    registry = create_registry(config, COLLECTORS)
+    return _print_once(registry) if config.once else _serve(config, registry)
+
+
+def _complain(problem: str) -> int:
+    sys.stderr.write(f"{PROGRAM}: {problem}\n")
+    return 1
+
+
+def _print_once(registry: Registry) -> int:
+    """Print the page after one run of every collector, whatever came of it."""
+    page = render(registry.run_once(), TEXT, max_series=None)
+    try:
+        sys.stdout.write(page.decode())
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read has seen enough; let the exit not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _serve(config: Config, registry: Registry) -> int:
+    """Serve until a stop signal comes."""
+    disabled = [name for name in COLLECTORS if name not in config.collectors]
+    api = Api(config.node_name, registry, NoSteps(), config.max_series, disabled)
+    with _held_back(STOP_SIGNALS):
+        try:
+            server = AgentServer(config.listen, api.routes())
+        except OSError as error:
+            address = f"{config.listen.host}:{config.listen.port}"
+            return _complain(
+                f"cannot listen on {address}: {error.strerror}; choose another with"
+                " --web.listen-address"
+            )
+        registry.start()
+        thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+        thread.start()
+        log.info("listening on %s as node %s", server.url, config.node_name)
+        while (caught := signal.sigtimedwait(STOP_SIGNALS, WATCH_SECONDS)) is None:
+            registry.log_overdue()
+        log.info("stopping after %s", signal.Signals(caught.si_signo).name)
+        registry.stop()
+        server.shutdown()
+        server.server_close()
+    return 0
+
+
+@contextlib.contextmanager
+def _held_back(signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """Keep signals for `sigtimedwait`, in this thread and those it starts.
+
+    A handler would run between any two instructions of the main thread, and could not even set an
+    event that the main thread waits for without the risk of a deadlock.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

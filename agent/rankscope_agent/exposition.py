@@ -1,0 +1,228 @@
+"""Turns a snapshot into the page that Prometheus reads, as text or as OpenMetrics.
+
+prometheus_client writes both formats. What it writes is kept until the snapshot changes, so that a
+second scraper, or the same one between two runs of the collectors, costs no rendering.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prometheus_client.exposition import generate_latest as generate_text
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.utils import floatToGoString
+
+from rankscope_agent import __version__, metrics
+from rankscope_agent.model import HistogramValue, Metric, Sample, Snapshot
+
+GZIP_LEVEL = 1
+"""Fastest level: a fifth of level 9's CPU for a page about a quarter larger (2,000 series: 1.3 ms
+against 6.2 ms), and the page crosses one data centre network."""
+
+HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
+
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of the page: what it is called in HTTP, and who writes it."""
+
+    media_type: str
+    content_type: str
+    write: Callable[[Families], bytes]
+
+
+class Families:
+    """Finished metric families, in the shape in which prometheus_client's writers take them."""
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """Return the families."""
+        return self._families
+
+
+def _write_text(families: Families) -> bytes:
+    return generate_text(families)
+
+
+def _write_openmetrics(families: Families) -> bytes:
+    return bytes(generate_openmetrics(families))  # type: ignore[no-untyped-call]
+
+
+# Every name in the catalogue is within the old character set, in which all of Prometheus' escaping
+# schemes but `dots` leave names as they are; so one form of each format serves every scraper.
+TEXT = Format("text/plain", "text/plain; version=0.0.4; charset=utf-8", _write_text)
+OPENMETRICS = Format(
+    "application/openmetrics-text",
+    "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+    _write_openmetrics,
+)
+
+
+def choose_format(accept: str) -> Format:
+    """Pick the format that an Accept header prefers; whatever it says, there is an answer.
+
+    OpenMetrics is given only where it is asked for by name, in version 1 or without a version.
+    prometheus_client's own choice raises for a version that is no number.
+    """
+    quality = {OPENMETRICS.media_type: 0.0, TEXT.media_type: 0.0}
+    for entry in accept.lower().split(","):
+        media_type, *fields = (part.strip() for part in entry.split(";"))
+        parameters = dict(field.split("=", 1) for field in fields if "=" in field)
+        if media_type == OPENMETRICS.media_type:
+            if parameters.get("version", "1.0.0").split(".")[0] != "1":
+                continue
+        elif media_type != TEXT.media_type:
+            continue
+        quality[media_type] = max(quality[media_type], _quality(parameters.get("q", "1")))
+    asked, text = quality[OPENMETRICS.media_type], quality[TEXT.media_type]
+    return OPENMETRICS if asked > 0 and asked >= text else TEXT
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header allows gzip."""
+    for entry in accept_encoding.lower().split(","):
+        coding, *fields = (part.strip() for part in entry.split(";"))
+        if coding in ("gzip", "*"):
+            parameters = dict(field.split("=", 1) for field in fields if "=" in field)
+            return _quality(parameters.get("q", "1")) > 0
+    return False
+
+
+def _quality(text: str) -> float:
+    """Read a quality value; one that is no number counts as not acceptable."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
+    """Write the page of a snapshot.
+
+    Args:
+        snapshot: what to write.
+        form: `TEXT` or `OPENMETRICS`.
+        max_series: series of collectors on the page, None for no limit. The later series of a
+            collector are left off, and counted in `rankscope_series_dropped`.
+    """
+    kept: list[Sample] = []
+    dropped: dict[str, int] = {}
+    left = max_series
+    for scrape in snapshot.scrapes:
+        taken, missed, left = _limit(scrape.samples, left)
+        kept += taken
+        dropped[scrape.collector] = missed
+    own = _self_samples(snapshot, dropped)
+    return form.write(Families(_families(itertools.chain(own, kept))))
+
+
+def _series(sample: Sample) -> int:
+    """Count the series that a sample becomes on the page."""
+    if isinstance(sample.value, HistogramValue):
+        return len(sample.value.buckets) + HISTOGRAM_EXTRA_SERIES
+    return 1
+
+
+def _limit(samples: Sequence[Sample], left: int | None) -> tuple[Sequence[Sample], int, int | None]:
+    """Return the samples that still fit, the number of series that do not, and the room left."""
+    if left is None:
+        return samples, 0, None
+    sizes = list(itertools.accumulate(_series(sample) for sample in samples))
+    fitting = sum(size <= left for size in sizes)
+    used = sizes[fitting - 1] if fitting else 0
+    total = sizes[-1] if sizes else 0
+    # Once one did not fit nothing further does: which series are missing does not alternate.
+    return samples[:fitting], total - used, left - used if fitting == len(samples) else 0
+
+
+def _self_samples(snapshot: Snapshot, dropped: dict[str, int]) -> Iterator[Sample]:
+    """Yield what the agent says about itself and about its collectors."""
+    python = platform.python_version()
+    yield metrics.BUILD_INFO.sample(1, version=__version__, python_version=python)
+    yield metrics.SNAPSHOT_TIMESTAMP.sample(snapshot.taken_at_unix_seconds)
+    for scrape in snapshot.scrapes:
+        name = scrape.collector
+        yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
+        yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
+        yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
+        if scrape.last_success_unix_seconds is not None:
+            when = scrape.last_success_unix_seconds
+            yield metrics.COLLECTOR_LAST_SUCCESS.sample(when, collector=name)
+
+
+def _families(samples: Iterable[Sample]) -> list[Family]:
+    """Group samples into families, in the order in which their metrics first appear."""
+    families: dict[str, Family] = {}
+    for sample in samples:
+        family = families.get(sample.metric.name)
+        if family is None:
+            family = families[sample.metric.name] = _empty_family(sample.metric)
+        if isinstance(family, HistogramMetricFamily):
+            _add_histogram(family, sample)
+        elif not isinstance(sample.value, HistogramValue):
+            family.add_metric(sample.labels, sample.value)
+    return list(families.values())
+
+
+def _empty_family(metric: Metric) -> Family:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _add_histogram(family: HistogramMetricFamily, sample: Sample) -> None:
+    value = sample.value
+    if isinstance(value, HistogramValue):
+        bounds = [*value.buckets, (math.inf, value.count)]
+        buckets = [(_bound_text(bound), float(count)) for bound, count in bounds]
+        family.add_metric(sample.labels, buckets, value.sum)
+
+
+def _bound_text(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
+
+
+class PageCache:
+    """Pages of the newest snapshot, each written at most once per format and coding."""
+
+    def __init__(self, max_series: int) -> None:
+        self._max_series = max_series
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._pages: dict[tuple[str, bool], bytes] = {}
+
+    def page(self, snapshot: Snapshot, form: Format, *, gzipped: bool) -> bytes:
+        """Return a snapshot's page; scrapers that come meanwhile wait for the one rendering."""
+        with self._lock:
+            if snapshot is not self._snapshot:
+                self._snapshot = snapshot
+                self._pages = {}
+            plain = self._pages.get((form.media_type, False))
+            if plain is None:
+                plain = render(snapshot, form, self._max_series)
+                self._pages[form.media_type, False] = plain
+            if not gzipped:
+                return plain
+            packed = self._pages.get((form.media_type, True))
+            if packed is None:
+                packed = gzip.compress(plain, GZIP_LEVEL, mtime=0)
+                self._pages[form.media_type, True] = packed
+            return packed

@@ -1,1 +1,1 @@
-"""Turn step records into one verdict per training job: which rank, why, since when, at what cost."""
+"""Turn step records into one verdict per training job: who, why, since when, at what cost."""

@@ -1,0 +1,43 @@
+"""What a fault costs: the step time that would remain if the culprits were like their peers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.finding import Cost
+from rankscope_analyzers.frames import Booleans, Floats, StepFrame
+from rankscope_analyzers.peers import healthy_median_by_stage
+from rankscope_analyzers.row_statistics import row_maximum
+from rankscope_analyzers.windows import Span
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def if_like_peers(frame: StepFrame, culprits: Booleans, span: Span) -> Cost:
+    """Return the cost of culprit ranks over a span, by the what-if of synchronous steps.
+
+    A step lasts as long as its busiest rank lets it: T_ideal = T - (max busy - max busy'), where
+    busy' has each culprit's busy time lowered to the median of its healthy peers, and lost =
+    1 - sum T_ideal / sum T. Source: the what-if analysis of Lin et al., OSDI 2025, reduced to
+    data parallelism.
+
+    Args:
+        frame: the job.
+        culprits: (R,) true for the ranks to replace.
+        span: rows over which the fault lasted.
+    """
+    busy = frame.busy()[span.rows()]
+    reference = healthy_median_by_stage(busy, culprits, frame.stages)
+    ideal = np.where(culprits, np.fmin(busy, reference), busy)
+    return from_saved(frame, span, row_maximum(busy) - row_maximum(ideal))
+
+
+def from_saved(frame: StepFrame, span: Span, saved: Floats) -> Cost:
+    """Return the cost of `saved` seconds (S,) in each step of a span, for the whole job."""
+    duration = row_maximum(frame.step[span.rows()])
+    total = float(duration.sum())
+    lost = float(np.clip(saved, 0.0, duration).sum())
+    return Cost(
+        lost_fraction=lost / total if total else 0.0,
+        gpu_hours=lost * frame.world_size / SECONDS_PER_HOUR,
+    )

@@ -1,0 +1,83 @@
+"""The training job of the demo: ordinary DistributedDataParallel, with one rank made slow.
+
+Run by torchrun. It knows nothing of Rankscope: the probe comes in through PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 16
+WIDTH = 256
+LAYERS = 4
+LOADING_SECONDS = 0.004
+"""What reading a batch takes everywhere: storage that answers in a few milliseconds."""
+
+FAULT_SECONDS = 0.030
+"""What the slow rank takes longer, about half of a healthy step."""
+
+
+class Batches(Dataset[torch.Tensor]):
+    """Random batches that take as long to read as a storage would need."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._count = count
+        self._seconds = seconds
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self._count:
+            raise IndexError(index)
+        time.sleep(self._seconds)
+        return torch.randn(BATCH, WIDTH)
+
+
+class Throttled(nn.Module):
+    """Compute that takes longer than it should, as on a GPU whose clock was lowered."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return `values` after the time that the throttling costs."""
+        end = time.perf_counter() + self._seconds
+        while time.perf_counter() < end:
+            torch.tanh(values)
+        return values
+
+
+def main() -> None:
+    """Train for a number of steps on gloo."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--fault", required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    options = parser.parse_args()
+    dist.init_process_group("gloo")
+    slow = FAULT_SECONDS if dist.get_rank() == options.rank else 0.0
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+    if options.fault == "slow-compute":
+        layers.insert(0, Throttled(slow))
+    model = DistributedDataParallel(nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loading = LOADING_SECONDS + (slow if options.fault == "slow-data" else 0.0)
+    for batch in DataLoader(Batches(options.steps, loading), batch_size=None):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""The analyzers, in the order in which a step spends its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rankscope_analyzers import data_loader, global_slowdown, gpu_compute, network_link
+from rankscope_analyzers.finding import Analyzer
+
+ANALYZERS: Mapping[str, Analyzer] = {
+    "data_loader": data_loader.analyze,
+    "gpu_compute": gpu_compute.analyze,
+    "network_link": network_link.analyze,
+    "global_slowdown": global_slowdown.analyze,
+}

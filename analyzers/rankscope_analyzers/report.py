@@ -1,0 +1,198 @@
+"""Show verdicts: as text for a person and as JSON for a program. Nothing else formats.
+
+The JSON schema is part of the product's interface (docs/verdict_json.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rankscope_analyzers.finding import Finding
+from rankscope_analyzers.verdict import RankTimes, Verdict
+
+TABLE_RANKS = 16
+"""Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
+
+BAR_WIDTH = 24
+"""Characters of the bar that stands for one step."""
+
+PHASES = (("data", "yellow", "▒"), ("compute", "red", "█"), ("sync", "cyan", "░"))
+"""The phases of a step in the order in which it spends its time, with colour and fill."""
+
+
+def as_object(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON-ready values; seconds and shares, null for unknown."""
+    cause = verdict.cause
+    return {
+        "verdict": {
+            "class": cause.kind if cause else None,
+            "ranks": list(cause.subject.ranks) if cause else [],
+            "lost_fraction": round(cause.cost.lost_fraction, 6) if cause else 0.0,
+            "confidence": round(verdict.confidence, 4),
+            **(_finding_object(cause) if cause else {"summary": _no_straggler(verdict)}),
+        },
+        "other_findings": [
+            {"class": found.kind, "ranks": list(found.subject.ranks), **_finding_object(found)}
+            for found in verdict.others
+        ],
+        "unobserved": list(verdict.unobserved),
+        "steps_judged": verdict.steps,
+        "median_step_seconds": verdict.median_step_seconds,
+        "naive": {"rank": verdict.naive.rank, "step_time_spread": round(verdict.naive.spread, 6)},
+        "ranks": [
+            {
+                "rank": times.rank,
+                "node": times.node,
+                "step_seconds": times.step,
+                "data_seconds": times.data,
+                "compute_seconds": times.compute,
+                "sync_seconds": times.sync,
+            }
+            for times in verdict.ranks
+        ],
+    }
+
+
+def _finding_object(found: Finding) -> dict[str, Any]:
+    return {
+        "summary": found.summary,
+        "nodes": list(found.subject.nodes),
+        "gpus": list(found.subject.gpus),
+        "severity": found.severity,
+        "since_unix_seconds": found.since_unix_seconds,
+        "until_unix_seconds": found.until_unix_seconds,
+        "gpu_hours_lost": round(found.cost.gpu_hours, 6),
+        "action": found.action,
+        "runbook": found.runbook,
+        "evidence": [
+            {
+                "source": evidence.source,
+                "observed": evidence.observed,
+                "expected": evidence.expected,
+                "unit": evidence.unit,
+                "meaning": evidence.meaning,
+            }
+            for evidence in found.evidence
+        ],
+    }
+
+
+def show(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """Print verdicts for a person."""
+    for verdict in verdicts:
+        console.print(render(verdict))
+
+
+def render(verdict: Verdict) -> RenderableType:
+    """Return the report of one job: the verdict, its evidence, the ranks, what was not seen."""
+    parts: list[RenderableType] = [_headline(verdict)]
+    if verdict.cause:
+        parts.append(_evidence_table(verdict.cause))
+    if verdict.ranks:
+        parts.append(_rank_table(verdict))
+    parts.append(_naive_line(verdict))
+    parts.extend(Text(f"Not seen: {sentence}.", style="yellow") for sentence in verdict.unobserved)
+    return Group(*parts)
+
+
+def _headline(verdict: Verdict) -> RenderableType:
+    step = verdict.median_step_seconds
+    title = f"job {verdict.job_id}: {len(verdict.ranks)} ranks, {verdict.steps} steps judged"
+    if step is not None:
+        title += f", {_duration(step)} a step"
+    cause = verdict.cause
+    if cause is None:
+        style = "green" if verdict.confidence else "yellow"
+        return Panel(Text(_no_straggler(verdict), style=f"bold {style}"), title=title)
+    body = Text()
+    body.append(f"{cause.kind}: ", style="bold red")
+    body.append(f"{cause.summary} {_when(cause)}\n", style="bold")
+    body.append(
+        f"It costs {cause.cost.lost_fraction:.0%} of every step, {cause.cost.gpu_hours:.3g} "
+        f"GPU-hours so far. Confidence {verdict.confidence:.2f}.\n"
+    )
+    body.append(f"{cause.action} See {cause.runbook}.")
+    return Panel(body, title=title, border_style="red")
+
+
+def _no_straggler(verdict: Verdict) -> str:
+    if not verdict.confidence:
+        return f"no verdict: {verdict.unobserved[0]}"
+    return f"no straggler: no rank holds the others up (confidence {verdict.confidence:.2f})"
+
+
+def _when(found: Finding) -> str:
+    until = found.until_unix_seconds
+    since = _clock(found.since_unix_seconds)
+    return f"since {since}" if until is None else f"from {since} to {_clock(until)}"
+
+
+def _clock(unix_seconds: float) -> str:
+    return f"{datetime.fromtimestamp(unix_seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _evidence_table(found: Finding) -> Table:
+    table = Table(title="Evidence (means over the fault)", title_justify="left", box=None)
+    table.add_column("measured")
+    table.add_column("culprit" if found.subject.ranks else "now", justify="right")
+    table.add_column("peers" if found.subject.ranks else "before", justify="right")
+    table.add_column("what it is")
+    for evidence in found.evidence:
+        observed, expected = _duration(evidence.observed), _duration(evidence.expected)
+        table.add_row(evidence.source, observed, expected, evidence.meaning)
+    return table
+
+
+def _rank_table(verdict: Verdict) -> Table:
+    culprits = verdict.cause.subject.ranks if verdict.cause else ()
+    shown = sorted(verdict.ranks, key=lambda times: (times.rank not in culprits, -_busy(times)))
+    hidden = len(shown) - TABLE_RANKS
+    title = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
+    table = Table(title=title, title_justify="left", box=None)
+    for name in ("rank", "node", "step", "data", "compute", "sync"):
+        table.add_column(name, justify="left" if name == "node" else "right")
+    table.add_column("data ▒  compute █  sync ░")
+    longest = max((times.step or 0.0 for times in verdict.ranks), default=0.0)
+    for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
+        numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]
+        style = "bold" if times.rank in culprits else ""
+        bar = _bar(times, longest)
+        table.add_row(str(times.rank), times.node, *numbers, bar, style=style)
+    return table
+
+
+def _busy(times: RankTimes) -> float:
+    return (times.data or 0.0) + (times.compute or 0.0)
+
+
+def _bar(times: RankTimes, longest: float) -> Text:
+    bar = Text()
+    for name, colour, fill in PHASES:
+        seconds = getattr(times, name) or 0.0
+        width = round(BAR_WIDTH * seconds / longest) if longest else 0
+        bar.append(fill * width, style=colour)
+    return bar
+
+
+def _naive_line(verdict: Verdict) -> Text:
+    naive = verdict.naive
+    if naive.rank is None:
+        return Text("")
+    return Text(
+        f"Step times alone would blame rank {naive.rank}, {naive.spread:.1%} above the fastest: "
+        "ranks of a synchronous job all take equally long.",
+        style="dim",
+    )
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

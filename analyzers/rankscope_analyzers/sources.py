@@ -1,0 +1,195 @@
+"""Where step records come from: agents over HTTP and trace directories on disk.
+
+Reading only; `frames.build` makes sense of what is read. A source that cannot be read is named: if
+others remain it becomes a note on the verdict, if none does it is a `SourceError`.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pandas as pd
+
+AGENT_TIMEOUT_SECONDS = 10.0
+"""An agent on the same cluster answers in milliseconds; a dead node must not hold the verdict."""
+
+MAXIMUM_ANSWER_BYTES = 512 << 20
+"""Eight full rings of 65,536 records are about 80 MB of JSON."""
+
+GZIP = 31
+"""What zlib calls a gzip header around its largest window."""
+
+POOL_SIZE = 32
+"""Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
+
+RECORD_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+    "records.csv": pd.read_csv,
+    "records.csv.gz": pd.read_csv,
+    "records.parquet": pd.read_parquet,
+    "records.npz": lambda path: _read_npz(path),
+}
+"""The forms in which a trace directory may hold its records, by file name."""
+
+
+class SourceError(Exception):
+    """Nothing could be read; the message says from where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """The step records of one job.
+
+    Args:
+        records: columns of the trace contract, rows in any order.
+        world_size: ranks that the job should have, None where nobody says.
+        notes: what could not be read, as sentences.
+        live: read from agents, so that only the newest run is of interest.
+    """
+
+    job_id: str
+    records: pd.DataFrame
+    world_size: int | None
+    notes: tuple[str, ...]
+    live: bool
+
+
+def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
+    """Read job directories, or directories of job directories, in the format of the contract.
+
+    Raises:
+        SourceError: a directory is missing, holds no trace, or a file in it cannot be read.
+    """
+    return tuple(_trace(job) for directory in directories for job in _job_directories(directory))
+
+
+def _job_directories(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise SourceError(f"{directory} is not a directory; --trace takes job directories")
+    if _record_file(directory):
+        return [directory]
+    jobs = sorted(path for path in directory.iterdir() if path.is_dir() and _record_file(path))
+    if not jobs:
+        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+    return jobs
+
+
+def _record_file(directory: Path) -> Path | None:
+    return next((directory / name for name in RECORD_READERS if (directory / name).is_file()), None)
+
+
+def _trace(directory: Path) -> JobRecords:
+    meta = _meta(directory / "meta.json")
+    path = _record_file(directory)
+    if path is None:
+        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+    try:
+        records = RECORD_READERS[path.name](path)
+    except (OSError, ValueError, KeyError, zlib.error, EOFError) as error:
+        raise SourceError(f"{path} cannot be read as step records: {error}") from error
+    if records.empty:
+        raise SourceError(f"{path} holds no step records")
+    world_size = meta.get("world_size")
+    return JobRecords(
+        job_id=str(meta.get("job", directory.name)),
+        records=records,
+        world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
+        notes=(),
+        live=False,
+    )
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format_version", 1) != 1:
+        raise SourceError(f"{path} is not trace metadata of format version 1")
+    return meta
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    with np.load(path, allow_pickle=False) as arrays:
+        return pd.DataFrame({name: arrays[name] for name in arrays.files if arrays[name].ndim == 1})
+
+
+def from_agents(
+    urls: Sequence[str], job_id: str | None, since_unix_seconds: float
+) -> tuple[JobRecords, ...]:
+    """Ask agents for the step records of their nodes and put them together by job.
+
+    Args:
+        urls: addresses of agents; `http://` is assumed.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: only steps that started later.
+
+    Raises:
+        SourceError: no agent answered, or none has a step record.
+    """
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        answers = list(pool.map(lambda url: _ask(url, job_id, since_unix_seconds), urls))
+    failures = tuple(answer for answer in answers if isinstance(answer, str))
+    nodes = [answer for answer in answers if not isinstance(answer, str)]
+    if not nodes:
+        raise SourceError("; ".join(failures))
+    steps = pd.concat([node.steps for node in nodes], ignore_index=True)
+    if steps.empty:
+        wanted = f"of job {job_id} " if job_id else ""
+        raise SourceError(f"no step records {wanted}at {', '.join(urls)}: is the probe injected?")
+    return tuple(
+        JobRecords(str(name), rows, _world_size(nodes, str(name)), failures, live=True)
+        for name, rows in steps.groupby("job_id", sort=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeAnswer:
+    steps: pd.DataFrame
+    ranks: list[dict[str, Any]]
+
+
+def _world_size(nodes: Sequence[_NodeAnswer], job_id: str) -> int | None:
+    ranks = [rank for node in nodes for rank in node.ranks if rank.get("job_id") == job_id]
+    alive = [rank for rank in ranks if rank.get("alive")] or ranks
+    sizes = [rank["world_size"] for rank in alive if isinstance(rank.get("world_size"), int)]
+    return max(sizes, default=None)
+
+
+def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:
+    """Return what an agent says, or one sentence about why it says nothing."""
+    base = (url if "://" in url else f"http://{url}").rstrip("/")
+    if urlsplit(base).scheme not in {"http", "https"}:
+        return f"{url} is not the http address of an agent"
+    query = {"since": f"{since_unix_seconds:.6f}", **({"job": job_id} if job_id else {})}
+    try:
+        ranks = _get(f"{base}/api/v1/ranks")
+        steps = _get(f"{base}/api/v1/steps?{urlencode(query)}")
+        frame = pd.DataFrame(steps["rows"], columns=steps["columns"])
+        return _NodeAnswer(frame, list(ranks["ranks"]))
+    except (URLError, OSError) as error:
+        return f"agent {url} cannot be reached: {getattr(error, 'reason', error)}"
+    except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+        return f"{url} does not answer like a rankscope agent: {error!r}"
+
+
+def _get(url: str) -> Any:
+    request = Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - scheme is checked
+    with urlopen(request, timeout=AGENT_TIMEOUT_SECONDS) as answer:  # noqa: S310
+        body: bytes = answer.read(MAXIMUM_ANSWER_BYTES + 1)
+        if answer.headers["Content-Encoding"] == "gzip":
+            body = zlib.decompressobj(wbits=GZIP).decompress(body, MAXIMUM_ANSWER_BYTES + 1)
+    if len(body) > MAXIMUM_ANSWER_BYTES:
+        raise ValueError(f"the answer is larger than {MAXIMUM_ANSWER_BYTES} bytes")
+    return json.loads(body)

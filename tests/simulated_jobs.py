@@ -48,7 +48,9 @@ def records(job: Job, seed: int = 0) -> pd.DataFrame:
     shape = (job.steps, job.ranks)
     compute = job.compute * (1 + job.noise * np.abs(random.standard_normal(shape)))
     data = job.data * (1 + job.noise * np.abs(random.standard_normal(shape)))
-    transfer = job.transfer * (1 + job.noise * np.abs(random.standard_normal((job.steps, job.groups))))
+    transfer = job.transfer * (
+        1 + job.noise * np.abs(random.standard_normal((job.steps, job.groups)))
+    )
     compute[: job.warm_up] *= 3
     group = np.arange(job.ranks) % job.groups
     for fault in job.faults:

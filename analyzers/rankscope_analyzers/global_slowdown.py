@@ -13,6 +13,7 @@ from rankscope_analyzers.frames import Floats, StepFrame
 from rankscope_analyzers.rank_finding import PAGE_COST, bounds, confidence
 from rankscope_analyzers.row_statistics import row_median
 from rankscope_analyzers.windows import Span
+from rankscope_analyzers.wording import against
 
 MINIMUM_RANK_SHARE = 0.85
 """So many ranks (or groups) must have slowed down before "all" is the right word."""
@@ -60,7 +61,7 @@ def _finding(frame: StepFrame, span: Span, cost: Cost, evidence: Evidence, what:
         severity="page" if cost.lost_fraction >= PAGE_COST else "ticket",
         subject=Subject(frame.job_id, (), (), ()),
         summary=f"all ranks spend {evidence.observed / evidence.expected:.2f}x the earlier time "
-        f"{what} ({evidence.observed * 1e3:.1f} ms against {evidence.expected * 1e3:.1f} ms)",
+        f"{what} ({against(evidence.observed, evidence.expected)})",
         action=ACTION,
         evidence=(evidence,),
         cost=cost,

@@ -13,6 +13,7 @@ from rankscope_analyzers.frames import Floats, Integers, StepFrame
 from rankscope_analyzers.rank_finding import PAGE_COST, bounds, confidence, subject
 from rankscope_analyzers.row_statistics import column_median, row_maximum
 from rankscope_analyzers.windows import Span
+from rankscope_analyzers.wording import against
 
 MAXIMUM_GROUP_SHARE = 0.6
 """When more groups than this are slow the fabric is, unless one rank visibly lags."""
@@ -85,5 +86,5 @@ def _summary(
     where = f"at rank {ranks[0]}" if ranks else f"in {slow} of {groups} gradient groups"
     return (
         f"the gradient exchange {where} takes {observed / expected:.2f}x its earlier time "
-        f"({observed * 1e3:.1f} ms against {expected * 1e3:.1f} ms)"
+        f"({against(observed, expected)})"
     )

@@ -52,7 +52,7 @@ def noise(excess: Floats) -> Floats:
     The median over ranks of each rank's own spread: one broken rank cannot raise it.
     """
     spread = column_median(np.abs(excess - column_median(excess)))
-    return np.full(excess.shape[1], NORMAL_CONSISTENCY * np.nanmedian(spread))
+    return np.full(excess.shape[1], NORMAL_CONSISTENCY * float(row_median(spread[None])[0]))
 
 
 def healthy_median_by_stage(values: Floats, suspects: Booleans, stages: Integers) -> Floats:

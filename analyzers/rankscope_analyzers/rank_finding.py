@@ -12,6 +12,7 @@ from rankscope_analyzers.frames import Floats, StepFrame
 from rankscope_analyzers.peers import healthy_median_by_stage
 from rankscope_analyzers.rank_faults import RankFault
 from rankscope_analyzers.windows import Span, is_open
+from rankscope_analyzers.wording import against
 
 PAGE_COST = 0.10
 """A fault that takes a tenth of every step is worth waking somebody up."""
@@ -121,5 +122,5 @@ def _summary(frame: StepFrame, fault: RankFault, main: Evidence, cause: RankCaus
     return (
         f"rank {frame.ranks[worst]} (node {frame.nodes[worst]}{gpu}){company} "
         f"{cause.doing.format(ratio)} as its peers "
-        f"({main.observed * 1e3:.1f} ms against {main.expected * 1e3:.1f} ms a step)"
+        f"({against(main.observed, main.expected)} a step)"
     )

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.verdict import RankTimes, Verdict
+from rankscope_analyzers.wording import duration
 
 TABLE_RANKS = 16
 """Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
@@ -158,7 +159,7 @@ def _rank_table(verdict: Verdict) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     for name in ("rank", "node", "step", "data", "compute", "sync"):
         table.add_column(name, justify="left" if name == "node" else "right")
-    table.add_column("data ▒  compute █  sync ░")
+    table.add_column("data ▒ compute █ sync ░", no_wrap=True)
     longest = max((times.step or 0.0 for times in verdict.ranks), default=0.0)
     for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
         numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]
@@ -193,6 +194,4 @@ def _naive_line(verdict: Verdict) -> Text:
 
 
 def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+    return "-" if seconds is None else duration(seconds)

@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -67,9 +68,16 @@ def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
     """Read job directories, or directories of job directories, in the format of the contract.
 
     Raises:
-        SourceError: a directory is missing, holds no trace, or a file in it cannot be read.
+        SourceError: a directory is missing or holds no trace, a file in it cannot be read, or
+            two of them hold a job of one name.
     """
-    return tuple(_trace(job) for directory in directories for job in _job_directories(directory))
+    places = [job for directory in directories for job in _job_directories(directory)]
+    traces = tuple(_trace(place) for place in places)
+    named: dict[str, Path] = {}
+    for trace, place in zip(traces, places, strict=True):
+        if named.setdefault(trace.job_id, place) != place:
+            raise SourceError(f"{named[trace.job_id]} and {place} both hold job {trace.job_id}")
+    return traces
 
 
 def _job_directories(directory: Path) -> list[Path]:
@@ -94,7 +102,7 @@ def _trace(directory: Path) -> JobRecords:
         raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
     try:
         records = RECORD_READERS[path.name](path)
-    except (OSError, ValueError, KeyError, zlib.error, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, BadZipFile) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
     if records.empty:
         raise SourceError(f"{path} holds no step records")
@@ -178,7 +186,7 @@ def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer
         steps = _get(f"{base}/api/v1/steps?{urlencode(query)}")
         frame = pd.DataFrame(steps["rows"], columns=steps["columns"])
         return _NodeAnswer(frame, list(ranks["ranks"]))
-    except (URLError, OSError) as error:
+    except (OSError, HTTPException) as error:
         return f"agent {url} cannot be reached: {getattr(error, 'reason', error)}"
     except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
         return f"{url} does not answer like a rankscope agent: {error!r}"

@@ -1,0 +1,101 @@
+import json
+
+import pytest
+
+from rankscope_analyzers import cli
+from simulated_jobs import Fault, Job, records
+
+
+@pytest.fixture
+def trace(tmp_path):
+    folder = tmp_path / "job7"
+    folder.mkdir()
+    rows = records(Job(faults=(Fault("data", (4,), 0.4),)))
+    rows.to_csv(folder / "records.csv", index=False)
+    return folder
+
+
+def test_json_is_one_object_with_a_verdict_per_job(trace, capsys):
+    assert cli.main(["diagnose", "--trace", str(trace), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["job7"]["verdict"]["class"] == "data_loader"
+    assert said["job7"]["verdict"]["ranks"] == [4]
+
+
+def test_text_names_the_rank(trace, capsys):
+    assert cli.main(["diagnose", "--trace", str(trace), "--no-color"]) == 0
+    shown = capsys.readouterr().out
+    assert "rank 4" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
+    assert cli.main(["diagnose", "--trace", str(trace), "--job", "job7", "--json"]) == 0
+    capsys.readouterr()
+    assert cli.main(["diagnose", "--trace", str(trace), "--job", "other"]) == 1
+    assert "there is no job 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "COMMAND"),
+        (["diagnose"], "--agent --trace is required"),
+        (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),
+        (["diagnose", "--trace", "x", "--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["demo", "--fault", "slow-moon"], "invalid choice: 'slow-moon'"),
+    ],
+)
+def test_a_usage_error_is_one_sentence_and_exit_code_1(arguments, complaint, capsys):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(arguments)
+    said = capsys.readouterr().err
+    assert raised.value.code == 1
+    assert complaint in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["diagnose", "--trace", "/nowhere/at/all"], "/nowhere/at/all is not a directory"),
+        (["diagnose", "--agent", "127.0.0.1:1"], "agent 127.0.0.1:1 cannot be reached"),
+        (["diagnose", "--agent", "127.0.0.1:1", "--since", "soon"], "an age such as 30m"),
+        (["demo", "--rank", "9"], "the demo job has the ranks 0 to 3"),
+    ],
+)
+def test_an_input_error_is_one_sentence_and_exit_code_1(arguments, complaint, capsys):
+    assert cli.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_trace_that_lacks_a_column_says_which(trace, capsys):
+    rows = records(Job(ranks=2, steps=20)).drop(columns="step_seconds")
+    rows.to_csv(trace / "records.csv", index=False)
+    assert cli.main(["diagnose", "--trace", str(trace)]) == 1
+    assert "lack the columns ['step_seconds']" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_shell_completion_knows_the_commands(shell, capsys):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["--print-completion", shell])
+    assert raised.value.code == 0
+    assert "diagnose" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out.startswith("rankscope 0.")
+
+
+def test_the_probe_folder_holds_the_probe_and_its_entry_point(capsys, pytestconfig):
+    assert cli.main(["probe-path"]) == 0
+    folder = pytestconfig.rootpath.__class__(capsys.readouterr().out.strip())
+    assert (folder / "rankscope_probe.py").is_file()
+    (entry_points,) = folder.glob("*.dist-info/entry_points.txt")
+    assert "[torch.backends]" in entry_points.read_text()

@@ -1,0 +1,126 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
+from rankscope_analyzers import frames
+from rankscope_analyzers.frames import RecordError
+from simulated_jobs import Job, records
+
+
+def test_rows_in_any_order_give_the_same_matrices():
+    rows = records(Job(ranks=4, steps=40))
+    shuffled = rows.sample(frac=1.0, random_state=7)
+    expected, frame = frames.build("job", rows), frames.build("job", shuffled)
+    np.testing.assert_array_equal(frame.compute, expected.compute)
+    np.testing.assert_array_equal(frame.steps, np.arange(40))
+    assert frame.ranks.tolist() == [0, 1, 2, 3]
+
+
+def test_a_missing_row_is_nan_and_not_zero():
+    rows = records(Job(ranks=4, steps=40)).query("not (step == 30 and rank == 2)")
+    frame = frames.build("job", rows)
+    assert np.isnan(frame.compute[30, 2])
+    assert np.isfinite(frame.compute[30, [0, 1, 3]]).all()
+
+
+def test_a_step_that_most_ranks_did_not_report_is_not_judged():
+    rows = records(Job(ranks=4, steps=40)).query("not (step == 30 and rank > 0)")
+    frame = frames.build("job", rows)
+    assert not frame.usable[30]
+    assert frame.usable[31]
+
+
+def test_warm_up_is_not_judged_after_every_restart():
+    first = records(Job(ranks=2, steps=100))
+    second = first.assign(t_start_unix_seconds=first["t_start_unix_seconds"] + 10_000)
+    frame = frames.build("job", pd.concat([first, second]))
+    assert frame.segments.tolist() == [0] * 100 + [1] * 100
+    assert np.flatnonzero(~frame.usable).tolist() == [*range(14), *range(100, 114)]
+
+
+def test_a_restart_that_rolls_back_keeps_both_executions_of_a_step():
+    first = records(Job(ranks=2, steps=60))
+    again = first[first["step"] >= 50].copy()
+    again["t_start_unix_seconds"] += 500
+    frame = frames.build("job", pd.concat([first, again]))
+    assert frame.steps.tolist() == [*range(60), *range(50, 60)]
+    assert frame.segments.tolist() == [0] * 60 + [1] * 10
+
+
+def test_a_new_attempt_is_a_restart_even_when_steps_go_on():
+    rows = records(Job(ranks=2, steps=80))
+    rows["attempt"] = (rows["step"] >= 40).astype(int)
+    assert frames.build("job", rows).segments.tolist() == [0] * 40 + [1] * 40
+
+
+def test_the_newest_run_leaves_out_what_an_earlier_one_recorded():
+    earlier = records(Job(ranks=4, steps=50))
+    later = records(Job(ranks=2, steps=40))
+    later["t_start_unix_seconds"] += 3_600
+    frame = frames.build("job", pd.concat([earlier, later]), newest_run=True)
+    assert frame.ranks.tolist() == [0, 1]
+    assert len(frame.steps) == 40
+
+
+def test_clock_offsets_between_nodes_do_not_tear_a_restart_apart():
+    rows = pd.concat([records(Job(ranks=4, steps=30)) for _ in range(2)])
+    rows["t_start_unix_seconds"] += np.repeat([0.0, 1_000.0], len(rows) // 2)
+    rows["t_start_unix_seconds"] += rows["rank"] * 0.05
+    assert frames.build("job", rows).segments.tolist() == [0] * 30 + [1] * 30
+
+
+@pytest.mark.parametrize("flag", [FLAG_EVALUATION, FLAG_FIRST])
+def test_a_flagged_step_is_not_judged(flag):
+    rows = records(Job(ranks=2, steps=40))
+    rows["flags"] = np.where((rows["step"] == 33) & (rows["rank"] == 1), flag, 0)
+    assert not frames.build("job", rows).usable[33]
+
+
+def test_ranks_that_never_reported_are_unobserved():
+    rows = records(Job(ranks=4, steps=20)).query("rank != 2")
+    assert frames.build("job", rows, world_size=6).unobserved == (2, 4, 5)
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(RecordError, match=r"job j: records lack the columns \['rank'\]"):
+        frames.build("j", records(Job()).drop(columns="rank"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("step_seconds", np.nan, "incomplete"),
+        ("rank", "seven", "incomplete"),
+        ("compute_seconds", -0.5, "negative or infinite"),
+        ("sync_seconds", np.inf, "negative or infinite"),
+        ("step", -3, "negative or infinite"),
+    ],
+)
+def test_a_bad_row_is_dropped_and_counted(column, value, reason):
+    rows = records(Job(ranks=2, steps=30)).astype({column: object})
+    rows.loc[5, column] = value
+    frame = frames.build("job", rows)
+    assert frame.dropped == ((reason, 1),)
+    assert np.isfinite(frame.step).sum() == 59
+
+
+def test_duplicate_rows_count_once():
+    rows = records(Job(ranks=2, steps=30))
+    frame = frames.build("job", pd.concat([rows, rows.iloc[:3]]))
+    assert frame.dropped == (("duplicate", 3),)
+    assert len(frame.steps) == 30
+
+
+def test_records_without_a_usable_row_are_an_error_that_says_why():
+    rows = records(Job(ranks=2, steps=3)).assign(step_seconds=np.nan)
+    with pytest.raises(RecordError, match="none of 6 records can be used .6 incomplete."):
+        frames.build("job", rows)
+
+
+def test_durations_that_are_not_measured_stay_unknown():
+    rows = records(Job(ranks=2, steps=30)).drop(columns=["compute_seconds", "sync_seconds"])
+    frame = frames.build("job", rows)
+    assert np.isnan(frame.compute).all()
+    assert np.isnan(frame.sync).all()
+    assert np.isfinite(frame.data).all()

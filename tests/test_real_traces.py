@@ -1,0 +1,29 @@
+"""The analyzers on traces of real jobs, where these lie beside the checkout."""
+
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import sources
+from rankscope_analyzers.diagnosis import diagnose
+
+TRACES = Path(__file__).parents[2] / "shared" / "corpora" / "real_traces"
+
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces at {TRACES}")
+
+
+def verdict_of(name):
+    (said,) = diagnose(sources.from_traces([TRACES / name]))
+    return said
+
+
+def test_the_slowed_worker_is_named_although_others_wait_little_too():
+    cause = verdict_of("AR").cause
+    assert (cause.kind, cause.subject.ranks) == ("gpu_compute", (0,))
+    assert cause.cost.lost_fraction == pytest.approx(1 - 1 / 1.97, abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["ST", "SE"])
+def test_uneven_work_blames_no_gpu(name):
+    said = verdict_of(name)
+    assert said.cause is None or not said.cause.subject.ranks

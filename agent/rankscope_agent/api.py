@@ -143,11 +143,10 @@ class Api:
             return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
         job = request.query.get("job", [None])[0]
         rows = iter(self._steps.steps(job, since))
-        # The first row is fetched before the status line, while a failure can still become one.
-        begun = itertools.chain(itertools.islice(rows, 1), rows)
-        pieces = steps_json(begun, self._node)
-        first = next(pieces)
-        return Response(200, JSON_TYPE, itertools.chain((first,), pieces), compress=True)
+        # Fetched before the status line is sent, while a failure can still become one.
+        first = tuple(itertools.islice(rows, 1))
+        pieces = steps_json(itertools.chain(first, rows), self._node)
+        return Response(200, JSON_TYPE, pieces, compress=True)
 
 
 def sentence(status: int, text: str) -> Response:

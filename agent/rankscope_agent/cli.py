@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rankscope_agent import __version__, logs
 from rankscope_agent.api import Api
+from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.model import RankIdentity, StepRow
@@ -39,8 +40,17 @@ class NoSteps:
         return iter(())
 
 
-def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    collectors: Mapping[str, Callable[[Config], Collector]] = COLLECTORS,
+) -> int:
     """Run the agent.
+
+    Args:
+        argv: arguments without the program's name, those of the process by default.
+        environ: environment variables, those of the process by default.
+        collectors: every collector that there is to choose from.
 
     Returns:
         The exit code: 0 after `--once` and after a stop signal, 1 when the settings cannot be used
@@ -49,12 +59,14 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     arguments = sys.argv[1:] if argv is None else argv
     variables = os.environ if environ is None else environ
     try:
-        config = parse_config(arguments, variables, tuple(COLLECTORS), __version__)
+        config = parse_config(arguments, variables, tuple(collectors), __version__)
     except UsageError as error:
         return _complain(str(error))
     logs.set_up(config.log_level)
-    registry = create_registry(config, COLLECTORS)
-    return _print_once(registry) if config.once else _serve(config, registry)
+    registry = create_registry(config, collectors)
+    if config.once:
+        return _print_once(registry)
+    return _serve(config, registry, [name for name in collectors if name not in config.collectors])
 
 
 def _complain(problem: str) -> int:
@@ -73,9 +85,8 @@ def _print_once(registry: Registry) -> int:
     return 0
 
 
-def _serve(config: Config, registry: Registry) -> int:
+def _serve(config: Config, registry: Registry, disabled: Sequence[str]) -> int:
     """Serve until a stop signal comes."""
-    disabled = [name for name in COLLECTORS if name not in config.collectors]
     api = Api(config.node_name, registry, NoSteps(), config.max_series, disabled)
     with _held_back(STOP_SIGNALS):
         try:

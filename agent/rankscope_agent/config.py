@@ -25,7 +25,7 @@ MAX_SERIES_LIMIT = 10_000_000
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
 
 
 class UsageError(Exception):

@@ -157,7 +157,8 @@ class _Runner:
 
     def _run(self) -> None:
         with self._lock:
-            self._running_since = time.monotonic()
+            if self._running_since is None:  # the first run counts from the thread's start
+                self._running_since = time.monotonic()
             last_success = self._newest.last_success_unix_seconds if self._newest else None
         done = scrape(self.name, self._collector, last_success)
         if done.duration_seconds >= self._deadline:
@@ -206,7 +207,8 @@ class Registry:
         for runner in self._runners:
             runner.start(once=True)
         for runner in self._runners:
-            runner.wait_first()
+            while runner.outcome() is None:
+                runner.wait_first()
         return self.snapshot()
 
     def stop(self) -> None:

@@ -1,0 +1,153 @@
+"""The agent as a process: how it starts, how it ends, and what a hanging collector costs it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
+
+EXIT_PATIENCE_SECONDS = 15.0  # two seconds are promised; a busy machine may stretch them
+
+WITH_A_HANGING_COLLECTOR = (
+    sys.executable,
+    "-c",
+    textwrap.dedent("""
+        import sys
+        import threading
+        from rankscope_agent import cli, metrics
+
+        class Hanging:
+            def collect(self):
+                threading.Event().wait()
+
+        class Working:
+            def collect(self):
+                yield metrics.RINGS.sample(2)
+
+        collectors = {"hanging": lambda config: Hanging(), "working": lambda config: Working()}
+        sys.exit(cli.main(sys.argv[1:], collectors=collectors))
+    """),
+)
+
+
+def end_by(agent, number: int) -> int:
+    agent.process.send_signal(number)
+    return agent.process.wait(EXIT_PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_ends_the_agent_with_success(tmp_path, number):
+    with running_agent(tmp_path) as agent:
+        assert "rankscope_build_info{" in agent.get("/metrics")
+        assert end_by(agent, number) == 0
+        assert f"stopping after {number.name}" in agent.log.read_text()
+
+
+def test_a_hanging_collector_and_open_connections_do_not_delay_the_end(tmp_path):
+    flags = ("--collector.deadline=0.2", "--collector.interval=0.1")
+    with running_agent(tmp_path, *flags, command=WITH_A_HANGING_COLLECTOR) as agent:
+        address = ("127.0.0.1", urlsplit(agent.url).port)
+        with contextlib.ExitStack() as stack:
+            silent = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
+            half = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
+            half.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+            page = until(agent, "/metrics", 'rankscope_collector_success{collector="hanging"} 0.0')
+            assert 'rankscope_collector_success{collector="working"} 1.0\n' in page
+            assert "rankscope_training_rings 2.0\n" in page
+            assert end_by(agent, signal.SIGTERM) == 0
+            assert silent.recv(1) == b""
+
+
+def test_a_hanging_collector_is_named_in_health_and_log(tmp_path):
+    flags = ("--collector.deadline=0.2", "--collector.interval=0.1")
+    with running_agent(tmp_path, *flags, command=WITH_A_HANGING_COLLECTOR) as agent:
+        until(agent, "/readyz", "Every collector has had its first run.")
+        health = json.loads(agent.get("/healthz"))
+        assert health["status"] == "partial"
+        assert health["unobserved"]["hanging"].startswith("still running after ")
+        assert "working" not in health["unobserved"]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "collector hanging failed: still running" not in agent.log.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def until(agent, path: str, text: str) -> str:
+    """Fetch a path until it holds a text."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # a 503 of /readyz
+            page = agent.get(path)
+            if text in page:
+                return page
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never held {text!r}")
+
+
+def once(tmp_path: Path, *flags: str, command=COMMAND) -> subprocess.CompletedProcess[str]:
+    rings = (f"--path.ring-dir={tmp_path}/rings", f"--path.kubelet={tmp_path}/kubelet")
+    return subprocess.run(
+        [*command, "--once", *rings, *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=agent_environment(),
+    )
+
+
+def test_once_ends_with_success_though_a_collector_hangs(tmp_path):
+    done = once(tmp_path, "--collector.deadline=0.2", command=WITH_A_HANGING_COLLECTOR)
+    assert done.returncode == 0
+    assert 'rankscope_collector_success{collector="hanging"} 0.0\n' in done.stdout
+    assert 'rankscope_collector_success{collector="working"} 1.0\n' in done.stdout
+
+
+def test_once_on_a_node_without_any_source_prints_a_page_and_nothing_else(tmp_path):
+    done = once(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# HELP rankscope_build_info ")
+
+
+def test_once_into_a_closed_pipe_is_no_error(tmp_path):
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" "$@" | true', *COMMAND, "--once", f"--path.ring-dir={tmp_path}"],
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=agent_environment(),
+    )
+    assert done.stderr == b""
+
+
+def test_usage_errors_have_exit_code_1(tmp_path):
+    done = once(tmp_path, "--no-such-flag")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("rankscope-agent: unrecognized arguments: --no-such-flag")
+
+
+def test_the_port_of_a_running_agent_cannot_be_taken_by_a_second_one(tmp_path):
+    with running_agent(tmp_path) as agent:
+        address = f"127.0.0.1:{urlsplit(agent.url).port}"
+        second = subprocess.run(
+            [*COMMAND, f"--web.listen-address={address}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            env=agent_environment(),
+        )
+        assert second.returncode == 1
+        assert second.stderr.count("\n") == 1
+        assert "Address already in use" in second.stderr

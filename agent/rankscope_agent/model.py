@@ -39,7 +39,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric as the catalogue declares it; `name` carries the unit and, for counters, `_total`."""
+    """A metric as the catalogue declares it; `name` carries unit and, for counters, `_total`."""
 
     name: str
     kind: Kind
@@ -152,5 +152,3 @@ class StepSource(Protocol):
     def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the records of steps that started at or after a moment, oldest first per rank."""
         ...
-
-

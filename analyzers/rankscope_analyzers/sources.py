@@ -129,7 +129,7 @@ def _meta(path: Path) -> dict[str, Any]:
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         return pd.DataFrame({name: arrays[name] for name in arrays.files if arrays[name].ndim == 1})
 
 

@@ -195,6 +195,21 @@ def test_the_landing_page_shows_states_and_escapes_what_others_wrote(agent):
     assert 'href="/metrics"' in text
 
 
+def test_the_landing_page_shows_a_failure_that_quotes_a_name_outside_of_utf8():
+    class Failing:
+        def collect(self):
+            raise NoData("bad name a\udcffb")
+
+    agent = Agent({"training": Failing})
+    try:
+        agent.registry.run_once()
+        status, _, body = agent.ask("/")
+        assert (status, b"bad name a\\udcffb" in body) == (200, True)
+        assert agent.ask("/healthz")[0] == 503
+    finally:
+        agent.close()
+
+
 def test_ranks_are_listed_with_all_that_is_known(agent):
     _, _, body = agent.ask("/api/v1/ranks")
     found = json.loads(body)

@@ -7,7 +7,7 @@ import logging
 import time
 
 from rankscope_agent import metrics
-from rankscope_agent.collector import MAX_SAMPLES, NoData, scrape
+from rankscope_agent.collector import MAX_FAILURE_CHARACTERS, MAX_SAMPLES, NoData, scrape
 
 SAMPLE = metrics.RINGS.sample(3)
 
@@ -60,6 +60,19 @@ def test_a_raise_half_way_drops_the_values_read_before_it(caplog):
     (record,) = caplog.records
     assert record.exc_info is not None
     assert (record.collector, record.failure) == ("training", result.failure)
+
+
+def test_an_error_that_quotes_its_input_stays_short():
+    class Quoting:
+        def collect(self):
+            raise ValueError("x" * 100_000)
+
+    class Absent:
+        def collect(self):
+            raise NoData("x" * 100_000)
+
+    assert len(scrape("training", Quoting(), None).failure) == MAX_FAILURE_CHARACTERS
+    assert len(scrape("training", Absent(), None).failure) == MAX_FAILURE_CHARACTERS
 
 
 def test_a_collector_without_end_is_cut_off():

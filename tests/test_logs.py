@@ -69,6 +69,12 @@ def test_a_traceback_stays_on_the_line(log):
     assert 'traceback="Traceback (most recent call last):\\n' in line
 
 
+def test_a_line_has_an_end(log):
+    lines, _ = log
+    logging.getLogger("x").warning("x" * 10_000_000)
+    assert len(lines()[0]) < 2 * logs.MAX_FIELD_CHARACTERS
+
+
 def test_the_same_failure_is_logged_at_once_and_then_once_a_minute(log):
     lines, clock = log
     for _ in range(150):

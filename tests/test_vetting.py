@@ -86,7 +86,8 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
         (Sample(Metric("a", "counter", "x"), (), 1), "end in _total"),
         (Sample(Metric("a_total", "gauge", "x"), (), 1), "end in _total"),
         (Sample(Metric("a", "summary", "x"), (), 1), "unknown kind"),
-        ("rankscope_steps_total 3", "expected a Sample, got str"),
+        (Sample(None, (), 1), "expected a Sample of a Metric"),
+        ("rankscope_steps_total 3", "expected a Sample of a Metric, got 'rankscope"),
     ],
 )
 def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):

@@ -127,7 +127,9 @@ class Api:
         page = landing_page(self._node, __version__, self._registry.states())
         # Nothing on the page needs a script or another origin, so none is allowed.
         policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-        return Response(200, HTML_TYPE, page.encode(), (policy,))
+        # Failures may quote file names, which need not be UTF-8.
+        body = page.encode(errors="backslashreplace")
+        return Response(200, HTML_TYPE, body, (policy,))
 
     def ranks(self, request: Request) -> Response:
         """List the ranks seen on this node."""

@@ -20,6 +20,9 @@ MAX_SAMPLES = 200_000
 """Samples taken from one run: a hundred times the page's default limit, some 50 MB of memory. What
 a collector that never stops yielding would cost beyond it, nobody could serve anyway."""
 
+MAX_FAILURE_CHARACTERS = 500
+"""Length of a failure's text: errors may quote input, which others wrote and can be of any size."""
+
 
 class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
     """The source is not there on this node; the argument says which and why."""
@@ -45,10 +48,10 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     try:
         samples = _take(collector.collect())
     except NoData as absence:
-        failure = f"no data: {absence}"
+        failure = f"no data: {absence}"[:MAX_FAILURE_CHARACTERS]
         log.debug("collector %s has no data: %s", name, absence)
     except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
-        failure = f"{type(error).__name__}: {error}"
+        failure = f"{type(error).__name__}: {error}"[:MAX_FAILURE_CHARACTERS]
         log_failure(name, failure, traceback=True)
     success = not failure
     return Scrape(

@@ -19,6 +19,9 @@ MAX_REMEMBERED = 256
 """Failure texts remembered at once: some ten for each collector. A failure whose text changes all
 the time is held back once this many were logged within `REPEAT_SECONDS`."""
 
+MAX_FIELD_CHARACTERS = 16_384
+"""Length of a field: a traceback of a hundred frames, but no file's content that an error quotes."""
+
 _NUMBER = re.compile(r"[0-9]+")
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 
@@ -65,7 +68,9 @@ class LineFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return " ".join(f"{name}={_quoted(text)}" for name, text in fields.items())
+        return " ".join(
+            f"{name}={_quoted(text[:MAX_FIELD_CHARACTERS])}" for name, text in fields.items()
+        )
 
 
 def _quoted(text: str) -> str:

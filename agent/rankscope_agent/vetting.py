@@ -70,10 +70,10 @@ def _vet_one(page: _Page, scrape: Scrape) -> Scrape:
     )
 
 
-def _accepted(page: _Page, samples: Iterable[Sample], faults: list[str]) -> Iterator[Sample]:
+def _accepted(page: _Page, samples: Iterable[object], faults: list[str]) -> Iterator[Sample]:
     for sample in samples:
-        if not isinstance(sample, Sample):
-            faults.append(f"expected a Sample, got {type(sample).__name__}")
+        if not isinstance(sample, Sample) or not isinstance(sample.metric, Metric):
+            faults.append(f"expected a Sample of a Metric, got {sample!r:.200}")
             continue
         fault = page.fault(sample)
         if fault:

@@ -157,6 +157,17 @@ def test_version_is_printed(capsys):
     assert capsys.readouterr().out == "rankscope-agent 1.2.3\n"
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_flag(shell, capsys):
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as caught:
+        parsed("--print-completion", shell)
+    assert caught.value.code == 0
+    script = capsys.readouterr().out
+    for option in OPTIONS:
+        assert option.flag.removeprefix("--") in script
+
+
 def test_help_names_every_flag_and_variable(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rankscope_agent.completion import add_completion
+
 PROGRAM = "rankscope-agent"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -305,6 +307,7 @@ def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentPa
         )
     for name in collectors:
         _add_switch(parser, name)
+    add_completion(parser)
     return parser
 
 

@@ -1,0 +1,39 @@
+"""Shell completion, where the library that writes it is installed; nodes do without it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the completion script of the parser for a shell, and ends the process."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        # Imported here, so that an agent that serves does not carry it.
+        script = importlib.import_module("shtab").complete(parser, shell=values)
+        sys.stdout.write(f"{script}\n")
+        parser.exit()
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    """Add `--print-completion SHELL` if shtab is installed."""
+    if importlib.util.find_spec("shtab") is not None:
+        parser.add_argument(
+            "--print-completion",
+            action=_PrintCompletion,
+            choices=SHELLS,
+            help="print a completion script for a shell and exit",
+        )

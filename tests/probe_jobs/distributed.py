@@ -1,0 +1,72 @@
+"""Short jobs of two ranks; usage: distributed.py torchrun | exit | killed | compiled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 10
+
+
+def train(model: torch.nn.Module, steps: int = STEPS) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def torchrun() -> None:
+    import user_module  # on the user's own PYTHONPATH
+
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    print("user module says", user_module.WORD)
+    dist.destroy_process_group()
+
+
+def exit_during_collective() -> None:
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    dist.all_reduce(torch.ones(1 << 16), async_op=True)
+
+
+def killed() -> None:
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def compiled() -> None:
+    """Compile a wrapped model with buffers, and a functional collective, without a break."""
+    from torch._dynamo.utils import counters
+
+    def summed(value: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(value)
+        return value * 2
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    train(torch.compile(DistributedDataParallel(layers), backend="eager"), 2)
+    train(torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True), 2)
+    summing = torch.compile(summed, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert float(summing(torch.ones(1))) == 2 * dist.get_world_size()
+    print("breaks", len(counters["graph_break"]))
+    dist.destroy_process_group()
+
+
+JOBS = {
+    "torchrun": torchrun,
+    "exit": exit_during_collective,
+    "killed": killed,
+    "compiled": compiled,
+}
+
+if __name__ == "__main__":
+    meeting = os.environ.get("MEETING", "env://")
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    JOBS[sys.argv[1]]()

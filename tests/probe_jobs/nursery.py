@@ -1,0 +1,56 @@
+"""Import torch once, then fork a child for every training process that a test asks for.
+
+Importing torch takes seconds, a fork milliseconds. A child sets its environment and runs the script
+as `__main__`; it ends as any interpreter does. The probe sees a forked process that trains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+torch.optim.SGD([torch.zeros(1)])  # imports what the first optimizer of a process imports
+
+DEADLINE_SECONDS = 60
+
+
+def become(order: dict[str, Any], rank: int) -> None:
+    """Turn this child into one training process."""
+    signal.alarm(DEADLINE_SECONDS)
+    folder = Path(order["folder"])
+    for descriptor, suffix in ((1, "out"), (2, "err")):
+        path = folder / f"{rank}.{suffix}"
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
+    os.environ.update(order["environment"])
+    if order["ranks"] > 1:
+        world = str(order["ranks"])
+        os.environ.update(RANK=str(rank), WORLD_SIZE=world, LOCAL_RANK=str(rank))
+        os.environ["MEETING"] = f"file://{folder}/meeting"
+    sys.argv = order["command"]
+    runpy.run_path(order["command"][0], run_name="__main__")
+
+
+def main() -> None:
+    """Serve orders, one JSON object per line, with the list of exit codes."""
+    for line in iter(sys.stdin.readline, ""):
+        order = json.loads(line)
+        children = []
+        for rank in range(order["ranks"]):
+            child = os.fork()
+            if child == 0:
+                become(order, rank)
+                sys.exit()
+            children.append(child)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(codes), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Run training jobs for the probe's tests and read the rings they leave."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+JOBS = Path(__file__).parent
+PROBE = JOBS.parents[1] / "agent" / "probe"
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
+RECORD = struct.Struct("<QqqqqqIIHHI")
+
+WALL, CLOSURE, SKIPPED, EVALUATION, FIRST = 2, 4, 8, 16, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, as the ring's layout names its fields; times in nanoseconds."""
+
+    seq: int
+    start_unix_ns: int
+    step_ns: int
+    data_ns: int
+    compute_ns: int
+    sync_ns: int
+    step: int
+    samples: int
+    flags: int
+    attempt: int
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring's header fields that tests look at, and its records in order."""
+
+    path: Path
+    capacity: int
+    pid: int
+    attempt: int
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    job_id: str
+    node: str
+    launcher: str
+    pod_uid: str
+    torch_version: str
+    held: bool
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one process ended: its exit code, negative for a signal, and what it printed."""
+
+    code: int
+    output: str
+    errors: str
+
+
+def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
+    """Give what a job's processes need: the probe on the path, one thread, loopback only."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(PROBE),
+        "RANKSCOPE_RING_DIR": str(ring_dir),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        **extra,
+    }
+
+
+def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
+    """Run python with these arguments as a process of its own."""
+    ended = subprocess.run(
+        [sys.executable, *command],
+        env=environment(ring_dir, extra),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Outcome(ended.returncode, ended.stdout, ended.stderr)
+
+
+class Nursery:
+    """A process that has imported torch with the probe and forks one child per training process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = 0
+        self.process = subprocess.Popen(
+            [sys.executable, str(JOBS / "nursery.py")],
+            env=environment(folder, {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """End the process, which waits for nothing but its input."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+    def run(self, ring_dir: Path, *command: str, ranks: int = 1, **extra: str) -> list[Outcome]:
+        """Run a job script, as this many ranks at once, each until it ends or a minute is over."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.runs += 1
+        folder = self.folder / f"run-{self.runs}"
+        folder.mkdir()
+        order = {
+            "command": [str(JOBS / command[0]), *command[1:]],
+            "ranks": ranks,
+            "folder": str(folder),
+            "environment": {"RANKSCOPE_RING_DIR": str(ring_dir), **extra},
+        }
+        print(json.dumps(order), file=self.process.stdin, flush=True)
+        codes = json.loads(self.process.stdout.readline())
+        return [
+            Outcome(code, (folder / f"{rank}.out").read_text(), (folder / f"{rank}.err").read_text())
+            for rank, code in enumerate(codes)
+        ]
+
+
+def text(field: bytes) -> str:
+    """Decode a NUL-padded field."""
+    return field.rstrip(b"\0").decode()
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process still holds the ring's lock."""
+    with path.open("rb") as ring:
+        try:
+            fcntl.flock(ring, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def read_ring(path: Path) -> Ring:
+    """Read a ring that has not wrapped, checking what every ring promises."""
+    content = path.read_bytes()
+    header = HEADER.unpack_from(content)
+    assert header[:5] == (b"RKSCRING", 1, 4096, 0x01020304, 64)
+    assert len(content) == 4096 + 64 * header[5]
+    records = tuple(
+        Record(*fields) for fields in RECORD.iter_unpack(content[4096:]) if fields[0] != 0
+    )
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    assert all(record.check == record.seq for record in records)
+    return Ring(
+        path=path,
+        capacity=header[5],
+        pid=header[7],
+        attempt=header[8],
+        rank=header[10],
+        local_rank=header[11],
+        world_size=header[12],
+        local_world_size=header[13],
+        job_id=text(header[14]),
+        node=text(header[15]),
+        launcher=text(header[16]),
+        pod_uid=text(header[17]),
+        torch_version=text(header[19]),
+        held=is_held(path),
+        records=records,
+    )
+
+
+def read_rings(directory: Path) -> list[Ring]:
+    """Read all rings of a directory, by rank."""
+    rings = [read_ring(path) for path in directory.glob("*.ring")]
+    return sorted(rings, key=lambda ring: ring.rank)
+
+
+def read_only_ring(directory: Path) -> Ring:
+    """Read the one ring that a directory holds."""
+    (ring,) = read_rings(directory)
+    return ring
+
+
+def median_ms(records: Iterable[Record], field: str) -> float:
+    """Give the median of a field of nanoseconds, in milliseconds."""
+    return median(getattr(record, field) for record in records) / 1e6

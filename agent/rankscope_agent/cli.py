@@ -15,8 +15,8 @@ from rankscope_agent.api import Api
 from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.model import RankIdentity, StepRow
 from rankscope_agent.registry import COLLECTORS, Registry, create_registry
+from rankscope_agent.rings import RingStepSource
 from rankscope_agent.server import AgentServer
 
 log = logging.getLogger(__name__)
@@ -26,18 +26,6 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 WATCH_SECONDS = 1.0
 """How often the main thread looks for runs past their deadline, to log them: as often as
 collectors run by default."""
-
-
-class NoSteps:
-    """A source without ranks."""
-
-    def ranks(self) -> tuple[RankIdentity, ...]:
-        """Return none."""
-        return ()
-
-    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
-        """Yield none."""
-        return iter(())
 
 
 def main(
@@ -87,7 +75,8 @@ def _print_once(registry: Registry) -> int:
 
 def _serve(config: Config, registry: Registry, disabled: Sequence[str]) -> int:
     """Serve until a stop signal comes."""
-    api = Api(config.node_name, registry, NoSteps(), config.max_series, disabled)
+    steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name)
+    api = Api(config.node_name, registry, steps, config.max_series, disabled)
     with _held_back(STOP_SIGNALS):
         try:
             server = AgentServer(config.listen, api.routes())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.collector import Collector, log_failure, scrape
+from rankscope_agent.collectors import training
 from rankscope_agent.config import Config
 from rankscope_agent.model import Sample, Scrape, Snapshot
 from rankscope_agent.vetting import vet
@@ -23,7 +24,9 @@ CREATE_RETRY_SECONDS = 60.0
 """Pause before a collector that could not be made is made again: a driver or library that is
 installed later is found within the minute, and one that never comes costs next to nothing."""
 
-COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {}
+COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
+    "training": training.create,
+}
 """Every collector by name; each imports its own libraries in its create function."""
 
 

@@ -35,6 +35,7 @@ flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4
 from __future__ import annotations
 
 import contextlib
+import atexit
 import functools
 import hashlib
 import itertools
@@ -65,6 +66,10 @@ _LOOKS = 8  # items looked at for a batch's first tensor; collated batches have 
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 64  # names, which is as many rings as the agent reads of one directory
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
+
+# A gloo thread that lets go of a finished collective takes the interpreter's lock, and aborts the
+# process when it comes for it during the exit: seen in a fifth of short jobs without this probe.
+_SETTLE_SECONDS = 0.05
 
 # What DistributedDataParallel's reducer and torch's own communication hooks launch in a backward,
 # and what blocks by itself (True). Other collectives are waited for in Python and seen there.
@@ -346,6 +351,7 @@ class _Probe:
 
     def hook_collectives(self) -> None:
         """Time what blocks in collectives, and learn of launches inside a backward."""
+        atexit.register(time.sleep, _SETTLE_SECONDS)
         work, future = self.torch._C._distributed_c10d.Work, self.torch._C.Future
         work.wait, future.wait = self.timed(work.wait), self.timed(future.wait)
         c10d = self.distributed

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ring_writer import RingWriter
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
 
 EXIT_PATIENCE_SECONDS = 15.0  # two seconds are promised; a busy machine may stretch them
@@ -151,3 +152,26 @@ def test_the_port_of_a_running_agent_cannot_be_taken_by_a_second_one(tmp_path):
         assert second.returncode == 1
         assert second.stderr.count("\n") == 1
         assert "Address already in use" in second.stderr
+
+
+def test_a_ring_that_appears_while_the_agent_runs_is_on_every_page(tmp_path):
+    rings = tmp_path / "rings"
+    with running_agent(tmp_path, "--collector.interval=0.1") as agent:
+        until(agent, "/healthz", "no ring directory")
+        rings.mkdir()
+        writer = RingWriter(rings, rank=3, job_id="team/job")
+        try:
+            writer.step(5, start_unix_ns=time.time_ns())
+            steps = 'rankscope_steps_total{job_id="team/job",rank="3"} 5.0\n'
+            page = until(agent, "/metrics", steps)
+            assert 'rankscope_rank_alive{job_id="team/job",rank="3"} 1.0\n' in page
+            (rank,) = json.loads(agent.get("/api/v1/ranks"))["ranks"]
+            assert (rank["job_id"], rank["rank"], rank["alive"]) == ("team/job", 3, True)
+            answer = json.loads(agent.get("/api/v1/steps?job=team/job&since=0"))
+            step = answer["columns"].index("step")
+            assert [row[step] for row in answer["rows"]] == [0, 1, 2, 3, 4]
+            assert json.loads(agent.get("/api/v1/steps?job=another"))["rows"] == []
+            assert json.loads(agent.get("/healthz"))["unobserved"] == {}
+        finally:
+            writer.end()
+        until(agent, "/metrics", 'rankscope_rank_alive{job_id="team/job",rank="3"} 0.0\n')

@@ -34,8 +34,8 @@ flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4
 
 from __future__ import annotations
 
-import contextlib
 import atexit
+import contextlib
 import functools
 import hashlib
 import itertools

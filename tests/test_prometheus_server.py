@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
 from servers import free_port, require_server
 
@@ -91,6 +93,29 @@ def test_a_real_prometheus_scrapes_the_agent(prometheus, tmp_path):
         rescraped = "count_over_time(rankscope_snapshot_timestamp_seconds[1m]) > 1"
         assert until_found(address, rescraped, log)
         assert query(address, '{__name__=~"exported_.*"} or {exported_job!=""}') == []
+
+
+def test_prometheus_understands_counters_and_histograms_of_ranks(prometheus, tmp_path):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    writer = RingWriter(rings, rank=3, job_id="team/job")
+    writer.step(5, start_unix_ns=time.time_ns(), step_ns=100_000_000)
+    with contextlib.ExitStack() as stack:
+        stack.callback(writer.end)
+        agent = stack.enter_context(running_agent(tmp_path))
+        address, log = prometheus(agent), tmp_path / "prometheus.log"
+        (steps,) = until_found(address, 'rankscope_steps_total{job_id="team/job",rank="3"}', log)
+        assert steps["value"][1] == "5"
+        median = "histogram_quantile(0.5, rankscope_step_latency_seconds_bucket)"
+        (latency,) = query(address, median)
+        assert 0.05 < float(latency["value"][1]) <= 0.1
+        with urllib.request.urlopen(
+            f"http://{address}/api/v1/metadata?metric=rankscope_step_latency_seconds",
+            timeout=PATIENCE_SECONDS,
+        ) as answer:
+            (known,) = json.load(answer)["data"]["rankscope_step_latency_seconds"]
+        assert known["type"] == "histogram"
+        assert known["help"]
 
 
 def test_promtool_finds_nothing_wrong_with_a_running_agents_page(tmp_path):

@@ -60,15 +60,15 @@ def record_bytes(
     check: int | None = None,
 ) -> bytes:
     """Return a record of 64 bytes; step `seq` of 0.1 s began that many tenths after creation."""
-    created = HEADER_FIELDS["created_unix_ns"]
+    begin_ns = HEADER_FIELDS["created_unix_ns"] + seq % 10**9 * 100_000_000
     return RECORD.pack(
         seq,
-        created + seq * 100_000_000 if start_unix_ns is None else start_unix_ns,
+        begin_ns if start_unix_ns is None else start_unix_ns,
         step_ns,
         data_ns,
         compute_ns,
         sync_ns,
-        seq - 1 if step is None else step,
+        (seq - 1) % 2**32 if step is None else step,
         samples,
         flags,
         attempt,

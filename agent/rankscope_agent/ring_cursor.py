@@ -18,8 +18,8 @@ from rankscope_agent.ring_format import (
     seq_in_slot,
 )
 
-FIRST_CHUNK = 64
-"""Records in the first pread of a look: one page, more than a look per second usually finds."""
+FIRST_CHUNK = 32
+"""Records in the first pread of a look: 2 KiB, more than a look per second usually finds."""
 
 MAX_CHUNK = 1024
 """Records per pread while catching up: 64 KiB, past which larger reads are no faster."""
@@ -74,10 +74,7 @@ class Cursor:
             chunk = MAX_CHUNK
 
     def _look(self, descriptor: int, records: int) -> Run:
-        """Read the slots from the next record's on; a stretch ends where the file does."""
-        slot = (self.next_seq - 1) % self.capacity
-        stretch = _read_slots(descriptor, slot, min(records, self.capacity - slot))
-        return parse_run(stretch, self.next_seq, self.capacity)
+        return _read_run(descriptor, self.next_seq, records, self.capacity)
 
     def _catch_up(self, descriptor: int, newer_seq: int) -> None:
         """Move to the oldest record still there, given one that overwrote the next."""
@@ -144,9 +141,7 @@ def find_newest(descriptor: int, known_seq: int, capacity: int) -> int:
     newest = known_seq
     for _ in range(MAX_OVERRUNS):
         newest = _bisect(descriptor, newest, capacity)
-        slot = newest % capacity
-        stretch = _read_slots(descriptor, slot, min(FIRST_CHUNK, capacity - slot))
-        run = parse_run(stretch, newest + 1, capacity)
+        run = _read_run(descriptor, newest + 1, FIRST_CHUNK, capacity)
         newest += run.taken
         if run.stopped_by != "gap":
             break
@@ -171,9 +166,18 @@ def read_record(descriptor: int, seq: int, capacity: int) -> StepRecord | None:
     Raises:
         OSError: the file cannot be read.
     """
-    stretch = _read_slots(descriptor, (seq - 1) % capacity, 1)
-    records = parse_run(stretch, seq, capacity).records
+    records = _read_run(descriptor, seq, 1, capacity).records
     return records[0] if records else None
+
+
+def _read_run(descriptor: int, seq: int, count: int, capacity: int) -> Run:
+    """Read the slots from that of a record on, around the end of the ring where need be."""
+    slot, count = (seq - 1) % capacity, min(count, capacity)
+    before_end = min(count, capacity - slot)
+    stretch = _read_slots(descriptor, slot, before_end)
+    if count > before_end and len(stretch) == before_end * RECORD_SIZE:
+        stretch += _read_slots(descriptor, 0, count - before_end)
+    return parse_run(stretch, seq, capacity)
 
 
 def _read_seq(descriptor: int, slot: int, capacity: int) -> int:

@@ -54,6 +54,10 @@ MAX_UNIX_NS = 4_102_444_800 * 10**9
 MAX_STEP_NS = 7 * 86_400 * 10**9
 """A week: no optimizer step lasts that long, and sums of such steps stay exact in a counter."""
 
+MAX_SEQ = 1 << 48
+"""Largest record number taken: 8,900 years of a step per millisecond. Bytes that are all ones would
+else make a record of their slot."""
+
 UNKNOWN_SAMPLES = 0xFFFFFFFF
 NOT_MEASURED = -1
 TIMING_SOURCES = ("none", "kernel", "wall", "host")
@@ -274,8 +278,10 @@ def _look_ahead(stretch: memoryview, seq: int, capacity: int) -> tuple[RunEnd, i
     if not stretch:
         return "end", seq
     for ahead, (found, check) in enumerate(_SEQ_AND_CHECK.iter_unpack(stretch)):
+        if check != found & _CHECK_MASK or found > MAX_SEQ:
+            continue
         newer = found - (seq + ahead)
-        if check == found & _CHECK_MASK and newer >= 0 and newer % capacity == 0:
+        if newer >= 0 and newer % capacity == 0:
             return ("overrun" if newer else "gap"), found
     return "head", seq
 
@@ -285,7 +291,7 @@ def seq_in_slot(stretch: bytes, slot: int, capacity: int) -> int:
     if len(stretch) < RECORD_SIZE:
         return 0
     seq, check = _SEQ_AND_CHECK.unpack_from(stretch)
-    fits = seq > 0 and (seq - 1) % capacity == slot and check == seq & _CHECK_MASK
+    fits = 0 < seq <= MAX_SEQ and (seq - 1) % capacity == slot and check == seq & _CHECK_MASK
     return int(seq) if fits else 0
 
 

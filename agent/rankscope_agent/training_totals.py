@@ -29,10 +29,11 @@ class Histogram:
         self._counts = [0] * (len(_BUCKETS_NS) + 1)
         self._sum_ns = 0
 
-    def observe(self, duration_ns: int) -> None:
-        """Count one duration."""
-        self._counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
-        self._sum_ns += duration_ns
+    def observe(self, durations_ns: Sequence[int]) -> None:
+        """Count durations that were measured."""
+        for duration_ns in durations_ns:
+            self._counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
+        self._sum_ns += sum(durations_ns)
 
     def value(self) -> HistogramValue:
         """Return the counts as Prometheus wants them."""
@@ -135,7 +136,5 @@ class JobTotals:
 
     def observe(self, records: Sequence[StepRecord]) -> None:
         """Count steps of any of the ranks in the histograms."""
-        for record in records:
-            self.latency.observe(record.step_ns)
-            if record.sync_ns != NOT_MEASURED:
-                self.sync.observe(record.sync_ns)
+        self.latency.observe([record.step_ns for record in records])
+        self.sync.observe([record.sync_ns for record in records if record.sync_ns != NOT_MEASURED])

@@ -110,6 +110,19 @@ def test_a_raising_collector_costs_its_own_series_only(started):
     assert scrape_of(registry, "good").success
 
 
+def test_a_bad_sample_fails_its_collector_and_is_logged(started, caplog):
+    class Repeating:
+        def collect(self):
+            return [metrics.RECORDS_CORRUPT.sample(1), metrics.RECORDS_CORRUPT.sample(2)]
+
+    registry = started(interval=3600, bad=Repeating(), good=Counting())
+    eventually(lambda: scrape_of(registry, "bad") and scrape_of(registry, "good"))
+    assert not scrape_of(registry, "bad").success
+    assert scrape_of(registry, "bad").samples == (metrics.RECORDS_CORRUPT.sample(1),)
+    assert scrape_of(registry, "good").success
+    assert "collector bad failed: 1 of 2 samples dropped" in caplog.text
+
+
 def test_a_collector_without_an_outcome_yet_is_not_in_the_snapshot(started):
     hanging = Hanging()
     hanging.runs = 1

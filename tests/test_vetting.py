@@ -34,6 +34,7 @@ def test_of_two_equal_series_the_first_stays_and_the_collector_failed():
     (scrape,) = vet([ended("training", first, second, other)])
     assert scrape.samples == (first, other)
     assert not scrape.success
+    assert scrape.last_success_unix_seconds is None
     assert scrape.failure.startswith("1 of 3 samples dropped, first: rankscope_steps_total repeats")
 
 

@@ -227,11 +227,18 @@ class Registry:
         with self._lock:
             key = tuple(runner.key() for runner in self._runners)
             if key != self._key:
-                outcomes = [runner.outcome() for runner in self._runners]
-                scrapes = vet([outcome for outcome in outcomes if outcome is not None])
-                self._snapshot = Snapshot(self._node, time.time(), scrapes)
+                self._snapshot = Snapshot(self._node, time.time(), self._vetted_outcomes())
                 self._key = key
             return self._snapshot
+
+    def _vetted_outcomes(self) -> tuple[Scrape, ...]:
+        found = [runner.outcome() for runner in self._runners]
+        outcomes = [outcome for outcome in found if outcome is not None]
+        vetted = vet(outcomes)
+        for before, after in zip(outcomes, vetted, strict=True):
+            if after is not before:
+                log_failure(after.collector, after.failure)
+        return vetted
 
     def states(self) -> tuple[CollectorState, ...]:
         """Describe every collector, with the outcome that stands in the snapshot."""

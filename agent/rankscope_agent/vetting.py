@@ -67,6 +67,7 @@ def _vet_one(page: _Page, scrape: Scrape) -> Scrape:
         success=False,
         samples=kept,
         failure=f"{len(faults)} of {len(scrape.samples)} samples dropped, first: {faults[0]}",
+        last_success_unix_seconds=None,  # this run was none, and the one before is not known here
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from ring_writer import PAGE, RingWriter, record_bytes
 
 from rankscope_agent.ring_cursor import Cursor, find_newest, locate, newest_seq, read_record
+from ring_writer import PAGE, RingWriter, record_bytes
 
 PLENTY = 10**6
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ring_writer import PAGE, RingWriter, header_page
 
 from rankscope_agent import ring_files
 from rankscope_agent.ring_files import (
@@ -25,6 +24,7 @@ from rankscope_agent.ring_files import (
     pod_directories,
 )
 from rankscope_agent.ring_format import RingError
+from ring_writer import PAGE, RingWriter, header_page
 
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 
@@ -167,14 +167,14 @@ def test_a_missing_directory_is_missing_not_refused(tmp_path):
 
 
 def test_no_descriptor_is_left_after_refusals(tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     (tmp_path / "x.ring").write_bytes(b"nothing")
     os.mkfifo(tmp_path / "y.ring")
     for name in ("x.ring", "y.ring"):
         refusal(tmp_path, name)
     with pytest.raises(FileNotFoundError), opened(tmp_path, "gone.ring"):
         pass
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
 def test_the_volumes_of_pods_are_found_and_others_are_not(tmp_path):

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from ring_writer import RingWriter, header_page
 
 from rankscope_agent import ring_follower, ring_place
 from rankscope_agent.ring_follower import PODS_RESCAN_SECONDS, RingFollower, ring_limit
 from rankscope_agent.ring_format import REASONS
+from ring_writer import RingWriter, header_page
 
 NOW = 1_700_000_000.0
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
@@ -34,7 +34,7 @@ def look(rings: RingFollower, now: float = NOW) -> list[int]:
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_a_ring_is_read_on_under_one_descriptor_and_closed_when_its_process_has_ended(tmp_path):

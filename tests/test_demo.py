@@ -1,0 +1,34 @@
+"""The demo for real: an agent, a four-rank training run, a verdict."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rankscope_analyzers import cli
+
+pytest.importorskip("torch", reason="the demo trains with PyTorch")
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "cause"),
+    [("slow-compute", 3, "gpu_compute"), ("slow-data", 0, "data_loader"), ("none", 1, None)],
+)
+def test_the_demo_names_what_was_injected(fault, rank, cause, capsys):
+    assert cli.main(["demo", "--fault", fault, "--rank", str(rank), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    injected = None if cause is None else rank
+    assert said["injected"] == {"class": cause, "rank": injected}
+    assert said["verdict"]["class"] == cause
+    assert said["verdict"]["ranks"] == ([] if cause is None else [rank])
+    assert said["naive"]["rank"] in range(4)
+    assert (said["verdict"]["lost_fraction"] > 0.2) == (cause is not None)
+
+
+def test_the_text_of_the_demo_compares_verdict_and_naive_answer(capsys):
+    assert cli.main(["demo", "--fault", "slow-data", "--rank", "2", "--no-color"]) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing is downloaded" in shown
+    assert "Rankscope says: data_loader on rank 2" in shown
+    assert "Largest step time says: rank" in shown

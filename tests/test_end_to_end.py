@@ -1,0 +1,125 @@
+"""The whole way: a script that is not ours, torchrun, probe, agent, `rankscope diagnose`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.probe_folder import probe_folder
+from running_agent import running_agent
+
+pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
+
+SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
+PATIENCE_SECONDS = 180.0
+
+
+@contextlib.contextmanager
+def training(
+    rings: Path, slow: str, steps: int, ranks: int = 3
+) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {
+        "PYTHONPATH": str(probe_folder()),
+        "RANKSCOPE_RING_DIR": str(rings),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "SLOW": slow,
+        "STEPS": str(steps),
+    }
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    job = subprocess.Popen(
+        [*launch, f"--nproc-per-node={ranks}", str(SCRIPT)], env=environment, start_new_session=True
+    )
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGTERM)
+        job.wait(PATIENCE_SECONDS)
+
+
+def await_steps(page: Callable[[], str], count: int) -> dict[str, float]:
+    """Wait until every rank on the page has done `count` steps; return steps by rank."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        done = steps_by_rank(page())
+        if done and min(done.values()) >= count:
+            return done
+        time.sleep(0.2)
+    raise AssertionError(f"no rank did {count} steps within {PATIENCE_SECONDS} s")
+
+
+def steps_by_rank(page: str) -> dict[str, float]:
+    found = re.findall(r'^rankscope_steps_total\{.*rank="(\d+)"\} (\S+)$', page, re.MULTILINE)
+    return {rank: float(value) for rank, value in found}
+
+
+@pytest.mark.parametrize(
+    ("slow", "cause", "ranks"),
+    [
+        ("1:forward:40", "gpu_compute", [1]),
+        ("0:before:40", "gpu_compute", [0]),
+        ("2:after:40", "gpu_compute", [2]),
+        ("0:data:40", "data_loader", [0]),
+        ("", None, []),
+    ],
+)
+def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(tmp_path, capsys, slow, cause, ranks):
+    rings = tmp_path / "rings"
+    with (
+        running_agent(tmp_path) as agent,
+        training(rings, slow, steps=100_000) as job,
+    ):
+        await_steps(lambda: agent.get("/metrics"), 120)
+        assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
+        assert job.poll() is None
+    (said,) = json.loads(capsys.readouterr().out).values()
+    assert said["verdict"]["class"] == cause, said
+    assert said["verdict"]["ranks"] == ranks
+    assert len(said["ranks"]) == 3
+    assert said["unobserved"] == []
+
+
+def test_killing_the_agent_in_the_middle_of_a_run_loses_no_record(tmp_path):
+    rings = tmp_path / "rings"
+    with training(rings, "", steps=300, ranks=2) as job:
+        with running_agent(tmp_path) as agent:
+            before = await_steps(lambda: agent.get("/metrics"), 50)
+            agent.process.send_signal(signal.SIGKILL)
+        assert job.wait(PATIENCE_SECONDS) == 0
+    with running_agent(tmp_path) as agent:
+        after = await_steps(lambda: agent.get("/metrics"), 299)
+        page = agent.get("/metrics")
+    assert max(before.values()) < 299, "the agent was not killed in the middle of the run"
+    # The first of the 300 steps only starts the clock.
+    assert after == {"0": 299.0, "1": 299.0}
+    assert (
+        re.findall(r"^rankscope_training_records_lost_total\{.*\} (\S+)$", page, re.MULTILINE)
+        == ["0.0"] * 2
+    )
+
+
+def test_a_job_that_comes_back_under_its_name_is_judged_by_its_newest_run(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("RANKSCOPE_JOB_ID", "team/again")
+    with running_agent(tmp_path) as agent:
+        for slow in ("1:forward:40", "0:data:40"):
+            with training(tmp_path / "rings", slow, steps=120, ranks=2) as job:
+                assert job.wait(PATIENCE_SECONDS) == 0
+        assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["team/again"]["verdict"]["class"] == "data_loader"
+    assert said["team/again"]["verdict"]["ranks"] == [0]

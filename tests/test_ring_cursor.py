@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 
@@ -93,6 +94,9 @@ def test_damage_in_a_ring_that_went_round_costs_the_damaged_record_only(writer, 
     assert read(cursor, writer) == [seq for seq in range(17, 33) if seq != damaged]
     writer.step(2)
     assert read(cursor, writer) == [33, 34]
+    assert cursor.lost == 0
+    # A damaged newest record could as well be the oldest one, half overwritten: it counts as both.
+    assert cursor.corrupt == (2 if damaged == 32 else 1)
 
 
 def test_a_number_that_jumps_back_is_not_read_again(writer):
@@ -172,6 +176,7 @@ class ForeverOverrun:
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         self.looks += 1
+        assert self.looks < 10_000, "reads without an end"
         first = (offset - PAGE) // 64 + 1 + 16 * self.looks
         return b"".join(record_bytes(first + i) for i in range(size // 64))
 
@@ -218,3 +223,19 @@ def test_one_record_is_read_by_its_number_or_is_not_there(writer):
     assert read_record(writer.descriptor, 20, 16).step == 19
     assert read_record(writer.descriptor, 4, 16) is None
     assert read_record(writer.descriptor, 21, 16) is None
+
+
+def test_a_reader_beside_a_fast_writer_accounts_for_every_record(tmp_path):
+    ring = RingWriter(tmp_path, capacity=64)
+    cursor = located(ring)
+    thread = threading.Thread(target=ring.step, args=(20_000,))
+    thread.start()
+    seen = []
+    while thread.is_alive():
+        seen += read(cursor, ring)
+    thread.join()
+    seen += read(cursor, ring)
+    assert seen == sorted(set(seen))
+    assert len(seen) + cursor.lost == seen[-1] == 20_000
+    assert cursor.corrupt == 0
+    ring.end()

@@ -15,7 +15,6 @@ import pytest
 
 from rankscope_agent import ring_files
 from rankscope_agent.ring_files import (
-    MAX_FILE_SIZE,
     OpenRing,
     RingDirectory,
     list_rings,
@@ -137,10 +136,10 @@ def test_a_file_of_other_content_or_size_is_refused(tmp_path, content, reason):
     assert refusal(tmp_path, "x.ring") == reason
 
 
-def test_the_largest_ring_is_just_within_the_size_cap(tmp_path):
+def test_the_ring_of_a_probe_is_as_large_as_rings_may_be(tmp_path):
     RingWriter(tmp_path, capacity=65_536).end()
     with opened(tmp_path) as ring:
-        assert ring.header.file_size == MAX_FILE_SIZE
+        assert ring.header.capacity == 65_536
 
 
 def test_a_file_that_may_not_be_read_is_refused():

@@ -228,6 +228,19 @@ def test_a_ring_that_goes_between_the_look_and_the_reading_ends_the_answer_in_pe
         writer.end()
 
 
+def test_a_ring_put_in_the_place_of_another_is_not_told_under_its_name(tmp_path):
+    writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in (0, 1)]
+    for writer in writers:
+        writer.step()
+    rows = source(tmp_path).steps(None, 0.0)
+    first = next(rows)
+    other = RingWriter(tmp_path, "1.ring", rank=9, job_id="other")
+    other.step()
+    assert column([first, *rows], "rank") == [0]
+    for writer in (*writers, other):
+        writer.end()
+
+
 def test_an_answer_that_nobody_finishes_reading_leaves_no_descriptor(tmp_path):
     writer = RingWriter(tmp_path)
     writer.step(5)
@@ -246,7 +259,7 @@ def test_an_answer_ends_although_its_writer_never_does(tmp_path):
     for _ in source(tmp_path).steps(None, 0.0):
         writer.step()
         seen += 1
-    assert seen <= 16
+        assert seen <= 16
     writer.end()
 
 

@@ -203,8 +203,17 @@ def test_two_live_rings_of_one_rank_give_one_set_of_series(tmp_path):
     assert page.rank(metrics.LAST_STEP) == 5
     assert [labels[3] for labels in page.labels(metrics.RANK_INFO)] == ["2"]
     new.end()
-    assert Page(rings).rank(metrics.RANK_ALIVE) == 0
+    assert [Page(rings).rank(metrics.RANK_ALIVE) for _ in range(3)] == [0, 0, 0]
     old.end()
+
+
+def test_the_newest_process_says_whether_the_rank_lives(tmp_path):
+    old = RingWriter(tmp_path, "1.ring")
+    new = RingWriter(tmp_path, "2.ring", created_unix_ns=CREATED_NS + NS)
+    rings = collector(tmp_path)
+    old.end()
+    assert [Page(rings).rank(metrics.RANK_ALIVE) for _ in range(3)] == [1, 1, 1]
+    new.end()
 
 
 def test_an_ended_jobs_series_go_after_ten_minutes(tmp_path):
@@ -283,6 +292,20 @@ def test_a_full_ring_is_read_over_several_runs_if_the_budget_says_so(tmp_path, m
     assert sums == [40, 80, 120, 150, 150]
     for writer in writers:
         writer.end()
+
+
+def test_a_ring_that_uses_up_the_budget_does_not_starve_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "MAX_RECORDS", 16)
+    greedy = RingWriter(tmp_path, "0.ring", rank=0)
+    modest = RingWriter(tmp_path, "1.ring", rank=1)
+    modest.step()
+    rings = collector(tmp_path)
+    for _ in range(3):
+        greedy.step(16)
+        page = Page(rings)
+    assert page.rank(metrics.STEPS, 1) == 1
+    greedy.end()
+    modest.end()
 
 
 def test_ranks_remembered_are_bounded_and_the_first_ended_go_first(tmp_path, monkeypatch):

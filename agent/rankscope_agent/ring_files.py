@@ -20,8 +20,6 @@ from typing import Literal
 
 from rankscope_agent.ring_format import (
     HEADER_SIZE,
-    MAX_CAPACITY,
-    RECORD_SIZE,
     RingError,
     RingHeader,
     parse_header,
@@ -41,8 +39,6 @@ MAX_NAMES = 4096
 
 MAX_PODS = 1024
 """Pods looked at: twice what the largest nodes run (kubelet's own default is 110)."""
-
-MAX_FILE_SIZE = HEADER_SIZE + MAX_CAPACITY * RECORD_SIZE
 
 LIVENESS_SECONDS = 600.0
 """Where locks do not work, a ring written to within ten minutes counts as held: as long as the
@@ -88,7 +84,7 @@ class RingFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The ring files of a directory, newest first, and how many names were not looked at."""
+    """The ring files of a directory, newest first; `too_many` is 1 if names were left unseen."""
 
     files: tuple[RingFile, ...]
     too_many: int
@@ -277,8 +273,6 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
     Raises:
         RingError: it is no ring of this version, or of another size than it says.
     """
-    if size > MAX_FILE_SIZE:
-        raise RingError("geometry", f"{size} bytes, a ring has at most {MAX_FILE_SIZE}")
     try:
         header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
     except OSError as error:

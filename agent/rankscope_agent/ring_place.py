@@ -100,8 +100,9 @@ class RingPlace:
         failed_before, self._failure, self.exists = self._failure is not None, None, False
         try:
             with open_directory(self.directory) as descriptor:
+                listing = list_rings(descriptor)
                 self.exists = True
-                return self._admit(descriptor, list_rings(descriptor), room)
+                return self._admit(descriptor, listing, room)
         except FileNotFoundError:
             self.unlink()
             return ()
@@ -134,8 +135,7 @@ class RingPlace:
         ring = followed.ring
         self._rings.remove(followed)
         os.close(ring.descriptor)
-        if followed.linked:
-            self._done[ring.name, ring.inode] = refusal
+        self._done[ring.name, ring.inode] = refusal
 
     def _admit(self, descriptor: int, listing: Listing, room: int) -> Sequence[Refusal]:
         """Compare a listing with what is open, and open what is new."""

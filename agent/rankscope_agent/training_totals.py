@@ -108,17 +108,15 @@ def _plus(total: int | None, values: Sequence[int]) -> int | None:
 class JobTotals:
     """The ranks of a job on this node, and their steps together.
 
-    `alive` says whether any process of the job was alive at the last look, `active_unix_seconds`
-    when one last was, as far as is known.
+    `active_unix_seconds` is when one of its processes last was alive, as far as is known.
     """
 
-    __slots__ = ("active_unix_seconds", "alive", "latency", "ranks", "sync")
+    __slots__ = ("active_unix_seconds", "latency", "ranks", "sync")
 
     def __init__(self) -> None:
         self.ranks: dict[int, RankTotals] = {}
         self.latency = Histogram()
         self.sync = Histogram()
-        self.alive = False
         self.active_unix_seconds = 0.0
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
@@ -128,11 +126,6 @@ class JobTotals:
             totals = self.ranks[identity.rank] = RankTotals(identity, created_unix_ns)
         totals.identify(identity, created_unix_ns)
         return totals
-
-    def note(self, *, alive: bool, active_unix_seconds: float) -> None:
-        """Take note of one process of the job."""
-        self.alive |= alive
-        self.active_unix_seconds = max(self.active_unix_seconds, active_unix_seconds)
 
     def observe(self, records: Sequence[StepRecord]) -> None:
         """Count steps of any of the ranks in the histograms."""

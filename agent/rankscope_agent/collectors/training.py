@@ -108,8 +108,6 @@ class TrainingCollector:
 
     def _read(self, now: float) -> None:
         """Read all rings, each run beginning with another one, within the budget."""
-        for job in self._jobs.values():
-            job.alive = False
         rings = self._follower.rings
         self._turn += 1
         start = self._turn % len(rings) if rings else 0
@@ -139,11 +137,12 @@ class TrainingCollector:
             job = self._job(followed)
             job.rank(self._identity(followed, last), created_ns).add(records, created_ns)
             job.observe(records)
-        alive = followed.liveness == "alive"
-        if alive or last is not None:
+        if followed.liveness == "alive":
+            self._job(followed).active_unix_seconds = now
+        elif last is not None:
+            ended = min(now, (last.start_unix_ns + last.step_ns) / NS)
             job = self._job(followed)
-            active_ns = last.start_unix_ns + last.step_ns if last else created_ns
-            job.note(alive=alive, active_unix_seconds=now if alive else min(now, active_ns / NS))
+            job.active_unix_seconds = max(job.active_unix_seconds, ended)
         self._note_rank(followed, cursor.lost - lost)
         self._corrupt += cursor.corrupt - corrupt
         return cursor.next_seq - first_seq - (cursor.lost - lost)
@@ -173,14 +172,16 @@ class TrainingCollector:
         return rank_identity(followed.ring, self._node, last, alive=alive)
 
     def _forget(self, now: float) -> None:
-        """Drop the jobs that ended long enough ago, and more if there are too many ranks."""
-        ended = [job_id for job_id, job in self._jobs.items() if not job.alive]
-        ended.sort(key=lambda job_id: self._jobs[job_id].active_unix_seconds)
+        """Drop the jobs that ended long enough ago, and more if there are too many ranks.
+
+        Live ones cannot be too many: there are no more of them than open rings.
+        """
         ranks = sum(len(job.ranks) for job in self._jobs.values())
-        for job_id in ended:
+        for job_id in sorted(self._jobs, key=lambda name: self._jobs[name].active_unix_seconds):
             idle = now - self._jobs[job_id].active_unix_seconds
-            if idle >= ENDED_JOB_SECONDS or ranks > MAX_RANKS:
-                ranks -= len(self._jobs.pop(job_id).ranks)
+            if idle < ENDED_JOB_SECONDS and ranks <= MAX_RANKS:
+                return
+            ranks -= len(self._jobs.pop(job_id).ranks)
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.RINGS.sample(len(self._follower.rings))

@@ -6,6 +6,7 @@ Bounds are wide: machines are noisy, and a wrong attribution is off by the whole
 from __future__ import annotations
 
 import pytest
+
 from probe_jobs.phases import PHASES, SLOW_RANK, STEPS
 from probe_jobs.running import (
     EVALUATION,

@@ -323,13 +323,16 @@ class _Probe:
             self.attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
             self.ring = _open_ring(directory, self.torch.__version__, joined, self.attempt)
             flags |= _FIRST
-        data_ns = min(self.data_ns, step_ns) if self.loader_used else -1
+        data_ns = min(self.data_ns, step_ns)
         compute_ns = sync_ns = -1
         if self.timing:
-            sync_ns = min(self.sync_ns, step_ns - max(data_ns, 0))
-            compute_ns = step_ns - max(data_ns, 0) - sync_ns
-        seq, samples = self.written + 1, self.samples if self.loader_used else _SIZE_UNKNOWN
-        samples = samples if 0 <= samples < _UNKNOWN_SAMPLES else _UNKNOWN_SAMPLES
+            sync_ns = min(self.sync_ns, step_ns - data_ns)
+            compute_ns = step_ns - data_ns - sync_ns
+        seq, samples = self.written + 1, self.samples
+        if not self.loader_used:
+            data_ns, samples = -1, _UNKNOWN_SAMPLES
+        elif not 0 <= samples < _UNKNOWN_SAMPLES:
+            samples = _UNKNOWN_SAMPLES
         times = (self.begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns)
         flags |= self.timing
         packed = _RECORD.pack(seq, *times, self.step, samples, flags, self.attempt, seq)
@@ -352,16 +355,17 @@ class _Probe:
     def hook_collectives(self) -> None:
         """Time what blocks in collectives, and learn of launches inside a backward."""
         atexit.register(time.sleep, _SETTLE_SECONDS)
-        work, future = self.torch._C._distributed_c10d.Work, self.torch._C.Future
-        work.wait, future.wait = self.timed(work.wait), self.timed(future.wait)
-        c10d = self.distributed
-        c10d._broadcast_coalesced = self.timed(c10d._broadcast_coalesced)  # DDP's buffers
+        c10d, torch = self.distributed, self.torch
+        for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
+            owner.wait = torch._disable_dynamo(self.timed(owner.wait))
+        buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
+        c10d._broadcast_coalesced = torch._disable_dynamo(buffers)
         for namespace, name, blocks in _OPERATORS:
-            packet = getattr(getattr(self.torch.ops, namespace), name, None)
+            packet = getattr(getattr(torch.ops, namespace), name, None)
             if packet is not None:  # not every torch has them all
                 call = packet.default.redispatch
                 kernel = self.kernel(self.timed(call) if blocks else call)
-                library = self.torch.library.Library(namespace, "IMPL")
+                library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
 
@@ -445,15 +449,14 @@ class _Probe:
         """Put the hooks in that every process gets; those for collectives wait for a first step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        # Untraced: a compiled step() must neither inline the hook nor lose it.
-        hook = self.guarded(self.step_finished)
-        torch, loading = self.torch, self.torch.utils.data.dataloader
-        register_optimizer_step_post_hook(torch._disable_dynamo(hook))
+        # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
+        untraced, loading = self.torch._disable_dynamo, self.torch.utils.data.dataloader
+        register_optimizer_step_post_hook(untraced(self.guarded(self.step_finished)))
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
-        iterator.__next__ = self.fetching(iterator.__next__, counted=True)
-        loader.__iter__ = self.fetching(loader.__iter__, counted=False)
-        scaler_type = torch.amp.grad_scaler.GradScaler
-        update, note = scaler_type.update, self.guarded(self.scaler_updated)
+        iterator.__next__ = untraced(self.fetching(iterator.__next__, counted=True))
+        loader.__iter__ = untraced(self.fetching(loader.__iter__, counted=False))
+        scaler_type = self.torch.amp.grad_scaler.GradScaler
+        update, note = scaler_type.update, untraced(self.guarded(self.scaler_updated))
 
         @functools.wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:

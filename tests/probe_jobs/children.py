@@ -1,4 +1,4 @@
-"""Train while other processes live beside; usage: children.py fork-workers | spawn-workers | fork."""
+"""Train beside other processes; usage: children.py fork-workers | spawn-workers | fork."""
 
 from __future__ import annotations
 

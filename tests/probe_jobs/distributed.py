@@ -40,21 +40,34 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def compiled() -> None:
-    """Compile a wrapped model with buffers, and a functional collective, without a break."""
+def breaks() -> int:
+    """Count, and forget, the graph breaks so far; show those in the probe's own code."""
     from torch._dynamo.utils import counters
+
+    reasons = counters["graph_break"]
+    print(*(reason for reason in reasons if "rankscope" in reason), sep="", end="")
+    count = len(reasons)
+    reasons.clear()
+    return count
+
+
+def compiled() -> None:
+    """Compile a wrapped model with buffers, a bare model and a functional collective."""
 
     def summed(value: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(value)
         return value * 2
 
+    train(torch.nn.Linear(4, 2))  # from here on collectives are hooked
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     train(torch.compile(DistributedDataParallel(layers), backend="eager"), 2)
+    wrapped = breaks()
     train(torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True), 2)
+    bare = breaks()
     summing = torch.compile(summed, backend="aot_eager", fullgraph=True)
     for _ in range(2):
         assert float(summing(torch.ones(1))) == 2 * dist.get_world_size()
-    print("breaks", len(counters["graph_break"]))
+    print("wrapped", wrapped, "bare", bare, "functional", breaks())
     dist.destroy_process_group()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +18,8 @@ JOBS = Path(__file__).parent
 PROBE = JOBS.parents[1] / "agent" / "probe"
 HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
 RECORD = struct.Struct("<QqqqqqIIHHI")
+
+SCRIPT_SECONDS = 90
 
 WALL, CLOSURE, SKIPPED, EVALUATION, FIRST = 2, 4, 8, 16, 32
 
@@ -82,15 +85,21 @@ def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
 
 def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
     """Run python with these arguments as a process of its own."""
-    ended = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, *command],
         env=environment(ring_dir, extra),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
+        start_new_session=True,
     )
-    return Outcome(ended.returncode, ended.stdout, ended.stderr)
+    try:
+        output, errors = process.communicate(timeout=SCRIPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # a launcher's children too
+        process.communicate()
+        raise
+    return Outcome(process.returncode, output, errors)
 
 
 class Nursery:
@@ -131,7 +140,9 @@ class Nursery:
         print(json.dumps(order), file=self.process.stdin, flush=True)
         codes = json.loads(self.process.stdout.readline())
         return [
-            Outcome(code, (folder / f"{rank}.out").read_text(), (folder / f"{rank}.err").read_text())
+            Outcome(
+                code, (folder / f"{rank}.out").read_text(), (folder / f"{rank}.err").read_text()
+            )
             for rank, code in enumerate(codes)
         ]
 

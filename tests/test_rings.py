@@ -255,10 +255,8 @@ def test_an_answer_that_nobody_finishes_reading_leaves_no_descriptor(tmp_path):
 def test_an_answer_ends_although_its_writer_never_does(tmp_path):
     writer = RingWriter(tmp_path)
     writer.step(16)
-    seen = 0
-    for _ in source(tmp_path).steps(None, 0.0):
+    for seen, _ in enumerate(source(tmp_path).steps(None, 0.0), start=1):
         writer.step()
-        seen += 1
         assert seen <= 16
     writer.end()
 

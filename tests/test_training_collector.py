@@ -296,16 +296,17 @@ def test_a_full_ring_is_read_over_several_runs_if_the_budget_says_so(tmp_path, m
 
 def test_a_ring_that_uses_up_the_budget_does_not_starve_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "MAX_RECORDS", 16)
-    greedy = RingWriter(tmp_path, "0.ring", rank=0)
-    modest = RingWriter(tmp_path, "1.ring", rank=1)
-    modest.step()
+    writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in range(3)]
+    for age, writer in enumerate(writers):
+        writer.step()
+        os.utime(writer.path, (1000 + age, 1000 + age))
     rings = collector(tmp_path)
-    for _ in range(3):
-        greedy.step(16)
+    for _ in range(4):
+        writers[1].step(16)
         page = Page(rings)
-    assert page.rank(metrics.STEPS, 1) == 1
-    greedy.end()
-    modest.end()
+    assert (page.rank(metrics.STEPS, 0), page.rank(metrics.STEPS, 2)) == (1, 1)
+    for writer in writers:
+        writer.end()
 
 
 def test_ranks_remembered_are_bounded_and_the_first_ended_go_first(tmp_path, monkeypatch):

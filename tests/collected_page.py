@@ -1,0 +1,42 @@
+"""What one run of the training collector gave, and the collector under a clock of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankscope_agent.collectors.training import TrainingCollector
+from rankscope_agent.model import HistogramValue, Metric, Sample
+from ring_writer import HEADER_FIELDS, NS
+
+CREATED_NS = HEADER_FIELDS["created_unix_ns"]
+CREATED = CREATED_NS / NS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = CREATED + 10
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Page:
+    """What one run of the collector gave, by metric and labels."""
+
+    def __init__(self, collector: TrainingCollector) -> None:
+        self.samples: list[Sample] = list(collector.collect())
+        self.series = {(s.metric, s.labels): s.value for s in self.samples}
+        assert len(self.series) == len(self.samples), "a series came twice"
+
+    def value(self, metric: Metric, *labels: str) -> float | HistogramValue | None:
+        return self.series.get((metric, labels))
+
+    def rank(self, metric: Metric, rank: int = 0, job: str = "team/job") -> object:
+        return self.value(metric, job, str(rank))
+
+    def labels(self, metric: Metric) -> list[tuple[str, ...]]:
+        return [labels for found, labels in self.series if found is metric]
+
+
+def collector(tmp_path: Path, clock: Clock | None = None) -> TrainingCollector:
+    return TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", clock or Clock())

@@ -59,7 +59,6 @@ _TIMING_NONE, _TIMING_WALL = 0, 2
 _CLOSURE, _SKIPPED, _EVALUATION, _FIRST = 1 << 2, 1 << 3, 1 << 4, 1 << 5
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
-
 _MAX_ERRORS = 100  # a hook that failed this often will fail for ever: stop trying
 _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old primary is gone
 _LOOKS = 8  # items looked at for a batch's first tensor; collated batches have it in the first two
@@ -72,13 +71,9 @@ _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses
 _SETTLE_SECONDS = 0.05
 
 # What DistributedDataParallel's reducer and torch's own communication hooks launch in a backward,
-# and what blocks by itself (True). Other collectives are waited for in Python and seen there.
-_OPERATORS = (
-    ("c10d", "allreduce_", False),
-    ("c10d", "allgather_", False),
-    ("c10d", "monitored_barrier_", True),
-    ("_c10d_functional", "wait_tensor", True),
-)
+# and what blocks by itself. Other collectives are waited for in Python and seen there.
+_LAUNCHES = ("c10d::allreduce_", "c10d::allgather_")
+_BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
 
 # The first variable that is set wins. SLURM_NTASKS is not asked: it is set in a batch script too,
 # where a single process runs; likewise JOB_COMPLETION_INDEX numbers pods, see `_identity`.
@@ -150,10 +145,9 @@ def _header(torch_version: str, distributed: Any, attempt: int, start_ticks: int
     launcher = next((word for name, word in _LAUNCHERS if environ.get(name)), "none")
     geometry = (b"RKSCRING", 1, _HEADER.size, 0x01020304, _RECORD.size, _CAPACITY)
     process = (time.time_ns(), os.getpid(), attempt, start_ticks)
-    labels = (_label(_job_id(identity[2]), 320), _label(node, 256), _label(launcher, 32))
-    versions = (_label(__version__, 16), torch_version.encode()[:31])
-    pod = _label(environ.get("POD_UID", ""), 64)
-    return _HEADER.pack(*geometry, *process, *identity, *labels, pod, *versions)
+    job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
+    labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
+    return _HEADER.pack(*geometry, *process, *identity, *labels, torch_version.encode()[:31])
 
 
 def _open_ring(directory: str, torch_version: str, distributed: Any, attempt: int) -> int:
@@ -205,10 +199,9 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
     """Return the first dimension of the first tensor in a batch, or `_SIZE_UNKNOWN`."""
     items = [batch]
     for item in items:  # grows while it is walked
-        if isinstance(item, tensor_type):
-            if item.dim():
-                return int(item.shape[0])
-        elif len(items) < _LOOKS:
+        if isinstance(item, tensor_type) and item.dim():
+            return int(item.shape[0])
+        if len(items) < _LOOKS:
             if isinstance(item, Mapping):
                 items.extend(itertools.islice(item.values(), _LOOKS))
             elif isinstance(item, (tuple, list)):
@@ -228,8 +221,7 @@ class _Probe:
         self.graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
-        self.errors = 0
-        self.ring = -1
+        self.errors, self.ring = 0, -1
         self.restart()
 
     def restart(self) -> None:
@@ -238,8 +230,7 @@ class _Probe:
             os.close(self.ring)  # the lock stays with the parent's descriptor
         self.ring = -1
         self.written = self.step = self.thread = 0  # thread 0: no step has ended yet
-        self.ring_refused = self.loader_used = False
-        self.stepped = False  # since the last GradScaler.update
+        self.ring_refused = self.loader_used = self.stepped = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
@@ -330,12 +321,10 @@ class _Probe:
             compute_ns = step_ns - data_ns - sync_ns
         seq, samples = self.written + 1, self.samples
         if not self.loader_used:
-            data_ns, samples = -1, _UNKNOWN_SAMPLES
-        elif not 0 <= samples < _UNKNOWN_SAMPLES:
-            samples = _UNKNOWN_SAMPLES
+            data_ns = samples = -1
         times = (self.begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns)
-        flags |= self.timing
-        packed = _RECORD.pack(seq, *times, self.step, samples, flags, self.attempt, seq)
+        counts = (self.step, samples if samples >= 0 else _UNKNOWN_SAMPLES)
+        packed = _RECORD.pack(seq, *times, *counts, flags | self.timing, self.attempt, seq)
         os.pwrite(self.ring, packed, _HEADER.size + (seq - 1) % _CAPACITY * _RECORD.size)
         self.written = seq
 
@@ -360,11 +349,12 @@ class _Probe:
             owner.wait = torch._disable_dynamo(self.timed(owner.wait))
         buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
         c10d._broadcast_coalesced = torch._disable_dynamo(buffers)
-        for namespace, name, blocks in _OPERATORS:
+        for operator in _LAUNCHES + _BLOCKING:
+            namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
             if packet is not None:  # not every torch has them all
                 call = packet.default.redispatch
-                kernel = self.kernel(self.timed(call) if blocks else call)
+                kernel = self.kernel(self.timed(call) if operator in _BLOCKING else call)
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
@@ -417,17 +407,16 @@ class _Probe:
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
-        torch = self.torch
         clock, thread_id = time.perf_counter_ns, threading.get_ident
 
         def fetched(batch: Any, begin: int, data: int, sync: int, samples: int) -> None:
-            if not torch.is_grad_enabled():
+            if not self.torch.is_grad_enabled():
                 self.flags |= _EVALUATION
                 return
             self.loader_used = True
             self.data_ns = data + clock() - begin - (self.sync_ns - sync)
             if counted and batch is not None:
-                self.samples = samples + _batch_size(batch, torch.Tensor)
+                self.samples = samples + _batch_size(batch, self.torch.Tensor)
 
         note = self.guarded(fetched)
 

@@ -2,6 +2,7 @@ import gzip
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -90,7 +91,9 @@ class FakeAgent:
     def __init__(self, answers):
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                body = answers[self.path.partition("?")[0]]
+                path, _, query = self.path.partition("?")
+                answer = answers[path]
+                body = answer(query) if callable(answer) else answer
                 self.send_response(200)
                 if body[:2] == b"\x1f\x8b":
                     self.send_header("Content-Encoding", "gzip")
@@ -163,6 +166,28 @@ def test_no_answer_at_all_is_an_error_in_one_sentence(url, complaint):
 def test_something_else_at_the_address_is_said(body):
     answers = {"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": body}
     with FakeAgent(answers) as agent, pytest.raises(SourceError, match="does not answer like"):
+        sources.from_agents([agent.url], None, 0.0)
+
+
+def test_an_agent_that_leaves_records_out_is_asked_for_a_shorter_time():
+    rows = records(Job(ranks=2, steps=400)).assign(job_id="a/b")
+
+    def steps(query):
+        asked = rows[rows["t_start_unix_seconds"] >= float(parse_qs(query)["since"][0])]
+        sent = {"columns": list(rows.columns), "rows": asked[:300].to_numpy().tolist()}
+        return json.dumps(sent | {"truncated": len(asked) > 300}).encode()
+
+    with FakeAgent({"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": steps}) as agent:
+        (job,) = sources.from_agents([agent.url], None, 0.0)
+    assert job.records["step"].max() == 399
+    assert sorted(job.records["rank"].unique()) == [0, 1]
+
+
+def test_an_agent_that_always_leaves_records_out_is_not_asked_for_ever():
+    rows = records(Job(ranks=2, steps=5)).assign(job_id="a/b")
+    body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": True}
+    answers = {"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": json.dumps(body).encode()}
+    with FakeAgent(answers) as agent, pytest.raises(SourceError, match="more than 10 records"):
         sources.from_agents([agent.url], None, 0.0)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from rankscope_agent.model import STEP_COLUMNS, StepRow
 
-MAX_ROWS = 500_000
-"""Rows in one answer: about what eight full rings hold. A caller that wants more asks again, since
-the newest moment it got."""
+MAX_ROWS = 8 * 65_536
+"""Rows in one answer: what the rings of eight ranks hold. A caller that gets a truncated one asks
+again for a shorter time."""
 
 ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, small in memory
 

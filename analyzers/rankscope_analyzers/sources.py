@@ -30,6 +30,10 @@ MAXIMUM_ANSWER_BYTES = 512 << 20
 GZIP = 31
 """What zlib calls a gzip header around its largest window."""
 
+NARROWINGS = 6
+"""An agent sends half a million rows at most, of the first ranks first. Asking again for a quarter
+of the time, six times, shrinks a week to two minutes; what is needed is the newest of all ranks."""
+
 POOL_SIZE = 32
 """Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
 
@@ -180,16 +184,27 @@ def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer
     base = (url if "://" in url else f"http://{url}").rstrip("/")
     if urlsplit(base).scheme not in {"http", "https"}:
         return f"{url} is not the http address of an agent"
-    query = {"since": f"{since_unix_seconds:.6f}", **({"job": job_id} if job_id else {})}
     try:
-        ranks = _get(f"{base}/api/v1/ranks")
-        steps = _get(f"{base}/api/v1/steps?{urlencode(query)}")
-        frame = pd.DataFrame(steps["rows"], columns=steps["columns"])
-        return _NodeAnswer(frame, list(ranks["ranks"]))
+        ranks = list(_get(f"{base}/api/v1/ranks")["ranks"])
+        return _NodeAnswer(_steps(base, job_id, since_unix_seconds), ranks)
     except (OSError, HTTPException) as error:
         return f"agent {url} cannot be reached: {getattr(error, 'reason', error)}"
     except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
         return f"{url} does not answer like a rankscope agent: {error!r}"
+
+
+def _steps(base: str, job_id: str | None, since_unix_seconds: float) -> pd.DataFrame:
+    """Fetch step records, of a shorter time as long as the agent had to leave some out."""
+    since = since_unix_seconds
+    for _ in range(NARROWINGS):
+        query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
+        answer = _get(f"{base}/api/v1/steps?{urlencode(query)}")
+        frame = pd.DataFrame(answer["rows"], columns=answer["columns"])
+        if not answer.get("truncated"):
+            return frame
+        starts = frame["t_start_unix_seconds"]
+        since = float(starts.max() - (starts.max() - starts.min()) / 4)
+    raise ValueError(f"more than {len(frame)} records since {since:.0f}")
 
 
 def _get(url: str) -> Any:

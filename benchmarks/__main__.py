@@ -1,0 +1,34 @@
+"""`make bench`: every comparison in one run, as ratios of figures taken in turns.
+
+`python -m benchmarks NAME...` runs some of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks import agent_cost, probe_cost, scrape_cost
+
+BENCHMARKS: Mapping[str, Callable[[], str]] = {
+    "probe": lambda: probe_cost.report(probe_cost.measure()),
+    "agent": lambda: agent_cost.report(agent_cost.measure()),
+    "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
+}
+"""What can be measured, by name."""
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the named benchmarks, all of them by default."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.stderr.write(f"unknown benchmarks {unknown}, have {list(BENCHMARKS)}\n")
+        return 1
+    for name in names or BENCHMARKS:
+        sys.stdout.write(f"== {name}\n{BENCHMARKS[name]()}\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

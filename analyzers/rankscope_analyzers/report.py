@@ -104,15 +104,16 @@ def render(verdict: Verdict) -> RenderableType:
 
 
 def _headline(verdict: Verdict) -> RenderableType:
-    step = verdict.median_step_seconds
-    title = f"job {verdict.job_id}: {len(verdict.ranks)} ranks, {verdict.steps} steps judged"
-    if step is not None:
-        title += f", {_duration(step)} a step"
+    title = f"job {verdict.job_id}"
     cause = verdict.cause
+    body = Text(
+        f"{len(verdict.ranks)} ranks, {verdict.steps} steps judged, median step "
+        f"{_duration(verdict.median_step_seconds)}\n",
+        style="not bold",
+    )
     if cause is None:
-        style = "green" if verdict.confidence else "yellow"
-        return Panel(Text(_no_straggler(verdict), style=f"bold {style}"), title=title)
-    body = Text()
+        style = "bold green" if verdict.confidence else "bold yellow"
+        return Panel(body.append(_no_straggler(verdict), style=style), title=title)
     body.append(f"{cause.kind}: ", style="bold red")
     body.append(f"{cause.summary} {_when(cause)}\n", style="bold")
     body.append(

@@ -20,7 +20,7 @@ MAX_REMEMBERED = 256
 the time is held back once this many were logged within `REPEAT_SECONDS`."""
 
 MAX_FIELD_CHARACTERS = 16_384
-"""Length of a field: a traceback of a hundred frames, but no file's content that an error quotes."""
+"""Length of a field: enough for a traceback of a hundred frames, not for a file that it quotes."""
 
 _NUMBER = re.compile(r"[0-9]+")
 _PLAIN = re.compile(r"[^\s\"=\\]+")

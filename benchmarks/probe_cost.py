@@ -1,0 +1,250 @@
+"""What the probe costs a training process: one ring write, and a whole step with it and without.
+
+Ring writes alternate with prometheus_client's `Histogram.observe`. Steps are those of a small
+two-rank DistributedDataParallel job on this machine; both ranks switch the probe on and off
+together every `BLOCK` steps, so that neighbouring blocks see the same noise. Costs of a step are
+CPU time of the training thread: the probe never waits, and wall time on a busy machine does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import operator
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+PROBE = Path(__file__).parents[1] / "agent" / "probe"
+BLOCK = 40  # steps: long enough to even out single delays, short beside the machine's moods
+PAIRS = 40
+REPEATS = 200
+CALLS = 200
+JOB_SECONDS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCost:
+    """Medians of one call, in nanoseconds, measured in turns.
+
+    Args:
+        record: a whole `record()` of the probe: arithmetic, packing, and the write.
+        write: packing 64 bytes and `os.pwrite` alone.
+        observe: prometheus_client's `Histogram.observe` on a child that is kept.
+    """
+
+    record: float
+    write: float
+    observe: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Medians over paired blocks, in microseconds per step of the small job.
+
+    Args:
+        wall: wall time of a step without the probe.
+        step: the training thread's CPU time of such a step.
+        without_collectives: what the probe adds with its hooks in collectives left out.
+        with_collectives: what it adds with them.
+    """
+
+    wall: float
+    step: float
+    without_collectives: float
+    with_collectives: float
+
+
+def call_ns(call: Callable[[], object]) -> float:
+    """Return the mean time of `CALLS` calls in a row."""
+    begin = time.perf_counter_ns()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter_ns() - begin) / CALLS
+
+
+def in_turns(*calls: Callable[[], object]) -> list[float]:
+    """Return each call's median time, the calls taking turns."""
+    rounds = [[call_ns(call) for call in calls] for _ in range(REPEATS)]
+    return [median(column) for column in zip(*rounds, strict=True)]
+
+
+def write_cost(directory: str) -> WriteCost:
+    """Measure one ring write in this process; needs torch for nothing."""
+    sys.path.insert(0, str(PROBE))
+    from prometheus_client import CollectorRegistry, Histogram
+
+    import rankscope_probe
+
+    histogram = Histogram("step_seconds", "Time.", registry=CollectorRegistry())
+    probe = bare_probe(rankscope_probe, directory)
+    pack, ring = rankscope_probe._RECORD.pack, probe.ring
+    times = (1_700_000_000_000_000_000, 30_000_000, 4_000_000, 20_000_000, 6_000_000)
+
+    def write() -> None:
+        os.pwrite(ring, pack(1, *times, 7, 32, 2, 0, 1), 4096)
+
+    return WriteCost(
+        *in_turns(lambda: probe.record(30_000_000, 0), write, lambda: histogram.observe(0.03))
+    )
+
+
+def bare_probe(module: Any, directory: str) -> Any:
+    """Return a probe with a ring and no hooks."""
+    probe = object.__new__(module._Probe)
+    probe.ring = module._open_ring(directory, "none", None, 0)
+    probe.written = probe.step = probe.attempt = probe.samples = 0
+    probe.begin_unix_ns = time.time_ns()
+    probe.data_ns, probe.sync_ns = 4_000_000, 6_000_000
+    probe.loader_used, probe.timing = True, 2
+    return probe
+
+
+class Switch:
+    """Takes an installed probe out of a process and puts it back, for paired blocks."""
+
+    def __init__(self, probe: Any) -> None:
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        self.probe = probe
+        self.hooks = optimizer._global_optimizer_post_hooks
+        self.kept = dict(self.hooks)
+        self.iterator: Any = dataloader._BaseDataLoaderIter
+        self.watched_next = self.iterator.__next__
+
+    def off(self) -> None:
+        """Leave training as it is without the probe."""
+        self.hooks.clear()
+        self.iterator.__next__ = self.watched_next.__wrapped__.__wrapped__
+        for library in self.probe.libraries:
+            library._destroy()
+        self.probe.libraries.clear()
+
+    def on(self, collectives: bool) -> None:
+        """Put the hooks back, those in collectives only on request."""
+        self.hooks.update(self.kept)
+        self.iterator.__next__ = self.watched_next
+        if collectives:
+            hook_operators(self.probe)
+
+
+def hook_operators(probe: Any) -> None:
+    """Put the kernels back; the wrapped waits stay, which a step of this job never calls."""
+    import torch
+    import torch.distributed as dist
+
+    waits = (torch._C._distributed_c10d.Work, torch._C.Future)
+    kept = [owner.wait for owner in waits], dist._broadcast_coalesced
+    probe.hook_collectives()
+    for owner, wait in zip(waits, kept[0], strict=True):
+        owner.wait = wait
+    dist._broadcast_coalesced = kept[1]
+
+
+def train_paired(rank: int, meeting: str) -> None:
+    """Be one rank of the small job and print its median costs as JSON."""
+    import torch
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader, TensorDataset
+
+    import rankscope_probe
+
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)]), bucket_cap_mb=0.2
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    rows = TensorDataset(torch.randn(16 * BLOCK, 128))
+
+    def block_us(clock: Callable[[], int] = time.thread_time_ns) -> float:
+        stamps = []
+        for (batch,) in DataLoader(rows, batch_size=16):
+            stamps.append(clock())
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+        return median(map(operator.sub, stamps[1:], stamps)) / 1e3
+
+    block_us()
+    switch = Switch(rankscope_probe._probe)
+    switch.off()
+    walls = [block_us(time.perf_counter_ns) for _ in range(PAIRS // 8)]
+    costs: dict[bool, list[float]] = {False: [], True: []}
+    bare = []
+    for pair in range(2 * PAIRS):
+        collectives = pair % 2 == 1
+        switch.off()
+        before = block_us()
+        switch.on(collectives)
+        watched = block_us()
+        switch.off()
+        after = block_us()
+        costs[collectives].append(watched - (before + after) / 2)
+        bare.append(before)
+    atexit.unregister(time.sleep)  # one for each time that collectives were hooked
+    dist.barrier()
+    if rank == 0:
+        print(json.dumps([median(walls), median(bare), median(costs[False]), median(costs[True])]))
+    dist.destroy_process_group()
+
+
+def step_cost(directory: str) -> StepCost:
+    """Run the small job and return what its first rank measured.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(PROBE), str(Path(__file__).parents[1])]),
+        "RANKSCOPE_RING_DIR": directory,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    code = "from benchmarks.probe_cost import train_paired; train_paired({}, 'file://{}/meeting')"
+    commands = [[sys.executable, "-c", code.format(rank, directory)] for rank in (0, 1)]
+    peer = subprocess.Popen(commands[1], env=variables, stdout=subprocess.DEVNULL)
+    try:
+        shown = subprocess.check_output(commands[0], env=variables, timeout=JOB_SECONDS)
+    finally:
+        peer.kill()
+        peer.wait()
+    return StepCost(*json.loads(shown))
+
+
+def memory_directory() -> str | None:
+    """Return a tmpfs to put rings on, where there is one: disks write in their own time."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+
+
+def main() -> None:
+    """Print both costs."""
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
+        writes = write_cost(directory)
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
+        steps = step_cost(directory)
+    rows = (
+        ("probe: one record, arithmetic included", writes.record, "ns"),
+        ("probe: pack and pwrite alone", writes.write, "ns"),
+        ("prometheus_client Histogram.observe", writes.observe, "ns"),
+        ("one record / observe", writes.record / writes.observe, ""),
+        ("pack and pwrite / observe", writes.write / writes.observe, ""),
+        ("step of a small 2-rank job, wall time", steps.wall, "us"),
+        ("the same in CPU time of its thread", steps.step, "us"),
+        ("probe per step, collectives left alone", steps.without_collectives, "us"),
+        ("probe per step, collectives hooked", steps.with_collectives, "us"),
+    )
+    for name, value, unit in rows:
+        print(f"{name:42} {value:10.2f} {unit}")
+
+
+if __name__ == "__main__":
+    main()

@@ -83,11 +83,13 @@ def test_healthy_ranks_differ_in_nothing(rings: list[Ring]) -> None:
         "loss_reduced",
         "manual",
         "manual_async",
+        "functional",
+        "barrier",
         "accumulated",
         "accumulated_no_sync",
     ],
 )
-def test_slow_forward_is_compute_there_and_sync_elsewhere(rings: list[Ring], phase: str) -> None:
+def test_late_rank_is_compute_there_and_sync_elsewhere(rings: list[Ring], phase: str) -> None:
     compute, peer_compute = slow_and_fast(rings, phase, "compute_ns")
     sync, peer_sync = slow_and_fast(rings, phase, "sync_ns")
     assert compute - peer_compute > MOST_MS

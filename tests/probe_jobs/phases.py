@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import all_reduce, wait_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -96,7 +97,14 @@ class Job:
         self.train(self.many_buckets, batches(slow))
 
     def slow_buffers(self) -> None:
-        self.train(self.with_buffers, batches())
+        """Come late to the forward, where the others wait for the buffers."""
+        slow = self.slow
+        self.begin(False)
+        for batch in batches():
+            if slow:
+                time.sleep(SLOW_SECONDS)
+            self.with_buffers(batch).square().mean().backward()
+            self.end_step()
 
     def train(self, model: torch.nn.Module, rows: Iterator[torch.Tensor]) -> None:
         for batch in rows:
@@ -124,6 +132,19 @@ class Job:
             grads = [parameter.grad for parameter in self.bare.parameters()]
             for work in [dist.all_reduce(grad, async_op=True) for grad in grads]:
                 work.wait()
+            self.end_step()
+
+    def functional(self) -> None:
+        for batch in batches():
+            loss = self.bare(batch).square().mean()
+            loss.backward()
+            wait_tensor(all_reduce(loss.detach(), "sum", dist.group.WORLD))
+            self.end_step()
+
+    def barrier(self) -> None:
+        for batch in batches():
+            self.bare(batch).square().mean().backward()
+            dist.monitored_barrier()
             self.end_step()
 
     def accumulated(self) -> None:
@@ -160,6 +181,8 @@ PHASES = (
     "loss_reduced",
     "manual",
     "manual_async",
+    "functional",
+    "barrier",
     "accumulated",
     "accumulated_no_sync",
     "evaluated",

@@ -88,7 +88,19 @@ def test_slow_input_is_a_data_finding_and_not_a_compute_finding():
 
 
 def test_input_that_stutters_now_and_then_is_not_a_slow_loader():
-    assert not findings(data_loader, Job(faults=(Fault("data", (3,), 0.3, share=0.2),)))
+    assert not findings(data_loader, Job(faults=(Fault("data", (3,), 0.6, share=0.05),)))
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_workers_that_deliver_together_are_a_slow_loader(workers):
+    rows = records(Job(steps=400))
+    waits = (rows["rank"] == 3) & (rows["step"] % workers == 0)
+    rows.loc[waits, "data_seconds"] += 0.2 * workers
+    rows.loc[rows["step"] % workers == 0, "step_seconds"] += 0.2 * workers
+    rows.loc[~waits & (rows["step"] % workers == 0), "sync_seconds"] += 0.2 * workers
+    (found,) = data_loader.analyze(frames.build("job", rows))
+    assert found.subject.ranks == (3,)
+    assert found.cost.lost_fraction == pytest.approx(0.2 / 1.38, abs=0.03)
 
 
 def test_evidence_shows_the_waiting_and_the_useless_step_time():

@@ -13,6 +13,10 @@ from rankscope_analyzers.rank_finding import RankCause, finding
 SLOW_SHARE = 0.6
 """Input that is slow in fewer steps than this is a prefetch queue running dry now and then."""
 
+WORKERS = 8
+"""Steps over which a wait is spread: slow loader workers finish their batches together, so the wait
+of as many steps as there are workers falls on one of them. Eight workers a rank are usual."""
+
 CAUSE = RankCause(
     kind="data_loader",
     column="data_seconds",
@@ -28,5 +32,5 @@ def analyze(frame: StepFrame) -> Sequence[Finding]:
     excess = judged.data - peer_median(judged.data)
     return [
         finding(judged, fault, judged.data, CAUSE)
-        for fault in rank_faults.find(judged, excess, SLOW_SHARE)
+        for fault in rank_faults.find(judged, excess, SLOW_SHARE, WORKERS)
     ]

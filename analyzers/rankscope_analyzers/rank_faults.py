@@ -14,7 +14,14 @@ import numpy as np
 from rankscope_analyzers.frames import Booleans, Floats, StepFrame
 from rankscope_analyzers.peers import noise
 from rankscope_analyzers.row_statistics import row_maximum
-from rankscope_analyzers.windows import WINDOW_STEPS, Span, persists, spans, window_means
+from rankscope_analyzers.windows import (
+    WINDOW_STEPS,
+    Span,
+    persists,
+    rolling_mean,
+    spans,
+    window_means,
+)
 
 MINIMUM_COST = 0.025
 """Share of the step time: healthy GPUs of one kind differ by up to 2 %, and a fault that costs
@@ -54,19 +61,23 @@ class RankFault:
         return accused
 
 
-def find(frame: StepFrame, excess: Floats, slow_share: float) -> tuple[RankFault, ...]:
+def find(
+    frame: StepFrame, excess: Floats, slow_share: float, smoothing: int = 1
+) -> tuple[RankFault, ...]:
     """Return the rank faults in a frame of usable steps, in order of time.
 
     Args:
         frame: the job; only usable steps.
         excess: (S, R) seconds that each rank needed beyond its peers.
         slow_share: share of the steps of a window in which a rank must be slow.
+        smoothing: steps over which a rank's slowness may be spread unevenly.
     """
     if len(frame.ranks) < 2 or not np.isfinite(excess).any():
         return ()
     duration = row_maximum(frame.step)
     spread = noise(excess)
-    slow = excess > np.maximum(UP_SIGMAS * spread, MINIMUM_COST / 2 * np.median(duration))
+    smooth = rolling_mean(excess, smoothing)
+    slow = smooth > np.maximum(UP_SIGMAS * spread, MINIMUM_COST / 2 * np.median(duration))
     flagged = _flagged(excess, duration, spread) & (
         window_means(slow.astype(np.float64)) > slow_share
     )

@@ -58,7 +58,17 @@ def window_starts(step_count: int) -> Integers:
 def window_means(values: Floats) -> Floats:
     """Return (windows, R) means of (S, R) values over each window, NaN entries left out."""
     starts = window_starts(len(values))
-    stops = np.minimum(starts + WINDOW_STEPS, len(values))
+    return _means(values, starts, np.minimum(starts + WINDOW_STEPS, len(values)))
+
+
+def rolling_mean(values: Floats, steps: int) -> Floats:
+    """Return (S, R) means over `steps` rows around each row, fewer at the ends, NaN left out."""
+    rows = np.arange(len(values))
+    starts = np.maximum(rows - steps // 2, 0)
+    return _means(values, starts, np.minimum(rows - steps // 2 + steps, len(values)))
+
+
+def _means(values: Floats, starts: Integers, stops: Integers) -> Floats:
     finite = np.isfinite(values)
     total = _cumulative(np.where(finite, values, 0.0))
     count = _cumulative(finite.astype(np.float64))

@@ -1,0 +1,49 @@
+"""What a command of `rankscope` is, and how its failures reach whoever typed it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
+
+
+class InputError(Exception):
+    """The command was called wrongly; the message says what was seen and what to do."""
+
+
+class Command(Protocol):
+    """What the module of a command offers; it is imported when the command is chosen."""
+
+    @property
+    def FAILURES(self) -> tuple[type[Exception], ...]:  # noqa: N802 - a module's constant
+        """What `run` raises with a message that is meant for whoever typed the command."""
+        ...
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Run the command and return its exit code."""
+        ...
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one sentence and exit code 1 for a usage error."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with the sentence."""
+        self.exit(1, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Declare how a command's result is printed."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--no-color", action="store_true", help="plain text, as with NO_COLOR=1")
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print a result for programs."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,42 @@
+"""`rankscope demo`: a real training run with a slow rank, diagnosed."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from rankscope_analyzers import demo
+from rankscope_analyzers.command import add_output, print_json
+from rankscope_analyzers.frames import RecordError
+from rankscope_analyzers.probe_folder import ProbeMissingError
+from rankscope_analyzers.sources import SourceError
+
+FAILURES: tuple[type[Exception], ...] = (
+    demo.DemoError,
+    ProbeMissingError,
+    SourceError,
+    RecordError,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the demo injects."""
+    parser.add_argument("--fault", choices=sorted(demo.FAULTS), default="slow-compute")
+    parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and print its outcome.
+
+    Raises:
+        rankscope_analyzers.demo.DemoError: the training run did not come to its end.
+    """
+    console = Console(stderr=options.json, no_color=options.no_color, highlight=False)
+    outcome = demo.run(options.fault, options.rank, console)
+    if options.json:
+        print_json(demo.as_object(outcome))
+    else:
+        demo.show(console, outcome)
+    return 0

@@ -1,0 +1,71 @@
+"""`rankscope diagnose`: one verdict per job, from running agents or trace directories."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import shtab
+from rich.console import Console
+
+from rankscope_analyzers import report, sources
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.frames import RecordError
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+FAILURES: tuple[type[Exception], ...] = (InputError, sources.SourceError, RecordError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where records come from and how the verdict is printed."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    traces = where.add_argument(
+        "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
+    )
+    traces.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    parser.add_argument("--job", metavar="ID", help="only this job")
+    parser.add_argument(
+        "--since",
+        default="1h",
+        metavar="AGE",
+        help="how far back to ask agents (default %(default)s)",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the verdicts.
+
+    Raises:
+        InputError: there is no such job, or an option cannot be used.
+        rankscope_analyzers.sources.SourceError: the records cannot be read.
+        rankscope_analyzers.frames.RecordError: the records cannot be analysed.
+    """
+    jobs = [job for job in _records(options) if options.job in {None, job.job_id}]
+    if not jobs:
+        raise InputError(f"there is no job {options.job!r} in what was read")
+    verdicts = diagnose(jobs)
+    if options.json:
+        print_json({verdict.job_id: report.as_object(verdict) for verdict in verdicts})
+    else:
+        report.show(Console(no_color=options.no_color, highlight=False), verdicts)
+    return 0
+
+
+def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:
+    if options.trace:
+        return sources.from_traces(options.trace)
+    since = time.time() - _seconds(options.since)
+    return sources.from_agents(options.agent, options.job, since)
+
+
+def _seconds(age: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
+    if not match:
+        raise InputError(f"--since takes an age such as 30m or 2h, not {age!r}")
+    return float(match[1]) * SECONDS[match[2]]

@@ -75,25 +75,25 @@ def find(
     if len(frame.ranks) < 2 or not np.isfinite(excess).any():
         return ()
     duration = row_maximum(frame.step)
-    spread = noise(excess)
     smooth = rolling_mean(excess, smoothing)
+    spread = noise(smooth)
+    error = spread * np.sqrt(smoothing)  # of a mean over steps, once divided by their root
     slow = smooth > np.maximum(UP_SIGMAS * spread, MINIMUM_COST / 2 * np.median(duration))
-    flagged = _flagged(excess, duration, spread) & (
-        window_means(slow.astype(np.float64)) > slow_share
-    )
+    often = window_means(slow.astype(np.float64)) > slow_share
+    flagged = _flagged(excess, duration, error) & often
     per_rank = [
         (column, _trimmed(span, slow[:, column]))
         for column in np.flatnonzero(flagged.any(axis=0)).tolist()
         for span in spans(flagged[:, column], len(excess))
     ]
     faults = (_fault(together, excess) for together in _simultaneous(per_rank))
-    return tuple(fault for fault in faults if _convicts(frame, fault, spread, duration))
+    return tuple(fault for fault in faults if _convicts(frame, fault, error, duration))
 
 
-def _flagged(excess: Floats, duration: Floats, spread: Floats) -> Booleans:
+def _flagged(excess: Floats, duration: Floats, error: Floats) -> Booleans:
     mean = window_means(excess)
     step = window_means(duration[:, None])
-    threshold = np.maximum(MINIMUM_COST * step, SIGNIFICANCE * spread / np.sqrt(WINDOW_STEPS))
+    threshold = np.maximum(MINIMUM_COST * step, SIGNIFICANCE * error / np.sqrt(WINDOW_STEPS))
     return np.asarray(mean > threshold, dtype=np.bool_)
 
 
@@ -127,13 +127,13 @@ def _fault(members: list[tuple[int, Span]], excess: Floats) -> RankFault:
     return RankFault(tuple(c for c in columns if DOMINANCE * mean[c] >= worst), span, mean)
 
 
-def _convicts(frame: StepFrame, fault: RankFault, spread: Floats, duration: Floats) -> bool:
+def _convicts(frame: StepFrame, fault: RankFault, error: Floats, duration: Floats) -> bool:
     accused = fault.mask()
     if accused.sum() > MAXIMUM_ACCUSED_SHARE * len(accused):
         return False
     least = float(fault.excess[accused].min())
     others = float(fault.excess[~accused].max(initial=0.0))
     steps = fault.span.stop - fault.span.start
-    significant = SIGNIFICANCE * float(spread.max()) / np.sqrt(steps)
+    significant = SIGNIFICANCE * float(error.max()) / np.sqrt(steps)
     needed = max(MINIMUM_COST * float(duration[fault.span.rows()].mean()), significant)
     return least > needed and least >= DOMINANCE * others and persists(frame, fault.span)

@@ -41,7 +41,7 @@ VARIABLES = (
     *rankscope_probe._LOCAL_WORLD_SIZE,
     *(name for name, _ in rankscope_probe._LAUNCHERS),
     *("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"),
-    *("NODE_NAME", "RANKSCOPE_NODE", "POD_UID"),
+    *("NODE_NAME", "RANKSCOPE_NODE_NAME", "POD_UID"),
 )
 
 
@@ -229,6 +229,17 @@ def test_stale_rings_are_removed_and_nothing_else(tmp_path: Path) -> None:
     assert all(path.exists() for path in [*foreign, young, held])
 
 
+def test_of_a_crash_loops_rings_the_newest_are_kept(tmp_path: Path) -> None:
+    ended = [tmp_path / f"{100 + number}-1.ring" for number in range(40)]
+    for age, path in enumerate(reversed(ended)):
+        path.touch()
+        os.utime(path, (time.time() - age, time.time() - age))
+    with ended[0].open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rankscope_probe._remove_stale(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == [ended[0], *ended[8:]]
+
+
 def test_symlink_in_the_rings_place_is_not_followed(tmp_path: Path) -> None:
     ticks = rankscope_probe._process_start_ticks()
     (target := tmp_path / "target").write_text("precious")
@@ -334,7 +345,7 @@ def test_labels_hold_only_what_readers_accept(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     environment.setenv("RANKSCOPE_JOB_ID", "ümlaut {job}\n" + "x" * 1000)
-    environment.setenv("RANKSCOPE_NODE", "rack 1/node-2")
+    environment.setenv("RANKSCOPE_NODE_NAME", "rack 1/node-2")
     ring = read_ring(open_ring(tmp_path))
     assert ring.job_id == "_mlaut__job__" + "x" * (319 - 13)
     assert ring.node == "rack_1/node-2"

@@ -1,0 +1,374 @@
+"""Reads NCCL's and PyTorch's log lines, chunk by chunk, in bounded memory: bytes in, facts out.
+
+Nothing here concludes anything (that is `nccl_verdict`), opens a file or knows the time.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope_agent.nccl_facts import (
+    MAX_NAME,
+    Edges,
+    Facts,
+    Limits,
+    Member,
+    Process,
+)
+from rankscope_agent.nccl_framing import Unframer
+from rankscope_agent.nccl_lines import (
+    MPI_TAG,
+    SCAN,
+    TOKEN,
+    TORCH_TAG,
+    WARN_HEAD,
+    CommLine,
+    parse_collnet,
+    parse_comm,
+    parse_timings,
+    sum_up,
+)
+from rankscope_agent.nccl_signs import read_process_line
+from rankscope_agent.nccl_warnings import classify
+from rankscope_agent.nccl_watchdog import DESYNC
+
+CONTEXT_BYTES = 4096
+"""What is looked at after an exception: its `Last error:` and the desync report are in there."""
+
+MAX_CONTEXTS = 100_000
+"""Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
+
+_VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
+_LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
+_CHANNELS = re.compile(r"(\d{1,4}) coll channels(?:.*?(\d{1,4}) nvls channels)?")
+
+
+class _Thread:
+    """One thread that printed something: its process and the communicator it speaks of."""
+
+    __slots__ = ("member", "process", "sink")
+
+    def __init__(self, process: Process, sink: Edges) -> None:
+        self.process = process
+        self.sink = sink
+        self.member: Member | None = None
+
+
+class NcclLog:
+    """The incremental parser of one log, or of all logs of one job.
+
+    Args:
+        limits: how much to remember.
+        facts: what an earlier parser of the same logs found.
+    """
+
+    def __init__(self, limits: Limits | None = None, facts: Facts | None = None) -> None:
+        self.limits = limits or Limits()
+        self.facts = facts or Facts()
+        self._threads: dict[bytes, _Thread] = {}
+        self._hosts: set[str] = {host for host, _ in self.facts.processes}
+        self._new_edges = 0
+        self._contexts = 0
+        self._open_context = False
+
+    def feed(self, lines: bytes) -> int:
+        """Take in whole plain lines, as `Unframer` gives them; return the records found."""
+        if self._open_context:
+            self._open_context = False
+            self._read_context(lines[:CONTEXT_BYTES])
+        found = self._scan(lines, torn=False)
+        if self._new_edges > self.limits.edges:
+            self.sum_up()
+        return found
+
+    def sum_up(self) -> None:
+        """Count the edges gathered so far; the same ones seen again later count again."""
+        for member in self.facts.all_members():
+            self.facts.unparsed += sum_up(member.edges)
+        for several in self.facts.loose_edges.values():
+            for edges in several:
+                self.facts.unparsed += sum_up(edges)
+        self._new_edges = 0
+
+    def _scan(self, text: bytes, *, torn: bool) -> int:
+        """Read every record; `torn` says that the text begins in the middle of a line."""
+        found = 0
+        rfind, threads = text.rfind, self._threads
+        for match in SCAN.finditer(text):
+            found += 1
+            if match.lastindex == 1:
+                # The hot path: a connection. It is only remembered, once, and read when summed up.
+                start = match.start()
+                line = rfind(b"\n", 0, start) + 1
+                head = rfind(b" ", line, max(line, rfind(b" ", line, start - 1))) + 1
+                token = text[head or line : start]
+                thread = threads.get(token) or self._thread(token, torn)
+                edge = match[1]
+                if b" NCCL " in edge:
+                    self._read_fused(match.group())
+                    continue
+                thread.sink.distinct.add(edge)
+                self._new_edges += 1
+            else:
+                self._read_record(text, match, torn)
+        return found
+
+    def _read_fused(self, record: bytes) -> None:
+        """Read a record that another writer's record runs into, then that one."""
+        self._scan(record[len(b"NCCL") :], torn=True)
+
+    def _read_record(self, text: bytes, match: re.Match[bytes], torn: bool) -> None:
+        start = match.start()
+        line = text.rfind(b"\n", 0, start) + 1
+        head = text[line:start]
+        info, warn, _bare = match.group(2, 3, 4)
+        if info is not None:
+            self._read_info(head, info, torn)
+        elif warn is not None:
+            self._read_warning(text, head, warn, match.end())
+        else:
+            self._read_bare(text, line, match)
+
+    def _read_info(self, head: bytes, info: bytes, torn: bool) -> None:
+        cut = info.find(b" NCCL ")
+        if cut >= 0:  # another writer's record begins inside; what it overwrote is cut off
+            whole, info = info, info[: info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1]
+            self._read_one_info(head, info, torn)
+            self._read_fused(b"NCCL " + whole)
+        else:
+            self._read_one_info(head, info, torn)
+
+    def _read_one_info(self, head: bytes, info: bytes, torn: bool) -> None:
+        token = head[head.rfind(b" ", 0, max(0, head.rfind(b" ", 0, len(head) - 1))) + 1 :]
+        thread = self._threads.get(token) or self._thread(token, torn)
+        if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
+            self._read_comm(thread, info)
+            return
+        text = info.decode(errors="replace").rstrip()
+        if text.startswith("Init timings"):
+            self._read_timings(thread, text)
+        elif text[:1].isdigit():
+            self._read_channels(thread, text)
+        elif text.startswith("CollNet "):
+            self._read_collnet(thread, text)
+        else:
+            self._read_process(thread, text)
+
+    def _read_process(self, thread: _Thread, text: str) -> None:
+        """Read what concerns a process rather than a communicator."""
+        process = thread.process
+        for code in read_process_line(process, text):
+            self.facts.warn(code, text, self.limits)
+        if process.version and not self.facts.version:
+            self.facts.version = process.version
+        if thread.member is not None and text.startswith("Using"):
+            thread.member.network = process.network
+
+    def _read_comm(self, thread: _Thread, info: bytes) -> None:
+        line = parse_comm(info)
+        if line is None:
+            self.facts.unparsed += 1
+            return
+        if len(self.facts.comm_ranks) < self.limits.members:
+            self.facts.comm_ranks.add(line.rank)
+        self.facts.largest_comm = max(self.facts.largest_comm, line.nranks or 0)
+        member = self._member(thread.process, line)
+        if member is None or line.event == "DESTROYED":
+            return
+        if line.nodes is not None:
+            member.nodes, member.mnnvl = line.nodes, line.mnnvl
+        if line.event:
+            self._begin_or_end(thread, member, line.event)
+
+    def _begin_or_end(self, thread: _Thread, member: Member, event: str) -> None:
+        """Note Init START or COMPLETE and whose connections the thread prints from here on."""
+        member.network = member.network or thread.process.network
+        if event == "START":
+            member.started = True
+            thread.member, thread.sink = member, member.edges
+            return
+        member.complete = True
+        if thread.sink is not member.edges:
+            # Before 2.18.3 there is no START: what the thread printed belongs to this member.
+            member.edges.distinct |= thread.sink.distinct
+            thread.sink.distinct = set()
+        if thread.member is None:
+            thread.member = member
+        elif thread.member is member:  # what this thread connects from here on is lazy
+            thread.sink = self._loose(thread.process)
+            thread.member = None
+
+    def _member(self, process: Process, line: CommLine) -> Member | None:
+        """Return the member a line speaks of; None if it cannot be kept."""
+        members = self.facts.members
+        key = (process.host, process.pid, line.pointer)
+        known = members.get(key)
+        if known is not None and _same(known, line):
+            if line.comm_id and not known.linked:
+                known.group, known.linked = line.comm_id, True
+            known.nranks = known.nranks or line.nranks
+            return known
+        if line.event == "DESTROYED" or (line.nranks is None and not line.event):
+            return None
+        if len(members) + len(self.facts.past_members) >= self.limits.members:
+            self.facts.beyond_limits += 1
+            return None
+        if known is not None:
+            self.facts.past_members.append(known)
+        group, linked = self._group(process, line)
+        made = Member(process, line.pointer, line.rank, line.nranks, group, linked)
+        members[key] = made
+        return made
+
+    def _group(self, process: Process, line: CommLine) -> tuple[str, bool]:
+        """Name the communicator a member is of, and whether other processes call it the same."""
+        if line.comm_id:
+            return line.comm_id, True
+        if line.split is not None:
+            pointer, child, colour = line.split
+            parent = self.facts.members.get((process.host, process.pid, pointer))
+            if parent is not None and parent.linked and child:
+                return f"{parent.group}/{child}/{colour}"[:128], True
+            return f"split of {line.nranks} ranks, color {colour}"[:128], False
+        return f"{line.nranks} ranks", False
+
+    def _read_timings(self, thread: _Thread, text: str) -> None:
+        timings = parse_timings(text)
+        if timings is None:
+            self.facts.unparsed += 1
+            return
+        rank, nranks, seconds = timings
+        for member in reversed(self.facts.members.values()):
+            same = member.process is thread.process and member.rank == rank
+            if same and member.nranks == nranks and not member.init_seconds:
+                member.init_seconds = seconds
+                return
+
+    def _read_channels(self, thread: _Thread, text: str) -> None:
+        match = _CHANNELS.match(text)
+        if match is None or thread.member is None:
+            return
+        thread.member.coll_channels = int(match[1])
+        thread.member.nvls_channels = int(match[2]) if match[2] else None
+
+    def _read_collnet(self, thread: _Thread, text: str) -> None:
+        found = parse_collnet(text)
+        if found is not None:
+            counts = thread.sink.counts
+            counts[found[1]] = counts.get(found[1], 0) + 1
+
+    def _read_warning(self, text: bytes, head: bytes, warn: bytes, end: int) -> None:
+        message = warn[len(b"WARN ") :].decode(errors="replace").strip()
+        self._count_warning(message, self._speaker(head))
+        self._read_around(text, end)
+
+    def _speaker(self, head: bytes) -> Process:
+        match = WARN_HEAD.search(head)
+        if match is None:
+            return self._process("", 0)
+        return self._process(match[1].decode(), int(match[2]))
+
+    def _count_warning(self, message: str, process: Process) -> None:
+        warned = classify(message)
+        self.facts.warn(warned.code, message, self.limits)
+        if warned.transport:
+            process.error_transports.add(warned.transport)
+        if warned.status:
+            key = (warned.device, warned.status)
+            errors = self.facts.ib_errors
+            if key in errors or len(errors) < self.limits.warning_codes:
+                errors[key] = errors.get(key, 0) + 1
+        process.signs.add(warned.code)
+
+    def _read_bare(self, text: bytes, line: int, match: re.Match[bytes]) -> None:
+        """Read a version line, or what PyTorch says."""
+        whole = text[line : match.end()]
+        version = _VERSION.search(whole)
+        if version is not None and not self.facts.version:
+            self.facts.version = version[1].decode()[:MAX_NAME]
+        if match[4].startswith(b" version"):
+            return
+        for code in self.facts.watchdog.read(whole):
+            self.facts.warn(code, whole.decode(errors="replace"), self.limits)
+        self._read_context(whole)
+        self._read_around(text, match.end())
+
+    def _read_around(self, text: bytes, end: int) -> None:
+        """Look at the lines after a warning or an exception, which may not have come yet."""
+        if self._contexts >= MAX_CONTEXTS:
+            return
+        self._contexts += 1
+        after = text[end : end + CONTEXT_BYTES]
+        # What follows the next record is looked at when that one is read.
+        self._open_context = len(after) < CONTEXT_BYTES and b"NCCL" not in after
+        self._read_context(after.split(b"NCCL", 1)[0])
+
+    def _read_context(self, after: bytes) -> None:
+        error = _LAST_ERROR.search(after)
+        if error is not None:
+            self._count_warning(error[1].decode(errors="replace").strip(), self._process("", 0))
+        if b" collective #" in after and self.facts.watchdog.read_report(after):
+            self.facts.warn(DESYNC, after.decode(errors="replace"), self.limits)
+        for rank in TORCH_TAG.findall(after):
+            self._tag(int(rank))
+
+    def _tag(self, rank: int) -> None:
+        if len(self.facts.tagged_ranks) < self.limits.members:
+            self.facts.tagged_ranks.add(rank)
+
+    def _thread(self, token: bytes, torn: bool) -> _Thread:
+        """Make known a thread by the text before its `NCCL INFO`."""
+        tag = MPI_TAG.search(token)
+        if tag is not None:
+            self._tag(int(tag[1]))
+        match = TOKEN.search(token)
+        if match is None or len(self._threads) >= self.limits.threads:
+            self.facts.beyond_limits += match is not None
+            process = self._process("", 0)
+            return self._threads.setdefault(b"", _Thread(process, self._loose(process)))
+        process = self._process(self._host(match[1].decode(), torn), int(match[2]))
+        thread = self._threads[token] = _Thread(process, self._loose(process))
+        return thread
+
+    def _host(self, name: str, torn: bool) -> str:
+        """Return the host's name without what a torn line left before it."""
+        if torn and name not in self._hosts:
+            glued = [host for host in self._hosts if host and name.endswith(host)]
+            if glued:
+                return max(glued, key=len)
+        if not torn and len(self._hosts) < self.limits.threads:
+            self._hosts.add(name)
+        return name
+
+    def _process(self, host: str, pid: int) -> Process:
+        processes = self.facts.processes
+        known = processes.get((host, pid))
+        if known is None:
+            if len(processes) >= self.limits.threads:
+                self.facts.beyond_limits += 1
+                host, pid = "", 0
+            known = processes.setdefault((host, pid), Process(host, pid))
+        return known
+
+    def _loose(self, process: Process) -> Edges:
+        """Return a place for connections of a thread that has no communicator (yet)."""
+        several = self.facts.loose_edges.setdefault((process.host, process.pid), [])
+        several.append(Edges())
+        return several[-1]
+
+
+def _same(member: Member, line: CommLine) -> bool:
+    """Whether a line speaks of the member that had its pointer last."""
+    if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
+        return False
+    return not (line.comm_id and member.linked and line.comm_id != member.group)
+
+
+def read_all(chunks: list[bytes], limits: Limits | None = None) -> Facts:
+    """Return the facts of a log that is there in whole."""
+    framing, parser = Unframer(), NcclLog(limits)
+    for chunk in chunks:
+        parser.feed(framing.feed(chunk))
+    parser.feed(framing.finish())
+    parser.sum_up()
+    return parser.facts

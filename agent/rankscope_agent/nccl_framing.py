@@ -1,0 +1,96 @@
+"""Takes off what log pipelines wrap around a program's lines, chunk by chunk, in bounded memory.
+
+Most wrappers only put something in front of a line, which the parser of lines skips by itself. Here
+are those that change the text: Docker's JSON, the CRI's partial lines, terminal colours, CR LF.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+MAX_PENDING_BYTES = 1 << 20
+"""Longest text without a line end that is kept: NCCL writes lines of at most 1 KiB, the CRI cuts at
+16 KiB; what grows beyond is no log line and is handed on as it is."""
+
+MAX_PARTIAL_BYTES = 64 << 10
+"""Longest line put together from CRI parts: four of the 16 KiB that container runtimes cut at."""
+
+DOCKER_START = b'{"log":"'
+ESCAPE = b"\x1b["
+
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+# kubelet cri-client/pkg/logs/logs.go parseCRILog: time, stream, tags (the first is P or F), text.
+_CRI_LINE = re.compile(
+    rb"\d{4}-\d\d-\d\dT\S{1,40} (stdout|stderr) ([PF])(?::\S{0,64})? (.*)", re.DOTALL
+)
+_CRI_PARTIAL = re.compile(rb" std(?:out|err) P[ :]")
+
+
+class Unframer:
+    """Turns chunks of a log into whole plain lines."""
+
+    def __init__(self) -> None:
+        self.oversized = 0
+        """Texts without a line end that were handed on in pieces."""
+        self._pending = b""
+        self._partials: dict[bytes, bytes] = {}
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes taken in that are not handed on yet, as their line has no end."""
+        return len(self._pending)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the whole lines there are now, each with its line end."""
+        data = self._pending + chunk if self._pending else chunk
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) < MAX_PENDING_BYTES:
+            self._pending = data
+            return b""
+        if not end or len(data) - end >= MAX_PENDING_BYTES:
+            self.oversized += 1
+            end = len(data)
+        self._pending = data[end:]
+        return self._plain(data if end == len(data) else data[:end])
+
+    def finish(self) -> bytes:
+        """Return what is left when nothing more comes."""
+        rest = self._plain(self._pending) + b"".join(self._partials.values())
+        self._pending = b""
+        self._partials.clear()
+        return rest
+
+    def _plain(self, text: bytes) -> bytes:
+        if DOCKER_START in text:
+            text = b"".join(_from_docker(line) for line in text.splitlines(keepends=True))
+        if self._partials or _CRI_PARTIAL.search(text):
+            text = b"".join(self._join(line) for line in text.splitlines(keepends=True))
+        if ESCAPE in text:
+            text = _COLOUR.sub(b"", text)
+        if b"\r\n" in text:
+            text = text.replace(b"\r\n", b"\n")
+        return text
+
+    def _join(self, line: bytes) -> bytes:
+        """Hold back a part of a CRI line; hand on a whole one with the parts before it."""
+        match = _CRI_LINE.match(line)
+        if match is None:
+            return line
+        stream, tag, text = match.groups()
+        if tag == b"P":
+            joined = self._partials.get(stream, b"") + text.rstrip(b"\n")
+            self._partials[stream] = joined[:MAX_PARTIAL_BYTES]
+            return b""
+        return self._partials.pop(stream, b"") + text
+
+
+def _from_docker(line: bytes) -> bytes:
+    """Return the text of a line of Docker's json-file driver, any other line as it is."""
+    if not line.startswith(DOCKER_START):
+        return line
+    try:
+        text = json.loads(line)["log"]
+    except (ValueError, RecursionError):  # cut off, or something else that begins alike
+        return line
+    return text.encode(errors="replace") if isinstance(text, str) else line

@@ -1,0 +1,202 @@
+"""The lines of NCCL 2.3 to 2.32 (and RCCL), each as a value: pure bytes to values.
+
+`SCAN` finds every record that matters in a chunk. It begins with a literal, which makes CPython's
+`re` search for that with memchr, many times faster than a pattern that begins with the host; the
+prefix is then found by looking back. Formats follow NVIDIA/nccl src/debug.cc (prefixes), init.cc,
+transport/net.cc, p2p.cc, shm.cc and coll_net.cc of the tags v2.3.5 to v2.30.7.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rankscope_agent.nccl_facts import MAX_NAME, MAX_RANK, Edges, Transport
+
+MAX_EDGE_TRANSPORTS = 32
+"""Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""
+
+MAX_LOCAL_PAIRS = 4096
+"""Pairs of ranks on one node remembered for a member; a rank has at most 72 such peers."""
+
+SCAN = re.compile(
+    rb"NCCL(?: INFO (?:"
+    rb"(?:Channel|Ring) \d+(?:/\d+)? : ([^\n]{1,400})|"  # 1: a connection, or a ring's order
+    rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
+    rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
+    rb"\d+ coll channels|transport/net_|Loading topology|RAS declaring)[^\n]{0,1024})"  # 2: INFO
+    rb")| (WARN [^\n]{0,1024})"  # 3: WARN
+    # 4: the bare version line, and what PyTorch prints
+    rb"|((?: version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)[^\n]{0,2048}))"
+)
+
+TOKEN = re.compile(rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] $")
+"""host:pid:tid [cudaDev] at the end of what precedes `NCCL INFO` (debug.cc:330-355)."""
+
+WARN_HEAD = re.compile(
+    rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] [^\n]*$"
+)
+"""The same before `NCCL WARN`, where file, line and function of NCCL or a plugin follow."""
+
+MPI_TAG = re.compile(rb"\[\d{1,4},(\d{1,7})\]<std(?:out|err)>:")
+"""Open MPI's --tag-output: job and rank."""
+
+TORCH_TAG = re.compile(rb"^(?:[^\n]{0,200}\s)?\[rank(\d{1,7})\]:", re.MULTILINE)
+"""PyTorch's and torchrun's tag of a global rank."""
+
+_COMM = re.compile(
+    rb"(?:\[Rank \d+\] )?(?:(\w{1,40}) )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
+    rb"(?: n[rR]anks (\d{1,8})(?= |$))?([^\n]*)"
+)
+_COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= |$)")
+_PARENT = re.compile(
+    rb"parent (0x[0-9a-f]{1,16})(?: (?:splitCount|childCount) (\d+))? color (-?\d+) key"
+)
+_NODES = re.compile(rb"nNodes (\d{1,7})(?= |$)(?:.* MNNVL (\d))?")
+_PHASE = re.compile(r"\b(total|kernels|alloc|bootstrap|allgathers|topo|graphs|connections|rest) ")
+_TIMINGS = re.compile(r"Init timings[^:]*: rank (\d{1,8}) nranks (\d{1,8}) (total .*)")
+_EDGE = re.compile(
+    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?"
+    rb"via ([^\n]*)"
+)
+_NET_TAIL = re.compile(
+    rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?(?= |$)"
+)
+_LOCAL_TAIL = re.compile(
+    rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/\S{1,40}|direct shared memory)"
+)
+_RING = re.compile(rb"\s*(\d{1,8}(?:\s+\d{1,8})*)\s*$")
+_COLLNET = re.compile(r"CollNet \d+/\d+ : (\d{1,8}) \[(send|receive)\] via COLLNET/([^/]+)/\d+(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class CommLine:
+    """A line about one rank of one communicator; what it does not say is None or empty.
+
+    Args:
+        event: START, COMPLETE, DESTROYED, or empty for a line that only describes.
+        split: parent pointer, child count and colour of a communicator without an id of its own.
+    """
+
+    pointer: str
+    rank: int
+    nranks: int | None
+    comm_id: str
+    split: tuple[str, str, str] | None
+    event: str
+    nodes: int | None
+    mnnvl: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A connection as printed by the rank that owns one of its ends."""
+
+    source: int
+    target: int
+    transport: Transport
+
+
+def parse_comm(text: bytes) -> CommLine | None:
+    """Read a communicator's line, cut off or whole; None if it is none or claims nonsense."""
+    match = _COMM.match(text)
+    if match is None or int(match[3]) >= MAX_RANK:
+        return None
+    nranks = int(match[4]) if match[4] else None
+    if nranks is not None and not int(match[3]) < nranks <= MAX_RANK:
+        return None
+    rest = match[5]
+    comm_id, parent, nodes = _COMM_ID.search(rest), _PARENT.search(rest), _NODES.search(rest)
+    return CommLine(
+        pointer=match[2].decode(),
+        rank=int(match[3]),
+        nranks=nranks,
+        comm_id=comm_id[1].decode() if comm_id else "",
+        split=_split(parent),
+        event=_event(rest),
+        nodes=int(nodes[1]) if nodes else None,
+        mnnvl=bool(nodes and nodes[2] == b"1"),
+    )
+
+
+def _split(parent: re.Match[bytes] | None) -> tuple[str, str, str] | None:
+    if parent is None:
+        return None
+    return parent[1].decode(), (parent[2] or b"").decode(), parent[3].decode()
+
+
+def _event(rest: bytes) -> str:
+    if b"Init START" in rest:
+        return "START"
+    if b"Init COMPLETE" in rest:
+        return "COMPLETE"
+    # `Abort COMPLETE` and `Destroy COMPLETE` end alike and mean the opposite.
+    return "DESTROYED" if b"Destroy " in rest or b"Abort " in rest else ""
+
+
+def parse_timings(text: str) -> tuple[int, int, dict[str, float]] | None:
+    """Read `Init timings`: rank, nranks and seconds by phase (2.22.3 on)."""
+    match = _TIMINGS.match(text)
+    if match is None:
+        return None
+    words = match[3].replace("(", " ").replace(")", " ").replace(",", " ").split()
+    seconds = {
+        name: float(value)
+        for name, value in zip(words, words[1:], strict=False)
+        if _PHASE.match(f"{name} ") and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value)
+    }
+    return int(match[1]), int(match[2]), seconds
+
+
+def parse_edge(text: bytes) -> Edge | None:
+    """Read what follows `Channel NN/N : `; None for anything but a connection."""
+    match = _EDGE.match(text)
+    if match is None:
+        return None
+    source, target = int(match[1]), int(match[2])
+    direction = (match[3] or b"").decode()
+    net = _NET_TAIL.match(match[4])
+    local = _LOCAL_TAIL.match(match[4])
+    if max(source, target) >= MAX_RANK or not (net or local):
+        return None
+    if net:
+        name = "NET/" + net[1].decode(errors="replace")[:MAX_NAME]
+        return Edge(source, target, Transport(name, net["gdr"] is not None, direction))
+    name = local[1].decode(errors="replace") if local else ""
+    shown = "SHM" if name == "direct shared memory" else name
+    return Edge(source, target, Transport(shown, False, direction))
+
+
+def parse_collnet(text: str) -> tuple[int, Transport] | None:
+    """Read `CollNet 00/0 : 1 [send] via COLLNET/SHARP/0/GDRDMA`: the rank and the transport."""
+    match = _COLLNET.match(text)
+    if match is None:
+        return None
+    name = f"COLLNET/{match[3][:MAX_NAME]}"
+    return int(match[1]), Transport(name, "/GDRDMA" in match[4], match[2])
+
+
+def sum_up(edges: Edges) -> int:
+    """Turn distinct edges into counts; return how many texts were no connection at all."""
+    garbage = 0
+    for text in edges.distinct:
+        edge = parse_edge(text)
+        if edge is not None:
+            _count(edges, edge)
+        elif ring := _RING.match(text):
+            edges.ring_size = max(edges.ring_size, len(ring[1].split()))
+        elif not text.endswith(b"..."):  # a ring's order, cut at 128 characters
+            garbage += 1
+    edges.distinct.clear()
+    return garbage
+
+
+def _count(edges: Edges, edge: Edge) -> None:
+    transport = edge.transport
+    if transport in edges.counts or len(edges.counts) < MAX_EDGE_TRANSPORTS:
+        edges.counts[transport] = edges.counts.get(transport, 0) + 1
+    edges.highest_rank = max(edges.highest_rank, edge.source, edge.target)
+    if len(edges.owners) < MAX_LOCAL_PAIRS:
+        edges.owners.add(edge.target if transport.direction == "receive" else edge.source)
+    if not transport.is_net and len(edges.local_pairs) < MAX_LOCAL_PAIRS:
+        edges.local_pairs.add((edge.source, edge.target))

@@ -1,0 +1,108 @@
+"""What NCCL's INFO lines say about a process: network, versions, settings, signs of trouble."""
+
+from __future__ import annotations
+
+import re
+
+from rankscope_agent.nccl_facts import MAX_NAME, Process
+from rankscope_agent.nccl_warnings import TOPOLOGY_FILE, classify
+
+MAX_ENVIRONMENT = 64
+"""Settings kept for a process; NCCL knows some 250, of which the largest recipes set below 40."""
+
+MAX_VALUE = 200
+
+# Signs, as the verdict asks for them.
+NO_IB_DEVICE = "no_ib_device"
+IB_DEVICE = "ib_device"
+VERBS_MISSING = "IB_LIBRARY_MISSING"
+PLUGIN_FAILED = "plugin_failed"
+NO_P2P = "no_p2p"
+
+VENDOR_TOPOLOGIES = ("/opt/amazon/", "/opt/aws-ofi-nccl/", "/opt/microsoft/", "/usr/local/gib/")
+"""Where cloud images keep the topology files that their own machines need: the EFA plugin and the
+images of Azure and Google Cloud set NCCL_TOPO_FILE to these by themselves."""
+
+_NETWORK = re.compile(r"Using (?:internal )?[nN]etwork (.+)")
+_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
+_ENVIRONMENT = re.compile(r"(NCCL_\w{1,60}) set (?:by environment )?to (.*)")
+_BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")
+# `NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:..`; the list is empty where there is no adapter.
+_IB_DEVICES = re.compile(r"NET/IB : Using\s*\[\d+\]")
+_INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
+_BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b\S* ?(?:\([^)]*\) )?-> [1-7]\b")
+
+
+def read_process_line(process: Process, text: str) -> tuple[str, ...]:
+    """Note what a line says; return the codes of warnings that it amounts to."""
+    if text.startswith("NCCL_"):
+        return _read_environment(process, text)
+    if text.startswith("NET/") or text.startswith("Failed to open"):
+        return _read_net(process, text)
+    if text.startswith("transport/"):
+        _read_back_trace(process, text)
+    elif text.startswith("Using"):
+        match = _NETWORK.match(text)
+        process.network = match[1].strip()[:MAX_NAME] if match else process.network
+    elif text.startswith("NCCL version"):
+        match = _VERSION.match(text)
+        process.version = match[1] if match else process.version
+    elif text.startswith("Bootstrap timings"):
+        match = _BOOTSTRAP_TIME.match(text)
+        process.bootstrap_seconds = float(match[1]) if match else None
+    else:
+        return _read_rest(process, text)
+    return ()
+
+
+def _read_rest(process: Process, text: str) -> tuple[str, ...]:
+    failed = _INIT_FAILED.match(text)
+    if failed and failed[1].strip() not in {"IB", "Socket"}:
+        process.signs.add(PLUGIN_FAILED)
+    if text.startswith("Could not enable P2P"):
+        process.signs.add(NO_P2P)
+    if text.startswith("Bootstrap : no socket interface"):
+        return (classify(text).code,)
+    if text.startswith("RAS declaring"):
+        return (classify(text).code,)
+    if text.startswith("Loading topology file"):
+        return _topology(text.removeprefix("Loading topology file").strip())
+    return ()
+
+
+def _read_environment(process: Process, text: str) -> tuple[str, ...]:
+    match = _ENVIRONMENT.match(text)
+    if match is None:
+        return ()
+    # Numbers end with a dot of the sentence, texts do not (param.cc).
+    value = match[2].strip()[:MAX_VALUE]
+    value = value[:-1] if re.fullmatch(r"-?\d+\.", value) else value
+    if match[1] in process.environment or len(process.environment) < MAX_ENVIRONMENT:
+        process.environment[match[1]] = value
+    return _topology(value) if match[1] == "NCCL_TOPO_FILE" else ()
+
+
+def _topology(path: str) -> tuple[str, ...]:
+    """A topology file of one's own replaces what NCCL would find, silently."""
+    own = path and not path.startswith(VENDOR_TOPOLOGIES) and "virtualTopology" not in path
+    return (TOPOLOGY_FILE,) if own else ()
+
+
+def _read_net(process: Process, text: str) -> tuple[str, ...]:
+    if text.startswith("NET/IB : No device found"):
+        process.signs.add(NO_IB_DEVICE)
+    elif _IB_DEVICES.match(text):
+        process.signs.add(IB_DEVICE)
+    elif text.startswith("NET/OFI No eligible providers"):
+        process.signs.add(PLUGIN_FAILED)
+        return (classify(text).code,)
+    elif text.startswith("Failed to open libibverbs"):
+        process.signs.add(VERBS_MISSING)
+    return ()
+
+
+def _read_back_trace(process: Process, text: str) -> None:
+    """A back-trace through a transport's file names the transport the data was on."""
+    match = _BACK_TRACE.match(text)
+    if match:
+        process.error_transports.add("NET/IB" if match[1] == "net_ib" else "NET/Socket")

@@ -1,0 +1,160 @@
+"""What PyTorch's ProcessGroupNCCL says when collectives do not end: pure lines to values.
+
+Wordings are those of PyTorch 1.10 to 2.12 (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp and
+TraceUtils.h). One timeout is printed three or four times by every rank that waits; here it counts
+once for each rank.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+MAX_EVENTS = 65_536
+"""Timeouts and states remembered: four for each rank of the largest jobs known."""
+
+MAX_OPERATION = 40
+"""Longest name of an operation kept; PyTorch's longest is `ALLGATHER_INTO_TENSOR_COALESCED`."""
+
+MAX_NUMBER_DIGITS = 18
+"""Longest number read: beyond it is none that PyTorch counts (64 bits)."""
+
+TIMEOUT = "TORCH_WATCHDOG_TIMEOUT"
+DESYNC = "TORCH_DESYNC"
+EXCEPTION = "TORCH_NCCL_EXCEPTION"
+STUCK = "TORCH_WATCHDOG_STUCK"
+
+# [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
+# ranks in the group, and of the default group (id 0) the global one as well.
+_GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
+_GROUP_RANK = re.compile(rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]")
+_WORK = re.compile(rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})")
+_SHAPE = re.compile(rb"Numel(In|Out)=(\d{1,18})")
+_LIMIT = re.compile(rb"Timeout\(ms\)=(\d{1,18})")
+_RAN = re.compile(rb"ran for (\d{1,18}) milliseconds")
+_STATE = re.compile(
+    rb"last enqueued (?:NCCL )?work: (-?\d{1,18}), last completed (?:NCCL )?work: (-?\d{1,18})",
+    re.IGNORECASE,
+)
+_CULPRIT = re.compile(
+    rb"\[([0-9][0-9, ]{0,400})\] (?:finished collective #(\d{1,18}), but didn't join collective"
+    rb" #(\d{1,18})|joined but didn't finish collective #(\d{1,18}))"
+)
+_SIGNAL = re.compile(rb"due to a collective timeout from\s+rank (\d{1,7})")
+_STUCK = re.compile(rb"Heartbeat monitor timed out|watchdog got stuck for")
+_ENDED = re.compile(rb"watchdog thread terminated with exception|raised the following async excep")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """One collective that one rank gave up on; numbers of elements are None where not printed."""
+
+    rank: int | None
+    group: str
+    sequence: int
+    operation: str
+    elements_in: int | None
+    elements_out: int | None
+    timeout_ms: int | None
+    ran_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """How far one rank of a group had come: numbers of its last collectives."""
+
+    rank: int
+    group: str
+    enqueued: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A rank that PyTorch's desync report names; `missing` is the collective it did not join."""
+
+    rank: int
+    finished: int | None
+    missing: int
+
+
+@dataclass(slots=True)
+class WatchdogFacts:
+    """What the watchdogs of a job said; keys make each event count once."""
+
+    timeouts: dict[tuple[int | None, str, int, str], Timeout] = field(default_factory=dict)
+    states: dict[tuple[int, str], GroupState] = field(default_factory=dict)
+    culprits: dict[int, Culprit] = field(default_factory=dict)
+    signalled_by: set[int] = field(default_factory=set)
+    stuck: set[int | None] = field(default_factory=set)
+    ended: int = 0
+    ranks: set[int] = field(default_factory=set)
+
+    def read(self, line: bytes) -> tuple[str, ...]:
+        """Take in a line; return the codes of what is new in it."""
+        rank, group = _speaker(line)
+        if rank is not None and len(self.ranks) < MAX_EVENTS:
+            self.ranks.add(rank)
+        codes = []
+        if self._read_timeout(line, rank, group):
+            codes.append(TIMEOUT)
+        if _STUCK.search(line):
+            self.stuck.add(rank)
+            codes.append(STUCK)
+        if _ENDED.search(line):
+            self.ended += 1
+            codes.append(EXCEPTION)
+        self._read_state(line, rank, group)
+        return tuple(codes)
+
+    def read_report(self, text: bytes) -> bool:
+        """Take in a desync report; say whether it names a rank that was not named before."""
+        before = len(self.culprits)
+        for ranks, finished, missing, unfinished in _CULPRIT.findall(text):
+            for rank in re.findall(rb"\d{1,7}", ranks)[:MAX_EVENTS]:
+                number = int(rank)
+                done = int(finished) if finished else None
+                if len(self.culprits) < MAX_EVENTS:
+                    self.culprits[number] = Culprit(number, done, int(missing or unfinished))
+        self.ranks.update(self.culprits)
+        return len(self.culprits) > before
+
+    def _read_timeout(self, line: bytes, rank: int | None, group: str) -> bool:
+        work = _WORK.search(line)
+        if work is None or b"timeout" not in line:
+            return False
+        operation = work[2].decode()[:MAX_OPERATION]
+        key = (rank, group, int(work[1]), operation)
+        if key in self.timeouts or len(self.timeouts) >= MAX_EVENTS:
+            return False
+        shape = {name: int(number) for name, number in _SHAPE.findall(work[3])}
+        self.timeouts[key] = Timeout(
+            *key,
+            shape.get(b"In"),
+            shape.get(b"Out"),
+            _number(_LIMIT.search(work[3])),
+            _number(_RAN.search(work[3])),
+        )
+        return True
+
+    def _read_state(self, line: bytes, rank: int | None, group: str) -> None:
+        state = _STATE.search(line)
+        if state is not None and rank is not None and len(self.states) < MAX_EVENTS:
+            self.states[rank, group] = GroupState(rank, group, int(state[1]), int(state[2]))
+        signal = _SIGNAL.search(line)
+        if signal is not None and len(self.signalled_by) < MAX_EVENTS:
+            self.signalled_by.add(int(signal[1]))
+
+
+def _speaker(line: bytes) -> tuple[int | None, str]:
+    """Return the rank that a line is of and the id of its group, empty where it is not printed."""
+    whole = _GLOBAL_RANK.search(line)
+    inside = _GROUP_RANK.search(line)
+    group = inside[1].decode() if inside and inside[1] else ""
+    if whole:
+        return int(whole[1]), group
+    return (int(inside[2]) if inside and group in {"", "0"} else None), group
+
+
+def _number(match: re.Match[bytes] | None) -> int | None:
+    return None if match is None else int(match[1])

@@ -17,14 +17,15 @@ MAX_PARTIAL_BYTES = 64 << 10
 """Longest line put together from CRI parts: four of the 16 KiB that container runtimes cut at."""
 
 DOCKER_START = b'{"log":"'
-ESCAPE = b"\x1b["
+ESCAPE = b"\x1b"
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # kubelet cri-client/pkg/logs/logs.go parseCRILog: time, stream, tags (the first is P or F), text.
 _CRI_LINE = re.compile(
     rb"\d{4}-\d\d-\d\dT\S{1,40} (stdout|stderr) ([PF])(?::\S{0,64})? (.*)", re.DOTALL
 )
-_CRI_PARTIAL = re.compile(rb" std(?:out|err) P[ :]")
+_CRI_START = re.compile(rb"\d{4}-\d\d-\d\dT\S{1,40} std(?:out|err) [PF][ :]")
+_CRI_PARTIALS = (b" stdout P", b" stderr P")
 
 
 class Unframer:
@@ -62,13 +63,14 @@ class Unframer:
         return rest
 
     def _plain(self, text: bytes) -> bytes:
-        if DOCKER_START in text:
+        """Return the text without its wrapping; a log has one kind, so its first line tells."""
+        if text.startswith(DOCKER_START):
             text = b"".join(_from_docker(line) for line in text.splitlines(keepends=True))
-        if self._partials or _CRI_PARTIAL.search(text):
+        elif self._partials or (_CRI_START.match(text) and _has_partials(text)):
             text = b"".join(self._join(line) for line in text.splitlines(keepends=True))
         if ESCAPE in text:
             text = _COLOUR.sub(b"", text)
-        if b"\r\n" in text:
+        if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
         return text
 
@@ -83,6 +85,10 @@ class Unframer:
             self._partials[stream] = joined[:MAX_PARTIAL_BYTES]
             return b""
         return self._partials.pop(stream, b"") + text
+
+
+def _has_partials(text: bytes) -> bool:
+    return any(mark in text for mark in _CRI_PARTIALS)
 
 
 def _from_docker(line: bytes) -> bytes:

@@ -8,6 +8,7 @@ transport/net.cc, p2p.cc, shm.cc and coll_net.cc of the tags v2.3.5 to v2.30.7.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ MAX_LOCAL_PAIRS = 4096
 
 SCAN = re.compile(
     rb"NCCL(?: INFO (?:"
-    rb"(?:Channel|Ring) \d+(?:/\d+)? : ([^\n]{1,400})|"  # 1: a connection, or a ring's order
+    # 1: a connection, or (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
+    rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,400})|"
     rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
     rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
     rb"\d+ coll channels|transport/net_|Loading topology|RAS declaring)[^\n]{0,1024})"  # 2: INFO
@@ -55,9 +57,8 @@ _PARENT = re.compile(
 _NODES = re.compile(rb"nNodes (\d{1,7})(?= |$)(?:.* MNNVL (\d))?")
 _PHASE = re.compile(r"\b(total|kernels|alloc|bootstrap|allgathers|topo|graphs|connections|rest) ")
 _TIMINGS = re.compile(r"Init timings[^:]*: rank (\d{1,8}) nranks (\d{1,8}) (total .*)")
-_EDGE = re.compile(
-    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?"
-    rb"via ([^\n]*)"
+_ENDS = re.compile(
+    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?$"
 )
 _NET_TAIL = re.compile(
     rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?(?= |$)"
@@ -88,15 +89,6 @@ class CommLine:
     mnnvl: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A connection as printed by the rank that owns one of its ends."""
-
-    source: int
-    target: int
-    transport: Transport
-
-
 def parse_comm(text: bytes) -> CommLine | None:
     """Read a communicator's line, cut off or whole; None if it is none or claims nonsense."""
     match = _COMM.match(text)
@@ -106,7 +98,10 @@ def parse_comm(text: bytes) -> CommLine | None:
     if nranks is not None and not int(match[3]) < nranks <= MAX_RANK:
         return None
     rest = match[5]
-    comm_id, parent, nodes = _COMM_ID.search(rest), _PARENT.search(rest), _NODES.search(rest)
+    # A search that cannot succeed costs more than looking for its word.
+    comm_id = _COMM_ID.search(rest) if b" commId " in rest else None
+    parent = _PARENT.search(rest) if b" parent " in rest else None
+    nodes = _NODES.search(rest) if b" nNodes " in rest else None
     return CommLine(
         pointer=match[2].decode(),
         rank=int(match[3]),
@@ -142,29 +137,23 @@ def parse_timings(text: str) -> tuple[int, int, dict[str, float]] | None:
     words = match[3].replace("(", " ").replace(")", " ").replace(",", " ").split()
     seconds = {
         name: float(value)
-        for name, value in zip(words, words[1:], strict=False)
+        for name, value in itertools.pairwise(words)
         if _PHASE.match(f"{name} ") and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value)
     }
     return int(match[1]), int(match[2]), seconds
 
 
-def parse_edge(text: bytes) -> Edge | None:
-    """Read what follows `Channel NN/N : `; None for anything but a connection."""
-    match = _EDGE.match(text)
-    if match is None:
-        return None
-    source, target = int(match[1]), int(match[2])
-    direction = (match[3] or b"").decode()
-    net = _NET_TAIL.match(match[4])
-    local = _LOCAL_TAIL.match(match[4])
-    if max(source, target) >= MAX_RANK or not (net or local):
-        return None
+def parse_transport(text: bytes, direction: bytes) -> Transport | None:
+    """Read what follows `via ` in a connection's line; None for what NCCL does not print."""
+    net = _NET_TAIL.match(text)
+    local = _LOCAL_TAIL.match(text)
     if net:
         name = "NET/" + net[1].decode(errors="replace")[:MAX_NAME]
-        return Edge(source, target, Transport(name, net["gdr"] is not None, direction))
-    name = local[1].decode(errors="replace") if local else ""
-    shown = "SHM" if name == "direct shared memory" else name
-    return Edge(source, target, Transport(shown, False, direction))
+        return Transport(name, net["gdr"] is not None, direction.decode())
+    if local is None:
+        return None
+    name = local[1].decode(errors="replace")
+    return Transport("SHM" if name == "direct shared memory" else name, False, direction.decode())
 
 
 def parse_collnet(text: str) -> tuple[int, Transport] | None:
@@ -179,24 +168,33 @@ def parse_collnet(text: str) -> tuple[int, Transport] | None:
 def sum_up(edges: Edges) -> int:
     """Turn distinct edges into counts; return how many texts were no connection at all."""
     garbage = 0
+    by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
     for text in edges.distinct:
-        edge = parse_edge(text)
-        if edge is not None:
-            _count(edges, edge)
+        ends, via, tail = text.partition(b" via ")
+        match = _ENDS.match(ends) if via else None
+        if match is not None:
+            source, target, direction = match.groups(b"")
+            by_tail.setdefault((tail, direction), []).append((int(source), int(target)))
         elif ring := _RING.match(text):
             edges.ring_size = max(edges.ring_size, len(ring[1].split()))
         elif not text.endswith(b"..."):  # a ring's order, cut at 128 characters
             garbage += 1
-    edges.distinct.clear()
+    edges.distinct = set()
+    for (tail, direction), pairs in by_tail.items():
+        transport = parse_transport(tail, direction)
+        if transport is None or max(map(max, pairs)) >= MAX_RANK:
+            garbage += len(pairs)
+        else:
+            _count(edges, transport, pairs)
     return garbage
 
 
-def _count(edges: Edges, edge: Edge) -> None:
-    transport = edge.transport
+def _count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]]) -> None:
     if transport in edges.counts or len(edges.counts) < MAX_EDGE_TRANSPORTS:
-        edges.counts[transport] = edges.counts.get(transport, 0) + 1
-    edges.highest_rank = max(edges.highest_rank, edge.source, edge.target)
+        edges.counts[transport] = edges.counts.get(transport, 0) + len(pairs)
+    edges.highest_rank = max(edges.highest_rank, *map(max, pairs))
     if len(edges.owners) < MAX_LOCAL_PAIRS:
-        edges.owners.add(edge.target if transport.direction == "receive" else edge.source)
+        own = 1 if transport.direction == "receive" else 0
+        edges.owners.update(pair[own] for pair in pairs[:MAX_LOCAL_PAIRS])
     if not transport.is_net and len(edges.local_pairs) < MAX_LOCAL_PAIRS:
-        edges.local_pairs.add((edge.source, edge.target))
+        edges.local_pairs.update(pairs[:MAX_LOCAL_PAIRS])

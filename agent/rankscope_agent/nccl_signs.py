@@ -37,7 +37,7 @@ def read_process_line(process: Process, text: str) -> tuple[str, ...]:
     """Note what a line says; return the codes of warnings that it amounts to."""
     if text.startswith("NCCL_"):
         return _read_environment(process, text)
-    if text.startswith("NET/") or text.startswith("Failed to open"):
+    if text.startswith(("NET/", "Failed to open")):
         return _read_net(process, text)
     if text.startswith("transport/"):
         _read_back_trace(process, text)

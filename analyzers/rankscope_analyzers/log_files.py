@@ -1,0 +1,69 @@
+"""Reads log files of any size in chunks: plain, gzip (whole or cut off), or standard input."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+CHUNK_BYTES = 64 << 10
+"""Read at a time: below the size from which malloc maps and faults in new pages for each buffer
+(128 KiB), which makes reading three times slower, and what a core's second-level cache holds."""
+
+GZIP_START = b"\x1f\x8b"
+
+
+class LogError(Exception):
+    """A log cannot be read; the argument says which and why."""
+
+
+def chunks(name: str) -> Iterator[bytes]:
+    """Yield a log's bytes; `-` is standard input.
+
+    Raises:
+        LogError: it cannot be opened or read.
+    """
+    try:
+        with _opened(name) as source:
+            start = source.read(CHUNK_BYTES)
+            if start.startswith(GZIP_START):
+                yield from _inflated(source, start)
+                return
+            while start:
+                yield start
+                start = source.read(CHUNK_BYTES)
+    except OSError as error:
+        raise LogError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        yield cast("BinaryIO", sys.stdin.buffer)
+        return
+    with open(name, "rb", buffering=0) as source:  # noqa: PTH123 - unbuffered, and `-` aside
+        mode = os.fstat(source.fileno()).st_mode
+        if stat.S_ISDIR(mode):
+            raise LogError(f"{name} is a directory, expected log files")
+        yield cast("BinaryIO", source)
+
+
+def _inflated(source: BinaryIO, start: bytes) -> Iterator[bytes]:
+    """Yield what a gzip file holds, up to where it is cut off or damaged."""
+    inflate = zlib.decompressobj(wbits=31)
+    data = start
+    while data:
+        try:
+            text = inflate.decompress(data, CHUNK_BYTES)
+        except zlib.error:
+            return
+        if text:
+            yield text
+        data = inflate.unconsumed_tail or inflate.unused_data
+        if inflate.eof:  # files made of several members, as rotation appends them
+            inflate = zlib.decompressobj(wbits=31)
+        data = data or source.read(CHUNK_BYTES)

@@ -1,0 +1,126 @@
+"""Who holds a collective up, by what PyTorch's watchdogs said: pure, suspects in order.
+
+Whoever prints a timeout waited, so it is a victim; the culprit is usually the one that says nothing
+or that had not come as far as the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rankscope_agent.nccl_facts import Facts
+from rankscope_agent.nccl_watchdog import GroupState, Timeout, WatchdogFacts
+
+MAX_SUSPECTS = 64
+"""Suspects listed; more silent ranks than this are a lost node or a log that is not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rank, why it is suspected, and by which of the tests; the first tests weigh most."""
+
+    rank: int
+    test: str
+    why: str
+
+
+def suspects(facts: Facts) -> tuple[Suspect, ...]:
+    """Return the suspects, the strongest first, each rank once."""
+    seen: dict[int, Suspect] = {}
+    for test in TESTS:
+        for suspect in test(facts):
+            if len(seen) < MAX_SUSPECTS:
+                seen.setdefault(suspect.rank, suspect)
+    return tuple(seen.values())
+
+
+def _named(facts: Facts) -> Iterator[Suspect]:
+    """PyTorch's desync report is the only text that names the culprit."""
+    for rank in sorted(facts.watchdog.culprits):
+        culprit = facts.watchdog.culprits[rank]
+        if culprit.finished is None:
+            why = f"joined collective #{culprit.missing} and did not finish it"
+        else:
+            why = f"finished collective #{culprit.finished} and did not join #{culprit.missing}"
+        yield Suspect(rank, "desync_report", f"PyTorch's desync report: {why}")
+
+
+def _behind(facts: Facts) -> Iterator[Suspect]:
+    """Whoever enqueued fewer collectives than its peers of the group is where they wait for it."""
+    groups: dict[str, list[GroupState]] = {}
+    for state in facts.watchdog.states.values():
+        groups.setdefault(state.group, []).append(state)
+    for group in groups.values():
+        furthest = max(state.enqueued for state in group)
+        for state in sorted(group, key=lambda state: (state.enqueued, state.rank)):
+            if state.enqueued < furthest:
+                yield Suspect(
+                    state.rank,
+                    "behind",
+                    f"had enqueued {state.enqueued} collectives, others {furthest}",
+                )
+
+
+def _different(facts: Facts) -> Iterator[Suspect]:
+    """Whoever waits in another collective than most called something else or less often."""
+    timeouts = list(facts.watchdog.timeouts.values())
+    for group in sorted({timeout.group for timeout in timeouts}):
+        waiting = _last_of_each(facts.watchdog, group)
+        shapes = Counter(_call(timeout) for timeout in waiting.values())
+        (usual, count), *others = shapes.most_common() or [((0, "", None), 0)]
+        if not others or count * 2 <= len(waiting):
+            continue
+        for rank in sorted(waiting):
+            call = _call(waiting[rank])
+            if call != usual:
+                why = f"waits in {_written(call)}, most in {_written(usual)}"
+                yield Suspect(rank, "different_collective", why)
+
+
+def _last_of_each(watchdog: WatchdogFacts, group: str) -> dict[int, Timeout]:
+    """Return the first collective that each rank of a group gave up on: what it hangs in."""
+    first: dict[int, Timeout] = {}
+    for timeout in watchdog.timeouts.values():
+        if timeout.group == group and timeout.rank is not None:
+            known = first.get(timeout.rank)
+            if known is None or timeout.sequence < known.sequence:
+                first[timeout.rank] = timeout
+    return first
+
+
+def _call(timeout: Timeout) -> tuple[int, str, int | None]:
+    return timeout.sequence, timeout.operation, timeout.elements_in
+
+
+def _written(call: tuple[int, str, int | None]) -> str:
+    size = "" if call[2] is None else f" of {call[2]} elements"
+    return f"{call[1]} #{call[0]}{size}"
+
+
+def _signalling(facts: Facts) -> Iterator[Suspect]:
+    """Whoever others name as the source of the dump signal gave up first: a victim, but a hint."""
+    for rank in sorted(facts.watchdog.signalled_by):
+        yield Suspect(rank, "first_to_signal", "others name it as the first that timed out")
+
+
+def _silent(facts: Facts) -> Iterator[Suspect]:
+    """In a job whose size is known, the ranks that print no timeout while most others do."""
+    size = facts.largest_comm
+    victims = {t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None}
+    if not size or len(victims) * 2 <= size:
+        return
+    for rank in range(size):
+        if rank not in victims:
+            yield Suspect(rank, "silent", f"printed no timeout, {len(victims)} of {size} ranks did")
+
+
+TESTS: tuple[Callable[[Facts], Iterator[Suspect]], ...] = (
+    _named,
+    _behind,
+    _different,
+    _silent,
+    _signalling,
+)
+"""The strongest evidence first."""

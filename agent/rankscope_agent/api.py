@@ -137,14 +137,17 @@ class Api:
         return _json({"node": self._node, "ranks": ranks})
 
     def step_records(self, request: Request) -> Response:
-        """Stream the records of steps that started at or after `since`, of one job or all."""
+        """Stream the records of steps that started at or after `since`, of one job or all.
+
+        A parameter without a value counts as not given.
+        """
         if not set(request.query) <= {"job", "since"}:
             return sentence(400, "Unknown query parameter; this path takes job and since.")
-        since = _unix_seconds(request.query.get("since", ["0"])[0])
+        job, since_text = (request.query.get(name, [""])[0] for name in ("job", "since"))
+        since = _unix_seconds(since_text or "0")
         if since is None:
             return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
-        job = request.query.get("job", [None])[0]
-        rows = iter(self._steps.steps(job, since))
+        rows = iter(self._steps.steps(job or None, since))
         # Fetched before the status line is sent, while a failure can still become one.
         first = tuple(itertools.islice(rows, 1))
         pieces = steps_json(itertools.chain(first, rows), self._node)

@@ -8,7 +8,15 @@ from typing import Literal
 
 from rankscope_analyzers.frames import StepFrame
 
-FaultClass = Literal["gpu_compute", "data_loader", "network_link", "global_slowdown"]
+FaultClass = Literal[
+    "gpu_compute",
+    "data_loader",
+    "network_link",
+    "storage_checkpoint",
+    "global_slowdown",
+    "partition_imbalance",
+    "host_transient",
+]
 Severity = Literal["page", "ticket"]
 
 

@@ -1,0 +1,39 @@
+"""The newest steps of a run in bounded memory, and what its beginning was like."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.frames import Floats
+
+
+class Recent:
+    """The newest rows of one array; older ones are forgotten.
+
+    Args:
+        keep: rows that stay available.
+        shape: shape of one row.
+    """
+
+    __slots__ = ("_keep", "_rows", "_stop")
+
+    def __init__(self, keep: int, shape: tuple[int, ...]) -> None:
+        self._keep = keep
+        self._rows = np.empty((2 * keep, *shape))
+        self._stop = 0
+
+    def push(self, row: Floats) -> None:
+        """Add one row."""
+        if self._stop == 2 * self._keep:
+            self._rows[: self._keep] = self._rows[self._keep :]
+            self._stop = self._keep
+        self._rows[self._stop] = row
+        self._stop += 1
+
+    def last(self, count: int) -> Floats:
+        """Return a view of the newest rows, fewer where there are not so many."""
+        return self._rows[max(0, self._stop - min(count, self._keep)) : self._stop]
+
+    def __len__(self) -> int:
+        """Return how many rows are available."""
+        return min(self._stop, self._keep)

@@ -1,0 +1,135 @@
+"""From measured durations to what can be compared: each rank against its peers in the same step.
+
+O = T - D - K - Y                     residual: optimizer, barrier, checkpoint, host stalls
+C = K / median(K of the stage)        removes the step's sequence length and the stage's weight
+R_d = median(C of replica d)          the replica's own sequence length, or a slow replica
+c = C / R_d                           where a replica has enough ranks to know R_d
+X_g = min over group g of (Y - waits) transfer time: the last arriver does not wait
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.stragglers.median import median, reference
+from rankscope_analyzers.stragglers.pipeline import gradients_ready
+from rankscope_analyzers.stragglers.shape import Shape
+
+REPLICA_RANKS = 3
+"""With fewer ranks the median of a replica is, or halves with, the culprit itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Measured durations of n consecutive executed steps, all (n, P, D, T), NaN where missing."""
+
+    step: Floats
+    data: Floats
+    compute: Floats
+    sync: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Quantities:
+    """What n steps say.
+
+    Args:
+        duration: (n,) longest step time.
+        relative: (n, P, D, T) compute over its peers, 1 is normal.
+        replica: (n, D) compute of each replica over the others.
+        stage: (n, P) median compute of each stage; under wall timing of a pipeline the time at
+            which its gradients are ready.
+        data: (n, P, D, T) input time beyond the median of all ranks.
+        data_median: (n,) that median.
+        transfer: (n, P, T) time of the gradient exchange of each group.
+        residual: (n, P, D, T) residual beyond the median of the rank's group.
+        compute: (n, P, D, T) as measured.
+        rest: (n, P, D, T) the residual itself.
+    """
+
+    duration: Floats
+    relative: Floats
+    replica: Floats
+    stage: Floats
+    data: Floats
+    data_median: Floats
+    transfer: Floats
+    residual: Floats
+    compute: Floats
+    rest: Floats
+
+    def row(self, index: int) -> Quantities:
+        """Return one step, with the leading axis."""
+        one = slice(index, index + 1)
+        return Quantities(*(getattr(self, field.name)[one] for field in fields(self)))
+
+
+def derive(steps: Steps, shape: Shape) -> Quantities:
+    """Return the quantities of some steps; every step stands for itself."""
+    rest = steps.step - steps.data - steps.compute - steps.sync
+    stage = median(steps.compute, (2, 3))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_stage = steps.compute / reference(steps.compute, (2, 3))
+    replica = median(by_stage, (1, 3))
+    alone = shape.pipeline * shape.tensor < REPLICA_RANKS
+    relative = by_stage if alone or shape.wall else by_stage / replica
+    middle = median(steps.data, (1, 2, 3))
+    return Quantities(
+        duration=np.fmax.reduce(steps.step.reshape(len(steps.step), -1), axis=1),
+        relative=relative,
+        replica=replica[:, 0, :, 0],
+        stage=_chained(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
+        data=steps.data - middle,
+        data_median=middle[:, 0, 0, 0],
+        transfer=_transfer(steps, shape, rest),
+        residual=rest - median(rest, 2),
+        compute=steps.compute,
+        rest=rest,
+    )
+
+
+def _chained(steps: Steps) -> Floats:
+    """Return (n, P) when stages are ready, from how far they are apart inside each replica.
+
+    Stages of a replica end at fixed distances, whoever made the replica late: medians of distances
+    do not see slow input or a slow replica, differences of medians would. The last stage is that
+    of the fastest replica: what makes all replicas late is the work, not a rank.
+    """
+    ready = median(steps.data + steps.compute, 3)[..., 0]
+    compute = median(steps.compute[:, -1:], 3)[..., 0]
+    last = np.fmin.reduce(compute, axis=2)
+    apart = median(ready[:, :-1] - ready[:, 1:], 2)[..., 0]
+    return np.asarray(np.concatenate([last + np.cumsum(apart[:, ::-1], 1)[:, ::-1], last], axis=1))
+
+
+STALL_SHARE = 0.02
+"""Share of the step from which a residual beyond the group's is a stall that peers wait for."""
+
+
+def _transfer(steps: Steps, shape: Shape, rest: Floats) -> Floats:
+    bare = steps.sync if shape.wall else steps.sync - _waits(steps, shape, rest)
+    return np.asarray(np.fmin.reduce(bare, axis=2))
+
+
+def _waits(steps: Steps, shape: Shape, rest: Floats) -> Floats:
+    """Return how long each rank waited for its tensor and pipeline peers."""
+    if shape.pipeline == shape.tensor == 1:
+        return np.zeros_like(steps.data)
+    stall = rest - median(rest, 2)
+    stall = np.where(stall > STALL_SHARE * steps.step, stall, 0.0)
+    own = steps.data + steps.compute + stall
+    arrival = np.fmax.reduce(steps.data, axis=3)
+    busy = np.fmax.reduce(own, axis=3) - arrival
+    arrival, busy = _filled(arrival), _filled(busy)
+    ready = gradients_ready(arrival, busy, shape.microbatches)
+    return np.asarray(ready[..., None] - own)
+
+
+def _filled(values: Floats) -> Floats:
+    """Put the stage's median in place of silent members; a silent stage stays unknown."""
+    if not np.isnan(values).any():
+        return values
+    return np.where(np.isnan(values), median(values, 2), values)

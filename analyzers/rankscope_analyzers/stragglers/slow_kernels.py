@@ -1,0 +1,105 @@
+"""Conclusion: some ranks, or all ranks of a replica, compute longer than their peers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.frames import Booleans, Floats
+from rankscope_analyzers.stragglers.median import mean, spread, typical
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
+
+SILICON = 0.04
+"""Healthy GPUs of one model differ by up to 4 %: a rank's own history may explain that much."""
+
+RANK_EXCESS = 0.03
+"""Beyond its own history a rank that is 3 % slower for a whole window is slow."""
+
+REPLICA_EXCESS = 0.04
+"""A replica's sequence lengths vary, so it takes more to call all of its ranks slow."""
+
+RANK_SIGMAS = 5.0
+"""Standard errors of a rank's mean: thousands of ranks are compared every few steps."""
+
+REPLICA_SIGMAS = 6.0
+"""As for ranks; sequence lengths have longer tails than kernel times."""
+
+UP_SHARE = 0.3
+"""Share of the steps that must be slow: throttling comes and goes."""
+
+MAXIMUM_SLOW = 0.5
+"""When more than this are slow there is no healthy majority to compare with."""
+
+COMPANY = 0.5
+"""Ranks with at least this part of the worst excess are accused with it."""
+
+MINIMUM_COST = 0.015
+"""Share of the step below which nobody would act; the contract counts from 2 %."""
+
+REPLICA_CERTAINTY = 0.5
+"""Only the replica is identified, not the rank in it."""
+
+
+def ranks(view: View) -> Candidate | None:
+    """Return the ranks whose own kernels are slow; under wall timing they cannot be told apart."""
+    if view.shape.wall:
+        return None
+    own = _own(view.baseline.relative if view.baseline else None, view.relative)
+    excess = view.relative / own - 1
+    flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
+    if not flagged.any() or flagged.mean() > MAXIMUM_SLOW:
+        return None
+    return _convicted(view, flagged, level, 1.0)
+
+
+def replicas(view: View) -> Candidate | None:
+    """Return the ranks of replicas that are slow as a whole."""
+    if view.shape.replicas < 2:
+        return None
+    own = _own(view.baseline.replica if view.baseline else None, view.replica)
+    excess = view.replica / own - 1
+    flagged, level = _slow(excess, REPLICA_EXCESS, REPLICA_SIGMAS)
+    if not flagged.any() or flagged.mean() > MAXIMUM_SLOW:
+        return None
+    sizes = view.shape.sizes
+    wide = np.broadcast_to(flagged[None, :, None], sizes)
+    levels = np.broadcast_to(level[None, :, None], sizes)
+    fine = mean(view.relative) * 1e-6 if not view.shape.wall else 0.0
+    return _convicted(view, wide, levels + np.nan_to_num(fine), REPLICA_CERTAINTY)
+
+
+def _own(history: Floats | None, like: Floats) -> Floats:
+    """Return what own history may explain; before there is one, the most that it could."""
+    if history is None:
+        return np.full(like.shape[1:], 1 + SILICON)
+    known = np.where(np.isfinite(history), history, 1.0)
+    return np.asarray(np.clip(known, 1 - SILICON, 1 + SILICON))
+
+
+def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
+    """Return who is slow and the mean excess of everybody, over the first axis."""
+    noise = typical(spread(excess))
+    limit = max(minimum, sigmas * noise / float(np.sqrt(len(excess))))
+    level = mean(excess)
+    up = np.where(np.isfinite(excess), excess > max(limit / 2, 1.5 * noise), 0.0).mean(axis=0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((level > limit) & (up > UP_SHARE)), level
+
+
+def _convicted(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
+    worst = float(level[flagged].max())
+    accused = flagged & (level >= COMPANY * worst)
+    newest = view.compute[-COST_STEPS:]
+    healthy = newest / (1 + np.maximum(view_excess(view, newest), 0.0))
+    cost = view.saved(np.where(accused[None], healthy, newest))
+    if cost < MINIMUM_COST:
+        return None
+    order = np.argsort(-np.where(accused, level, -np.inf).ravel(), kind="stable")
+    named = tuple(int(rank) for rank in order[: int(accused.sum())])
+    return Candidate("gpu_compute", cost, named, -1, 1 + worst, 1.0, certainty)
+
+
+def view_excess(view: View, newest: Floats) -> Floats:
+    """Return (n, P, D, T) how far ranks exceed their stage, sequence length of replicas aside."""
+    count = len(newest)
+    by_stage = newest / view.stage[-count:][:, :, None, None] - 1
+    return np.asarray(np.where(np.isfinite(by_stage), by_stage, 0.0))

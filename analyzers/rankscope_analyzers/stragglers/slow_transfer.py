@@ -1,0 +1,189 @@
+"""Conclusions from the gradient exchange: one link is slow (network_link), or the whole fabric."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.frames import Booleans, Floats
+from rankscope_analyzers.stragglers.median import mean, median, typical
+from rankscope_analyzers.stragglers.pipeline import gradients_ready
+from rankscope_analyzers.stragglers.view import COST_STEPS, LONG_STEPS, Candidate, View
+
+MINIMUM_RISE = 0.02
+"""Share of the step: a slower exchange that takes less is not worth a call."""
+
+RELATIVE_RISE = 0.20
+"""Congestion moves the transfer time by less than this from minute to minute."""
+
+SIGMAS = 5.0
+"""Standard errors of the mean of a window."""
+
+STEADY_STEPS = 10
+"""Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""
+
+BORN_RISE = 0.5
+"""Without a healthy past a group must exceed the median group by this much."""
+
+FEW_GROUPS = 0.6
+"""When more groups than this are slow, the fabric is, unless some rank visibly lags."""
+
+UNCLEAR_SIGMAS = 3.5
+"""From here on a lag may be real, and more steps will tell."""
+
+DECIDED_STEPS = 32
+"""Steps after which a lag that is still unclear is none."""
+
+FEWEST_LAGS = 8
+"""Steps that a lag is averaged over at least."""
+
+SMALL_GROUP, SMALL_GROUP_SIGMAS = 8, 2.0
+"""The earliest of so few ranks is an extreme of the noise: lag behind it needs this much more."""
+
+LAG_SIGMAS = 6.0
+"""Standard errors by which a rank must leave its collective after the others to be convicted
+without the help of a small number of slow groups."""
+
+LAG_SHARE = 0.04
+"""The ends of a slow hop leave the collective later by a few per cent of the excess."""
+
+MINIMUM_COST = 0.015
+"""Share of the step; the contract counts from 2 %."""
+
+BORN_LAG = 12.0
+"""Standard errors of lag that convict without any rise: every group was born slow."""
+
+
+def transfer(view: View) -> Candidate | None:
+    """Return the link or the fabric that slows the gradient exchange."""
+    level = mean(view.transfer)
+    before, limit = _expected(view, level)
+    steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
+    slow = np.asarray(np.fmin(level, steady) - before > limit)
+    since = _steps_since(view, before + limit / 2) if slow.any() else LONG_STEPS
+    lag, score = _lag(view, since)
+    if not slow.any():
+        return _born(view, lag, score)
+    cost = _cost(view, before)
+    if cost < MINIMUM_COST:
+        return None
+    worst = float(np.nanmax(np.where(slow, level, np.nan)))
+    usual = float(np.nanmax(np.where(slow, before, np.nan)))
+    members = np.broadcast_to(slow[:, None, :], view.shape.sizes)
+    doubt = _strongest(view, np.where(members, score, np.nan))
+    few = view.shape.replicas <= SMALL_GROUP
+    lagging = doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS
+    if slow.mean() > FEW_GROUPS and not lagging:
+        if view.baseline is None or (doubt > UNCLEAR_SIGMAS and since < DECIDED_STEPS):
+            return None
+        return Candidate("global_slowdown", cost, (), -1, worst, usual)
+    ranks = _ends(view, np.where(members, lag, -np.inf), bool(slow.sum() > 1))
+    return Candidate("network_link", cost, ranks, -1, worst, usual, 1.0 if lagging else 0.5)
+
+
+def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
+    """Return each group's normal transfer time and the rise that is too much."""
+    least = MINIMUM_RISE * view.step_seconds
+    usual = np.full_like(level, float(np.nanmedian(level)))
+    born = np.maximum(least, BORN_RISE * usual)
+    if view.baseline is None:
+        return usual, born if level.size > 2 else np.full_like(level, np.inf)
+    before = view.baseline.transfer
+    error = SIGMAS * view.baseline.transfer_noise / np.sqrt(len(view.transfer))
+    return before, np.maximum(np.maximum(least, error), RELATIVE_RISE * before)
+
+
+def _steps_since(view: View, limit: Floats) -> int:
+    """Return for how many of the newest steps some group has been slow without a break."""
+    slow = np.asarray((view.transfer_long > limit).any(axis=(1, 2)))[::-1]
+    return max(FEWEST_LAGS, int(np.argmin(slow)) if not slow.all() else len(slow))
+
+
+def _strongest(view: View, score: Floats) -> float:
+    """Return the largest score of a rank, or of a node, whose ranks err independently.
+
+    Lag is measured from the earliest ranks, so everybody has some: nodes are compared without it.
+    """
+    flat, nodes = score.ravel(), view.shape.nodes.ravel()
+    known = np.isfinite(flat) & (nodes >= 0)
+    if not known.any():
+        return 0.0
+    count = np.maximum(np.bincount(nodes[known]), 1)
+    surplus = flat[known] - np.median(flat[known])
+    sums = np.bincount(nodes[known], weights=surplus) / np.sqrt(count)
+    return float(max(flat[known].max(), sums.max()))
+
+
+def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
+    """Return how much later than its group each rank leaves, and that in standard errors."""
+    values = -view.residual_long[-steps:]
+    level = median(values, 0)[0]
+    noise = typical(np.abs(values - level)) * 1.4826
+    error = 1.25 * noise / np.sqrt(len(values))
+    lag = level - np.nanquantile(level, EARLY_SHARE, axis=1, keepdims=True)
+    return np.asarray(lag), np.asarray(lag / error if error > 0 else np.zeros_like(lag))
+
+
+EARLY_SHARE = 0.2
+"""The earliest fifth of a group is far from the slow hop even where a node holds half of it."""
+
+
+def _ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
+    """Return the ranks at the slow hop: those that leave last, or the node whose ranks do."""
+    flat = lag.ravel()
+    order = [int(rank) for rank in np.argsort(-flat, kind="stable") if np.isfinite(flat[rank])]
+    if not several:
+        return tuple(order[:2])
+    nodes = view.shape.nodes.ravel()
+    known = np.unique(nodes[np.isfinite(flat) & (nodes >= 0)])
+    sums = [flat[(nodes == node) & np.isfinite(flat)].mean() for node in known]
+    worst = known[int(np.argmax(sums))]
+    return tuple(rank for rank in order if nodes[rank] == worst)
+
+
+def _cost(view: View, before: Floats) -> float:
+    """Return the share of the newest steps that normal transfer times would save."""
+    newest = view.transfer[-COST_STEPS:]
+    lead = _lead(view)
+    now = np.fmax.reduce(newest - lead, axis=(1, 2))
+    usual = float(np.nanmax(before - lead))
+    return float(mean((now - usual) / view.duration[-COST_STEPS:]))
+
+
+def _lead(view: View) -> Floats:
+    """Return (P, 1) how long before the first stage each stage starts its exchange."""
+    stages = mean(view.stage)[:, None]
+    if view.shape.wall:
+        return np.asarray(stages[0] - stages)
+    ready = gradients_ready(np.zeros_like(stages), stages, view.shape.microbatches)
+    return np.asarray(ready[0] - ready)
+
+
+def _born(view: View, lag: Floats, score: Floats) -> Candidate | None:
+    """Convict by lag alone: at most two ranks, or one node, leave clearly after all others."""
+    if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < BORN_STEPS:
+        return None
+    late = np.asarray(score > BORN_LAG)
+    cost = float(np.nanmax(lag)) / LAG_SHARE / view.step_seconds
+    if not late.any() or late.mean() > MOST_LATE or cost < BORN_COST:
+        return None
+    ranks = _ends(view, np.where(late, lag, -np.inf), _one_node(view, late))
+    level = float(np.nanmax(mean(view.transfer)))
+    expected = max(level - cost * view.step_seconds, 0.0)
+    return Candidate("network_link", min(cost, 0.9), ranks, -1, level, expected, 0.5)
+
+
+FEWEST_MEMBERS = 4
+"""In smaller groups both ends of a hop are half of the group and nobody is left to lag behind."""
+
+BORN_STEPS = 32
+"""Steps over which lag is averaged before it convicts alone."""
+
+BORN_COST = 0.04
+"""Share of the step: lag is a twenty-fifth of the excess and smaller ones drown in noise."""
+
+MOST_LATE = 0.5
+"""The ends of one hop are few."""
+
+
+def _one_node(view: View, late: Booleans) -> bool:
+    return bool(late.sum() > 2)

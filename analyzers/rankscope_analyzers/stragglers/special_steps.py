@@ -1,0 +1,173 @@
+"""Which steps end with a checkpoint or an evaluation, and how long the writing takes.
+
+In such a step even the rank with the smallest residual has a large one. The step after it carries
+the wait for the slowest writer, so neither is compared with ordinary steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.stragglers.shape import Shape
+from rankscope_analyzers.stragglers.view import Candidate
+
+ORDINARY_STEPS = 30
+"""Steps that show what the smallest residual is like."""
+
+LEAST_STEPS = 6
+"""Steps before which nothing is ordinary yet."""
+
+FORGETTING = 0.15
+"""Weight of a step in what is usual for a rank: seven steps, faster than causes come and go."""
+
+JUMP_SHARE = 0.05
+"""Share of the step by which the smallest residual must jump: writing takes longer than this."""
+
+JUMP_SIGMAS = 8.0
+"""And out of its own noise, which has a long tail."""
+
+NODE_RATIO = 1 / 0.6
+"""A writer that needs this much longer than the median node is slow on its own."""
+
+SLOWER = 2.0
+"""All writers need this much longer than they did: their common storage is slow."""
+
+UNEVEN = 0.02
+"""Nodes write for unequal times; an evaluation is equally long for all within this share."""
+
+IN_A_ROW = 2
+"""One slow checkpoint may be another job's burst on the same file system."""
+
+IN_A_ROW_ALONE = 3
+"""With one node evaluations cannot be told from checkpoints, and two may follow each other."""
+
+REMEMBERED = 12
+"""Checkpoints whose median is the normal time."""
+
+MINIMUM_COST = 0.015
+"""Share of the time between checkpoints; the contract counts from 2 %."""
+
+
+class Ordinary:
+    """Tells special steps by the residual of the rank whose residual grew least.
+
+    Args:
+        sizes: (P, D, T) of the run.
+    """
+
+    __slots__ = ("_debt", "_durations", "_excesses", "_usual")
+
+    def __init__(self, sizes: tuple[int, int, int]) -> None:
+        self._usual = np.full(sizes, np.nan)
+        self._excesses: deque[float] = deque(maxlen=ORDINARY_STEPS)
+        self._durations: deque[float] = deque(maxlen=ORDINARY_STEPS)
+        self._debt = False
+
+    def judge(self, rest: Floats, duration: float) -> tuple[bool, Floats | None]:
+        """Return whether the step is ordinary and, if it is special, what each rank added to it.
+
+        Args:
+            rest: (P, D, T) residual of the step.
+            duration: of the step.
+        """
+        grown = rest - self._usual
+        excess = float(np.fmin.reduce(grown, axis=None))
+        if len(self._excesses) >= LEAST_STEPS and excess > self._limit():
+            self._debt = True
+            return False, grown
+        known = np.where(np.isfinite(grown), self._usual + FORGETTING * grown, rest)
+        self._usual = np.where(np.isfinite(rest), known, self._usual)
+        if np.isfinite(excess):
+            self._excesses.append(excess)
+        self._durations.append(duration)
+        owed, self._debt = self._debt, False
+        return not owed, None
+
+    def step_seconds(self) -> float:
+        """Return the median duration of ordinary steps."""
+        return float(np.median(self._durations))
+
+    def _limit(self) -> float:
+        past = np.asarray(self._excesses)
+        noise = 1.4826 * float(np.median(np.abs(past - np.median(past))))
+        return max(JUMP_SHARE * self.step_seconds(), JUMP_SIGMAS * noise)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """One checkpoint: seconds of the slowest node and of the median node."""
+
+    step: int
+    node: int
+    worst: float
+    median: float
+
+
+class CheckpointWatch:
+    """Compares checkpoints with each other, across restarts; bounded."""
+
+    __slots__ = ("_normal", "_writings")
+
+    def __init__(self) -> None:
+        self._normal: deque[float] = deque(maxlen=REMEMBERED)
+        self._writings: deque[_Writing] = deque(maxlen=IN_A_ROW_ALONE)
+
+    def see(
+        self, step: int, written: Floats, shape: Shape, step_seconds: float
+    ) -> tuple[bool, Candidate | None]:
+        """Take a special step; return whether it wrote a checkpoint and what is wrong with it.
+
+        Args:
+            step: step counter.
+            written: (P, D, T) residual of each rank beyond its ordinary one.
+            shape: arrangement of the ranks.
+            step_seconds: duration of ordinary steps.
+        """
+        writing = _writing(step, written, shape)
+        if writing is None:
+            return False, None
+        self._writings.append(writing)
+        found = self._slow(shape, step_seconds)
+        slow = bool(self._normal) and writing.median > SLOWER * float(np.median(self._normal))
+        if not slow:
+            self._normal.append(writing.median)
+        return True, found
+
+    def _slow(self, shape: Shape, step_seconds: float) -> Candidate | None:
+        needed = IN_A_ROW if len(np.unique(shape.nodes)) > 1 else IN_A_ROW_ALONE
+        last = list(self._writings)[-needed:]
+        if len(last) < needed:
+            return None
+        between = abs(last[-1].step - last[-2].step) * step_seconds
+        if all(w.worst > NODE_RATIO * w.median for w in last) and len({w.node for w in last}) == 1:
+            ranks = tuple(int(rank) for rank in shape.members(last[-1].node))
+            observed, usual = last[-1].worst, last[-1].median
+        else:
+            usual = float(np.median(self._normal)) if self._normal else np.inf
+            if not all(w.median > SLOWER * usual for w in last):
+                return None
+            ranks, observed = (), last[-1].worst
+        cost = (observed - usual) / (between + observed)
+        if cost < MINIMUM_COST:
+            return None
+        return Candidate("storage_checkpoint", cost, ranks, -1, observed, usual)
+
+
+def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
+    """Return how long the nodes wrote, None where it was an evaluation."""
+    flat, nodes = written.ravel(), shape.nodes.ravel()
+    known = [
+        node for node in np.unique(nodes[nodes >= 0]) if np.isfinite(flat[nodes == node]).any()
+    ]
+    if not known:
+        return None
+    times = np.array([np.nanmin(flat[nodes == node]) for node in known])
+    middle = float(np.partition(times, (len(times) - 1) // 2)[(len(times) - 1) // 2])
+    if len(times) > 1 and float(times.max() - times.min()) < UNEVEN * middle:
+        return None
+    worst = int(np.argmax(times))
+    return _Writing(step, int(known[worst]), float(times[worst]), middle)

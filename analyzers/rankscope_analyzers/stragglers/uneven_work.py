@@ -1,0 +1,150 @@
+"""Conclusions about how the work is split: a heavy stage, or replicas with unequal sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.stragglers.median import mean, median
+from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
+
+HEAVY = 1.08
+"""A stage above all others by this much: partitioning by whole layers leaves a few per cent."""
+
+RISEN = 1.06
+"""A stage that grew against the others by this much since the start has been given more work."""
+
+MINIMUM_COST = 0.015
+"""Share of the step below which moving a layer does not pay."""
+
+UNEQUAL = 0.07
+"""Standard deviation of replicas within a step: packed sequences stay below 4 %."""
+
+GROWN = 2.0
+"""Or this factor above the start of the run, from `NOTICEABLE` on."""
+
+NOTICEABLE = 0.045
+"""Spread between replicas below which nobody would change the batching."""
+
+FEWEST_REPLICAS = 3
+"""With two replicas one of them is always the slow one."""
+
+FEWEST_IF_WALL = 4
+"""Under wall timing a stall of one replica must not pass for a spread of all of them."""
+
+
+def stage(view: View) -> Candidate | None:
+    """Return the pipeline stage that is heavier than the others."""
+    if view.shape.pipeline < 2:
+        return None
+    weights = _weights(view)
+    heavy = int(np.argmax(weights))
+    if (
+        view.shape.wall
+        and heavy == len(weights) - 1
+        and weights[heavy] <= HEAVY * weights[:-1].max()
+    ):
+        heavy = int(np.argmax(weights[:-1]))
+    others = _comparable(view, weights, heavy)
+    usual = float(np.median(others)) if len(others) else float(weights[-1])
+    above = len(others) > 0 and weights[heavy] > HEAVY * others.max()
+    if not above and not _has_grown(view, weights, heavy):
+        return None
+    ideal = np.minimum(weights, max(usual, float(np.max(others, initial=0.0))))
+    ideal[heavy] = min(usual, weights[heavy])
+    cost = (_end(view, weights) - _end(view, ideal)) / view.step_seconds
+    if cost < MINIMUM_COST:
+        return None
+    return Candidate("partition_imbalance", cost, (), heavy, float(weights[heavy]), usual)
+
+
+def _weights(view: View) -> Floats:
+    recent = median(view.stage[-WEIGHT_STEPS:], 0)[0]
+    return stage_weights(recent, view.shape.microbatches) if view.shape.wall else recent
+
+
+WEIGHT_STEPS = 12
+"""Steps of which stages are the median: stalls of a whole stage are not its weight."""
+
+
+def _comparable(view: View, weights: Floats, heavy: int) -> Floats:
+    """Return the weights of the other stages.
+
+    Under wall timing the last stage is left out unless it is the heavy one: while another stage
+    sets the pace its weight shows only in the filling of the pipeline, below the noise.
+    """
+    others = np.delete(weights, heavy)
+    last = heavy == len(weights) - 1
+    return others[:-1] if view.shape.wall and not last else others
+
+
+def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
+    """Say whether a stage grew since the start, and the others by less than half of that."""
+    if view.baseline is None:
+        return False
+    before = view.baseline.stage
+    if view.shape.wall:
+        before = stage_weights(before, view.shape.microbatches)
+    growth = weights / before
+    others = float(np.median(np.delete(growth, heavy)))
+    rise = float(growth[heavy]) - 1
+    enough = rise > RISEN - 1 and others < 1 + rise / 2
+    return bool(enough and weights[heavy] > weights.max() / HEAVY)
+
+
+def _end(view: View, weights: Floats) -> float:
+    busy = weights[:, None]
+    ready = gradients_ready(np.zeros_like(busy), busy, view.shape.microbatches)
+    return float(ready.max())
+
+
+def sequences(view: View) -> Candidate | None:
+    """Return that replicas get unequal work which moves from one to another."""
+    ratios = view.replica_long
+    count = view.shape.replicas
+    if (
+        count < (FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS)
+        or len(view.replica) < COST_STEPS
+    ):
+        return None
+    spread = within_steps(view.replica, view.shape.wall)
+    before = view.baseline.replica_spread if view.baseline else 0.0
+    grown = before > 0 and spread > max(GROWN * before, NOTICEABLE)
+    if not (spread > UNEQUAL or grown) or not _moves(ratios, count):
+        return None
+    newest = view.replica[-COST_STEPS:]
+    lead = np.fmax.reduce(newest, axis=1) - mean(newest, axis=1)
+    work = np.fmax.reduce(view.stage[-COST_STEPS:], axis=1)
+    lost = float(mean(lead * work / view.duration[-COST_STEPS:]))
+    cost = lost * max(0.0, 1 - before / spread)
+    return Candidate("partition_imbalance", cost, (), -1, spread, before or NOTICEABLE)
+
+
+def within_steps(ratios: Floats, wall: bool) -> float:
+    """Return the mean standard deviation of replicas within a step.
+
+    Estimated from absolute deviations: their median where stalls hide in compute, because one
+    stalled replica does not move it, and their mean, which is less noisy, elsewhere.
+    """
+    if wall:
+        return float(1.4826 * mean(median(np.abs(ratios - median(ratios, 1)), 1)[:, 0]))
+    centre = mean(ratios, axis=1)[:, None]
+    return float(1.25 * mean(mean(np.abs(ratios - centre), axis=1)))
+
+
+def _moves(ratios: Floats, count: int) -> bool:
+    """Say whether the slowest replica changes from step to step.
+
+    In n steps each of D replicas leads n/D times by chance; 2.2 times that, or five standard
+    deviations of such a count, is still no single culprit.
+    """
+    leaders = np.argmax(np.nan_to_num(ratios), axis=1)
+    most = np.bincount(leaders).max() / len(leaders)
+    chance = 1 / count
+    allowed = max(2.2 * chance, chance + 5 * np.sqrt(chance * (1 - chance) / len(leaders)))
+    return bool(most <= min(allowed, MOST_LED))
+
+
+MOST_LED = 0.7
+"""Whoever leads in more steps than this is the culprit, however few replicas there are."""

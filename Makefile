@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	@$(BIN)/rankscope demo
 
-test: venv servers
+test: servers venv
 	$(BIN)/python -m pytest
 
 check: venv
@@ -36,11 +36,14 @@ check: venv
 bench: venv
 	$(BIN)/python -m benchmarks
 
-# The real servers that tests talk to. Elsewhere than as root on Debian such tests say that they skip.
-SERVERS := prometheus prometheus-alertmanager prometheus-node-exporter
+# What tests need of the system: the real servers that they talk to, and Python's venv module, which
+# Debian packages apart. Elsewhere than as root on Debian, tests without their server say they skip.
+PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter
 servers:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $(SERVERS) >/dev/null 2>&1; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SERVERS) >/dev/null; \
+	@needed="$(PACKAGES)"; $(PYTHON) -c 'import ensurepip' 2>/dev/null || needed="$$needed python3-venv"; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $$needed >/dev/null 2>&1; then \
+	  echo "Installing $$needed with apt."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$needed >/dev/null; \
 	fi
 
 clean:

@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class JobRecords:
         world_size: ranks that the job should have, None where nobody says.
         notes: what could not be read, as sentences.
         live: read from agents, so that only the newest run is of interest.
+        meta: what the trace says about the job's layout, empty for agents.
     """
 
     job_id: str
@@ -66,6 +67,7 @@ class JobRecords:
     world_size: int | None
     notes: tuple[str, ...]
     live: bool
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
@@ -75,16 +77,21 @@ def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
         SourceError: a directory is missing or holds no trace, a file in it cannot be read, or
             two of them hold a job of one name.
     """
-    places = [job for directory in directories for job in _job_directories(directory)]
-    traces = tuple(_trace(place) for place in places)
+    places = [place for directory in directories for place in job_directories(directory)]
+    jobs = tuple(trace(place) for place in places)
     named: dict[str, Path] = {}
-    for trace, place in zip(traces, places, strict=True):
-        if named.setdefault(trace.job_id, place) != place:
-            raise SourceError(f"{named[trace.job_id]} and {place} both hold job {trace.job_id}")
-    return traces
+    for job, place in zip(jobs, places, strict=True):
+        if named.setdefault(job.job_id, place) != place:
+            raise SourceError(f"{named[job.job_id]} and {place} both hold job {job.job_id}")
+    return jobs
 
 
-def _job_directories(directory: Path) -> list[Path]:
+def job_directories(directory: Path) -> list[Path]:
+    """Return a directory that holds a trace, or the directories in it that do, by name.
+
+    Raises:
+        SourceError: there is none.
+    """
     if not directory.is_dir():
         raise SourceError(f"{directory} is not a directory; --trace takes job directories")
     if _record_file(directory):
@@ -99,7 +106,12 @@ def _record_file(directory: Path) -> Path | None:
     return next((directory / name for name in RECORD_READERS if (directory / name).is_file()), None)
 
 
-def _trace(directory: Path) -> JobRecords:
+def trace(directory: Path) -> JobRecords:
+    """Read the trace that a directory holds.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
     meta = _meta(directory / "meta.json")
     path = _record_file(directory)
     if path is None:
@@ -117,6 +129,7 @@ def _trace(directory: Path) -> JobRecords:
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         notes=(),
         live=False,
+        meta=meta,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import shtab
 from rich.console import Console
 
-from rankscope_analyzers import report, sources
+from rankscope_analyzers import report, sources, verdict_file
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.frames import RecordError
@@ -35,17 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back to ask agents (default %(default)s)",
     )
+    verdict_file.add_arguments(parser)
     add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the verdicts.
+    """Print the verdicts, or write those on traces to a file.
 
     Raises:
         InputError: there is no such job, or an option cannot be used.
         rankscope_analyzers.sources.SourceError: the records cannot be read.
         rankscope_analyzers.frames.RecordError: the records cannot be analysed.
     """
+    if options.verdicts:
+        return _write(options)
     jobs = [job for job in _records(options) if options.job in {None, job.job_id}]
     if not jobs:
         raise InputError(f"there is no job {options.job!r} in what was read")
@@ -55,6 +58,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         report.show(Console(no_color=options.no_color, highlight=False), verdicts)
     return 0
+
+
+def _write(options: argparse.Namespace) -> int:
+    if not options.trace:
+        raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
+    if options.job:
+        raise InputError("--verdicts is about all jobs of --trace: leave --job out")
+    console = Console(stderr=True, no_color=options.no_color, highlight=False)
+    return verdict_file.run(options.trace, options.verdicts, options.workers, console)
 
 
 def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:

@@ -1,4 +1,4 @@
-"""`rankscope diagnose`: one verdict per job, from running agents or trace directories."""
+"""`rankscope diagnose`: one verdict per job, from running agents, traces or profiler traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import shtab
 from rich.console import Console
 
-from rankscope_analyzers import report, sources, verdict_file
+from rankscope_analyzers import kineto_files, report, sources, verdict_file
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.frames import RecordError
@@ -27,7 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traces = where.add_argument(
         "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
     )
-    traces.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    profiles = where.add_argument(
+        "--kineto",
+        nargs="+",
+        action="extend",
+        type=Path,
+        metavar="DIR",
+        help="directories of PyTorch profiler traces, one per job with a file of every rank",
+    )
+    for directories in (traces, profiles):
+        directories.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     parser.add_argument("--job", metavar="ID", help="only this job")
     parser.add_argument(
         "--since",
@@ -72,6 +81,8 @@ def _write(options: argparse.Namespace) -> int:
 def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:
     if options.trace:
         return sources.from_traces(options.trace)
+    if options.kineto:
+        return kineto_files.from_kineto(options.kineto)
     since = time.time() - _seconds(options.since)
     return sources.from_agents(options.agent, options.job, since)
 

@@ -1,0 +1,142 @@
+"""One JSON object read member by member, and one array in it item by item, in bounded memory.
+
+PyTorch profiler traces are single objects of up to gigabytes, nearly all of which is one array.
+`json.loads` takes about ten times a file's size; here one member or item is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+CHUNK_CHARACTERS = 1 << 20
+"""Characters read at once: some thousand items, a negligible share of any machine's memory."""
+
+MAXIMUM_VALUE_CHARACTERS = 32 << 20
+"""Largest member or item taken: a profiler's list of all process groups of 16,384 ranks with
+data, tensor and pipeline groups for each is about 20 MB."""
+
+_SPACE = " \t\r\n"
+
+
+class JsonStreamError(ValueError):
+    """The text is not the JSON that was expected; the message says at which character."""
+
+
+class JsonStream:
+    """The text of one JSON object.
+
+    Args:
+        read: returns up to that many further characters, an empty text at the end.
+        maximum_characters: of the whole text; a longer one is refused.
+    """
+
+    def __init__(self, read: Callable[[int], str], maximum_characters: int) -> None:
+        self._read = read
+        self._left = maximum_characters
+        self._maximum = maximum_characters
+        self._decode = json.JSONDecoder().raw_decode
+        self._text = ""
+        self._at = 0
+        self._passed = 0
+        self._ended = False
+
+    def members(self, array: str) -> Iterator[tuple[str, Any]]:
+        """Yield each member's name and value; of the member `array` each item by itself.
+
+        Raises:
+            JsonStreamError: it is not one whole JSON object, or too large.
+        """
+        self._expect("{")
+        if self._next() == "}":
+            return
+        while True:
+            name = self._value()
+            self._expect(":")
+            if name == array and self._next() == "[":
+                for item in self._items():
+                    yield array, item
+            else:
+                yield str(name), self._value()
+            if self._separator("}"):
+                return
+
+    def _items(self) -> Iterator[Any]:
+        self._expect("[")
+        if self._next() == "]":
+            self._at += 1
+            return
+        while True:
+            yield self._value()
+            if self._separator("]"):
+                return
+
+    def _separator(self, closing: str) -> bool:
+        """Take what follows a value, and say whether it is the end."""
+        found = self._next()
+        if found not in {",", closing}:
+            raise self._error(f"{found!r}" if found else "the end", f"',' or {closing!r}")
+        self._at += 1
+        return found == closing
+
+    def _expect(self, wanted: str) -> None:
+        found = self._next()
+        if found != wanted:
+            raise self._error(f"{found!r}" if found else "the end", f"{wanted!r}")
+        self._at += 1
+
+    def _next(self) -> str:
+        """Return the next character that is no space, without taking it; empty at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _SPACE:
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _value(self) -> Any:
+        """Take one value; what is cut by the end of the text read so far is tried again."""
+        self._next()
+        while True:
+            problem = "a value that is cut short"
+            try:
+                value, end = self._decode(self._text, self._at)
+            except ValueError as error:
+                problem = str(error)
+            except RecursionError:
+                raise self._error("values nested too deeply", "a trace") from None
+            else:
+                # A number that ends where the text does may go on behind it.
+                if end < len(self._text) or not self._more():
+                    self._at = end
+                    return value
+                continue
+            if not self._more():
+                raise self._error(problem, "a JSON value")
+
+    def _more(self) -> bool:
+        """Read on; drop what has been taken.
+
+        Raises:
+            JsonStreamError: there is more than may be read, or one value takes too much.
+        """
+        if self._ended:
+            return False
+        if len(self._text) - self._at > MAXIMUM_VALUE_CHARACTERS:
+            raise self._error("no end of a value", f"one within {MAXIMUM_VALUE_CHARACTERS}")
+        # Doubling what is held keeps the tries at a long value few.
+        held = self._text[self._at :]
+        chunk = self._read(max(CHUNK_CHARACTERS, len(held)))
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise JsonStreamError(f"has more than {self._maximum} characters")
+        self._ended = not chunk
+        self._passed += self._at
+        self._text, self._at = held + chunk, 0
+        return not self._ended
+
+    def _error(self, seen: str, expected: str) -> JsonStreamError:
+        place = self._passed + self._at
+        return JsonStreamError(f"has {seen} at character {place}, expected {expected}")

@@ -1,0 +1,48 @@
+"""Traces that torch's own profiler writes in a real two-rank job with a slow rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from probe_jobs.profiled import SLOW_RANK, SLOW_SECONDS, STEPS
+from probe_jobs.running import Nursery
+from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.kineto_files import from_kineto
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    running = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "column"),
+    [
+        ("compute", "gpu_compute", "compute_seconds"),
+        ("data", "data_loader", "data_seconds"),
+    ],
+)
+def test_a_real_profile_names_the_slow_rank_and_what_is_slow(
+    nursery: Nursery, tmp_path: Path, fault: str, kind: str, column: str
+) -> None:
+    traces = tmp_path / "traces"
+    ended = nursery.run(tmp_path / "rings", "profiled.py", str(traces), fault, ranks=2)
+    assert [one.code for one in ended] == [0, 0]
+    (job,) = from_kineto([traces])
+    assert (job.world_size, job.notes) == (2, ())
+    assert (job.records.groupby("rank").size() == STEPS).all()
+    assert set(job.records["timing_source"]) == {"wall"}
+    parts = job.records[["data_seconds", "compute_seconds", "sync_seconds"]].sum(axis=1)
+    assert parts.to_numpy() == pytest.approx(job.records["step_seconds"].to_numpy())
+    medians = job.records.groupby("rank")[[column, "sync_seconds"]].median()
+    slow, peer = medians.loc[SLOW_RANK], medians.loc[1 - SLOW_RANK]
+    assert slow[column] - peer[column] > SLOW_SECONDS / 2
+    assert peer["sync_seconds"] - slow["sync_seconds"] > SLOW_SECONDS / 2
+    (verdict,) = diagnose([job])
+    assert verdict.cause is not None
+    assert (verdict.cause.kind, verdict.cause.subject.ranks) == (kind, (SLOW_RANK,))

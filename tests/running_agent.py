@@ -50,16 +50,18 @@ def running_agent(
     """Run an agent on a free loopback port until the block ends.
 
     Args:
-        folder: where its log goes, and where it finds neither rings nor pods.
+        folder: where its log and its state go, and where it finds neither rings nor pods.
         flags: further flags.
         command: what to run instead of the agent as it is.
     """
     log = folder / "agent.log"
+    (folder / "logs").mkdir(exist_ok=True)
     listen = ["--web.listen-address=127.0.0.1:0", f"--path.kubelet={folder}/kubelet"]
     rings = [f"--path.ring-dir={folder}/rings"]
+    logs = [f"--path.pod-logs={folder}/logs", f"--path.state={folder}"]
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [*command, *listen, *rings, *flags], stderr=sink, env=agent_environment()
+            [*command, *listen, *rings, *logs, *flags], stderr=sink, env=agent_environment()
         )
     try:
         yield RunningAgent(process, _await_url(process, log), log)

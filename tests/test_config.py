@@ -37,6 +37,9 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         sysfs=Path("/sys"),
         kubelet=Path("/var/lib/kubelet"),
         ring_dir=Path("/run/rankscope"),
+        pod_logs=Path("/var/log/pods"),
+        nccl_logs=(),
+        state_dir=Path("/var/lib/rankscope"),
         node_name=socket.gethostname(),
         interval_seconds=1.0,
         deadline_seconds=10.0,
@@ -68,9 +71,8 @@ def test_every_option_has_a_flag_and_a_variable_of_its_own():
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field)
 def test_every_option_is_read_from_flag_and_from_variable_alike(option):
-    text = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}.get(
-        option.field, "17"
-    )
+    texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
+    text = (texts | {"nccl_logs": "/a.log"}).get(option.field, "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
     assert getattr(by_flag, option.field) == option.parse(text)
@@ -176,3 +178,14 @@ def test_help_names_every_flag_and_variable(capsys):
         assert option.flag in text
         assert option.variables[0] in text
     assert "--no-collector.nvml" in text
+
+
+def test_paths_of_logs_are_parted_by_commas_and_may_end_in_a_pattern():
+    found = parsed("--nccl.log-files", "/logs/nccl.*.log, /tmp/one.log")
+    assert found.nccl_logs == (Path("/logs/nccl.*.log"), Path("/tmp/one.log"))
+    assert parsed(RANKSCOPE_NCCL_LOG_FILES="/a.log").nccl_logs == (Path("/a.log"),)
+
+
+@pytest.mark.parametrize("paths", ["logs/nccl.log", "/logs/*/nccl.log"])
+def test_relative_logs_and_patterns_of_directories_are_refused(paths):
+    assert "wildcards in the last part only" in complaint("--nccl.log-files", paths)

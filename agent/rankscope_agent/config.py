@@ -52,6 +52,9 @@ class Config:
         sysfs: where the node's /sys is.
         kubelet: the kubelet's directory, under which pods' own volumes lie.
         ring_dir: directory of probe rings outside of pods.
+        pod_logs: the kubelet's directory of containers' logs.
+        nccl_logs: further logs in which NCCL speaks, with wildcards in their names.
+        state_dir: where the agent keeps what it wants to know after a restart.
         node_name: this node's name on every series.
         interval_seconds: time from the start of one run of a collector to the next.
         deadline_seconds: a run that lasts longer counts as failed.
@@ -66,6 +69,9 @@ class Config:
     sysfs: Path
     kubelet: Path
     ring_dir: Path
+    pod_logs: Path
+    nccl_logs: tuple[Path, ...]
+    state_dir: Path
     node_name: str
     interval_seconds: float
     deadline_seconds: float
@@ -145,6 +151,21 @@ def parse_path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError(f"expected the path of a directory, got {text!r}")
     return Path(text)
+
+
+def parse_log_paths(text: str) -> tuple[Path, ...]:
+    """Read paths of logs, parted by commas; only their last parts may hold wildcards.
+
+    Raises:
+        ValueError: a path is not absolute, or a directory of it holds wildcards.
+    """
+    paths = tuple(parse_path(part.strip()) for part in text.split(",") if part.strip())
+    for path in paths:
+        if not path.is_absolute() or re.search(r"[*?\[]", str(path.parent)):
+            raise ValueError(
+                f"expected absolute paths with wildcards in the last part only, got {str(path)!r}"
+            )
+    return paths
 
 
 def parse_switch(text: str) -> bool:
@@ -228,6 +249,33 @@ OPTIONS: tuple[Option, ...] = (
         "/run/rankscope",
         "DIR",
         "directory of the rings that probes write outside of pods",
+    ),
+    Option(
+        "pod_logs",
+        "--path.pod-logs",
+        ("RANKSCOPE_PATH_POD_LOGS",),
+        parse_path,
+        "/var/log/pods",
+        "DIR",
+        "the kubelet's directory of containers' logs, read for what NCCL says",
+    ),
+    Option(
+        "nccl_logs",
+        "--nccl.log-files",
+        ("RANKSCOPE_NCCL_LOG_FILES",),
+        parse_log_paths,
+        "",
+        "PATHS",
+        "further logs, such as those of NCCL_DEBUG_FILE, parted by commas: /logs/nccl.*.log",
+    ),
+    Option(
+        "state_dir",
+        "--path.state",
+        ("RANKSCOPE_PATH_STATE",),
+        parse_path,
+        "/var/lib/rankscope",
+        "DIR",
+        "where the agent keeps how far it read logs; without it, it reads them again",
     ),
     Option(
         "node_name",

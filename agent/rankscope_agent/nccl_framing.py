@@ -29,9 +29,14 @@ _CRI_PARTIALS = (b" stdout P", b" stderr P")
 
 
 class Unframer:
-    """Turns chunks of a log into whole plain lines."""
+    """Turns chunks of a log into whole plain lines.
 
-    def __init__(self) -> None:
+    Args:
+        max_pending: bytes of a line without an end that are kept.
+    """
+
+    def __init__(self, max_pending: int = MAX_PENDING_BYTES) -> None:
+        self._max_pending = max_pending
         self.oversized = 0
         """Texts without a line end that were handed on in pieces."""
         self._pending = b""
@@ -46,10 +51,10 @@ class Unframer:
         """Return the whole lines there are now, each with its line end."""
         data = self._pending + chunk if self._pending else chunk
         end = data.rfind(b"\n") + 1
-        if not end and len(data) < MAX_PENDING_BYTES:
+        if not end and len(data) < self._max_pending:
             self._pending = data
             return b""
-        if not end or len(data) - end >= MAX_PENDING_BYTES:
+        if not end or len(data) - end >= self._max_pending:
             self.oversized += 1
             end = len(data)
         self._pending = data[end:]

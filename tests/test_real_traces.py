@@ -6,6 +6,7 @@ import pytest
 
 from rankscope_analyzers import sources
 from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.stragglers import feed
 
 TRACES = Path(__file__).parents[2] / "shared" / "corpora" / "real_traces"
 
@@ -27,3 +28,18 @@ def test_the_slowed_worker_is_named_although_others_wait_little_too():
 def test_uneven_work_blames_no_gpu(name):
     said = verdict_of(name)
     assert said.cause is None or not said.cause.subject.ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "ranks", "stage"),
+    [
+        ("AR", "gpu_compute", (0,), -1),
+        ("ST", "partition_imbalance", (), 3),
+        ("SE", "partition_imbalance", (), -1),
+    ],
+)
+def test_the_incremental_analysis_says_what_is_slow(name, kind, ranks, stage):
+    job = sources.trace(TRACES / name)
+    layout = feed.layout(job.meta, 0)
+    (said,) = feed.detect(feed.columns(job.records, layout.world), layout)
+    assert (said.kind, said.ranks, said.stage) == (kind, ranks, stage)

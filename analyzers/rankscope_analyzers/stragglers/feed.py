@@ -194,14 +194,20 @@ def runs(rows: Columns) -> tuple[slice, ...]:
     return tuple(found)
 
 
-def detect(rows: Columns, job: Layout) -> tuple[Incident, ...]:
-    """Return the incidents in a job's records."""
+def detect(rows: Columns, job: Layout, block_rows: int = BLOCK_ROWS) -> tuple[Incident, ...]:
+    """Return the incidents in a job's records.
+
+    Args:
+        rows: the records.
+        job: layout of the job.
+        block_rows: records that are fed at once; the answer does not depend on it.
+    """
     detector = Detector(rows.node_names)
     for part in runs(rows):
         counters, index = np.unique(rows.step[part], return_inverse=True)
         shape = _shape(rows, part, index, job)
         detector.restart(shape)
-        for steps in _blocks(rows, part, index, shape, counters):
+        for steps in _blocks(rows, part, index, shape, counters, block_rows):
             detector.feed(*steps)
     return detector.incidents
 
@@ -235,11 +241,11 @@ def _agreed(world: int, job: Layout, rank: Integers, stage: Integers | None) -> 
 
 
 def _blocks(
-    rows: Columns, part: slice, index: Integers, shape: Shape, counters: Integers
+    rows: Columns, part: slice, index: Integers, shape: Shape, counters: Integers, block: int
 ) -> Iterator[tuple[Integers, Floats, Steps]]:
     """Yield the steps of a run as dense arrays, a bounded number of records at a time."""
     inside = rows.rank[part] < shape.world
-    size = max(1, BLOCK_ROWS // shape.world)
+    size = max(1, block // shape.world)
     ordered = np.argsort(index, kind="stable")
     edges = np.searchsorted(index[ordered], np.arange(0, len(counters) + size, size))
     for number, (low, high) in enumerate(pairwise(edges)):

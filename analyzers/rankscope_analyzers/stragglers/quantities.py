@@ -94,14 +94,14 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
 def _chained(steps: Steps) -> Floats:
     """Return (n, P) when stages are ready, from how far they are apart inside each replica.
 
-    Stages of a replica end at fixed distances, whoever made the replica late: medians of distances
-    do not see slow input or a slow replica, differences of medians would. The last stage is that
+    Stages of a replica end at fixed distances, whoever made the replica late: typical distances do
+    not see slow input or a slow replica, differences of medians would. The last stage is that
     of the fastest replica: what makes all replicas late is the work, not a rank.
     """
     ready = median(steps.data + steps.compute, 3)[..., 0]
     compute = median(steps.compute[:, -1:], 3)[..., 0]
     last = np.fmin.reduce(compute, axis=2)
-    apart = median(ready[:, :-1] - ready[:, 1:], 2)[..., 0]
+    apart = reference(ready[:, :-1] - ready[:, 1:], (2,))[..., 0]
     return np.asarray(np.concatenate([last + np.cumsum(apart[:, ::-1], 1)[:, ::-1], last], axis=1))
 
 

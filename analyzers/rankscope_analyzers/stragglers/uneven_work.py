@@ -12,6 +12,9 @@ from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 HEAVY = 1.08
 """A stage above all others by this much: partitioning by whole layers leaves a few per cent."""
 
+ODD = 4.0
+"""Stages further apart than this are no partition but a schedule that the model does not know."""
+
 RISEN = 1.06
 """A stage that grew against the others by this much since the start has been given more work."""
 
@@ -49,11 +52,12 @@ def stage(view: View) -> Candidate | None:
     others = _comparable(view, weights, heavy)
     usual = float(np.median(others)) if len(others) else float(weights[-1])
     above = len(others) > 0 and weights[heavy] > HEAVY * others.max()
-    if not above and not _has_grown(view, weights, heavy):
+    if (not above and not _has_grown(view, weights, heavy)) or weights.min() < weights.max() / ODD:
         return None
     ideal = np.minimum(weights, max(usual, float(np.max(others, initial=0.0))))
     ideal[heavy] = min(usual, weights[heavy])
-    cost = (_end(view, weights) - _end(view, ideal)) / view.step_seconds
+    lasted = float(view.duration[-COST_STEPS:].mean())
+    cost = (_end(view, weights) - _end(view, ideal)) / lasted
     if cost < MINIMUM_COST:
         return None
     return Candidate("partition_imbalance", cost, (), heavy, float(weights[heavy]), usual)

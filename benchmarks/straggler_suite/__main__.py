@@ -1,0 +1,103 @@
+"""Score rankscope and published methods on simulated jobs.
+
+python -m benchmarks.straggler_suite FIRST COUNT     prints the table of docs
+python -m benchmarks.straggler_suite write DIR FIRST COUNT     writes traces and labels.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.straggler_suite import job, plan, published, scorer
+
+from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.trace_verdicts import as_object
+
+KINDS = (*plan.SUBTYPES, None)
+"""One job of each class in turn, then a healthy one."""
+
+OURS = "rankscope"
+
+
+def jobs(first: int, count: int) -> Iterator[job.Job]:
+    """Yield the jobs of consecutive seeds."""
+    for seed in range(first, first + count):
+        yield job.simulate(plan.draw(seed, KINDS[seed % len(KINDS)]))
+
+
+def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
+    """Return every method's verdicts on a job."""
+    layout = feed.layout(made.meta, 0)
+    found = feed.detect(feed.columns(made.records, layout.world), layout)
+    matrix = published.matrix(made.records, made.meta)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # ranks that never report
+        others = {
+            name: published.verdicts(matrix, method) for name, method in published.METHODS.items()
+        }
+    return {OURS: [as_object(incident) for incident in found], **others}
+
+
+def compare(first: int, count: int) -> dict[str, scorer.Tally]:
+    """Run every method on the jobs of consecutive seeds."""
+    labels: dict[str, Any] = {}
+    said: dict[str, dict[str, Any]] = {}
+    for made in jobs(first, count):
+        name = made.meta["job"]
+        labels[name] = made.labels
+        for method, verdicts in judge(made).items():
+            said.setdefault(method, {})[name] = {"verdicts": verdicts}
+    return {
+        method: scorer.tally({"jobs": labels}, {"jobs": verdicts})
+        for method, verdicts in said.items()
+    }
+
+
+def report(tallies: dict[str, scorer.Tally]) -> str:
+    """Return the scores as Markdown tables: all methods, then our classes and confusions."""
+    names = list(scorer.scores(tallies[OURS]))
+    lines = ["| method | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for method, tally in tallies.items():
+        values = scorer.scores(tally).values()
+        lines.append(f"| {method} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
+    lines += ["", "| class | F1 | answered (times) |", "|---|---|---|"]
+    table = scorer.confusion(tallies[OURS])
+    for kind, score in [*scorer.class_scores(tallies[OURS]).items(), ("none", float("nan"))]:
+        answers = [f"{said} {n}" for (true, said), n in table.most_common() if true == kind]
+        shown = "" if kind == "none" else f"{score:.3f}"
+        lines.append(f"| {kind} | {shown} | {', '.join(answers)} |")
+    return "\n".join(lines)
+
+
+def write(folder: Path, first: int, count: int) -> None:
+    """Write the jobs of consecutive seeds as traces beside their labels."""
+    labels = {}
+    for made in jobs(first, count):
+        place = folder / made.meta["job"]
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
+        made.records.to_parquet(place / "records.parquet", index=False)
+        labels[made.meta["job"]] = made.labels
+    text = json.dumps({"format_version": 1, "jobs": labels}, indent=1)
+    (folder / "labels.json").write_text(text, "utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line says."""
+    if arguments[:1] == ["write"] and len(arguments) == 4:
+        write(Path(arguments[1]), int(arguments[2]), int(arguments[3]))
+    elif len(arguments) == 2:
+        sys.stdout.write(report(compare(int(arguments[0]), int(arguments[1]))) + "\n")
+    else:
+        sys.stderr.write(__doc__ or "")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""One small job of the benchmark suite's simulator, with whatever a test wants to change."""
+
+from dataclasses import replace
+
+from benchmarks.straggler_suite import job
+from benchmarks.straggler_suite.plan import Fault, Plan
+
+from rankscope_analyzers.stragglers import feed
+
+PLAN = Plan(
+    name="job-a",
+    seed=5,
+    world=32,
+    tensor=2,
+    pipeline=2,
+    microbatches=8,
+    timing="kernel",
+    steps=220,
+    compute=2.0,
+    data=0.02,
+    transfer=0.4,
+    silicon=0.008,
+    kernel_noise=0.008,
+    step_length_noise=0.01,
+    replica_length_noise=0.01,
+    transfer_noise=0.04,
+    checkpoint_period=25,
+    checkpoint_seconds=4.0,
+    evaluation_period=0,
+    evaluation_seconds=0.0,
+    restart=0,
+    shrinks=False,
+    missing=0.005,
+    dark=-1,
+    silent_node=-1,
+    faults=(),
+)
+
+
+def fault(kind, subtype, strength, first=80, last=200, duty=1.0, slot=13, stage=-1):
+    return Fault(kind, subtype, first, last, strength, duty, slot, stage)
+
+
+def made(*faults, **changes):
+    """Return the simulated job of `PLAN` with faults and changes."""
+    return job.simulate(replace(PLAN, faults=faults, **changes))
+
+
+def incidents(meta, records, **options):
+    """Return what is found in records."""
+    layout = feed.layout(meta, 0)
+    return feed.detect(feed.columns(records, layout.world), layout, **options)
+
+
+def found(simulated, **options):
+    """Return what is found in a simulated job."""
+    return incidents(simulated.meta, simulated.records, **options)

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 PAGE = 4096
 NS = 10**9
@@ -34,6 +34,9 @@ HEADER_FIELDS: dict[str, Any] = {
     "pod_uid": "",
     "probe_version": "0.1.0",
     "torch_version": "2.13.0+cpu",
+    "dp_group": 0,
+    "tp_group": 0,
+    "pp_stage": 0,
 }
 
 

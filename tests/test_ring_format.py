@@ -47,6 +47,13 @@ def test_unknown_places_in_the_job_are_none_not_minus_one():
     assert (header.local_rank, header.world_size, header.local_world_size) == (None, None, None)
 
 
+def test_groups_are_written_plus_one_as_zero_stands_for_unknown():
+    header = parse_header(header_page(dp_group=4, tp_group=1, pp_stage=2))
+    assert (header.dp_group, header.tp_group, header.pp_stage) == (3, 0, 1)
+    header = parse_header(header_page())
+    assert (header.dp_group, header.tp_group, header.pp_stage) == (None, None, None)
+
+
 def test_a_job_id_may_fill_its_whole_field():
     assert parse_header(header_page(job_id="j" * 320)).job_id == "j" * 320
 
@@ -89,6 +96,8 @@ def test_too_few_bytes_are_too_small(size):
         ({"launcher": "<b>"}, "identity"),
         ({"pod_uid": "a b"}, "identity"),
         ({"torch_version": "2.13;rm"}, "identity"),
+        ({"dp_group": 1}, "identity"),
+        ({"dp_group": 1, "tp_group": 1, "pp_stage": 0xFFFFFFFF}, "identity"),
     ],
 )
 def test_each_bad_header_is_refused_for_its_own_reason(changes, reason):

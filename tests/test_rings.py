@@ -63,6 +63,17 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
     writer.end()
 
 
+def test_groups_of_a_ring_are_those_of_its_rows_and_its_rank(tmp_path):
+    writer = RingWriter(tmp_path, rank=6, dp_group=3, tp_group=4, pp_stage=2)
+    writer.step()
+    rows = list(source(tmp_path).steps(None, 0.0))
+    named = [column(rows, name) for name in ("dp_group", "tp_group", "pp_stage")]
+    assert named == [[2], [3], [1]]
+    (rank,) = source(tmp_path).ranks()
+    assert (rank.dp_group, rank.tp_group, rank.pp_stage) == (2, 3, 1)
+    writer.end()
+
+
 def test_what_was_not_measured_is_none_not_zero(tmp_path):
     writer = RingWriter(tmp_path, local_rank=-1)
     writer.step(data_ns=-1, compute_ns=-1, sync_ns=-1, samples=0xFFFFFFFF, flags=0)

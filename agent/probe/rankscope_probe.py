@@ -24,7 +24,9 @@ renamed. Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" 
   capacity 65536 (records), created_unix_ns, pid, attempt, process_start_ticks (field 22 of
   /proc/self/stat, 0 unknown), rank, local_rank, world_size, local_world_size (-1 unknown),
 then NUL-padded UTF-8: job_id 320 bytes, node 256, launcher 32, pod_uid 64, probe_version 16,
-torch_version 32. Behind it `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
+torch_version 32, then "<III": dp_group, tp_group and pp_stage, each plus 1, or three zeros where no
+process group tells them (readers then take all ranks as data-parallel); see `_layout`.
+Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
 A slot of zeros is empty. One pwrite per record is the only write after creation; the writer holds
@@ -52,7 +54,7 @@ from typing import Any, Callable
 __version__ = "0.1.0"
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s3312x")  # one page
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
@@ -92,6 +94,11 @@ _LAUNCHERS = (
     ("JOB_COMPLETION_INDEX", "kubernetes"),
     ("RANK", "environment"),
 )
+# Process groups of the ranks that share a layer, and of those that share a pipeline: names of
+# DeviceMesh dimensions (which become descriptions "mesh_<name>"), and Megatron-LM's descriptions.
+_TENSOR_GROUPS = ("tp", "tensor", "tensor_parallel", "tensor_model_parallel_group")
+_PIPELINE_GROUPS = ("pp", "pipeline", "pipeline_parallel", "pipeline_model_parallel_group")
+_NO_LAYOUT = (0, 0, 0)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers refuse a ring with other characters
 
 
@@ -131,6 +138,27 @@ def _identity(distributed: Any) -> tuple[int, int, int, int]:
     return rank, local_rank, world_size, local_size
 
 
+def _layout(rank: int, world_size: int, tensor: list[int], pipeline: list[int]) -> tuple[int, ...]:
+    """Return dp_group, tp_group and pp_stage of a rank, each plus 1; zeros where ranks are no grid.
+
+    Ranks that differ in neither tensor index t nor stage p reduce one gradient shard, whatever else
+    the job splits: dp_group = p * TP + t. With d counting those ranks, tp_group = p * DP + d.
+    """
+    axes = []
+    for ranks in (sorted(tensor) or [rank], sorted(pipeline) or [rank]):
+        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+        index = rank // stride % len(ranks)
+        if ranks != [rank + (i - index) * stride for i in range(len(ranks))]:
+            return _NO_LAYOUT
+        axes.append((index, len(ranks), stride))
+    (t, tp, t_stride), (p, pp, p_stride) = axes
+    first = rank - t * t_stride - p * p_stride
+    firsts = [r for r in range(world_size) if r // t_stride % tp == r // p_stride % pp == 0]
+    if len(firsts) * tp * pp != world_size or first not in firsts:
+        return _NO_LAYOUT
+    return p * tp + t + 1, p * len(firsts) + firsts.index(first) + 1, p + 1
+
+
 def _process_start_ticks() -> int:
     """Return when this process started, in clock ticks since boot; 0 if the kernel does not say."""
     try:
@@ -140,7 +168,9 @@ def _process_start_ticks() -> int:
         return 0
 
 
-def _header(torch_version: str, distributed: Any, attempt: int, start_ticks: int) -> bytes:
+def _header(
+    torch_version: str, distributed: Any, attempt: int, start_ticks: int, layout: tuple[int, ...]
+) -> bytes:
     """Return the ring's first page."""
     environ, identity = os.environ, _identity(distributed)
     node = environ.get("RANKSCOPE_NODE_NAME") or environ.get("NODE_NAME") or os.uname().nodename
@@ -149,10 +179,17 @@ def _header(torch_version: str, distributed: Any, attempt: int, start_ticks: int
     process = (time.time_ns(), os.getpid(), attempt, start_ticks)
     job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
-    return _HEADER.pack(*geometry, *process, *identity, *labels, torch_version.encode()[:31])
+    texts = (*labels, torch_version.encode()[:31])
+    return _HEADER.pack(*geometry, *process, *identity, *texts, *layout)
 
 
-def _open_ring(directory: str, torch_version: str, distributed: Any, attempt: int) -> int:
+def _open_ring(
+    directory: str,
+    torch_version: str,
+    distributed: Any,
+    attempt: int,
+    layout: tuple[int, ...] = _NO_LAYOUT,
+) -> int:
     """Make this process's ring and return its descriptor, locked for as long as it is open."""
     import fcntl
 
@@ -170,7 +207,7 @@ def _open_ring(directory: str, torch_version: str, distributed: Any, attempt: in
     try:
         os.fchmod(ring, 0o644)  # whatever the umask: the agent may be another user
         os.posix_fallocate(ring, 0, _HEADER.size + _CAPACITY * _RECORD.size)
-        os.pwrite(ring, _header(torch_version, distributed, attempt, start_ticks), 0)
+        os.pwrite(ring, _header(torch_version, distributed, attempt, start_ticks, layout), 0)
         fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(temporary, os.path.join(directory, name))
     except BaseException:
@@ -241,6 +278,8 @@ class _Probe:
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
         self.device, self.timing, self.attempt = "", _TIMING_NONE, 0
+        self.mesh: Any = None  # that the primary optimizer's parameters are distributed over
+        self.layout: tuple[int, ...] = _NO_LAYOUT
         self.task = -1  # the backward whose end is already being watched
         self.wait_begin = self.wait_before = self.begin_ns = self.begin_unix_ns = 0
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
@@ -277,6 +316,8 @@ class _Probe:
             return
         self.others.clear()
         self.primary, self.device = key, parameter.device.type
+        if not self.thread:
+            self.mesh = getattr(parameter, "device_mesh", None)
         closure = options.get("closure", next(iter(arguments[1:]), None))  # behind the optimizer
         self.end_step(_CLOSURE if closure is not None else 0)
 
@@ -317,8 +358,11 @@ class _Probe:
             self.ring_refused = True  # one try: a full disk is not asked again every step
             directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
             joined = self.distributed if self.connected else None
+            if joined is not None:
+                self.guarded(self.find_layout)()
             self.attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
-            self.ring = _open_ring(directory, self.torch.__version__, joined, self.attempt)
+            version, attempt = self.torch.__version__, self.attempt
+            self.ring = _open_ring(directory, version, joined, attempt, self.layout)
             flags |= _FIRST
         data_ns = min(self.data_ns, step_ns)
         compute_ns = sync_ns = -1
@@ -333,6 +377,24 @@ class _Probe:
         packed = _RECORD.pack(seq, *times, *counts, flags | self.timing, self.attempt, seq)
         os.pwrite(self.ring, packed, _HEADER.size + (seq - 1) % _CAPACITY * _RECORD.size)
         self.written = seq
+
+    def find_layout(self) -> None:
+        """Learn from the process groups which ranks share a layer or a pipeline with this one."""
+        c10d, mesh = self.distributed, self.mesh
+        named: dict[str, list[int]] = {}
+        known = getattr(getattr(c10d.distributed_c10d, "_world", None), "pg_group_ranks", {})
+        for group, ranks in list(known.items()):
+            description = str(getattr(group, "group_desc", "")).lower()
+            named.setdefault(re.sub("^mesh_", "", description), list(ranks))
+        # A dimension over all ranks has the default group, whose description is another.
+        for name in getattr(mesh, "mesh_dim_names", None) or ():
+            named[name.lower()] = c10d.get_process_group_ranks(mesh.get_group(name))
+        tensor = next((named[name] for name in _TENSOR_GROUPS if name in named), None)
+        pipeline = next((named[name] for name in _PIPELINE_GROUPS if name in named), None)
+        if tensor or pipeline:
+            size = c10d.get_world_size()
+            self.layout = _layout(c10d.get_rank(), size, tensor or [], pipeline or [])
+        self.mesh = None
 
     def choose_timing(self) -> int:
         """Decide whether blocked time can be told from compute, and hook what is needed for it."""

@@ -96,6 +96,9 @@ class RankIdentity:
         attempt: restarts that the launcher counted before this process.
         timing_source: how compute and sync were told apart: kernel, wall, host or none.
         alive: the training process still holds its ring.
+        dp_group: ranks that reduce the same gradient shard, pp_stage * TP + t.
+        tp_group: ranks that share a layer, pp_stage * DP + d.
+        pp_stage: pipeline stage.
     """
 
     job_id: str
@@ -110,6 +113,9 @@ class RankIdentity:
     pod_uid: str
     pid: int
     alive: bool
+    dp_group: int | None = None
+    tp_group: int | None = None
+    pp_stage: int | None = None
 
 
 STEP_COLUMNS: tuple[str, ...] = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Reason = Literal[
     "too_small",
@@ -63,7 +64,7 @@ NOT_MEASURED = -1
 TIMING_SOURCES = ("none", "kernel", "wall", "host")
 TIMING_MASK = 0b11
 
-_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
+_HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _SEQ_AND_CHECK = struct.Struct("<Q52xI")
 _CHECK_MASK = 0xFFFFFFFF
@@ -83,7 +84,11 @@ class RingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RingHeader:
-    """Who writes a ring, and how large it is; None stands for unknown, empty for not given."""
+    """Who writes a ring, and how large it is; None stands for unknown, empty for not given.
+
+    `dp_group`, `tp_group` and `pp_stage` are numbered as in the trace contract, and known together
+    or not at all: rings of older probes have zeros in their place.
+    """
 
     capacity: int
     created_unix_ns: int
@@ -100,6 +105,9 @@ class RingHeader:
     pod_uid: str
     probe_version: str
     torch_version: str
+    dp_group: int | None
+    tp_group: int | None
+    pp_stage: int | None
 
     @property
     def file_size(self) -> int:
@@ -177,7 +185,7 @@ def _identify(
     local_rank: int,
     world_size: int,
     local_world_size: int,
-    *texts: bytes,
+    *rest: Any,
 ) -> RingHeader:
     """Check who the writer says it is.
 
@@ -187,7 +195,8 @@ def _identify(
     _check_range("creation time", created_unix_ns, 1, MAX_UNIX_NS)
     _check_range("pid", pid, 1, MAX_PID)
     _check_range("rank", rank, 0, MAX_RANK)
-    job_id, node, launcher, pod_uid, probe_version, torch_version = texts
+    job_id, node, launcher, pod_uid, probe_version, torch_version, *layout = rest
+    dp_group, tp_group, pp_stage = _layout(layout)
     return RingHeader(
         capacity=capacity,
         created_unix_ns=created_unix_ns,
@@ -204,7 +213,19 @@ def _identify(
         pod_uid=_text("pod uid", pod_uid, _NAME),
         probe_version=_text("probe version", probe_version, _VERSION_NAME),
         torch_version=_text("torch version", torch_version, _VERSION_NAME),
+        dp_group=dp_group,
+        tp_group=tp_group,
+        pp_stage=pp_stage,
     )
+
+
+def _layout(places: Sequence[int]) -> Sequence[int | None]:
+    """Read a rank's two groups and its stage, which are written plus 1."""
+    if not any(places):
+        return (None,) * len(places)
+    for name, place in zip(("dp_group", "tp_group", "pp_stage"), places, strict=True):
+        _check_range(name, place - 1, 0, MAX_RANK)
+    return [place - 1 for place in places]
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -83,6 +83,9 @@ def rank_identity(
         pod_uid=ring.pod_uid,
         pid=header.pid,
         alive=alive,
+        dp_group=header.dp_group,
+        tp_group=header.tp_group,
+        pp_stage=header.pp_stage,
     )
 
 
@@ -213,9 +216,11 @@ def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int
 def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
     """Lay out a record in the order of `STEP_COLUMNS`.
 
-    Every rank stands in one gradient group of its own kind, the layout of data-parallel jobs: the
-    rings do not record process groups.
+    Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
+    gradient group of all, and each rank's layers its own.
     """
+    place = (identity.dp_group, identity.tp_group, identity.pp_stage)
+    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in place else place
     return (
         identity.job_id,
         record.step,
@@ -227,9 +232,9 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         _seconds(record.data_ns),
         _seconds(record.compute_ns),
         _seconds(record.sync_ns),
-        0,
-        identity.rank,
-        0,
+        dp_group,
+        tp_group,
+        pp_stage,
         record.attempt,
         None if record.samples == UNKNOWN_SAMPLES else record.samples,
         record.flags & ~TIMING_MASK,

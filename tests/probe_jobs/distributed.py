@@ -1,4 +1,5 @@
-"""Short jobs of two ranks; usage: distributed.py torchrun | exit | killed | compiled."""
+"""Short jobs of two or four ranks; usage: distributed.py torchrun | exit | killed | compiled |
+stages | tensor."""
 
 from __future__ import annotations
 
@@ -71,11 +72,32 @@ def compiled() -> None:
     dist.destroy_process_group()
 
 
+def stages() -> None:
+    """Train two pipeline stages of two tensor-parallel ranks each."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+    train(torch.nn.Linear(4, 2), 3)
+    dist.destroy_process_group()
+
+
+def tensor() -> None:
+    """Split one layer over all ranks: the mesh has the default group, of no telling name."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+    train(parallelize_module(torch.nn.Linear(4, 4), mesh, ColwiseParallel()), 3)
+    dist.destroy_process_group()
+
+
 JOBS = {
     "torchrun": torchrun,
     "exit": exit_during_collective,
     "killed": killed,
     "compiled": compiled,
+    "stages": stages,
+    "tensor": tensor,
 }
 
 if __name__ == "__main__":

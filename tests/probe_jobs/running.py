@@ -16,7 +16,7 @@ from statistics import median
 
 JOBS = Path(__file__).parent
 PROBE = JOBS.parents[1] / "agent" / "probe"
-HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 RECORD = struct.Struct("<QqqqqqIIHHI")
 
 SCRIPT_SECONDS = 90
@@ -58,6 +58,7 @@ class Ring:
     launcher: str
     pod_uid: str
     torch_version: str
+    layout: tuple[int, int, int]
     held: bool
     records: tuple[Record, ...]
 
@@ -187,6 +188,7 @@ def read_ring(path: Path) -> Ring:
         launcher=text(header[16]),
         pod_uid=text(header[17]),
         torch_version=text(header[19]),
+        layout=header[20:],
         held=is_held(path),
         records=records,
     )

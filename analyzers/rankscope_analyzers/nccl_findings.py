@@ -76,7 +76,8 @@ def shown(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:SHOWN_RANKS]]
-    return ",".join(texts) + (f" and {len(runs) - SHOWN_RANKS} more" if texts[SHOWN_RANKS:] else "")
+    more = len(runs) - len(texts)
+    return ",".join(texts) + (f" and {more} more" if more else "")
 
 
 def _finding(

@@ -1,0 +1,276 @@
+"""What the parser reads out of single lines, of every version and wrapping."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
+from rankscope_agent.nccl import NcclLog
+from rankscope_agent.nccl_facts import Limits
+from rankscope_agent.nccl_framing import Unframer
+
+EDGES = {
+    # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.
+    "Ring 00 : 1 -> 0 [send] via NET/Socket/0": ("NET/Socket", False, "send"),
+    "Ring 01 : 1[1a000] -> 0[1a000] [receive] via NET/IB/0/GDRDMA": ("NET/IB", True, "receive"),
+    "Channel 00 : 9[101c0] -> 0[101c0] [send] via NET/IB/3": ("NET/IB", False, "send"),
+    "Channel 02/0 : 9[1] -> 0[0] [send] via NET/IB/0(8)/GDRDMA": ("NET/IB", True, "send"),
+    "Channel 02/1 : 9[1] -> 0[0] [send] via NET/IB/0/GDRDMA(PCI)": ("NET/IB", True, "send"),
+    "Channel 01/1 : 0[0] -> 9[1] [send] via NET/Socket/0/Shared": ("NET/Socket", False, "send"),
+    "Channel 00 : 8[c0] -> 0[c0] [receive] via NET/AWS Libfabric/1/GDRDMA": (
+        "NET/AWS Libfabric",
+        True,
+        "receive",
+    ),
+    "Channel 00/0 : 1[1] -> 0[0] via P2P/direct pointer/read": (
+        "P2P/direct pointer/read",
+        False,
+        "",
+    ),
+    "Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM/CE": ("P2P/CUMEM/CE", False, ""),
+    "Channel 00/0 : 1[1] -> 8[0] via P2P/MNNVL": ("P2P/MNNVL", False, ""),
+    "Channel 03 : 1[1] -> 0[0] via SHM/direct/direct": ("SHM/direct/direct", False, ""),
+    "Channel 03 : 1[1] -> 0[0] via direct shared memory": ("SHM", False, ""),
+    # RCCL says more behind it.
+    "Channel 00/0 : 1[c3] -> 0[c1] [send] via NET/Socket/0 comm 0x2083dd50 nRanks 02": (
+        "NET/Socket",
+        False,
+        "send",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", EDGES)
+def test_a_connection_of_any_version_is_read(text):
+    (transport,) = verdict_of(info(1, text)).connections
+    assert (transport.name, transport.gdr, transport.direction) == EDGES[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Channel 00/02 :    0   1   2   3",
+        "Ring 00 : 3 -> 0 -> 1",
+        "Channel 00/0 : 1[1] -> 0[0] via TELEPATHY/0",
+        "Tree 0 : 3 -> 0 -> 1/-1/-1",
+    ],
+)
+def test_an_order_of_ranks_is_no_connection(text):
+    assert not verdict_of(info(0, text)).connections
+
+
+def test_edges_count_once_however_often_channels_and_connections_repeat_them():
+    lines = [info(8, edge(8, 0, "NET/IB/0/GDRDMA", channel)) for channel in range(4)] * 3
+    (count,) = verdict_of("".join(lines)).connections.values()
+    assert count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "nranks"),
+    [
+        ("comm 0x7f01 rank 3 nranks 16 cudaDev 3 nvmlDev 3 - Init COMPLETE", 16),
+        ("comm 0x7f01 rank 3 nranks 16 cudaDev 3 busId 88000 - Init COMPLETE", 16),
+        ("comm 0x7f01 rank 3 nranks 16 cudaDev 3 busId 88000 commId 0xabc - Init COMPLETE", 16),
+        (
+            "[Rank 3] ncclCommInitRankConfig comm 0x7f01 rank 3 nranks 16 cudaDev 3 nvmlDev 3"
+            " busId 88000 commId 0xabc - Init COMPLETE",
+            16,
+        ),
+        (
+            "ncclCommSplit comm 0x7f01 rank 3 nranks 4 cudaDev 3 nvmlDev 3 busId 88000 parent"
+            " 0x7e00 splitCount 1 color 7 key 0 - Init COMPLETE",
+            4,
+        ),
+    ],
+)
+def test_init_complete_of_any_version_is_read(text, nranks):
+    verdict = verdict_of(info(3, text))
+    assert (verdict.init_complete_ranks, verdict.nranks) == ((3,), nranks)
+
+
+@pytest.mark.parametrize("end", ["Destroy COMPLETE", "Abort COMPLETE"])
+def test_the_end_of_a_communicator_is_not_its_start(end):
+    verdict = verdict_of(info(1, f"comm 0x7f01 rank 1 nranks 2 cudaDev 0 busId 1000 - {end}"))
+    assert verdict.init_complete_ranks == ()
+    assert (verdict.ranks_seen, verdict.nranks) == ((1,), 2)
+
+
+def test_a_line_about_nodes_is_no_end_of_initialisation():
+    text = "comm 0x7f01 rank 1 nRanks 16 nNodes 2 localRanks 8 localRank 1 MNNVL 0"
+    lines = info(1, comm(1, 16, "START").replace("0x5500010", "0x7f01")) + info(1, text)
+    (judged,) = verdict_of(lines).communicators
+    assert (judged.communicator.nodes, judged.communicator.stuck_ranks) == (2, (1,))
+
+
+WRAPPINGS = {
+    "plain": "{line}",
+    "CRI": "2026-11-21T02:14:00.123456789Z stdout F {line}",
+    "kubectl --prefix": "[pod/train-0/main] {line}",
+    "mpirun": "[1,3]<stdout>:{line}",
+    "srun --label": "1: {line}",
+    "torchrun": "[default3]:{line}",
+    "Ray": "\x1b[36m(RayTrainWorker pid=77, ip=10.0.0.9)\x1b[0m {line}",
+    "journald": "Nov 21 02:14:00 gpu-00 python[4003]: {line}",
+    "quoted": "> {line}",
+    "time stamp of NCCL": "[2026-11-21 02:14:00] {line}",
+    "carriage return": "{line}\r",
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_no_wrapping_hides_a_line(wrapping):
+    lines = start(3, 16, "NET/Libfabric/0/GDRDMA", network="AWS Libfabric").splitlines()
+    text = "".join(WRAPPINGS[wrapping].format(line=line) + "\n" for line in lines)
+    facts = facts_of(text)
+    assert [p.host for p in facts.processes.values()] == ["gpu-00"]
+    assert [p.network for p in facts.processes.values()] == ["AWS Libfabric"]
+    (judged,) = verdict_of(text).communicators
+    assert judged.network.gdr is True
+    assert judged.communicator.complete_ranks == (3,)
+
+
+def test_dockers_json_is_unwrapped_with_its_escapes():
+    lines = start(3, 16, "NET/IB/0").splitlines(keepends=True)
+    wrapped = [
+        json.dumps({"log": line, "stream": "stdout"}, separators=(",", ":")) for line in lines
+    ]
+    text = "\n".join(wrapped).replace(">", "\\u003e") + "\n"
+    (judged,) = verdict_of(text).communicators
+    assert judged.network.transports == ("NET/IB",)
+
+
+def test_the_rank_of_mpiruns_tag_is_known_where_no_line_names_one():
+    text = "[1,13]<stdout>:" + info(5, "Using network Socket")
+    assert verdict_of(text).ranks_seen == (13,)
+
+
+def test_a_slurm_task_is_not_taken_for_a_rank():
+    assert verdict_of("13: " + info(5, "Using network Socket")).ranks_seen == ()
+
+
+def test_records_that_run_into_each_other_are_both_read():
+    whole = info(1, comm(1, 2, "START"), host="node-a").rstrip()
+    torn = whole[: whole.index(" nranks")] + " nr"
+    other = info(0, comm(0, 2, "START"), host="node-a")
+    facts = facts_of(info(1, "Using network IB", host="node-a") + torn + other)
+    assert facts.comm_ranks == {0, 1}
+    assert {host for host, _ in facts.processes} == {"node-a"}
+
+
+def test_a_number_that_was_torn_is_not_believed():
+    facts = facts_of("node-a:7:8 [0] NCCL INFO comm 0x7f rank 1 nranks 6node-a:9:9 [1] x\n")
+    assert facts.largest_comm == 0
+
+
+def test_the_version_is_read_with_and_without_prefix():
+    assert facts_of("NCCL version 2.20.5+cuda12.4\n").version == "2.20.5+cuda12.4"
+    assert facts_of(info(0, "NCCL version 2.28.9+cuda12.9")).version == "2.28.9+cuda12.9"
+
+
+def test_settings_end_with_a_dot_only_where_they_are_numbers():
+    lines = info(0, "NCCL_IB_DISABLE set by environment to 1.")
+    lines += info(0, "NCCL_NET_PLUGIN set by environment to libx.so")
+    (process,) = facts_of(lines).processes.values()
+    assert process.environment == {"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "libx.so"}
+
+
+WARNINGS = {
+    "NET/IB : Got completion with error 12, opcode 1, len 0, vendor err 129": "IB_WC_RETRY_EXC",
+    "NET/IB : Got completion from peer 10.0.0.5<33> with error 5, opcode 0, len 0 (Recv)": (
+        "IB_WC_WR_FLUSH"
+    ),
+    "NET/IB: Got completion from peer 10.0.0.5<3> with status=IBV_WC_RETRY_EXC_ERR(12)"
+    " opcode=IBV_WC_SEND(0) vendor_err=129 hca mlx5_3": "IB_WC_RETRY_EXC",
+    "NET/IB : mlx5_0:1 Got async event : port error": "IB_ASYNC_EVENT",
+    "NET/IB : mlx5_0:1 Got non-fatal async event: port active(9)": "IB_ASYNC_EVENT",
+    "Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1": (
+        "IB_MODIFY_QP_FAILED"
+    ),
+    "socketProgress: Connection closed by remote peer gpu-03<41234>": "SOCKET_PEER_CLOSED",
+    "socketStartConnect: Connect to 10.0.0.9<41234> failed : Software caused abort": (
+        "SOCKET_CONNECT_FAILED"
+    ),
+    "Bootstrap : no socket interface found": "SOCKET_NO_INTERFACE",
+    "Call to posix_fallocate failed : No space left on device": "SHM_NO_SPACE",
+    "Error: failed to extend /dev/shm/nccl-Xy to 33030532 bytes": "SHM_NO_SPACE",
+    "Cuda failure 2 'out of memory'": "CUDA_FAILURE_2",
+    "Cuda failure 'unspecified launch failure'": "CUDA_FAILURE",
+    "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3000": "DUPLICATE_GPU",
+    "Mismatched NCCL version detected : rank 0 version 22703 rank 1 version 22809": (
+        "VERSION_MISMATCH"
+    ),
+    "Something that no version printed so far": "OTHER",
+}
+
+
+@pytest.mark.parametrize("text", WARNINGS)
+def test_a_warning_of_any_version_has_its_code(text):
+    head = "\ngpu-00:4003:4073 [3] transport/net_ib.cc:1296"
+    for between in ("", " (ncclIbTest)"):
+        facts = facts_of(f"{head}{between} NCCL WARN {text}\n")
+        assert list(facts.warnings) == [WARNINGS[text]]
+        assert [p.host for p in facts.processes.values()] == ["gpu-00"]
+
+
+def test_completion_errors_are_counted_by_adapter_and_status():
+    text = (
+        "NET/IB: Got completion from peer 10.0.0.5<3> with status=12 opcode=0 len=0 vendor err 129"
+    )
+    line = f"gpu-00:1:2 [0] transport/net_ib.cc:1 NCCL WARN {text} (Recv) hca mlx5_15\n"
+    assert facts_of(line * 3).ib_errors == {("mlx5_15", "retry_exc"): 3}
+
+
+def test_the_last_error_of_an_exception_is_read_even_if_it_comes_later():
+    first = b"[rank7] NCCL error: remote process exited, NCCL version 2.28.9\nLast error:\n"
+    then = b"NET/IB: Got completion from peer 10.0.0.5<3> with status=12 opcode=0 len=0\n"
+    parser = NcclLog()
+    parser.feed(first)
+    parser.feed(then)
+    assert "IB_WC_RETRY_EXC" in facts_of(first + then).warnings
+    assert parser.facts.version == "2.28.9"
+    assert parser.facts.tagged_ranks | parser.facts.watchdog.ranks == {7}
+
+
+def test_chunks_of_any_size_give_the_same_facts():
+    text = "".join(start(rank, 16, "NET/IB/0/GDRDMA") for rank in range(16)).encode()
+    whole = verdict_of(text)
+    for size in (1, 7, 100, 4096):
+        framing, parser = Unframer(), NcclLog()
+        for begin in range(0, len(text), size):
+            parser.feed(framing.feed(text[begin : begin + size]))
+        parser.sum_up()
+        assert parser.facts.comm_ranks == set(range(16))
+        assert len(parser.facts.members) == len(whole.communicators[0].communicator.members)
+
+
+def test_a_log_that_claims_ten_million_ranks_costs_no_more_than_its_lines():
+    facts = facts_of(info(0, f"comm 0x7f rank 0 nranks 10000000 commId {COMM_ID} - Init START"))
+    assert not facts.members
+    assert facts.unparsed == 1
+
+
+def test_what_is_beyond_the_limits_is_counted_and_left_out():
+    parser = NcclLog(Limits(members=5, threads=5, edges=50, warning_codes=2))
+    for rank in range(100):
+        parser.feed(start(rank, 100, "NET/IB/0").encode())
+        parser.feed(f"a:1:1 [0] x NCCL WARN Cuda failure {rank} 'x'\n".encode())
+    parser.sum_up()
+    assert len(parser.facts.members) <= 5
+    assert len(parser.facts.processes) <= 6
+    assert len(parser.facts.warnings) == 2
+    assert parser.facts.beyond_limits > 0
+
+
+def test_lazy_connections_of_other_threads_go_to_the_only_communicator_that_fits():
+    text = start(3, 16, "P2P/IPC")
+    lazy = info(3, edge(3, 11, "NET/IB/0/GDRDMA")).replace("4073", "4999")
+    (judged,) = verdict_of(text + lazy).communicators
+    assert judged.network.transports == ("NET/IB",)
+
+
+def test_a_pointer_that_is_used_again_is_another_communicator():
+    first = info(0, comm(0, 2, "COMPLETE"))
+    again = info(0, comm(0, 2, "COMPLETE", comm_id="0x77"))
+    assert len(verdict_of(first + again).communicators) == 2

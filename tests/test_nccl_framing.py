@@ -1,0 +1,55 @@
+"""What log pipelines wrap around lines comes off, in bounded memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.nccl_framing import MAX_PARTIAL_BYTES, Unframer
+
+STAMP = b"2026-11-21T02:14:00.123456789Z"
+
+
+def unframed(*chunks: bytes) -> bytes:
+    framing = Unframer()
+    return b"".join([framing.feed(chunk) for chunk in chunks]) + framing.finish()
+
+
+def test_parts_of_a_cri_line_are_joined_for_each_stream():
+    text = b"".join(
+        STAMP + line
+        for line in (
+            b" stdout P one \n",
+            b" stderr P un \n",
+            b" stdout F two\n",
+            b" stderr F deux\n",
+        )
+    )
+    assert unframed(text) == b"one two\nun deux\n"
+
+
+def test_parts_that_never_end_are_cut_off():
+    text = (STAMP + b" stdout P " + b"x" * 16_000 + b"\n") * 100
+    assert len(unframed(text)) <= MAX_PARTIAL_BYTES
+
+
+def test_tags_after_the_first_are_passed_over():
+    assert unframed(STAMP + b" stdout P:new a\n" + STAMP + b" stdout F:new b\n") == b"ab\n"
+
+
+def test_a_text_without_a_line_end_is_handed_on_in_pieces_and_counted():
+    framing = Unframer(max_pending=1000)
+    given = sum(len(framing.feed(b"x" * 300)) for _ in range(100))
+    assert framing.oversized > 0
+    assert framing.pending_bytes < 1000
+    assert given + framing.pending_bytes == 30_000
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"log":"cut off\n', b'{"log":17}\n', b'{"log":"' + b"[" * 5000 + b"\n"]
+)
+def test_what_only_begins_like_dockers_json_stays_as_it_is(line):
+    assert unframed(line) == line
+
+
+def test_colours_come_off():
+    assert unframed(b"\x1b[1;31mred\x1b[0m\n") == b"red\n"

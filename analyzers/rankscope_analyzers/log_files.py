@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -46,9 +44,6 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", sys.stdin.buffer)
         return
     with open(name, "rb", buffering=0) as source:  # noqa: PTH123 - unbuffered, and `-` aside
-        mode = os.fstat(source.fileno()).st_mode
-        if stat.S_ISDIR(mode):
-            raise LogError(f"{name} is a directory, expected log files")
         yield cast("BinaryIO", source)
 
 

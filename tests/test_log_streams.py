@@ -1,0 +1,168 @@
+"""Logs are followed over rotations, restarts and gzip, and hostile files are left alone."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from rankscope_agent.log_segments import LogRejectedError
+from rankscope_agent.log_streams import (
+    MAX_SEGMENTS,
+    NO_POD,
+    LogPlace,
+    LogStream,
+    pattern_logs,
+    pod_logs,
+    rotated,
+)
+
+
+def read_all(stream: LogStream) -> bytes:
+    parts = []
+    while data := stream.read():
+        parts.append(data)
+    return b"".join(parts)
+
+
+def rotate(log: Path, second: int) -> Path:
+    """Rename a log as the kubelet does; whoever writes still holds it."""
+    return log.rename(log.with_name(f"{log.name}.20261121-0214{second:02d}"))
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "0.log"
+
+
+def followed(log: Path, resume=None) -> LogStream:
+    return LogStream(LogPlace(log, NO_POD), resume)
+
+
+def test_nothing_is_lost_or_read_twice_over_a_rotation(log):
+    log.write_bytes(b"one\n")
+    stream = followed(log)
+    assert read_all(stream) == b"one\n"
+    old = rotate(log, 1)
+    with old.open("ab") as writer:  # between rename and reopen
+        writer.write(b"two\n")
+    log.write_bytes(b"three\n")
+    stream.look_for_rotation()
+    assert read_all(stream) == b"two\nthree\n"
+    assert stream.left() == 0
+    stream.close()
+
+
+def test_what_was_rotated_before_is_read_oldest_first(log):
+    for second, text in ((1, b"first\n"), (2, b"second\n")):
+        log.write_bytes(text)
+        rotate(log, second)
+    oldest, newer = rotated(log)
+    newer.rename(newer)
+    oldest.with_name(f"{oldest.name}.gz").write_bytes(gzip.compress(oldest.read_bytes()))
+    oldest.unlink()
+    oldest.with_name(f"{oldest.name}.tmp").write_bytes(b"in the making")
+    log.write_bytes(b"now\n")
+    stream = followed(log)
+    assert read_all(stream) == b"first\nsecond\nnow\n"
+    stream.close()
+
+
+def test_a_damaged_archive_is_read_up_to_its_damage(log):
+    whole = gzip.compress(os.urandom(200_000))
+    log.with_name("0.log.20261121-021401.gz").write_bytes(whole[:100_000] + b"\0" * 50_000)
+    log.write_bytes(b"now\n")
+    stream = followed(log)
+    assert read_all(stream).endswith(b"now\n")
+    stream.close()
+
+
+def test_a_restart_goes_on_where_reading_ended(log):
+    log.write_bytes(b"one\ntwo\nhalf")
+    stream = followed(log)
+    read_all(stream)
+    position = stream.position(len(b"half"))
+    stream.close()
+    with log.open("ab") as writer:
+        writer.write(b" whole\n")
+    again = followed(log, position)
+    assert read_all(again) == b"half whole\n"
+    again.close()
+
+
+def test_a_restart_after_a_rotation_reads_the_rest_of_the_old_file_first(log):
+    log.write_bytes(b"one\n")
+    stream = followed(log)
+    read_all(stream)
+    position = stream.position(0)
+    stream.close()
+    old = rotate(log, 1)
+    with old.open("ab") as writer:
+        writer.write(b"two\n")
+    log.write_bytes(b"three\n")
+    again = followed(log, position)
+    assert read_all(again) == b"two\nthree\n"
+    again.close()
+
+
+def test_a_file_that_was_emptied_is_read_from_its_start(log):
+    log.write_bytes(b"a long line of text\n")
+    stream = followed(log)
+    read_all(stream)
+    log.write_bytes(b"new\n")
+    assert read_all(stream) == b"new\n"
+    stream.close()
+
+
+def test_files_that_pile_up_unread_are_skipped_and_counted(log):
+    log.write_bytes(b"0\n")
+    stream = followed(log)
+    for second in range(MAX_SEGMENTS + 2):
+        rotate(log, second)
+        log.write_bytes(b"more\n")
+        stream.look_for_rotation()
+    assert stream.skipped_bytes > 0
+    assert len(read_all(stream)) == MAX_SEGMENTS * len(b"more\n")
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda log: log.symlink_to("/etc/passwd"), "symlink"),
+        (lambda log: os.mkfifo(log), "not_regular"),
+        (lambda log: log.mkdir(), "not_regular"),
+    ],
+    ids=["link", "fifo", "directory"],
+)
+def test_anything_but_a_file_is_left_alone(log, make, reason):
+    make(log)
+    with pytest.raises(LogRejectedError) as caught:
+        followed(log)
+    assert caught.value.reason == reason
+
+
+def test_the_newest_start_of_each_container_is_found(tmp_path):
+    folder = tmp_path / "team-a_train-0_1234-abcd" / "main"
+    folder.mkdir(parents=True)
+    for name in ("9.log", "10.log", "10.log.20261121-021400.gz", "notes.txt"):
+        (folder / name).touch()
+    (tmp_path / "no-pod").mkdir()
+    (place,) = pod_logs(tmp_path)
+    assert place.path == folder / "10.log"
+    assert (place.owner.namespace, place.owner.name, place.owner.uid) == (
+        "team-a",
+        "train-0",
+        "1234-abcd",
+    )
+
+
+def test_a_pattern_finds_the_files_of_nccl_debug_file(tmp_path):
+    for name in ("nccl.gpu-00.7.log", "nccl.gpu-00.8.log", "other"):
+        (tmp_path / name).touch()
+    assert [place.path.name for place in pattern_logs(tmp_path / "nccl.*.log")] == [
+        "nccl.gpu-00.7.log",
+        "nccl.gpu-00.8.log",
+    ]

@@ -55,6 +55,20 @@ def test_a_slow_node_names_all_its_ranks_and_no_others():
     assert set(found.subject.nodes) == {"node-00001"}
 
 
+def test_half_of_the_ranks_of_one_node_are_not_told_from_the_other_half():
+    assert not findings(gpu_compute, Job(ranks=4, faults=(Fault("compute", (1, 3), 0.3),)))
+    (found,) = findings(
+        gpu_compute, Job(ranks=4, ranks_per_node=2, faults=(Fault("compute", (2, 3), 0.3),))
+    )
+    assert sorted(found.subject.ranks) == [2, 3]
+
+
+def test_a_rank_that_is_late_by_less_than_a_turn_of_the_scheduler_is_not_accused():
+    milliseconds = {"compute": 0.003, "data": 0.004, "transfer": 0.01, "steps": 600}
+    assert not findings(gpu_compute, Job(**milliseconds, faults=(Fault("compute", (1,), 0.002),)))
+    assert findings(gpu_compute, Job(**milliseconds, faults=(Fault("compute", (1,), 0.006),)))
+
+
 def test_two_ranks_are_enough_to_compare():
     (found,) = findings(gpu_compute, Job(ranks=2, faults=(Fault("compute", (1,), 0.3),)))
     assert found.subject.ranks == (1,)

@@ -27,6 +27,10 @@ MINIMUM_COST = 0.025
 """Share of the step time: healthy GPUs of one kind differ by up to 2 %, and a fault that costs
 less than that pays for nobody's night."""
 
+MINIMUM_EXCESS_SECONDS = 0.003
+"""Seconds a step: the turn that Linux's scheduler gives a process on a shared core (3 ms, its base
+slice). A rank that is late by less may just share its core with something."""
+
 SIGNIFICANCE = 5.0
 """Standard errors: with thousands of ranks and windows, three would accuse somebody every hour."""
 
@@ -37,7 +41,8 @@ DOMINANCE = 2.0
 """Culprits must exceed every rank that is not accused at least by this factor."""
 
 MAXIMUM_ACCUSED_SHARE = 0.5
-"""When more ranks than this are slow there is no healthy majority to compare with."""
+"""When more ranks than this are slow there is no healthy majority to compare with; exactly half of
+them can only be culprits as one of two ranks, or as all ranks of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +134,20 @@ def _fault(members: list[tuple[int, Span]], excess: Floats) -> RankFault:
 
 def _convicts(frame: StepFrame, fault: RankFault, error: Floats, duration: Floats) -> bool:
     accused = fault.mask()
-    if accused.sum() > MAXIMUM_ACCUSED_SHARE * len(accused):
+    if not _is_minority(frame, accused):
         return False
     least = float(fault.excess[accused].min())
     others = float(fault.excess[~accused].max(initial=0.0))
     steps = fault.span.stop - fault.span.start
     significant = SIGNIFICANCE * float(error.max()) / np.sqrt(steps)
-    needed = max(MINIMUM_COST * float(duration[fault.span.rows()].mean()), significant)
+    noticeable = MINIMUM_COST * float(duration[fault.span.rows()].mean())
+    needed = max(noticeable, significant, MINIMUM_EXCESS_SECONDS)
     return least > needed and least >= DOMINANCE * others and persists(frame, fault.span)
+
+
+def _is_minority(frame: StepFrame, accused: Booleans) -> bool:
+    count, limit = int(accused.sum()), MAXIMUM_ACCUSED_SHARE * len(accused)
+    if count != limit or count == 1:
+        return count <= limit
+    nodes = np.array(frame.nodes)
+    return not set(nodes[accused]) & set(nodes[~accused])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.stragglers.median import mean, median
+from rankscope_analyzers.stragglers.median import mean, median, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Baseline, Candidate, View
 
 MINIMUM_RISE = 0.04
@@ -29,7 +29,7 @@ def compute(view: View) -> Candidate | None:
         return None
     rise = view.stage / view.baseline.stage - 1
     steady = median(rise[-STEADY_STEPS:], 0)[0]
-    level = float(np.nanmedian(np.fmin(mean(rise), steady)))
+    level = typical(np.fmin(mean(rise), steady))
     if level <= _limit(view.baseline, len(rise)):
         return None
     ratio = mean(view.compute) / (view.baseline.stage[:, None, None] * view.baseline.relative)
@@ -37,9 +37,9 @@ def compute(view: View) -> Candidate | None:
     if float((known > 1 + level / 2).mean()) < EVERYBODY:
         return None
     newest = view.compute[-COST_STEPS:]
-    now = float(np.nanmedian(mean(rise[-COST_STEPS:])))
+    now = typical(mean(rise[-COST_STEPS:]))
     cost = view.saved(newest / (1 + max(now, level)))
-    observed = float(np.nanmedian(mean(view.stage)))
+    observed = typical(mean(view.stage))
     return Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
 
 

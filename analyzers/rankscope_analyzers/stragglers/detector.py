@@ -32,8 +32,8 @@ WARM_UP_STEPS = 12
 STRIDE_STEPS = 4
 """Usable steps between evaluations, a quarter of a window."""
 
-FIRST_EVALUATION = 8
-"""Usable steps of a run before anything is judged."""
+FIRST_EVALUATION = 4
+"""Usable steps of a run before anything is judged; two evaluations later there are 12."""
 
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
@@ -46,8 +46,7 @@ CONCLUSIONS: Sequence[Callable[[View], Candidate | None]] = (
     slow_input.everybody,
     slow_kernels.ranks,
     slow_kernels.replicas,
-    uneven_work.sequences,
-    uneven_work.stage,
+    uneven_work.imbalance,
     host_stalls.stalls,
     slow_transfer.transfer,
     all_slower.compute,

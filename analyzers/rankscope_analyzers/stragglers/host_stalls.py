@@ -9,6 +9,9 @@ from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, Spikes, V
 ANY_RANK_SHARE = 0.15
 """Share of the newest `LONG_STEPS` steps with a stall somewhere that is no longer bad luck."""
 
+DENSE_STEPS, DENSE_STALLS = 12, 4
+"""Or so many of so few newest steps: frequent stalls need no long look."""
+
 NODE_STALLS = 3
 """Steps with a stall on one node, of those remembered, before the node is named: healthy hosts
 stall a rank once in thousands of steps."""
@@ -32,13 +35,14 @@ def stalls(view: View) -> Candidate | None:
     struck = view.spikes.longest > 0
     if int(struck.sum()) < NODE_STALLS:
         return None
-    per_node = view.spikes.nodes.sum(axis=0)
+    per_node = view.spikes.nodes
     node = int(np.argmax(per_node))
     nodes = len(np.unique(view.shape.nodes))
     if nodes > 1 and per_node[node] >= struck.sum() * (NODE_SHARE + NODE_SHARE_OF_TWO * 2 / nodes):
         needed = max(NODE_STALLS, 1 + np.log(CHANCE) / np.log(1 / nodes))
         return _judged(view, _ranks(view, node)) if per_node[node] >= needed else None
-    if float(struck[-LONG_STEPS:].sum()) <= ANY_RANK_SHARE * LONG_STEPS:
+    often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
+    if not often and int(struck[-DENSE_STEPS:].sum()) < DENSE_STALLS:
         return None
     return _judged(view, () if nodes > 1 else _lone(view.spikes))
 

@@ -52,13 +52,21 @@ def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
     """
     axes = (axes,) if isinstance(axes, int) else axes
     size = int(np.prod([values.shape[axis] for axis in axes]))
-    if size > HALVES:
-        return median(values, axes)
+    return median(values, axes) if size > HALVES else lower(values, axes, LOWER_THIRD)
+
+
+def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
+    """Return the entry below which a share of the known ones lies, axes kept with length one."""
     kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
     flat = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
     ordered = np.sort(flat, axis=-1)
     known = np.isfinite(ordered).sum(axis=-1)
-    return np.expand_dims(_take(ordered, np.maximum(known - 1, 0) * 35 // 100), axes)
+    index = (np.maximum(known - 1, 0) * share).astype(np.int64)
+    return np.asarray(np.expand_dims(_take(ordered, index), axes))
+
+
+LOWER_THIRD = 0.35
+"""Below it lie healthy members even if half of them are slow."""
 
 
 HALVES = 32

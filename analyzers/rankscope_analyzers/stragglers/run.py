@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median as middle
 
 import numpy as np
 
 from rankscope_analyzers.frames import Floats
 from rankscope_analyzers.stragglers.history import Recent
-from rankscope_analyzers.stragglers.median import median, spread
+from rankscope_analyzers.stragglers.median import median, spread, typical
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.uneven_work import within_steps
@@ -45,7 +46,7 @@ class Run:
         before: the run before the restart; if it had the same size, its start stays the baseline.
     """
 
-    __slots__ = ("_node_count", "_recent", "_spikes", "baseline", "shape", "usable")
+    __slots__ = ("_node_count", "_recent", "_spikes", "baseline", "inherited", "shape", "usable")
 
     def __init__(self, shape: Shape, node_count: int, before: Run | None = None) -> None:
         pipeline, replicas, tensor = shape.sizes
@@ -62,6 +63,9 @@ class Run:
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes
         self.baseline: Baseline | None = before.baseline if before and same else None
+        known = before.baseline or before.inherited if before else None
+        alike = known is not None and known.transfer.shape == (pipeline, tensor)
+        self.inherited: Baseline | None = known if alike else None
         self.usable = 0
 
     def push(self, now: Quantities, index: int) -> None:
@@ -91,7 +95,9 @@ class Run:
         )
 
     def _learn(self) -> Baseline:
+        """Return the baseline; links and storage are those from before an elastic restart."""
         first = {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
+        old = self.inherited
         pace = median(first["stage"], 1)[:, 0]
         transfer = median(first["transfer"], 0)[0]
         return Baseline(
@@ -99,16 +105,16 @@ class Run:
             replica=median(first["replica"], 0)[0],
             replica_spread=within_steps(first["replica"], self.shape.wall),
             stage=median(first["stage"], 0)[0],
-            stage_noise=float(spread(pace / np.nanmedian(pace))),
-            transfer=transfer,
-            transfer_noise=spread(first["transfer"]),
-            data=float(np.nanmedian(first["data_median"])),
+            stage_noise=float(spread(pace / typical(pace))),
+            transfer=old.transfer if old else transfer,
+            transfer_noise=old.transfer_noise if old else spread(first["transfer"]),
+            data=old.data if old else typical(first["data_median"]),
         )
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
         """Return the longest stall of the newest step, the nodes struck and the worst rank."""
         stall = self._stalls()
-        limit = STALL_SHARE * float(np.median(self._recent["duration"].last(WINDOW_STEPS)))
+        limit = STALL_SHARE * middle(self._recent["duration"].last(WINDOW_STEPS).tolist())
         struck = np.nan_to_num(stall, nan=-np.inf) > limit
         if not struck.any():
             return 0.0, (), -1
@@ -129,15 +135,14 @@ class Run:
         ratios = self._recent["replica"].last(WINDOW_STEPS)
         usual = median(ratios, 0)[0]
         excess = ratios - usual
-        noise = 1.4826 * float(np.nanmedian(np.abs(excess)))
-        stage = float(np.nanmax(self._recent["stage"].last(1)))
+        noise = 1.4826 * typical(np.abs(excess))
+        stage = float(np.fmax.reduce(self._recent["stage"].last(1), axis=None))
         stall: Floats = np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0) * stage
         return stall
 
     def _spike_arrays(self) -> Spikes:
-        nodes = np.zeros((len(self._spikes), self._node_count), dtype=np.bool_)
-        for index, (_, struck, _) in enumerate(self._spikes):
-            nodes[index, list(struck)] = True
+        struck = [node for _, nodes, _ in self._spikes for node in nodes]
+        nodes = np.bincount(np.array(struck, dtype=np.int64), minlength=self._node_count)
         longest = np.array([spike[0] for spike in self._spikes])
         worst = np.array([spike[2] for spike in self._spikes], dtype=np.float64)
         return Spikes(longest, nodes, worst)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats
-from rankscope_analyzers.stragglers.median import mean, median, typical
+from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.stragglers.median import lower, mean, median, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, LONG_STEPS, Candidate, View
 
@@ -27,8 +27,9 @@ BORN_RISE = 0.5
 FEW_GROUPS = 0.6
 """When more groups than this are slow, the fabric is, unless some rank visibly lags."""
 
-UNCLEAR_SIGMAS = 3.5
-"""From here on a lag may be real, and more steps will tell."""
+UNCLEAR_SIGMAS = 4.7
+"""From here on a lag may be real and more steps will tell: the largest of a hundred ranks' noise,
+measured from the earliest fifth, stays below."""
 
 DECIDED_STEPS = 32
 """Steps after which a lag that is still unclear is none."""
@@ -59,16 +60,16 @@ def transfer(view: View) -> Candidate | None:
     before, limit = _expected(view, level)
     steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
     slow = np.asarray(np.fmin(level, steady) - before > limit)
-    since = _steps_since(view, before + limit / 2) if slow.any() else LONG_STEPS
-    lag, score = _lag(view, since)
     if not slow.any():
-        return _born(view, lag, score)
+        return _born(view)
     cost = _cost(view, before)
     if cost < MINIMUM_COST:
         return None
     worst = float(np.nanmax(np.where(slow, level, np.nan)))
     usual = float(np.nanmax(np.where(slow, before, np.nan)))
     members = np.broadcast_to(slow[:, None, :], view.shape.sizes)
+    since = _steps_since(view, before + limit / 2)
+    lag, score = _lag(view, since)
     doubt = _strongest(view, np.where(members, score, np.nan))
     few = view.shape.replicas <= SMALL_GROUP
     lagging = doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS
@@ -83,7 +84,7 @@ def transfer(view: View) -> Candidate | None:
 def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
     """Return each group's normal transfer time and the rise that is too much."""
     least = MINIMUM_RISE * view.step_seconds
-    usual = np.full_like(level, float(np.nanmedian(level)))
+    usual = np.full_like(level, typical(level))
     born = np.maximum(least, BORN_RISE * usual)
     if view.baseline is None:
         return usual, born if level.size > 2 else np.full_like(level, np.inf)
@@ -119,7 +120,7 @@ def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
     level = median(values, 0)[0]
     noise = typical(np.abs(values - level)) * 1.4826
     error = 1.25 * noise / np.sqrt(len(values))
-    lag = level - np.nanquantile(level, EARLY_SHARE, axis=1, keepdims=True)
+    lag = level - lower(level, (1,), EARLY_SHARE)
     return np.asarray(lag), np.asarray(lag / error if error > 0 else np.zeros_like(lag))
 
 
@@ -145,7 +146,7 @@ def _cost(view: View, before: Floats) -> float:
     newest = view.transfer[-COST_STEPS:]
     lead = _lead(view)
     now = np.fmax.reduce(newest - lead, axis=(1, 2))
-    usual = float(np.nanmax(before - lead))
+    usual = float(np.fmax.reduce(before - lead, axis=None))
     return float(mean((now - usual) / view.duration[-COST_STEPS:]))
 
 
@@ -158,18 +159,23 @@ def _lead(view: View) -> Floats:
     return np.asarray(ready[0] - ready)
 
 
-def _born(view: View, lag: Floats, score: Floats) -> Candidate | None:
+def _born(view: View) -> Candidate | None:
     """Convict by lag alone: at most two ranks, or one node, leave clearly after all others."""
     if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < BORN_STEPS:
         return None
-    late = np.asarray(score > BORN_LAG)
-    cost = float(np.nanmax(lag)) / LAG_SHARE / view.step_seconds
-    if not late.any() or late.mean() > MOST_LATE or cost < BORN_COST:
+    least = BORN_COST * LAG_SHARE * view.step_seconds
+    hint = mean(view.residual)
+    if not float(np.fmax.reduce(-hint, axis=None)) > least / 2:
         return None
-    ranks = _ends(view, np.where(late, lag, -np.inf), _one_node(view, late))
-    level = float(np.nanmax(mean(view.transfer)))
+    lag, score = _lag(view, LONG_STEPS)
+    late = np.asarray((score > BORN_LAG) & (lag > least))
+    if not late.any() or late.mean() > MOST_LATE:
+        return None
+    cost = min(float(lag[late].max()) / LAG_SHARE / view.step_seconds, 1.0)
+    ranks = _ends(view, np.where(late, lag, -np.inf), bool(late.sum() > 2))
+    level = float(np.fmax.reduce(mean(view.transfer), axis=None))
     expected = max(level - cost * view.step_seconds, 0.0)
-    return Candidate("network_link", min(cost, 0.9), ranks, -1, level, expected, 0.5)
+    return Candidate("network_link", cost, ranks, -1, level, expected, 0.5)
 
 
 FEWEST_MEMBERS = 4
@@ -183,7 +189,3 @@ BORN_COST = 0.04
 
 MOST_LATE = 0.5
 """The ends of one hop are few."""
-
-
-def _one_node(view: View, late: Booleans) -> bool:
-    return bool(late.sum() > 2)

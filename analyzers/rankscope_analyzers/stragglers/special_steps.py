@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -89,11 +90,11 @@ class Ordinary:
 
     def step_seconds(self) -> float:
         """Return the median duration of ordinary steps."""
-        return float(np.median(self._durations))
+        return median(self._durations)
 
     def _limit(self) -> float:
-        past = np.asarray(self._excesses)
-        noise = 1.4826 * float(np.median(np.abs(past - np.median(past))))
+        centre = median(self._excesses)
+        noise = 1.4826 * median(abs(past - centre) for past in self._excesses)
         return max(JUMP_SHARE * self.step_seconds(), JUMP_SIGMAS * noise)
 
 
@@ -132,7 +133,7 @@ class CheckpointWatch:
             return False, None
         self._writings.append(writing)
         found = self._slow(shape, step_seconds)
-        slow = bool(self._normal) and writing.median > SLOWER * float(np.median(self._normal))
+        slow = bool(self._normal) and writing.median > SLOWER * median(self._normal)
         if not slow:
             self._normal.append(writing.median)
         return True, found
@@ -147,7 +148,7 @@ class CheckpointWatch:
             ranks = tuple(int(rank) for rank in shape.members(last[-1].node))
             observed, usual = last[-1].worst, last[-1].median
         else:
-            usual = float(np.median(self._normal)) if self._normal else np.inf
+            usual = median(self._normal) if self._normal else np.inf
             if not all(w.median > SLOWER * usual for w in last):
                 return None
             ranks, observed = (), last[-1].worst

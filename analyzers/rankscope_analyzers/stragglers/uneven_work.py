@@ -30,11 +30,26 @@ GROWN = 2.0
 NOTICEABLE = 0.045
 """Spread between replicas below which nobody would change the batching."""
 
+FEWEST_STEPS = 4
+"""Steps that show whether the slowest replica changes."""
+
 FEWEST_REPLICAS = 3
 """With two replicas one of them is always the slow one."""
 
 FEWEST_IF_WALL = 4
 """Under wall timing a stall of one replica must not pass for a spread of all of them."""
+
+
+def imbalance(view: View) -> Candidate | None:
+    """Return how the work is uneven: between replicas, or between stages if that costs far more."""
+    between, heavy = sequences(view), stage(view)
+    if between and heavy and heavy.cost < STAGE_OVER_SEQUENCES * between.cost:
+        return between
+    return heavy or between
+
+
+STAGE_OVER_SEQUENCES = 3.0
+"""Unequal sequences make stages look uneven, and two uneven stages are cheap to rebalance later."""
 
 
 def stage(view: View) -> Candidate | None:
@@ -90,7 +105,7 @@ def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     before = view.baseline.stage
     if view.shape.wall:
         before = stage_weights(before, view.shape.microbatches)
-    growth = weights / before
+    growth = weights / np.maximum(before, weights.max() / ODD)
     others = float(np.median(np.delete(growth, heavy)))
     rise = float(growth[heavy]) - 1
     enough = rise > RISEN - 1 and others < 1 + rise / 2
@@ -107,10 +122,8 @@ def sequences(view: View) -> Candidate | None:
     """Return that replicas get unequal work which moves from one to another."""
     ratios = view.replica_long
     count = view.shape.replicas
-    if (
-        count < (FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS)
-        or len(view.replica) < COST_STEPS
-    ):
+    fewest = FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS
+    if count < fewest or len(view.replica) < FEWEST_STEPS:
         return None
     spread = within_steps(view.replica, view.shape.wall)
     before = view.baseline.replica_spread if view.baseline else 0.0
@@ -140,13 +153,13 @@ def within_steps(ratios: Floats, wall: bool) -> float:
 def _moves(ratios: Floats, count: int) -> bool:
     """Say whether the slowest replica changes from step to step.
 
-    In n steps each of D replicas leads n/D times by chance; 2.2 times that, or five standard
-    deviations of such a count, is still no single culprit.
+    In n steps each of D replicas leads n/D times by chance; 2.2 times that, or six standard
+    deviations of such a count, is still no single culprit: batches are not dealt evenly.
     """
     leaders = np.argmax(np.nan_to_num(ratios), axis=1)
     most = np.bincount(leaders).max() / len(leaders)
     chance = 1 / count
-    allowed = max(2.2 * chance, chance + 5 * np.sqrt(chance * (1 - chance) / len(leaders)))
+    allowed = max(2.2 * chance, chance + 6 * np.sqrt(chance * (1 - chance) / len(leaders)))
     return bool(most <= min(allowed, MOST_LED))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankscope_analyzers.finding import FaultClass
-from rankscope_analyzers.frames import Booleans, Floats
+from rankscope_analyzers.frames import Floats, Integers
 from rankscope_analyzers.stragglers.median import mean
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
@@ -53,12 +53,12 @@ class Spikes:
 
     Args:
         longest: (n,) longest stall of a step, 0 where none.
-        nodes: (n, N) true where a rank of the node was stalled.
+        nodes: (N,) in how many of the steps a rank of the node was stalled.
         worst: (n,) rank with the longest stall, -1 where none.
     """
 
     longest: Floats
-    nodes: Booleans
+    nodes: Integers
     worst: Floats
 
 

@@ -40,6 +40,11 @@ MAX_PENDING = 64 << 10
 """Bytes kept of a line without an end, for each log: the CRI cuts lines at 16 KiB."""
 
 
+VERDICT_SECONDS = 5.0
+"""How often the verdict on a pod is made anew while its logs grow: several times within any
+scrape interval in use, and a fifth of the cost of doing it each second."""
+
+
 @dataclass(slots=True)
 class Following:
     """A log and what takes off its wrapping."""
@@ -62,6 +67,8 @@ class PodLogs:
         self.last_warning: float | None = None
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
+        self._grew = True
+        self._judged = float("-inf")
 
     @property
     def facts(self) -> Facts:
@@ -80,16 +87,22 @@ class PodLogs:
         if not self._parser.feed(text):
             return
         self.last_line = now
-        self._verdict = None
+        self._grew = True
         if sum(warning.count for warning in self.facts.warnings.values()) > before:
             self.last_warning = now
 
-    def verdict(self) -> JobVerdict:
-        """Return what the logs prove by now."""
-        if self._verdict is None:
-            self._parser.sum_up()
+    def verdict(self, now: float) -> JobVerdict:
+        """Return what the logs prove by now, or did a moment ago."""
+        late = not 0 <= now - self._judged < VERDICT_SECONDS
+        if self._verdict is None or (self._grew and late):
+            self.sum_up()
             self._verdict = judge(self.facts)
+            self._grew, self._judged = False, now
         return self._verdict
+
+    def sum_up(self) -> None:
+        """Count the connections gathered so far."""
+        self._parser.sum_up()
 
 
 class NcclFollower:
@@ -231,7 +244,7 @@ class NcclFollower:
             positions[str(path)] = [list(position.inode), position.offset, list(position.done)]
         jobs = []
         for job in self.jobs():
-            job.verdict()  # sums up, which the state wants
+            job.sum_up()
             owner = [job.owner.namespace, job.owner.name, job.owner.uid]
             jobs.append([owner, job.last_line, job.last_warning, nccl_state.to_json(job.facts)])
         return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs}

@@ -119,7 +119,8 @@ class NcclLogCollector:
         devices, active = rdma_devices(self._sysfs)
         for job in self._follower.jobs():
             pod = (job.owner.namespace, job.owner.name)
-            yield from job_samples(job.owner, job.facts, job.verdict(), devices, rdma_active=active)
+            verdict = job.verdict(now)
+            yield from job_samples(job.owner, job.facts, verdict, devices, rdma_active=active)
             if job.last_line is not None:
                 yield Sample(metrics.NCCL_LAST_LINE, pod, job.last_line)
             if job.last_warning is not None:

@@ -1,0 +1,246 @@
+"""Speed and memory of reading NCCL logs beside ripgrep and mtail, and CPU of following eight files.
+
+All figures are CPU seconds (user and system) of whole processes, in turns, so that whatever else
+the machine does meets all of them. Programs that are not installed are left out and named.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import nccl_log_text
+from benchmarks.processes import cpu_seconds
+
+ROUNDS = 3
+SIZE = 100_000_000
+MTAIL_SIZE = 5_000_000  # mtail needs a second for each five megabytes
+FOLLOW_SECONDS = 10.0
+FOLLOWED_FILES = 8
+LINES_PER_SECOND = 100  # and file
+MEMORY_GOAL_MIB = 25.0
+GOALS = {"dense": 0.06, "trainer": 0.30}
+EXTRACTION_GOAL = 4.0
+MTAIL_GOAL = 10.0
+
+SELECTION = (
+    r"NCCL(?: INFO (?:Channel \d+(?:/\d+)? : .|Ring \d+ : \S+ -> \S+ [^-]|Using (?:internal )?"
+    r"[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|NCCL_|NCCL version |"
+    r"Failed to |Initialized NET|Assigned NET|Could not |CollNet |\d+ coll channels|"
+    r"transport/net_|Loading topology|RAS declaring)| WARN | version \d| error|\(SeqNum|"
+    r"\.cpp:\d+\]| watchdog)"
+)
+"""What the parser selects (rankscope_agent.nccl_lines.SCAN), for a program that only counts."""
+
+EXTRACTION = (
+    r"^.*?(\S+):(\d+):(\d+) \[\d+\] NCCL INFO (?:Channel (\d+)(?:/\d+)? : (\d+)\S* -> (\d+)\S*"
+    r" (?:\[(?:send|receive)\] )?via (\S+)|.*comm 0x\w+ rank (\d+) nranks (\d+).*"
+    r"|Using network (.+))"
+)
+
+# The host is captured as the parser does, which tells processes apart by it.
+MTAIL_PROGRAM = r"""
+counter edges by via
+counter complete
+counter network by name
+counter warnings
+/(?P<host>\S+):(?P<pid>\d+):\d+ \[\d+\] NCCL INFO Channel \d+(?:\/\d+)? : (?P<rest>.+)/ {
+  $rest =~ /(?P<from>\d+)\S* -> (?P<to>\d+)\S* (?:\[(?:send|receive)\] )?via (?P<via>\S+)/ {
+    edges[$via]++
+  }
+}
+/(?P<host>\S+):(?P<pid>\d+):\d+ \[\d+\] NCCL INFO .*comm 0x\w+ rank (?P<rank>\d+) / {
+  complete++
+}
+/(?P<host>\S+):(?P<pid>\d+):\d+ \[\d+\] NCCL INFO Using network (?P<name>.+)/ {
+  network[$name]++
+}
+/(?P<host>\S+):(?P<pid>\d+):\d+ \[\d+\] (?P<file>\S+) NCCL WARN / {
+  warnings++
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclLogCost:
+    """What reading costs.
+
+    Args:
+        speeds: MB per CPU second by kind of log and program.
+        memory_mib: the command's peak resident memory on the trainer's log.
+        following_percent: CPU of one core by program, following eight growing files.
+        missing: programs that are not installed.
+    """
+
+    speeds: Mapping[str, Mapping[str, float]]
+    memory_mib: float
+    following_percent: Mapping[str, float]
+    missing: tuple[str, ...]
+
+
+def measure(size: int = SIZE, rounds: int = ROUNDS, seconds: float = FOLLOW_SECONDS) -> NcclLogCost:
+    """Make the logs, then run all programs over them in turns."""
+    missing = tuple(name for name in ("rg", "mtail", "tail") if shutil.which(name) is None)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        logs = {"dense": folder / "dense.log", "trainer": folder / "trainer.log"}
+        nccl_log_text.write(logs["dense"], nccl_log_text.dense(1 << 17), size)
+        nccl_log_text.write(logs["trainer"], nccl_log_text.trainer(1 << 40), size)
+        speeds = {kind: _speeds(log, rounds, missing) for kind, log in logs.items()}
+        memory = _peak_memory(logs["trainer"])
+        if "mtail" not in missing:
+            speeds["dense"] |= {"mtail": _mtail_speed(folder, logs["dense"])}
+        following = _following(folder, seconds, missing)
+    return NcclLogCost(speeds, memory, following, missing)
+
+
+def _command(log: Path) -> list[str]:
+    code = "from rankscope_analyzers.cli import main; import sys; sys.exit(main())"
+    return [sys.executable, "-c", code, "explain", "nccl-log", str(log)]
+
+
+def _speeds(log: Path, rounds: int, missing: Sequence[str]) -> dict[str, float]:
+    """Return MB per CPU second of the median round; the command's includes Python's start."""
+    commands = {"rankscope": _command(log)}
+    if "rg" not in missing:
+        commands["rg -c"] = ["rg", "--threads=1", "-c", SELECTION, str(log)]
+        commands["rg -oN -r"] = [
+            "rg",
+            "--threads=1",
+            "-oN",
+            "-r",
+            "$1 $4 $5 $6 $7",
+            EXTRACTION,
+            str(log),
+        ]
+    spent: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            spent[name].append(_cpu_of(command))
+    megabytes = log.stat().st_size / 1e6
+    return {name: megabytes / statistics.median(values) for name, values in spent.items()}
+
+
+def _cpu_of(command: Sequence[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with Path(os.devnull).open("wb") as sink:
+        subprocess.run(command, stdout=sink, stderr=sink, env=_environment(), check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _environment() -> dict[str, str]:
+    root = Path(__file__).parent.parent
+    return dict(os.environ) | {"PYTHONPATH": f"{root / 'agent'}:{root / 'analyzers'}"}
+
+
+def _mtail_speed(folder: Path, log: Path) -> float:
+    """Return mtail's speed on the beginning of a log, its start (an empty log) taken off."""
+    program = folder / "nccl.mtail"
+    program.write_text(MTAIL_PROGRAM)
+    part, empty = folder / "part.log", folder / "empty.log"
+    with log.open("rb") as source:
+        part.write_bytes(source.read(MTAIL_SIZE))
+    empty.touch()
+    flags = ["mtail", "--one_shot", "--progs", str(program), "--logs"]
+    spent = _cpu_of([*flags, str(part)]) - _cpu_of([*flags, str(empty)])
+    return MTAIL_SIZE / 1e6 / spent
+
+
+def _peak_memory(log: Path) -> float:
+    """Return the command's peak resident memory, as wait4(2) reports it for that process."""
+    with Path(os.devnull).open("wb") as sink:
+        process = subprocess.Popen(_command(log), stdout=sink, env=_environment())
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss / 1024
+
+
+FOLLOWER = """
+import sys, time
+from pathlib import Path
+from rankscope_agent.collectors.nccl_log import NcclLogCollector
+from rankscope_agent.nccl_follower import NcclFollower
+folder = Path(sys.argv[1])
+follower = NcclFollower(folder / "none", (folder / "rank*.log",), time.thread_time, 0.05)
+collector = NcclLogCollector(follower, folder, folder / "state.json", time.time)
+while True:
+    list(collector.collect())
+    time.sleep(1)
+"""
+
+
+def _following(folder: Path, seconds: float, missing: Sequence[str]) -> dict[str, float]:
+    """Follow growing files with the collector and with tail -F at the same time."""
+    files = [folder / f"rank{number}.log" for number in range(FOLLOWED_FILES)]
+    for file in files:
+        file.touch()
+    commands = {"rankscope": [sys.executable, "-c", FOLLOWER, str(folder)]}
+    if "tail" not in missing:
+        commands["tail -F"] = ["tail", "-qF", *map(str, files)]
+    with Path(os.devnull).open("wb") as sink:
+        running = {
+            name: subprocess.Popen(command, stdout=sink, stderr=sink, env=_environment())
+            for name, command in commands.items()
+        }
+    try:
+        _write_on(files, 2.0)  # let Python start before counting
+        before = {name: cpu_seconds(process.pid) for name, process in running.items()}
+        lasted = _write_on(files, seconds)
+        return {
+            name: (cpu_seconds(process.pid) - before[name]) / lasted * 100
+            for name, process in running.items()
+        }
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+
+
+def _write_on(files: Sequence[Path], seconds: float) -> float:
+    """Append to every file ten times a second; return how long that took."""
+    lines = list(nccl_log_text.dense(64))
+    begin = time.monotonic()
+    sinks = [file.open("a", buffering=1 << 16) for file in files]
+    turn = 0
+    while time.monotonic() - begin < seconds:
+        for sink in sinks:
+            first = turn * (LINES_PER_SECOND // 10) % (len(lines) - LINES_PER_SECOND)
+            sink.writelines(lines[first : first + LINES_PER_SECOND // 10])
+            sink.flush()
+        turn += 1
+        time.sleep(0.1)
+    for sink in sinks:
+        sink.close()
+    return time.monotonic() - begin
+
+
+def report(cost: NcclLogCost) -> str:
+    """Write the figures and the goals."""
+    lines = []
+    for kind, speeds in cost.speeds.items():
+        figures = ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items())
+        lines.append(f"{kind} log, MB per CPU second: {figures}")
+        ours = speeds["rankscope"]
+        goals = (("rg -c", GOALS[kind]), ("rg -oN -r", EXTRACTION_GOAL), ("mtail", MTAIL_GOAL))
+        for name, goal in goals:
+            if name in speeds:
+                lines.append(f"  {ours / speeds[name]:.3f}x {name}, goal at least {goal:g}x")
+    lines.append(f"memory {cost.memory_mib:.1f} MiB, goal at most {MEMORY_GOAL_MIB:.0f} MiB")
+    figures = ", ".join(f"{name} {share:.2f} %" for name, share in cost.following_percent.items())
+    lines.append(f"following {FOLLOWED_FILES} files: {figures} of a core, goal at most tail's")
+    lines.extend(f"{name} is not installed" for name in cost.missing)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(report(measure()))

@@ -1,0 +1,164 @@
+"""Word the incidents of a trace as findings: the sentence, the numbers to act on, the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_analyzers.finding import Cost, Evidence, FaultClass, Finding, Subject
+from rankscope_analyzers.frames import StepFrame
+from rankscope_analyzers.rank_finding import PAGE_COST
+from rankscope_analyzers.row_statistics import row_maximum
+from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.wording import against
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How to speak about one class.
+
+    Args:
+        source: the column that shows it.
+        sentence: with places for `who` and for the two values as `change`.
+        meaning: what the two values are.
+    """
+
+    source: str
+    sentence: str
+    meaning: str
+    action: str
+    runbook: str
+
+
+WORDINGS: Mapping[FaultClass, Wording] = {
+    "gpu_compute": Wording(
+        "compute_seconds",
+        "{who} needs {change} the compute time of its peers",
+        "compute time over that of the same stage",
+        "Compare clocks, power and temperature of these GPUs with their peers.",
+        "docs/runbooks/StragglerCompute.md",
+    ),
+    "data_loader": Wording(
+        "data_seconds",
+        "{who} waits for input: {change} a step",
+        "input time, against the median of all ranks",
+        "Check the input of these ranks: storage mount, loader workers, CPU share.",
+        "docs/runbooks/StragglerData.md",
+    ),
+    "network_link": Wording(
+        "sync_seconds",
+        "the gradient exchange at {who} takes {change}",
+        "transfer time of the slowest gradient group, against what it was",
+        "Compare port errors, retransmits, link rate and NCCL transport of these ranks.",
+        "docs/runbooks/SlowNetworkGroup.md",
+    ),
+    "storage_checkpoint": Wording(
+        "step_seconds",
+        "storage is slow for {who}: {change}",
+        "time of a checkpoint, or of waiting for input, against what is usual",
+        "Look at the load and the health of the shared file system and its clients.",
+        "docs/runbooks/SlowStorage.md",
+    ),
+    "global_slowdown": Wording(
+        "compute_seconds",
+        "the whole job became slower: {change} a step",
+        "median of all ranks (or groups), against the start of the run",
+        "Look for what all ranks share: power or clock caps, fabric congestion, batch size.",
+        "docs/runbooks/GlobalSlowdown.md",
+    ),
+    "partition_imbalance": Wording(
+        "compute_seconds",
+        "the work is split unevenly: {who} {change}",
+        "compute of the heavy stage against the others, or spread between replicas",
+        "Rebalance the work: no hardware is at fault.",
+        "docs/runbooks/UnevenWork.md",
+    ),
+    "host_transient": Wording(
+        "step_seconds",
+        "the host stalls {who} now and then, for {change}",
+        "mean length of a stall; healthy hosts have none",
+        "Collect garbage at the same step on all ranks; look for other load on these hosts.",
+        "docs/runbooks/HostStalls.md",
+    ),
+}
+
+
+def findings(frame: StepFrame, incidents: Sequence[Incident], stages: int) -> tuple[Finding, ...]:
+    """Return a finding for each incident.
+
+    Args:
+        frame: the job that they were found in.
+        incidents: what was found.
+        stages: pipeline stages of the job.
+    """
+    return tuple(_finding(frame, incident, stages) for incident in incidents)
+
+
+def _finding(frame: StepFrame, incident: Incident, stages: int) -> Finding:
+    wording = WORDINGS[incident.kind]
+    relative = _is_ratio(incident)
+    unit = "ratio" if relative else "seconds"
+    newest = float(row_maximum(frame.starts + frame.step).max())
+    lasted = max((incident.until or newest) - incident.since, 0.0)
+    hours = incident.lost_fraction * lasted * frame.world_size / SECONDS_PER_HOUR
+    return Finding(
+        kind=incident.kind,
+        severity="page" if incident.lost_fraction >= PAGE_COST else "ticket",
+        subject=Subject(
+            frame.job_id, incident.ranks, incident.nodes, tuple(None for _ in incident.ranks)
+        ),
+        summary=wording.sentence.format(who=_who(incident), change=_change(incident)),
+        action=_action(incident, stages) or wording.action,
+        evidence=(
+            Evidence(wording.source, incident.observed, incident.expected, unit, wording.meaning),
+        ),
+        cost=Cost(incident.lost_fraction, hours),
+        confidence=incident.confidence,
+        runbook=wording.runbook,
+        since_unix_seconds=incident.since,
+        until_unix_seconds=incident.until,
+    )
+
+
+def _is_ratio(incident: Incident) -> bool:
+    uneven_replicas = incident.kind == "partition_imbalance" and incident.stage < 0
+    return incident.kind == "gpu_compute" or uneven_replicas
+
+
+def _who(incident: Incident) -> str:
+    if incident.kind == "partition_imbalance":
+        return f"stage {incident.stage} computes" if incident.stage >= 0 else "replicas differ by"
+    if not incident.ranks:
+        return "all ranks"
+    more = len(incident.ranks) - 1
+    company = f" and {more} more rank{'s' if more > 1 else ''}" if more else ""
+    return f"rank {incident.ranks[0]} (node {incident.nodes[0]}){company}"
+
+
+def _change(incident: Incident) -> str:
+    if incident.kind == "gpu_compute":
+        return f"{incident.observed:.2f}x"
+    if _is_ratio(incident):
+        return f"{incident.observed:.1%} (standard deviation within a step)"
+    return against(incident.observed, incident.expected)
+
+
+def _action(incident: Incident, stages: int) -> str | None:
+    """Say how much work to move, where that is what helps.
+
+    With one stage at h and P - 1 at m, all are equal at (h + (P - 1) m) / P.
+    """
+    if incident.kind != "partition_imbalance":
+        return None
+    if incident.stage < 0:
+        return (
+            "Deal sequences to replicas by their total length (or its square, for attention), not "
+            f"by their number: the slowest replica of a step costs {incident.lost_fraction:.0%}."
+        )
+    share = (incident.observed - incident.expected) * (stages - 1) / stages / incident.observed
+    return (
+        f"Move {share:.0%} of stage {incident.stage}'s layers to the other {stages - 1} stages: "
+        "no hardware is at fault."
+    )

@@ -1,8 +1,9 @@
 """Sorts the events of one PyTorch profiler (Kineto) trace into what steps are made of; no I/O.
 
-Categories are those of libkineto's ActivityType: "kernel" on the device, "user_annotation" on the host
-and "gpu_user_annotation" on the device, "cpu_op" for operators. Names of host events are those that
-torch 2.13 writes; `ts` and `dur` are microseconds, since `baseTimeNanoseconds` where a trace has that.
+Categories are those of libkineto's ActivityType: "kernel" on the device, "user_annotation" on
+the host, "gpu_user_annotation" on the device, and "cpu_op" for operators. Names of host events are
+those that torch 2.13 writes. `ts` and `dur` are microseconds, since `baseTimeNanoseconds` where a
+trace has that.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Speed and memory of the straggler analysis.
+"""Speed of the straggler analysis.
 
-One 16-step window of 16,384 ranks as the watch judges it, whole traces in records a second, and
-peak memory beside the plain skew query (slowest rank over median rank, per step) in polars.
+One 16-step window of 16,384 ranks as a running watch judges it, and whole traces in records a
+second. Everything runs on one core.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -120,7 +115,7 @@ def report(speed: StragglerSpeed) -> str:
     """Return the figures as text."""
     return "\n".join(
         [
-            f"16 steps of {RANKS} ranks, evaluations included: {speed.window_seconds:.2f} s (goal 1)",
+            f"16 steps of {RANKS} ranks with evaluations: {speed.window_seconds:.2f} s (goal 1)",
             f"{speed.records} records: {speed.fed_per_second / 1e6:.2f} M a second through the "
             f"analysis, {speed.whole_per_second / 1e6:.2f} M with preparing them (goal 3)",
         ]

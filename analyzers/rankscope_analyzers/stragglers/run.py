@@ -115,7 +115,7 @@ class Run:
         """Return the longest stall of the newest step, the nodes struck and the worst rank."""
         stall = self._stalls()
         limit = STALL_SHARE * middle(self._recent["duration"].last(WINDOW_STEPS).tolist())
-        struck = np.nan_to_num(stall, nan=-np.inf) > limit
+        struck = np.asarray(stall > limit)
         if not struck.any():
             return 0.0, (), -1
         if self.shape.wall:

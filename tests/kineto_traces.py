@@ -18,6 +18,7 @@ class Trace:
     world_size: int = 2
     backend: str = "nccl"
     events: list[dict[str, Any]] = field(default_factory=list)
+    groups: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, category: str, name: str, begin: float, duration: float, tid: int = HOST) -> None:
         pid = 0 if category in {"kernel", "gpu_user_annotation"} else 4711
@@ -26,6 +27,8 @@ class Trace:
 
     def document(self) -> dict[str, Any]:
         info = {"backend": self.backend, "rank": self.rank, "world_size": self.world_size}
+        groups = [{"pg_desc": name, "ranks": ranks} for name, ranks in self.groups.items()]
+        info = {**info, "pg_config": groups}
         return {
             "schemaVersion": 1,
             "deviceProperties": [],

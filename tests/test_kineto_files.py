@@ -51,6 +51,18 @@ def test_rank_and_size_come_from_inside_the_files(tmp_path):
     assert set(found.records["timing_source"]) == {"kernel"}
 
 
+def test_a_heavy_pipeline_stage_is_no_slow_rank(tmp_path, capsys):
+    for rank in range(8):
+        trace = device_trace(rank, compute=80_000.0 if rank >= 4 else 50_000.0, peers=80_000.0)
+        trace.world_size = 8
+        trace.groups = {"default_pg": list(range(8)), "mesh_pp": [rank % 4, rank % 4 + 4]}
+        write(tmp_path / "j", f"{rank}.json", trace)
+    (found,) = from_kineto([tmp_path / "j"])
+    assert found.records.groupby("rank")["pp_stage"].first().tolist() == [0] * 4 + [1] * 4
+    assert cli.main(["diagnose", "--kineto", str(tmp_path / "j"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["j"]["verdict"]["ranks"] == []
+
+
 def test_a_rank_is_taken_from_the_name_only_where_the_file_does_not_say(tmp_path):
     write(tmp_path, "rank-7.json", Trace(rank=3, events=device_trace(3).events))
     write(tmp_path, "rank5.json.gz", Trace(rank=None, events=device_trace(5).events))

@@ -25,6 +25,7 @@ import numpy as np
 from rankscope_analyzers.frames import Floats, Integers
 from rankscope_analyzers.intervals import covered, union
 from rankscope_analyzers.kineto_spans import StepSpan, TraceError, TraceSpans
+from rankscope_analyzers.process_groups import Layout, layout
 
 OPERATOR_GAP_MICROSECONDS = 100.0
 """Python needs 10 to 60 us between two operators (seen in the trace of a gloo job). A wait for a
@@ -50,6 +51,7 @@ class Writer:
     backend: str
     node: str
     base_unix_ns: int
+    layout: Layout | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,16 @@ def writer(about: Mapping[str, Any]) -> Writer:
     job = job if isinstance(job, Mapping) else {}
     base = about.get("baseTimeNanoseconds", 0)
     node = about.get("host_name")
+    rank = _number("distributedInfo.rank", job.get("rank"), 0, MAXIMUM_RANK)
+    size = _number("distributedInfo.world_size", job.get("world_size"), 1, MAXIMUM_RANK)
+    place = None if rank is None or size is None else layout(rank, size, job.get("pg_config"))
     return Writer(
-        rank=_number("distributedInfo.rank", job.get("rank"), 0, MAXIMUM_RANK),
-        world_size=_number("distributedInfo.world_size", job.get("world_size"), 1, MAXIMUM_RANK),
+        rank=rank,
+        world_size=size,
         backend=str(job.get("backend", "")),
         node=_NOT_IN_NODES.sub("_", node[:_NODE_SIZE]) if isinstance(node, str) else "unknown",
         base_unix_ns=_number("baseTimeNanoseconds", base, 0, MAXIMUM_UNIX_NS) or 0,
+        layout=place,
     )
 
 

@@ -22,6 +22,7 @@ import pandas as pd
 from rankscope_analyzers.json_stream import JsonStream, JsonStreamError
 from rankscope_analyzers.kineto import MAXIMUM_RANK, RankSteps, Writer, rank_steps, writer
 from rankscope_analyzers.kineto_spans import TraceError, TraceSpans
+from rankscope_analyzers.process_groups import Layout
 from rankscope_analyzers.sources import JobRecords, SourceError
 
 MAXIMUM_CHARACTERS = 4 << 30
@@ -139,6 +140,8 @@ def _spans(path: Path) -> TraceSpans:
 def _records(trace: _Trace) -> pd.DataFrame:
     """Make rows of the trace contract."""
     steps = trace.steps
+    # Without telling groups all ranks are data-parallel, as in rings.
+    place = trace.by.layout or Layout(dp_group=0, tp_group=trace.rank, pp_stage=0)
     return pd.DataFrame(
         {
             "step": steps.numbers,
@@ -149,6 +152,9 @@ def _records(trace: _Trace) -> pd.DataFrame:
             "data_seconds": steps.data,
             "compute_seconds": steps.compute,
             "sync_seconds": steps.sync,
+            "dp_group": place.dp_group,
+            "tp_group": place.tp_group,
+            "pp_stage": place.pp_stage,
             "timing_source": steps.timing_source,
         }
     )

@@ -148,3 +148,22 @@ def test_a_verdict_comes_within_twenty_steps():
     (said,) = found(simulated)
     steps = int(np.searchsorted(simulated.labels["exec_end_unix"], said.detected_at - 0.1)) - 80
     assert 0 <= steps < 20
+
+
+def test_a_rank_that_reports_late_may_stall():
+    simulated = made(fault("host_transient", "noisy_host", 0.5, duty=0.3))
+    rows = simulated.records
+    late = rows[~((rows["node"] == "node-00001") & (rows["step"] < 30))]
+    assert {said.kind for said in incidents(simulated.meta, late)} <= {"host_transient"}
+
+
+def test_slow_checkpoints_do_not_split_the_incident_of_a_slow_gpu():
+    said = found(
+        made(
+            fault("gpu_compute", "gpu", 1.4, first=60, last=220),
+            fault("storage_checkpoint", "all_writers", 6.0, first=100, last=150),
+        )
+    )
+    assert [incident.kind for incident in said] == ["gpu_compute", "storage_checkpoint"]
+    assert said[0].until is None
+    assert said[1].until is not None

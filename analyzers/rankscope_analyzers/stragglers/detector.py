@@ -145,10 +145,12 @@ class Detector:
 
     def _checkpoint(self, run: Run, counter: int, written: Floats) -> None:
         seconds = self._ordinary.step_seconds()
-        _, found = self._watch.see(counter, written, run.shape, seconds)
+        wrote, found = self._watch.see(counter, written, run.shape, seconds)
         if found:
             moment = Moment(self._clock, self._clock)
-            self._ledger.confirmed(found, moment, self._nodes(found, run.shape))
+            self._ledger.slow_checkpoint(found, moment, self._nodes(found, run.shape))
+        elif wrote:
+            self._ledger.good_checkpoint(self._clock)
 
     def _nodes(self, found: Candidate | None, shape: Shape) -> tuple[str, ...]:
         numbers = shape.nodes.ravel()[list(found.ranks)] if found else ()

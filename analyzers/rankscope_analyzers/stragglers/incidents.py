@@ -75,24 +75,34 @@ def _needed(winner: Candidate) -> int:
 
 
 class Ledger:
-    """The incidents of a job, at most one open at a time."""
+    """The incidents of a job: at most one of slow steps is open, and one of slow checkpoints."""
 
-    __slots__ = ("_absent", "_idle", "_other", "_rival", "_seen", "_since", "_streak", "incidents")
+    __slots__ = (
+        "_absent",
+        "_idle",
+        "_last",
+        "_running",
+        "_seen",
+        "_streak",
+        "_writing",
+        "incidents",
+    )
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []
-        self._streak: tuple[FaultClass | None, int] = (None, 0)
-        self._since = self._seen = 0.0
-        self._rival: tuple[FaultClass | None, int] = (None, 0)
+        self._streak: tuple[FaultClass | None, int, float] = (None, 0, 0.0)
+        self._last: int | None = None
+        self._running = False
+        self._writing: int | None = None
+        self._seen = 0.0
         self._absent = 0
         self._idle = COOL_DOWN + 1
-        self._other = 0.0
 
     @property
     def open(self) -> Incident | None:
-        """Return the incident that goes on."""
-        last = self.incidents[-1] if self.incidents else None
-        return last if last and last.until is None else None
+        """Return the incident of slow steps that goes on."""
+        running = self._running and self._last is not None
+        return self.incidents[self._last or 0] if running else None
 
     def take(
         self,
@@ -109,47 +119,56 @@ class Ledger:
             if winner and self._streak[1] >= _needed(winner):
                 self._start(winner, moment, nodes)
             return
-        if going.kind in kinds:
-            self._absent, self._seen = 0, moment.now
-        else:
-            self._absent += 1
+        present = going.kind in kinds
+        self._absent = 0 if present else self._absent + 1
+        self._seen = moment.now if present else self._seen
         if self._absent >= ENDS:
-            self.incidents[-1] = replace(going, until=self._seen)
-            self._idle = self._absent = 0
+            self._close(self._seen)
+            self._idle = 0
         elif winner and winner.kind != going.kind and self._streak[1] >= CHANGES:
-            self.incidents[-1] = replace(going, until=moment.now)
+            self._close(moment.now)
             self._idle = COOL_DOWN + 1
             self._start(winner, moment, nodes)
 
-    def confirmed(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
-        """Take a cause that needs no further confirmation."""
-        known = any(
-            i.kind == found.kind and i.ranks[:1] == found.ranks[:1] for i in self.incidents[-2:]
-        )
-        if not known:
-            self._open(found, moment, nodes)
+    def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
+        """Take slow checkpoints; several in a row need no further confirmation."""
+        if self._writing is None:
+            self._writing = len(self.incidents)
+            self._open(found, moment.window, moment, nodes)
+
+    def good_checkpoint(self, now: float) -> None:
+        """Take a checkpoint that was written in the usual time."""
+        if self._writing is not None:
+            self.incidents[self._writing] = replace(self.incidents[self._writing], until=now)
+            self._writing = None
 
     def _count(self, winner: Candidate | None, moment: Moment) -> None:
-        kind = winner.kind if winner else None
-        if kind and kind == self._streak[0]:
-            self._streak = (kind, self._streak[1] + 1)
+        kind, streak, since = self._streak
+        if winner and winner.kind == kind:
+            self._streak = (kind, streak + 1, since)
         else:
-            self._streak = (kind, int(kind is not None))
-            self._since = moment.window
+            self._streak = (winner.kind if winner else None, int(bool(winner)), moment.window)
 
     def _start(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
-        last = self.incidents[-1] if self.incidents else None
-        if last and last.kind == found.kind and self._idle <= COOL_DOWN:
-            self.incidents[-1] = replace(last, until=None)
+        last = self.incidents[self._last] if self._last is not None else None
+        if last and self._last is not None and last.kind == found.kind and self._idle <= COOL_DOWN:
+            self.incidents[self._last] = replace(last, until=None)
         else:
-            self._open(found, moment, nodes)
+            self._last = len(self.incidents)
+            self._open(found, self._streak[2], moment, nodes)
+        self._running = True
         self._absent, self._seen = 0, moment.now
 
-    def _open(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
+    def _close(self, until: float) -> None:
+        if self._last is not None:
+            self.incidents[self._last] = replace(self.incidents[self._last], until=until)
+        self._running, self._absent = False, 0
+
+    def _open(self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]) -> None:
         sure = min(1.0, BASE_CONFIDENCE + found.cost) * TIMING_ALONE * found.certainty
         self.incidents.append(
             Incident(
-                found.kind, moment.now, self._since or moment.window, None, found.ranks, nodes,
-                found.stage, min(max(found.cost, 0.0), 1.0), sure, found.observed, found.expected,
+                found.kind, moment.now, since, None, found.ranks, nodes, found.stage,
+                min(max(found.cost, 0.0), 1.0), sure, found.observed, found.expected,
             )
         )  # fmt: skip

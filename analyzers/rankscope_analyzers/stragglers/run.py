@@ -126,7 +126,7 @@ class Run:
             nodes = np.unique(self.shape.nodes.ravel()[ranks])
             return float(stall[replica]), tuple(nodes[nodes >= 0].tolist()), int(ranks[0])
         nodes = np.unique(self.shape.nodes[struck])
-        return float(np.nanmax(stall)), tuple(nodes.tolist()), int(np.nanargmax(stall))
+        return float(np.nanmax(stall)), tuple(nodes[nodes >= 0].tolist()), int(np.nanargmax(stall))
 
     def _stalls(self) -> Floats:
         """Return the stall of each rank (or, under wall timing, replica) in the newest step."""

@@ -274,3 +274,11 @@ def test_a_pointer_that_is_used_again_is_another_communicator():
     first = info(0, comm(0, 2, "COMPLETE"))
     again = info(0, comm(0, 2, "COMPLETE", comm_id="0x77"))
     assert len(verdict_of(first + again).communicators) == 2
+
+
+def test_a_long_line_of_many_records_keeps_only_the_text_next_to_each():
+    parser = NcclLog()
+    piece = b"x" * 5000 + b"NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC" + b"y" * 500
+    parser.feed(piece * 200 + b"\n")
+    assert len(parser.facts.processes) == 1
+    assert max(map(len, parser._threads), default=0) <= 1024

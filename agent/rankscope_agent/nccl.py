@@ -35,6 +35,10 @@ from rankscope_agent.nccl_watchdog import DESYNC
 CONTEXT_BYTES = 4096
 """What is looked at after an exception: its `Last error:` and the desync report are in there."""
 
+MAX_HEAD = 1024
+"""Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
+Without this bound a long line of many records would be read again for each of them."""
+
 MAX_CONTEXTS = 100_000
 """Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
 
@@ -119,7 +123,8 @@ class NcclLog:
 
     def _read_record(self, text: bytes, match: re.Match[bytes], torn: bool) -> None:
         start = match.start()
-        line = text.rfind(b"\n", 0, start) + 1
+        line = text.rfind(b"\n", max(0, start - MAX_HEAD), start) + 1
+        line = max(line, start - MAX_HEAD)
         head = text[line:start]
         info, warn, _bare = match.group(2, 3, 4)
         if info is not None:
@@ -318,6 +323,7 @@ class NcclLog:
 
     def _thread(self, token: bytes, torn: bool) -> _Thread:
         """Make known a thread by the text before its `NCCL INFO`."""
+        token = token[-MAX_HEAD:]
         tag = MPI_TAG.search(token)
         if tag is not None:
             self._tag(int(tag[1]))

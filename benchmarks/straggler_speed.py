@@ -42,7 +42,7 @@ def measure() -> StragglerSpeed:
 def _shape(ranks: int) -> Shape:
     sizes = (PIPELINE, ranks // PIPELINE // TENSOR, TENSOR)
     nodes = (np.arange(ranks) // 8).reshape(sizes)
-    return Shape(*sizes, MICROBATCHES, False, nodes, (np.arange(ranks) % 8).reshape(sizes))
+    return Shape(*sizes, MICROBATCHES, False, nodes)
 
 
 def _steps(random: np.random.Generator, count: int, sizes: tuple[int, int, int]) -> Steps:

@@ -62,7 +62,6 @@ class Columns:
     step: Integers
     rank: Integers
     node: Integers
-    gpu: Integers
     stage: Integers | None
     numbers: Mapping[str, Floats]
     node_names: tuple[str, ...]
@@ -120,7 +119,6 @@ def columns(records: pd.DataFrame, world: int) -> Columns:
         step=numbers["step"][order].astype(np.int64),
         rank=numbers["rank"][order].astype(np.int64),
         node=node,
-        gpu=_integers(records, "gpu", order),
         stage=_integers(records, "pp_stage", order) if "pp_stage" in records.columns else None,
         numbers={name: numbers[name][order] for name in NUMBERS},
         node_names=names,
@@ -219,10 +217,10 @@ def _shape(rows: Columns, part: slice, index: Integers, job: Layout) -> Shape:
     world = job.world if part.start == 0 else min(job.world, -(-int(rank.max() + 1) // unit) * unit)
     stage = rows.stage[part][first] if rows.stage is not None else None
     world = _agreed(world, job, rank, stage)
-    nodes, gpus = np.full(world, -1, dtype=np.int64), np.full(world, -1, dtype=np.int64)
-    nodes[rank], gpus[rank] = rows.node[part][first], rows.gpu[part][first]
+    nodes = np.full(world, -1, dtype=np.int64)
+    nodes[rank] = rows.node[part][first]
     sizes = (job.pipeline, world // unit, job.tensor)
-    return Shape(*sizes, job.microbatches, job.wall, nodes.reshape(sizes), gpus.reshape(sizes))
+    return Shape(*sizes, job.microbatches, job.wall, nodes.reshape(sizes))
 
 
 def _agreed(world: int, job: Layout, rank: Integers, stage: Integers | None) -> int:

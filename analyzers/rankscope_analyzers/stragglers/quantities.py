@@ -9,7 +9,7 @@ X_g = min over group g of (Y - waits) transfer time: the last arriver does not w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,11 +60,6 @@ class Quantities:
     residual: Floats
     compute: Floats
     rest: Floats
-
-    def row(self, index: int) -> Quantities:
-        """Return one step, with the leading axis."""
-        one = slice(index, index + 1)
-        return Quantities(*(getattr(self, field.name)[one] for field in fields(self)))
 
 
 def derive(steps: Steps, shape: Shape) -> Quantities:

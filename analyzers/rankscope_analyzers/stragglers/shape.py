@@ -20,7 +20,6 @@ class Shape:
         microbatches: micro-batches of a step.
         wall: compute is wall time, tensor and pipeline waits included.
         nodes: (P, D, T) node number of each rank, -1 where it never reported.
-        gpus: (P, D, T) local GPU of each rank, likewise.
     """
 
     pipeline: int
@@ -29,7 +28,6 @@ class Shape:
     microbatches: int
     wall: bool
     nodes: Integers
-    gpus: Integers
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 48
 MICRO_BATCHES = 3
 BASE_SECONDS = 0.01
-SLOW_SECONDS = 0.03
+SLOW_SECONDS = 0.05
 WIDTH = 64
+DEADLINE_SECONDS = 60
 FAIL_AT = 20  # the step in which the first attempt of the elastic job breaks
 
 
@@ -138,6 +140,7 @@ WAYS: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
+    signal.alarm(DEADLINE_SECONDS)  # a launcher that is killed leaves its ranks behind
     meeting = os.environ.get("MEETING", "env://")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)

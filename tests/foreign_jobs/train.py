@@ -4,6 +4,7 @@ It knows nothing of Rankscope. SLOW=<rank>:<where>:<milliseconds> makes a rank s
 """
 
 import os
+import signal
 import time
 
 import torch
@@ -28,6 +29,7 @@ class Collate:
 
 
 def main():
+    signal.alarm(300)  # ends the job also when the test that started it is gone
     dist.init_process_group("gloo")
     torch.manual_seed(1)
     layers = []

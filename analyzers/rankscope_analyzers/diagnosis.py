@@ -25,8 +25,18 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
 
 def _diagnose(job: JobRecords) -> Verdict:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
-    judged = verdict.judge(frame, _analyzers(frame, job))
-    return replace(judged, unobserved=(*job.notes, *judged.unobserved))
+    analyzers = _analyzers(frame, job)
+    judged = verdict.judge(frame, analyzers)
+    limits = _limits(frame) if analyzers is ANALYZERS else ()
+    return replace(judged, unobserved=(*job.notes, *limits, *judged.unobserved))
+
+
+def _limits(frame: StepFrame) -> tuple[str, ...]:
+    """Say what the analyzers of running jobs leave out."""
+    stages = len(set(frame.stages.tolist()))
+    if stages == 1:
+        return ()
+    return (f"ranks are compared inside each of {stages} pipeline stages only",)
 
 
 def _analyzers(frame: StepFrame, job: JobRecords) -> Mapping[str, Analyzer]:

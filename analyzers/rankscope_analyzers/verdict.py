@@ -108,9 +108,6 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
     if frame.unobserved:
         names = ", ".join(map(str, frame.unobserved[:8])) + (" ..." * (len(frame.unobserved) > 8))
         said.append(f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {names}")
-    stages = len(set(frame.stages.tolist()))
-    if stages > 1:
-        said.append(f"ranks are compared inside each of {stages} pipeline stages only")
     for name, values in (("data", frame.data), ("compute", frame.compute), ("sync", frame.sync)):
         unknown = int((~np.isfinite(values).any(axis=0)).sum())
         if unknown:

@@ -20,9 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from rankscope_agent import metrics
 from rankscope_agent.api import Api
-from rankscope_agent.config import ListenAddress
 from rankscope_agent.model import Scrape, Snapshot
 from rankscope_agent.server import AgentServer
+from rankscope_agent.setting_values import ListenAddress
 
 FAMILIES = tuple(
     metric

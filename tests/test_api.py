@@ -14,10 +14,10 @@ import pytest
 from rankscope_agent import metrics, server
 from rankscope_agent.api import Api
 from rankscope_agent.collector import NoData
-from rankscope_agent.config import ListenAddress
 from rankscope_agent.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.registry import Registry
 from rankscope_agent.server import AgentServer
+from rankscope_agent.setting_values import ListenAddress
 
 PATIENCE_SECONDS = 20.0
 

@@ -10,12 +10,11 @@ import pytest
 from rankscope_agent.config import (
     OPTIONS,
     Config,
-    ListenAddress,
     UsageError,
     collector_variable,
     parse_config,
-    parse_listen_address,
 )
+from rankscope_agent.setting_values import ListenAddress, parse_listen_address
 
 COLLECTORS = ("training", "nvml")
 

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from rankscope_agent.api import TEXT_TYPE, Request, Response, Route, sentence
-from rankscope_agent.config import ListenAddress
 from rankscope_agent.exposition import GZIP_LEVEL, accepts_gzip
+from rankscope_agent.setting_values import ListenAddress
 
 log = logging.getLogger(__name__)
 

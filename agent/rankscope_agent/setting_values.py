@@ -1,0 +1,126 @@
+"""How the text of a setting is read; a text that cannot be used says what was expected."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+MAX_SECONDS = 86_400.0
+"""Longest interval or deadline taken: a day, far beyond any sense and far below timer limits."""
+
+MAX_SERIES_LIMIT = 10_000_000
+"""Largest series limit taken: more than one Prometheus holds, so a larger number is a mistake."""
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen; an empty `host` means every address, port 0 any free port."""
+
+    host: str
+    port: int
+
+
+def parse_listen_address(text: str) -> ListenAddress:
+    """Split `:9877`, `127.0.0.1:0` or `[::]:9877`.
+
+    Raises:
+        ValueError: the text has another form, or the port is past 65535.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"expected host:port such as :9877 or [::1]:9877, got {text!r}")
+    return ListenAddress(match["host"].strip("[]"), int(match["port"]))
+
+
+def parse_seconds(text: str) -> float:
+    """Read a duration in seconds, above 0 and at most a day.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
+    expected = f"expected seconds above 0 and at most {MAX_SECONDS:.0f}, got {text!r}"
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if math.isnan(value) or not 0 < value <= MAX_SECONDS:
+        raise ValueError(expected)
+    return value
+
+
+def parse_max_series(text: str) -> int:
+    """Read the series limit.
+
+    Raises:
+        ValueError: the text is no whole number from 1 to `MAX_SERIES_LIMIT`.
+    """
+    if not re.fullmatch(r"[0-9]{1,8}", text) or not 1 <= int(text) <= MAX_SERIES_LIMIT:
+        raise ValueError(f"expected a whole number from 1 to {MAX_SERIES_LIMIT}, got {text!r}")
+    return int(text)
+
+
+def parse_log_level(text: str) -> str:
+    """Read a log level, in any case.
+
+    Raises:
+        ValueError: the text is none of `LOG_LEVELS`.
+    """
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}, got {text!r}")
+    return text.lower()
+
+
+def parse_node_name(text: str) -> str:
+    """Read the node's name, which must be usable as a label.
+
+    Raises:
+        ValueError: the text is blank or holds control characters.
+    """
+    if not text.strip() or not text.isprintable():
+        raise ValueError(f"expected a name of printable characters, got {text!r}")
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """Read a directory's path; whether it exists is its collector's concern.
+
+    Raises:
+        ValueError: the text is empty or holds a NUL byte.
+    """
+    if not text or "\0" in text:
+        raise ValueError(f"expected the path of a directory, got {text!r}")
+    return Path(text)
+
+
+def parse_log_paths(text: str) -> tuple[Path, ...]:
+    """Read paths of logs, parted by commas; only their last parts may hold wildcards.
+
+    Raises:
+        ValueError: a path is not absolute, or a directory of it holds wildcards.
+    """
+    paths = tuple(parse_path(part.strip()) for part in text.split(",") if part.strip())
+    for path in paths:
+        if not path.is_absolute() or re.search(r"[*?\[]", str(path.parent)):
+            raise ValueError(
+                f"expected absolute paths with wildcards in the last part only, got {str(path)!r}"
+            )
+    return paths
+
+
+def parse_switch(text: str) -> bool:
+    """Read an on or off of an environment variable.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(f"expected 1 or 0, got {text!r}")
+    return text.lower() in _TRUE

@@ -47,11 +47,6 @@ class ScrapeCost:
     milliseconds: Mapping[str, float]
     series: Mapping[str, int]
 
-    @property
-    def cached_ratio(self) -> float:
-        """A cached scrape as a part of prometheus_client's."""
-        return self.milliseconds[OURS_CACHED] / self.milliseconds[CLIENT]
-
 
 def measure(rounds: int = ROUNDS, scrapes: int = SCRAPES) -> ScrapeCost:
     """Start the three servers and scrape them in turns."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 OTHER = "OTHER"
 TOPOLOGY_FILE = "TOPO_FILE_OVERRIDE"
 RAS_PEER_DEAD = "RAS_PEER_DEAD"
-NO_PLUGIN_WORKS = "NET_PLUGIN_INIT_FAILED"
 MAX_DEVICE = 40
 
 # enum ibv_wc_status of libibverbs (infiniband/verbs.h).

@@ -16,9 +16,6 @@ MAX_EVENTS = 65_536
 MAX_OPERATION = 40
 """Longest name of an operation kept; PyTorch's longest is `ALLGATHER_INTO_TENSOR_COALESCED`."""
 
-MAX_NUMBER_DIGITS = 18
-"""Longest number read: beyond it is none that PyTorch counts (64 bits)."""
-
 TIMEOUT = "TORCH_WATCHDOG_TIMEOUT"
 DESYNC = "TORCH_DESYNC"
 EXCEPTION = "TORCH_NCCL_EXCEPTION"
@@ -28,6 +25,7 @@ STUCK = "TORCH_WATCHDOG_STUCK"
 # ranks in the group, and of the default group (id 0) the global one as well.
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
 _GROUP_RANK = re.compile(rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]")
+# Counts are read up to 18 digits: PyTorch's have 64 bits.
 _WORK = re.compile(rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})")
 _SHAPE = re.compile(rb"Numel(In|Out)=(\d{1,18})")
 _LIMIT = re.compile(rb"Timeout\(ms\)=(\d{1,18})")

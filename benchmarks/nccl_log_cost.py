@@ -39,7 +39,7 @@ SELECTION = (
     r"transport/net_|Loading topology|RAS declaring)| WARN | version \d| error|\(SeqNum|"
     r"\.cpp:\d+\]| watchdog)"
 )
-"""What the parser selects (rankscope_agent.nccl_lines.SCAN), for a program that only counts."""
+"""What the parser selects (rankscope_agent.nccl.lines.SCAN), for a program that only counts."""
 
 EXTRACTION = (
     r"^.*?(\S+):(\d+):(\d+) \[\d+\] NCCL INFO (?:Channel (\d+)(?:/\d+)? : (\d+)\S* -> (\d+)\S*"
@@ -169,7 +169,7 @@ FOLLOWER = """
 import sys, time
 from pathlib import Path
 from rankscope_agent.collectors.nccl_log import NcclLogCollector
-from rankscope_agent.nccl_follower import NcclFollower
+from rankscope_agent.job_logs.follower import NcclFollower
 folder = Path(sys.argv[1])
 follower = NcclFollower(folder / "none", (folder / "rank*.log",), time.thread_time, 0.05)
 collector = NcclLogCollector(follower, folder, folder / "state.json", time.time)

@@ -27,7 +27,7 @@ from rankscope_agent.setting_values import ListenAddress
 FAMILIES = tuple(
     metric
     for metric in metrics.CATALOGUE
-    if metric.labels == metrics.RANK and metric.kind != "histogram"
+    if metric.labels == metrics.training.RANK and metric.kind != "histogram"
 )
 SERIES = 2000
 RANKS = SERIES // len(FAMILIES)

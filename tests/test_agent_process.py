@@ -26,7 +26,8 @@ WITH_A_HANGING_COLLECTOR = (
     textwrap.dedent("""
         import sys
         import threading
-        from rankscope_agent import cli, metrics
+        from rankscope_agent import cli
+        from rankscope_agent.metrics import training as metrics
 
         class Hanging:
             def collect(self):

@@ -11,9 +11,10 @@ import threading
 
 import pytest
 
-from rankscope_agent import metrics, server
+from rankscope_agent import server
 from rankscope_agent.api import Api
 from rankscope_agent.collector import NoData
+from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.registry import Registry
 from rankscope_agent.server import AgentServer

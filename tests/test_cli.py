@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from rankscope_agent import metrics
 from rankscope_agent.cli import main
 from rankscope_agent.collector import NoData
+from rankscope_agent.metrics import training as metrics
 
 
 class Working:

@@ -6,8 +6,8 @@ import itertools
 import logging
 import time
 
-from rankscope_agent import metrics
 from rankscope_agent.collector import MAX_FAILURE_CHARACTERS, MAX_SAMPLES, NoData, scrape
+from rankscope_agent.metrics import training as metrics
 
 SAMPLE = metrics.RINGS.sample(3)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.config import (
-    OPTIONS,
     Config,
     UsageError,
     collector_variable,
     parse_config,
 )
+from rankscope_agent.options import OPTIONS
 from rankscope_agent.setting_values import ListenAddress, parse_listen_address
 
 COLLECTORS = ("training", "nvml")

@@ -41,9 +41,9 @@ def values(page: bytes, read=read_text) -> dict[tuple[str, tuple[tuple[str, str]
 
 
 FULL = snapshot_of(
-    metrics.STEPS.sample(12, **RANK),
-    metrics.LAST_STEP_SECONDS.sample(0.125, **RANK),
-    metrics.STEP_LATENCY.sample(HISTOGRAM, job_id="ns/train"),
+    metrics.training.STEPS.sample(12, **RANK),
+    metrics.training.LAST_STEP_SECONDS.sample(0.125, **RANK),
+    metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="ns/train"),
 )
 
 
@@ -63,7 +63,7 @@ def test_both_formats_carry_every_value(form, read):
 
 def test_the_text_format_declares_each_metric_as_the_catalogue_does():
     page = render(FULL, TEXT, None).decode()
-    assert f"# HELP rankscope_steps_total {metrics.STEPS.help}\n" in page
+    assert f"# HELP rankscope_steps_total {metrics.training.STEPS.help}\n" in page
     assert "# TYPE rankscope_steps_total counter\n" in page
     assert "# TYPE rankscope_last_step_seconds gauge\n" in page
     assert "# TYPE rankscope_step_latency_seconds histogram\n" in page
@@ -92,19 +92,19 @@ def test_the_agent_says_how_it_and_its_collectors_do():
 @pytest.mark.parametrize("job", ['a"b', "a\\b", "a\nb", "a}b", "日本", "# EOF", "", "a\rb"])
 @pytest.mark.parametrize(("form", "read"), [(TEXT, read_text), (OPENMETRICS, read_openmetrics)])
 def test_any_label_value_comes_through(job, form, read):
-    snapshot = snapshot_of(metrics.STEPS.sample(1, job_id=job, rank="0"))
+    snapshot = snapshot_of(metrics.training.STEPS.sample(1, job_id=job, rank="0"))
     found = values(render(snapshot, form, None), read)
     assert found["rankscope_steps_total", (("job_id", job), ("rank", "0"))] == 1
 
 
 @pytest.mark.parametrize("value", [0, 0.1, 1e-9, 123456789.5, 1e300, -3, math.inf, -math.inf])
 def test_values_come_through_exactly(value):
-    found = values(render(snapshot_of(metrics.RINGS.sample(value)), TEXT, None))
+    found = values(render(snapshot_of(metrics.training.RINGS.sample(value)), TEXT, None))
     assert found["rankscope_training_rings", ()] == value
 
 
 def test_series_beyond_the_limit_are_left_off_and_counted():
-    ranks = [metrics.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(10)]
+    ranks = [metrics.training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(10)]
     found = values(render(snapshot_of(*ranks), TEXT, 4))
     shown = [labels for name, labels in found if name == "rankscope_steps_total"]
     assert shown == [(("job_id", "a"), ("rank", str(rank))) for rank in range(4)]
@@ -112,7 +112,7 @@ def test_series_beyond_the_limit_are_left_off_and_counted():
 
 
 def test_a_histogram_counts_with_all_its_series_and_is_never_cut():
-    histogram = metrics.STEP_LATENCY.sample(HISTOGRAM, job_id="a")  # 2 + 3 series
+    histogram = metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")  # 2 + 3 series
     for limit, dropped in ((5, 0), (4, 5)):
         found = values(render(snapshot_of(histogram), TEXT, limit))
         assert found["rankscope_series_dropped", (("collector", "training"),)] == dropped
@@ -122,9 +122,9 @@ def test_a_histogram_counts_with_all_its_series_and_is_never_cut():
 
 
 def test_after_the_first_series_that_does_not_fit_none_does_in_any_collector():
-    histogram = metrics.STEP_LATENCY.sample(HISTOGRAM, job_id="a")
-    first = snapshot_of(histogram, metrics.RINGS.sample(1), name="one").scrapes[0]
-    second = snapshot_of(metrics.RECORDS_CORRUPT.sample(1), name="two").scrapes[0]
+    histogram = metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")
+    first = snapshot_of(histogram, metrics.training.RINGS.sample(1), name="one").scrapes[0]
+    second = snapshot_of(metrics.training.RECORDS_CORRUPT.sample(1), name="two").scrapes[0]
     found = values(render(Snapshot("n", 1.0, (first, second)), TEXT, 4))
     assert found["rankscope_series_dropped", (("collector", "one"),)] == 6
     assert found["rankscope_series_dropped", (("collector", "two"),)] == 1
@@ -132,7 +132,7 @@ def test_after_the_first_series_that_does_not_fit_none_does_in_any_collector():
 
 
 def test_without_a_limit_nothing_is_left_off():
-    ranks = [metrics.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(3000)]
+    ranks = [metrics.training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(3000)]
     found = values(render(snapshot_of(*ranks), TEXT, None))
     assert found["rankscope_series_dropped", (("collector", "training"),)] == 0
     assert sum(name == "rankscope_steps_total" for name, _ in found) == 3000

@@ -11,7 +11,7 @@ import pytest
 from probe_jobs.frameworks import FAIL_AT, STEPS
 from probe_jobs.running import JOBS, Nursery, run_script
 from rankscope_agent.model import STEP_COLUMNS
-from rankscope_agent.rings import RingStepSource
+from rankscope_agent.rings.reader import RingStepSource
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.sources import JobRecords
 from rankscope_analyzers.verdict import Verdict

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
-from rankscope_agent.nccl import NcclLog
-from rankscope_agent.nccl_facts import Limits
-from rankscope_agent.nccl_framing import Unframer
+from rankscope_agent.nccl.facts import Limits
+from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.parser import NcclLog
 
 EDGES = {
     # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nccl_job_text import comm, edge, facts_of, info, start
-from rankscope_agent.nccl_verdict import judge
+from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers.nccl_findings import NcclFinding, findings, shown
 
 

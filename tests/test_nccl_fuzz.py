@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nccl_job_text import edge, info, start
-from rankscope_agent.nccl import NcclLog
-from rankscope_agent.nccl_facts import Limits
-from rankscope_agent.nccl_framing import Unframer
-from rankscope_agent.nccl_state import from_json, to_json
-from rankscope_agent.nccl_verdict import judge
+from rankscope_agent.job_logs.state import from_json, to_json
+from rankscope_agent.nccl.facts import Limits
+from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.nccl_findings import findings
 from rankscope_analyzers.watchdog_suspects import suspects

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from rankscope_agent import metrics
 from rankscope_agent.collector import NoData
 from rankscope_agent.config import parse_config
+from rankscope_agent.metrics import training as metrics
 from rankscope_agent.registry import COLLECTORS, Registry, create_registry, next_start
 
 PATIENCE_SECONDS = 20.0  # far above what anything here takes; only a failing test waits that long

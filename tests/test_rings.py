@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.model import STEP_COLUMNS, StepRow
-from rankscope_agent.rings import RingStepSource
+from rankscope_agent.rings.reader import RingStepSource
 from ring_writer import HEADER_FIELDS, NS, RingWriter, header_page, record_bytes
 
 CREATED = HEADER_FIELDS["created_unix_ns"] / NS

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
-from rankscope_agent import metrics
 from rankscope_agent.collectors import training
 from rankscope_agent.collectors.training import TrainingCollector
 from rankscope_agent.config import parse_config
-from rankscope_agent.training_totals import BUCKETS_SECONDS
+from rankscope_agent.metrics import training as metrics
+from rankscope_agent.rings.totals import BUCKETS_SECONDS
 from ring_writer import NS, RingWriter
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rankscope_agent import metrics
+from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape
 from rankscope_agent.vetting import MAX_LABEL_BYTES, vet
 

@@ -16,7 +16,7 @@ from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.registry import COLLECTORS, Registry, create_registry
-from rankscope_agent.rings import RingStepSource
+from rankscope_agent.rings.reader import RingStepSource
 from rankscope_agent.server import AgentServer
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.utils import floatToGoString
 
-from rankscope_agent import __version__, metrics
+from rankscope_agent import __version__
+from rankscope_agent.metrics import agent as metrics
 from rankscope_agent.model import HistogramValue, Metric, Sample, Snapshot
 
 GZIP_LEVEL = 1

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rankscope_agent.nccl import NcclLog
-from rankscope_agent.nccl_facts import Facts
-from rankscope_agent.nccl_framing import Unframer
-from rankscope_agent.nccl_verdict import judge
+from rankscope_agent.nccl.facts import Facts
+from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.log_files import LogError, chunks

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope_agent import nccl_signs, nccl_verdict
-from rankscope_agent.nccl_communicators import Communicator, network_of
-from rankscope_agent.nccl_facts import Facts, Member
-from rankscope_agent.nccl_verdict import JobVerdict
+from rankscope_agent.nccl import signs as nccl_signs
+from rankscope_agent.nccl import verdict as nccl_verdict
+from rankscope_agent.nccl.communicators import Communicator, network_of
+from rankscope_agent.nccl.facts import Facts, Member
+from rankscope_agent.nccl.verdict import JobVerdict
 
 Kind = Literal[
     "socket_fallback",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rankscope_agent import nccl_verdict
-from rankscope_agent.nccl_facts import Facts, Transport
-from rankscope_agent.nccl_verdict import CommunicatorVerdict, JobVerdict
+from rankscope_agent.nccl import verdict as nccl_verdict
+from rankscope_agent.nccl.facts import Facts, Transport
+from rankscope_agent.nccl.verdict import CommunicatorVerdict, JobVerdict
 from rankscope_analyzers.nccl_findings import NcclFinding, shown
 from rankscope_analyzers.watchdog_suspects import Suspect
 

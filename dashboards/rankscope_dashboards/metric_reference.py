@@ -12,7 +12,7 @@ from rankscope_agent.metrics import CATALOGUE
 
 INTRODUCTION = """# Metrics
 
-Made from the metric catalogue (`agent/rankscope_agent/metrics.py`); do not edit.
+Made from the metric catalogue (`agent/rankscope_agent/metrics`); do not edit.
 
 A series that cannot be measured is absent, never zero. Rank series carry `job_id` and `rank` only;
 join them with `rankscope_rank_info` for the node, the local rank and the rest:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from rankscope_agent import metrics
 from rankscope_agent.collector import NoData
-from rankscope_agent.log_segments import REASONS
+from rankscope_agent.job_logs.follower import NcclFollower
+from rankscope_agent.job_logs.segments import REASONS
+from rankscope_agent.job_logs.series import job_samples
+from rankscope_agent.job_logs.state import StateError
+from rankscope_agent.metrics import nccl as metrics
 from rankscope_agent.model import Sample
-from rankscope_agent.nccl_follower import NcclFollower
-from rankscope_agent.nccl_series import job_samples
-from rankscope_agent.nccl_state import StateError
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rankscope_agent import metrics
 from rankscope_agent.collector import NoData
+from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import Metric, RankIdentity, Sample
-from rankscope_agent.ring_files import MAX_RINGS
-from rankscope_agent.ring_follower import RingFollower
-from rankscope_agent.ring_format import MAX_CAPACITY, NOT_MEASURED, StepRecord
-from rankscope_agent.ring_place import FollowedRing
-from rankscope_agent.rings import rank_identity
-from rankscope_agent.training_totals import NS, JobTotals, RankTotals
+from rankscope_agent.rings.files import MAX_RINGS
+from rankscope_agent.rings.follower import RingFollower
+from rankscope_agent.rings.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
+from rankscope_agent.rings.place import FollowedRing
+from rankscope_agent.rings.reader import rank_identity
+from rankscope_agent.rings.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
 """How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so

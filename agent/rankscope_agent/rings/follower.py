@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_agent.ring_files import MAX_RINGS, RingDirectory, pod_directories, refuse
-from rankscope_agent.ring_format import REASONS, Reason, RingError
-from rankscope_agent.ring_place import FollowedRing, Refusal, RingPlace
+from rankscope_agent.rings.files import MAX_RINGS, RingDirectory, pod_directories, refuse
+from rankscope_agent.rings.format import REASONS, Reason, RingError
+from rankscope_agent.rings.place import FollowedRing, Refusal, RingPlace
 
 log = logging.getLogger(__name__)
 

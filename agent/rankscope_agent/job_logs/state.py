@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rankscope_agent.nccl_facts import Edges, Facts, Member, Process, Transport, WarningCount
-from rankscope_agent.nccl_watchdog import Culprit, GroupState, Timeout
+from rankscope_agent.nccl.facts import Edges, Facts, Member, Process, Transport, WarningCount
+from rankscope_agent.nccl.watchdog import Culprit, GroupState, Timeout
 
 VERSION = 1
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rankscope_agent.nccl_facts import MAX_NAME, Process
-from rankscope_agent.nccl_warnings import TOPOLOGY_FILE, classify
+from rankscope_agent.nccl.facts import MAX_NAME, Process
+from rankscope_agent.nccl.warnings import TOPOLOGY_FILE, classify
 
 MAX_ENVIRONMENT = 64
 """Settings kept for a process; NCCL knows some 250, of which the largest recipes set below 40."""

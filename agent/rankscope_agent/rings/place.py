@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rankscope_agent.ring_cursor import Cursor, locate
-from rankscope_agent.ring_files import (
+from rankscope_agent.rings.cursor import Cursor, locate
+from rankscope_agent.rings.files import (
     MAX_RINGS_PER_DIRECTORY,
     Listing,
     Liveness,
@@ -25,7 +25,7 @@ from rankscope_agent.ring_files import (
     open_ring,
     refuse,
 )
-from rankscope_agent.ring_format import PASSING_REASONS, Reason, RingError, StepRecord
+from rankscope_agent.rings.format import PASSING_REASONS, Reason, RingError, StepRecord
 
 MAX_REFUSED = 256
 """Refused files remembered per directory, four times the rings read; others are too many."""

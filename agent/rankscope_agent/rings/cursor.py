@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from rankscope_agent.ring_format import (
+from rankscope_agent.rings.format import (
     HEADER_SIZE,
     RECORD_SIZE,
     Run,

@@ -15,14 +15,14 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rankscope_agent.model import RankIdentity, StepRow
-from rankscope_agent.ring_cursor import (
+from rankscope_agent.rings.cursor import (
     MAX_CHUNK,
     Cursor,
     newest_seq,
     oldest_seq,
     read_record,
 )
-from rankscope_agent.ring_files import (
+from rankscope_agent.rings.files import (
     LIVENESS_SECONDS,
     MAX_RINGS,
     MAX_RINGS_PER_DIRECTORY,
@@ -34,7 +34,7 @@ from rankscope_agent.ring_files import (
     open_ring,
     pod_directories,
 )
-from rankscope_agent.ring_format import (
+from rankscope_agent.rings.format import (
     NOT_MEASURED,
     TIMING_MASK,
     UNKNOWN_SAMPLES,

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent import nccl_signs
-from rankscope_agent.nccl_communicators import Communicator, communicators, connects_all
-from rankscope_agent.nccl_facts import Edges, Facts, Process, Transport
+from rankscope_agent.nccl import signs as nccl_signs
+from rankscope_agent.nccl.communicators import Communicator, communicators, connects_all
+from rankscope_agent.nccl.facts import Edges, Facts, Process, Transport
 
 SOCKET = "NET/Socket"
 

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from rankscope_agent.ring_format import (
+from rankscope_agent.rings.format import (
     HEADER_SIZE,
     RingError,
     RingHeader,

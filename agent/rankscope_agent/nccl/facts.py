@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rankscope_agent.nccl_watchdog import WatchdogFacts
+from rankscope_agent.nccl.watchdog import WatchdogFacts
 
 MAX_NAME = 64
 """Longest network, device or version name kept: the longest known (`AWS Libfabric`,

@@ -1,13 +1,13 @@
 """Reads NCCL's and PyTorch's log lines, chunk by chunk, in bounded memory: bytes in, facts out.
 
-Nothing here concludes anything (that is `nccl_verdict`), opens a file or knows the time.
+Nothing here concludes anything (that is `verdict`), opens a file or knows the time.
 """
 
 from __future__ import annotations
 
 import re
 
-from rankscope_agent.nccl_facts import (
+from rankscope_agent.nccl.facts import (
     MAX_NAME,
     Edges,
     Facts,
@@ -15,8 +15,8 @@ from rankscope_agent.nccl_facts import (
     Member,
     Process,
 )
-from rankscope_agent.nccl_framing import Unframer
-from rankscope_agent.nccl_lines import (
+from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.lines import (
     MPI_TAG,
     SCAN,
     TOKEN,
@@ -28,9 +28,9 @@ from rankscope_agent.nccl_lines import (
     parse_timings,
     sum_up,
 )
-from rankscope_agent.nccl_signs import read_process_line
-from rankscope_agent.nccl_warnings import classify
-from rankscope_agent.nccl_watchdog import DESYNC
+from rankscope_agent.nccl.signs import read_process_line
+from rankscope_agent.nccl.warnings import classify
+from rankscope_agent.nccl.watchdog import DESYNC
 
 CONTEXT_BYTES = 4096
 """What is looked at after an exception: its `Last error:` and the desync report are in there."""

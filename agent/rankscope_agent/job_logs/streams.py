@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
-from rankscope_agent.log_segments import Segment, open_log
+from rankscope_agent.job_logs.segments import Segment, open_log
 
 MAX_STREAMS = 256
 """Logs followed at a time: those of 110 pods (the kubelet's default) with two containers each."""

@@ -12,7 +12,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from rankscope_agent.nccl_facts import MAX_NAME, MAX_RANK, Edges, Transport
+from rankscope_agent.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport
 
 MAX_EDGE_TRANSPORTS = 32
 """Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from rankscope_agent.model import HistogramValue, RankIdentity
-from rankscope_agent.ring_format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+from rankscope_agent.rings.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
 
 NS = 10**9
 

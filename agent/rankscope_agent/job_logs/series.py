@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Set
 
-from rankscope_agent import metrics
-from rankscope_agent.log_streams import LogOwner
+from rankscope_agent.job_logs.streams import LogOwner
+from rankscope_agent.metrics import nccl as metrics
 from rankscope_agent.model import Metric, Sample
-from rankscope_agent.nccl_facts import Facts, Transport
-from rankscope_agent.nccl_verdict import CommunicatorVerdict, JobVerdict
-from rankscope_agent.nccl_warnings import label
+from rankscope_agent.nccl.facts import Facts, Transport
+from rankscope_agent.nccl.verdict import CommunicatorVerdict, JobVerdict
+from rankscope_agent.nccl.warnings import label
 
 EXPECTED = "expected"
 """Reason of a socket fallback on a node without an active RDMA port: nothing else was there."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.nccl_facts import Edges, Facts, Member, Transport
+from rankscope_agent.nccl.facts import Edges, Facts, Member, Transport
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankscope_agent import nccl_state
-from rankscope_agent.log_segments import LogRejectedError
-from rankscope_agent.log_streams import (
+from rankscope_agent.job_logs import state as nccl_state
+from rankscope_agent.job_logs.segments import LogRejectedError
+from rankscope_agent.job_logs.streams import (
     MAX_STREAMS,
     LogOwner,
     LogPlace,
@@ -23,10 +23,10 @@ from rankscope_agent.log_streams import (
     pattern_logs,
     pod_logs,
 )
-from rankscope_agent.nccl import NcclLog
-from rankscope_agent.nccl_facts import Facts, Limits
-from rankscope_agent.nccl_framing import Unframer
-from rankscope_agent.nccl_verdict import JobVerdict, judge
+from rankscope_agent.nccl.facts import Facts, Limits
+from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.nccl.verdict import JobVerdict, judge
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class NcclFollower:
         """Go on from a state, before the first rescan.
 
         Raises:
-            rankscope_agent.nccl_state.StateError: it is not one of this version.
+            rankscope_agent.job_logs.state.StateError: it is not one of this version.
         """
         if state.get("version") != nccl_state.VERSION:
             raise nccl_state.StateError(f"version {state.get('version')!r}")

@@ -1,0 +1,1 @@
+"""Following the logs of training jobs and what they make known, over rotations and restarts."""

@@ -1,0 +1,22 @@
+"""The metric catalogue: every series that Rankscope exports is declared in this package, once.
+
+One module per subject. Names carry the prefix, base units and `_total`; labels are bounded. Rank
+series carry `job_id` and `rank` alone: what else there is to know about a rank stands on
+`rankscope_rank_info`.
+"""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import agent, nccl, training
+from rankscope_agent.model import Metric
+
+SUBJECTS = (
+    agent,
+    training,
+    nccl,
+)
+"""The modules of the catalogue, in the order in which docs/metrics.md shows them."""
+
+CATALOGUE: tuple[Metric, ...] = tuple(
+    value for subject in SUBJECTS for value in vars(subject).values() if isinstance(value, Metric)
+)

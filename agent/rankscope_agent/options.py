@@ -1,0 +1,155 @@
+"""Every setting of the agent: its flag, its variables, its default; one table, read by `config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_agent.setting_values import (
+    LOG_LEVELS,
+    parse_listen_address,
+    parse_log_level,
+    parse_log_paths,
+    parse_max_series,
+    parse_node_name,
+    parse_path,
+    parse_seconds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting: its flag, its variables in falling order, how its text is read, what it is.
+
+    `default` is text, read like a given value; None says that the default is found at run time.
+    """
+
+    field: str
+    flag: str
+    variables: tuple[str, ...]
+    parse: Callable[[str], Any]
+    default: str | None
+    metavar: str
+    help: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "listen",
+        "--web.listen-address",
+        ("RANKSCOPE_WEB_LISTEN_ADDRESS",),
+        parse_listen_address,
+        ":9877",
+        "HOST:PORT",
+        "address to listen on; port 0 takes a free one, which the log names",
+    ),
+    Option(
+        "max_series",
+        "--web.max-series",
+        ("RANKSCOPE_WEB_MAX_SERIES",),
+        parse_max_series,
+        "2000",
+        "N",
+        "most series on the page; later ones are left off and counted; --once has no limit",
+    ),
+    Option(
+        "procfs",
+        "--path.procfs",
+        ("RANKSCOPE_PATH_PROCFS",),
+        parse_path,
+        "/proc",
+        "DIR",
+        "the node's procfs",
+    ),
+    Option(
+        "sysfs",
+        "--path.sysfs",
+        ("RANKSCOPE_PATH_SYSFS",),
+        parse_path,
+        "/sys",
+        "DIR",
+        "the node's sysfs",
+    ),
+    Option(
+        "kubelet",
+        "--path.kubelet",
+        ("RANKSCOPE_PATH_KUBELET",),
+        parse_path,
+        "/var/lib/kubelet",
+        "DIR",
+        "the kubelet's directory, under which pods keep their rings",
+    ),
+    Option(
+        "ring_dir",
+        "--path.ring-dir",
+        ("RANKSCOPE_RING_DIR",),
+        parse_path,
+        "/run/rankscope",
+        "DIR",
+        "directory of the rings that probes write outside of pods",
+    ),
+    Option(
+        "pod_logs",
+        "--path.pod-logs",
+        ("RANKSCOPE_PATH_POD_LOGS",),
+        parse_path,
+        "/var/log/pods",
+        "DIR",
+        "the kubelet's directory of containers' logs, read for what NCCL says",
+    ),
+    Option(
+        "nccl_logs",
+        "--nccl.log-files",
+        ("RANKSCOPE_NCCL_LOG_FILES",),
+        parse_log_paths,
+        "",
+        "PATHS",
+        "further logs, such as those of NCCL_DEBUG_FILE, parted by commas: /logs/nccl.*.log",
+    ),
+    Option(
+        "state_dir",
+        "--path.state",
+        ("RANKSCOPE_PATH_STATE",),
+        parse_path,
+        "/var/lib/rankscope",
+        "DIR",
+        "where the agent keeps how far it read logs; without it, it reads them again",
+    ),
+    Option(
+        "node_name",
+        "--node-name",
+        ("RANKSCOPE_NODE_NAME", "NODE_NAME"),
+        parse_node_name,
+        None,
+        "NAME",
+        "this node's name on every series (default: the host name)",
+    ),
+    Option(
+        "interval_seconds",
+        "--collector.interval",
+        ("RANKSCOPE_COLLECTOR_INTERVAL",),
+        parse_seconds,
+        "1",
+        "SECONDS",
+        "time between two runs of a collector",
+    ),
+    Option(
+        "deadline_seconds",
+        "--collector.deadline",
+        ("RANKSCOPE_COLLECTOR_DEADLINE",),
+        parse_seconds,
+        "10",
+        "SECONDS",
+        "a collector's run that lasts longer counts as failed",
+    ),
+    Option(
+        "log_level",
+        "--log.level",
+        ("RANKSCOPE_LOG_LEVEL",),
+        parse_log_level,
+        "info",
+        "LEVEL",
+        f"least level to log: {', '.join(LOG_LEVELS)}",
+    ),
+)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.collector import Collector, log_failure, scrape
-from rankscope_agent.collectors import nccl_log, training
+from rankscope_agent.collectors import nccl_log, rdma, training
 from rankscope_agent.config import Config
 from rankscope_agent.model import Sample, Scrape, Snapshot
 from rankscope_agent.vetting import vet
@@ -27,6 +27,7 @@ installed later is found within the minute, and one that never comes costs next 
 COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "training": training.create,
     "nccl_log": nccl_log.create,
+    "rdma": rdma.create,
 }
 """Every collector by name; each imports its own libraries in its create function."""
 

@@ -7,13 +7,14 @@ series carry `job_id` and `rank` alone: what else there is to know about a rank 
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, nccl, training
+from rankscope_agent.metrics import agent, nccl, rdma, training
 from rankscope_agent.model import Metric
 
 SUBJECTS = (
     agent,
     training,
     nccl,
+    rdma,
 )
 """The modules of the catalogue, in the order in which docs/metrics.md shows them."""
 

@@ -1,0 +1,105 @@
+"""Small files of the kernel (sysfs, procfs): read whole, or again and again by a kept descriptor.
+
+Reading by `pread` on a kept descriptor costs a quarter of opening the file each time. A file that
+was replaced or removed is noticed by `is_stale`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+# Sysfs files are regular; whatever else lies there (a pipe, a link elsewhere) is not followed.
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+MAX_TEXT_BYTES = 4096
+"""A sysfs attribute is at most a page."""
+
+WANTED_DESCRIPTORS = 16_384
+"""16 RDMA ports have some 1,000 counters; services often start with a soft limit of 1,024."""
+
+_NUMBERS = re.compile(r"(\d+)")
+
+
+def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
+    """Return the first bytes of a file.
+
+    Raises:
+        OSError: it is not there, is a link, or cannot be read.
+    """
+    descriptor = os.open(path, FLAGS)
+    try:
+        parts = []
+        while limit > 0 and (part := os.read(descriptor, limit)):
+            parts.append(part)
+            limit -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
+    """Return a file's text without the white space around it, empty where it cannot be read."""
+    try:
+        return read_bytes(path, limit).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def read_number(path: Path) -> int | None:
+    """Return the whole number that a file holds, None where there is none or it is negative."""
+    text = read_text(path, 64)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def names_in(folder: Path, limit: int) -> tuple[list[str], int]:
+    """Return the names in a folder in natural order, and how many there are beyond the limit.
+
+    A folder that is absent, no folder, or a loop of links has none.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except OSError:
+        return [], 0
+    names = natural(names)
+    return names[:limit], max(0, len(names) - limit)
+
+
+def natural(names: Iterable[str]) -> list[str]:
+    """Sort names so that mlx5_10 comes after mlx5_9."""
+    return sorted(names, key=lambda name: [_part(part) for part in _NUMBERS.split(name)])
+
+
+def _part(text: str) -> tuple[int, str]:
+    return (int(text[:18]), text) if text.isascii() and text.isdigit() else (-1, text)
+
+
+def resolved(path: Path) -> Path | None:
+    """Return where links lead, None where they lead nowhere or in a circle."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
+
+
+def is_stale(descriptor: int) -> bool:
+    """Whether the file behind a kept descriptor has been removed or replaced."""
+    try:
+        return os.fstat(descriptor).st_nlink == 0
+    except OSError:
+        return True
+
+
+def allow_descriptors(wanted: int = WANTED_DESCRIPTORS) -> int:
+    """Raise this process' soft limit of descriptors, as far as it may; return what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    reachable = wanted if hard == unlimited else min(wanted, hard)
+    if soft != unlimited and soft < reachable:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+        return reachable
+    return wanted if soft == unlimited else soft

@@ -1,0 +1,41 @@
+"""Counts a link's flaps from what is seen of it and from what the port itself counts.
+
+The port's own counter stops at 255 and some drivers have none; the state as seen once a second
+misses what is shorter. Both are summed, and the larger sum stands.
+"""
+
+from __future__ import annotations
+
+
+class LinkWatch:
+    """One link's flaps since it was first looked at."""
+
+    __slots__ = ("_active", "_counted", "_downed", "_seen")
+
+    def __init__(self) -> None:
+        self._active: bool | None = None
+        self._downed: int | None = None
+        self._seen = 0
+        self._counted = 0
+
+    @property
+    def flaps(self) -> int:
+        """How often the link went down, as far as is known."""
+        return max(self._seen, self._counted)
+
+    def observe(self, active: bool | None, downed: int | None) -> int:
+        """Take note of a link's state and of its port's count; return the flaps so far.
+
+        Args:
+            active: whether the link carries data, None while that cannot be read.
+            downed: how often it went down by the port's count, None while that cannot be read. A
+                count that falls was reset: what it says since then is added.
+        """
+        if active is not None:
+            self._seen += self._active is True and not active
+            self._active = active
+        if downed is not None:
+            if self._downed is not None:
+                self._counted += downed - self._downed if downed >= self._downed else downed
+            self._downed = downed
+        return self.flaps

@@ -11,6 +11,7 @@ from nccl_job_text import info, start
 from rankscope_agent.collector import NoData
 from rankscope_agent.collectors.nccl_log import NcclLogCollector
 from rankscope_agent.job_logs.follower import NcclFollower
+from rankscope_agent.metrics import job_logs
 from rankscope_agent.metrics import nccl as metrics
 from rankscope_agent.model import Metric
 
@@ -198,6 +199,31 @@ def test_files_given_by_flag_are_read_without_a_pod(node, tmp_path):
 def test_a_link_in_place_of_a_log_is_named(node):
     node.log.symlink_to("/etc/passwd")
     assert node.page()[metrics.NCCL_LOGS_REJECTED, ("symlink",)] == 1
+
+
+STEP_LINE = (
+    " iteration      120/    5000 | elapsed time per iteration (ms): 500.0 |"
+    " learning rate: 1.5E-04 | global batch size:   256 | lm loss: 2.5E+00 |"
+)
+MEGATRON = (*POD, "megatron", "log")
+
+
+def test_what_a_framework_prints_about_steps_is_exported_for_the_pod(node):
+    node.write(STEP_LINE)
+    page = node.page()
+    assert page[job_logs.JOB_LOG_STEP, MEGATRON] == 120
+    assert page[job_logs.JOB_LOG_STEP_SECONDS, MEGATRON] == 0.5
+    assert page[job_logs.JOB_LOG_SAMPLES_RATE, MEGATRON] == 512
+    assert page[job_logs.JOB_LOG_LOSS, MEGATRON] == 2.5
+    assert (job_logs.JOB_LOG_SKIPPED_STEPS, MEGATRON) not in page
+    assert (metrics.NCCL_GDR_MISSING, POD) not in page
+
+
+def test_a_restarted_agent_knows_the_newest_step(node):
+    node.write(STEP_LINE)
+    before = node.page()
+    node.collector = node.make()
+    assert node.page() == before
 
 
 def test_a_node_without_logs_has_no_data(tmp_path):

@@ -1,4 +1,4 @@
-"""What NCCL and PyTorch's watchdogs say in the logs of training pods, and in files given by flag.
+"""What NCCL, PyTorch's watchdogs and frameworks say in the logs of pods, and in further ones.
 
 After a restart of the agent reading goes on where it ended, with what was known by then.
 """
@@ -17,6 +17,7 @@ from rankscope_agent.job_logs.follower import NcclFollower
 from rankscope_agent.job_logs.segments import REASONS
 from rankscope_agent.job_logs.series import job_samples
 from rankscope_agent.job_logs.state import StateError
+from rankscope_agent.job_logs.step_series import step_samples
 from rankscope_agent.metrics import nccl as metrics
 from rankscope_agent.model import Sample
 
@@ -125,6 +126,8 @@ class NcclLogCollector:
                 yield Sample(metrics.NCCL_LAST_LINE, pod, job.last_line)
             if job.last_warning is not None:
                 yield Sample(metrics.NCCL_LAST_WARNING, pod, job.last_warning)
+        for job in self._follower.stepping_jobs(now):
+            yield from step_samples(job.owner, job.steps.facts)
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.NCCL_LOGS.sample(self._follower.logs)

@@ -1,6 +1,7 @@
-"""Follows the logs of a node's pods and keeps what NCCL said in each, within bounds.
+"""Follows the logs of a node's pods and keeps what NCCL and frameworks said in each, within bounds.
 
-One parser per pod takes the logs of all its containers, and one those outside of pods.
+Each log is read once. Two parsers per pod take the logs of all its containers, one for NCCL's words
+and one for lines about steps; logs outside of pods share a pair.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.job_logs import state as nccl_state
+from rankscope_agent.job_logs import step_state
 from rankscope_agent.job_logs.segments import LogRejectedError
 from rankscope_agent.job_logs.streams import (
     MAX_STREAMS,
@@ -27,6 +29,7 @@ from rankscope_agent.nccl.facts import Facts, Limits
 from rankscope_agent.nccl.framing import Unframer
 from rankscope_agent.nccl.parser import NcclLog
 from rankscope_agent.nccl.verdict import JobVerdict, judge
+from rankscope_agent.step_lines.parser import StepLog
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +50,15 @@ scrape interval in use, and a fifth of the cost of doing it each second."""
 
 @dataclass(slots=True)
 class Following:
-    """A log and what takes off its wrapping."""
+    """A log and what takes off its wrapping.
+
+    Args:
+        at_end: it was read to its end, so that what comes next is new.
+    """
 
     stream: LogStream
     framing: Unframer
+    at_end: bool = False
 
 
 class PodLogs:
@@ -63,6 +71,7 @@ class PodLogs:
 
     def __init__(self, owner: LogOwner, facts: Facts) -> None:
         self.owner = owner
+        self.steps = StepLog()
         self.last_line: float | None = None
         self.last_warning: float | None = None
         self._parser = NcclLog(POD_LIMITS, facts)
@@ -81,8 +90,9 @@ class PodLogs:
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)
 
-    def feed(self, text: bytes, now: float) -> None:
-        """Take in whole lines."""
+    def feed(self, text: bytes, now: float, *, fresh: bool) -> None:
+        """Take in whole lines; `fresh` says that they were written since the last reading."""
+        self.steps.feed(text, now, now if fresh else None)
         before = sum(warning.count for warning in self.facts.warnings.values())
         if not self._parser.feed(text):
             return
@@ -141,6 +151,13 @@ class NcclFollower:
     def jobs(self) -> Iterator[PodLogs]:
         """Yield the pods in whose logs NCCL spoke."""
         return (job for job in self._jobs.values() if job.spoke)
+
+    def stepping_jobs(self, now: float) -> Iterator[PodLogs]:
+        """Yield the pods in whose logs there are lines about steps."""
+        for job in self._jobs.values():
+            job.steps.sum_up(now)
+            if job.steps.spoke:
+                yield job
 
     def lag_bytes(self) -> int:
         """Return the bytes that are there and not read."""
@@ -214,14 +231,17 @@ class NcclFollower:
         if text:
             job = self._job(place.owner)
             if job is not None:
-                job.feed(text, now)
+                job.feed(text, now, fresh=followed.at_end)
+        followed.at_end = not data
         return bool(data)
 
     def _job(self, owner: LogOwner) -> PodLogs | None:
         """Return the pod's facts; None where there is no room for one more pod."""
         job = self._jobs.get(owner)
         if job is None:
-            silent = [name for name, known in self._jobs.items() if not known.spoke]
+            silent = [
+                name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
+            ]
             if len(self._jobs) >= MAX_JOBS and silent:
                 del self._jobs[silent[0]]
             if len(self._jobs) >= MAX_JOBS:
@@ -247,7 +267,12 @@ class NcclFollower:
             job.sum_up()
             owner = [job.owner.namespace, job.owner.name, job.owner.uid]
             jobs.append([owner, job.last_line, job.last_warning, nccl_state.to_json(job.facts)])
-        return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs}
+        steps = [
+            [[job.owner.namespace, job.owner.name, job.owner.uid], step_state.to_json(job.steps)]
+            for job in self._jobs.values()
+            if job.steps.spoke
+        ]
+        return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs, "steps": steps}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, before the first rescan.
@@ -264,6 +289,10 @@ class NcclFollower:
                 job = PodLogs(LogOwner(*owner), nccl_state.from_json(facts))
                 job.last_line, job.last_warning = last_line, last_warning
                 self._jobs[job.owner] = job
+            for owner, steps in state.get("steps", ()):
+                known = self._job(LogOwner(*owner))
+                if known is not None:
+                    known.steps = step_state.from_json(steps)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise nccl_state.StateError(f"is damaged: {error!r}") from error
 

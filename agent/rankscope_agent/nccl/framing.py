@@ -50,7 +50,8 @@ class Unframer:
     def feed(self, chunk: bytes) -> bytes:
         """Return the whole lines there are now, each with its line end."""
         data = self._pending + chunk if self._pending else chunk
-        end = data.rfind(b"\n") + 1
+        # A progress bar goes on for hours without a line end, and overwrites itself instead.
+        end = (data.rfind(b"\n") + 1) or (data.rfind(b"\r", 0, -1) + 1)
         if not end and len(data) < self._max_pending:
             self._pending = data
             return b""
@@ -87,8 +88,9 @@ class Unframer:
         stream, tag, text = match.groups()
         if tag == b"P":
             joined = self._partials.get(stream, b"") + text.rstrip(b"\n")
-            self._partials[stream] = joined[:MAX_PARTIAL_BYTES]
-            return b""
+            whole = joined.rfind(b"\r", 0, -1) + 1
+            self._partials[stream] = joined[whole:][:MAX_PARTIAL_BYTES]
+            return joined[:whole]
         return self._partials.pop(stream, b"") + text
 
 

@@ -1,0 +1,1 @@
+"""What training frameworks print about their steps: pure, from lines of logs to values."""

@@ -1,0 +1,122 @@
+"""What one line says about a job's steps, and what all lines of one pod say together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+MEGATRON = "megatron"
+DEEPSPEED = "deepspeed"
+HF_TRAINER = "hf_trainer"
+LIGHTNING = "lightning"
+NCCL = "nccl"
+
+FRAMEWORKS = (MEGATRON, DEEPSPEED, HF_TRAINER, LIGHTNING, NCCL)
+"""Who prints about steps; `nccl` stands for the period of the collectives that NCCL prints."""
+
+MAX_STEP = 10**12
+"""Steps above this are garbage: a step each microsecond for eleven days."""
+
+MAX_SECONDS = 86_400.0
+"""Longest step believed: a day."""
+
+MAX_RATE = 1e12
+"""Largest rate believed, in samples per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One line about steps; what it does not say is None.
+
+    Args:
+        framework: one of `FRAMEWORKS`.
+        step: optimizer steps done (Lightning: batches of the epoch).
+        step_seconds: time of one step.
+        samples_per_second: of the whole job.
+        gpu_flops_per_second: floating-point operations per GPU and second.
+        loss: the training loss, which may be infinite or no number.
+        skipped: steps without an update, since the last such line.
+    """
+
+    framework: str
+    step: int | None = None
+    step_seconds: float | None = None
+    samples_per_second: float | None = None
+    gpu_flops_per_second: float | None = None
+    loss: float | None = None
+    skipped: int | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one framework said of its steps so far: the newest of each value, and counts.
+
+    Args:
+        lines: lines about steps.
+        nonfinite_losses: losses that are infinite or no number.
+        skipped: steps without an update; None where that is not printed.
+        last_line: Unix time at which the newest line was read.
+    """
+
+    step: int | None = None
+    step_seconds: float | None = None
+    samples_per_second: float | None = None
+    gpu_flops_per_second: float | None = None
+    loss: float | None = None
+    lines: int = 0
+    nonfinite_losses: int = 0
+    skipped: int | None = None
+    last_line: float | None = None
+
+    def take(self, line: StepLine, now: float) -> None:
+        """Take in a line that was read at a moment."""
+        self.lines += 1
+        self.last_line = now
+        self.step = line.step if line.step is not None else self.step
+        self.step_seconds = line.step_seconds or self.step_seconds
+        self.samples_per_second = line.samples_per_second or self.samples_per_second
+        self.gpu_flops_per_second = line.gpu_flops_per_second or self.gpu_flops_per_second
+        if line.skipped is not None:
+            self.skipped = (self.skipped or 0) + line.skipped
+        if line.loss is not None and math.isfinite(line.loss):
+            self.loss = line.loss
+        elif line.loss is not None:
+            # A loss of before would hide that there is none now.
+            self.nonfinite_losses, self.loss = self.nonfinite_losses + 1, None
+
+
+@dataclass(slots=True)
+class StepFacts:
+    """Everything a pod's logs say about its steps.
+
+    Args:
+        refused: lines that look as if they spoke of steps and do not; bars are not counted.
+    """
+
+    frameworks: dict[str, Progress] = field(default_factory=dict)
+    refused: int = 0
+
+    def take(self, line: StepLine, now: float) -> None:
+        """Take in a line."""
+        self.frameworks.setdefault(line.framework, Progress()).take(line, now)
+
+
+def seconds(value: float) -> float | None:
+    """Return a step's time if it can be one."""
+    return value if 0 < value <= MAX_SECONDS else None
+
+
+def rate(value: float) -> float | None:
+    """Return a rate if it can be one."""
+    return value if 0 < value <= MAX_RATE else None
+
+
+def number(text: bytes) -> float:
+    """Return a printed number; `nan` for what is none.
+
+    Python's float() takes underscores, which no framework prints.
+    """
+    try:
+        return math.nan if b"_" in text else float(text)
+    except ValueError:
+        return math.nan

@@ -11,13 +11,13 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "rankscope needs Python 3.10 or newer, found $$($(PYTHON) --version)"; exit 1; }
-	@echo "Setting up $(VENV): PyTorch 2.13.0 and about 40 smaller packages are downloaded with pip."
+	@echo "Setting up $(VENV): PyTorch 2.13.0 and about 80 smaller packages are downloaded with pip."
 	@echo "PyTorch is about 200 MB as a CPU build and some gigabytes with CUDA, depending on your pip index."
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group test --group lint
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group test --group frameworks --group lint
 	@touch $@
 
 demo: venv

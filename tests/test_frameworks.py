@@ -1,87 +1,117 @@
-"""Real two-rank jobs, written in the usual ways, with a slow rank: who does the verdict name?"""
+"""Real jobs of two and four ranks, written in the usual ways, with a slow rank: who is named?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from probe_jobs.frameworks import FAIL_AT, STEPS
-from probe_jobs.running import JOBS, Nursery, run_script
-from rankscope_agent.model import STEP_COLUMNS
-from rankscope_agent.rings.reader import RingStepSource
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.sources import JobRecords
-from rankscope_analyzers.verdict import Verdict
+from probe_jobs.frameworks import BEFORE_EXEC, FAIL_AT, OVERFLOW_EVERY, STEPS
+from probe_jobs.ways import (
+    NOBODY,
+    SLOW_RANK,
+    WAYS,
+    Nurseries,
+    named,
+    records_in,
+    run,
+    verdict_on,
+)
+from rankscope_agent.model import FLAG_SKIPPED
+from rankscope_analyzers import cli
+from running_agent import running_agent
 
-SLOW_RANK = 1
-NOBODY = -1
+ALL_STEPS = [*range(1, STEPS)]  # the first step only starts the clock
+BY_NAME = {str(way): way for way in WAYS}
+
+# Loops that can be slow in two ways are tried with one of them; `benchmarks frameworks` tries both.
+LEFT_OUT = {"hf_trainer", "accelerate-data", "lightning"}
+
+Job = Callable[[str, int], Path]
+
+
+def records(folder: Path) -> pd.DataFrame:
+    return records_in(folder / "rings")
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    running = Nursery(tmp_path_factory.mktemp("nursery"))
-    yield running
-    running.close()
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Give a function that runs a job with a slow rank, once, and returns where its rings are."""
+    with Nurseries(tmp_path_factory.mktemp("nurseries")) as nurseries:
+
+        @cache
+        def folder(name: str, slow_rank: int) -> Path:
+            rings = tmp_path_factory.mktemp("job") / "rings"
+            ended = run(BY_NAME[name], slow_rank, nurseries, rings)
+            assert [process.code for process in ended] == [0] * len(ended), ended
+            return rings.parent
+
+        yield folder
 
 
-def records_in(rings: Path) -> pd.DataFrame:
-    """Read the rings as an agent does that is asked for its step records."""
-    rows = RingStepSource(rings, rings / "kubelet", "node").steps(None, 0.0)
-    return pd.DataFrame(list(rows), columns=list(STEP_COLUMNS))
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name not in LEFT_OUT])
+def test_the_slow_rank_is_named_however_the_job_is_written(job: Job, name: str) -> None:
+    way, rows = BY_NAME[name], records(job(name, SLOW_RANK))
+    assert set(rows["timing_source"]) == {"wall"}
+    newest = rows[rows["rank"] < way.ranks].groupby("rank").tail(len(ALL_STEPS))
+    assert newest.groupby("rank")["step"].apply(list).tolist() == [ALL_STEPS] * way.ranks
+    verdict = verdict_on(rows, way.ranks)
+    assert named(verdict) == (way.cause, (SLOW_RANK,))
+    assert verdict.cause is not None
+    assert verdict.cause.since_unix_seconds >= newest["t_start_unix_seconds"].min()
 
 
-def verdict_on(records: pd.DataFrame) -> Verdict:
-    assert records["job_id"].nunique() == 1
-    (verdict,) = diagnose([JobRecords("job", records, 2, (), live=True)])
-    return verdict
-
-
-def named(verdict: Verdict) -> tuple[str, tuple[int, ...]] | None:
-    return verdict.cause and (verdict.cause.kind, verdict.cause.subject.ranks)
+@pytest.mark.parametrize("name", ["fsdp2", "two_optimizers", "two_dimensions", "hf_trainer"])
+def test_nobody_is_named_while_all_ranks_take_equally_long(job: Job, name: str) -> None:
+    assert named(verdict_on(records(job(name, NOBODY)), BY_NAME[name].ranks)) is None
 
 
 @pytest.mark.parametrize(
-    "way", ["ddp", "fsdp2", "manual", "accumulation", "two_optimizers", "compiled"]
+    ("name", "dp_groups", "tp_groups"),
+    [("two_dimensions", [0, 1, 0, 1], [0, 0, 1, 1]), ("tensor_parallel", [0, 1], [0, 0])],
 )
-def test_the_slow_rank_is_named_however_the_job_is_written(
-    nursery: Nursery, tmp_path: Path, way: str
+def test_ranks_know_with_whom_they_share_a_layer(
+    job: Job, name: str, dp_groups: list[int], tp_groups: list[int]
 ) -> None:
-    ended = nursery.run(tmp_path, "frameworks.py", way, str(SLOW_RANK), ranks=2)
-    assert [one.code for one in ended] == [0, 0]
-    records = records_in(tmp_path)
-    # The first step only starts the clock.
-    assert records.groupby("rank")["step"].apply(list).tolist() == [[*range(1, STEPS)]] * 2
-    assert set(records["timing_source"]) == {"wall"}
-    assert named(verdict_on(records)) == ("gpu_compute", (SLOW_RANK,))
+    places = records(job(name, SLOW_RANK)).drop_duplicates("rank").sort_values("rank")
+    assert places["dp_group"].tolist() == dp_groups
+    assert places["tp_group"].tolist() == tp_groups
+    assert set(places["pp_stage"]) == {0}
 
 
-@pytest.mark.parametrize("way", ["fsdp2", "two_optimizers"])
-def test_nobody_is_named_while_both_ranks_take_equally_long(
-    nursery: Nursery, tmp_path: Path, way: str
-) -> None:
-    ended = nursery.run(tmp_path, "frameworks.py", way, str(NOBODY), ranks=2)
-    assert [one.code for one in ended] == [0, 0]
-    assert named(verdict_on(records_in(tmp_path))) is None
+def test_steps_that_the_scaler_skips_are_marked_on_all_ranks(job: Job) -> None:
+    rows = records(job("scaler", SLOW_RANK))
+    skipped = rows[(rows["flags"] & FLAG_SKIPPED) != 0]
+    expected = [step for step in ALL_STEPS if (step + 1) % OVERFLOW_EVERY == 0]
+    assert skipped.groupby("rank")["step"].apply(list).tolist() == [expected] * 2
 
 
-def test_the_slow_rank_is_named_after_an_elastic_restart(tmp_path: Path) -> None:
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = [str(JOBS / "frameworks.py"), "elastic", str(SLOW_RANK)]
-    # torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
-    # ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.
-    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "RANKSCOPE_JOB_ID": "a/b"}
-    ended = run_script([*launch, "--max-restarts=1", *script], tmp_path, **own)
-    assert ended.code == 0, ended.errors
-    records = records_in(tmp_path)
-    steps = records.groupby(["attempt", "rank"])["step"].max()
+def test_a_program_that_another_took_over_from_keeps_its_records(job: Job) -> None:
+    rows = records(job("execs", SLOW_RANK))
+    expected = [*range(1, BEFORE_EXEC), *ALL_STEPS]
+    assert rows.groupby("rank")["step"].apply(list).tolist() == [expected] * 2
+
+
+def test_an_elastic_restart_is_another_attempt(job: Job) -> None:
+    steps = records(job("elastic", SLOW_RANK)).groupby(["attempt", "rank"])["step"].max()
     # Rank 0 broke before it could end its step; the other had all gradients and ended its own.
     assert steps.loc[0].tolist() == [FAIL_AT - 2, FAIL_AT - 1]
     assert steps.loc[1].tolist() == [STEPS - 1] * 2
-    verdict = verdict_on(records)
-    assert named(verdict) == ("gpu_compute", (SLOW_RANK,))
-    newest = records[records["attempt"] == 1]
-    assert verdict.cause is not None
-    assert verdict.cause.since_unix_seconds >= newest["t_start_unix_seconds"].min()
+
+
+def test_ranks_that_left_a_shrunk_job_are_neither_judged_nor_missed(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = job("shrink", SLOW_RANK)
+    ranks = records(folder).groupby("attempt")["rank"].unique()
+    assert [sorted(attempt) for attempt in ranks] == [[0, 1, 2, 3], [0, 1]]
+    with running_agent(folder) as agent:
+        assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["shrink"]
+    assert (said["verdict"]["class"], said["verdict"]["ranks"]) == ("gpu_compute", [SLOW_RANK])
+    assert [rank["rank"] for rank in said["ranks"]] == [0, 1]
+    assert said["unobserved"] == ["data time is not measured on 2 of 2 ranks"]

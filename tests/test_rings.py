@@ -111,6 +111,17 @@ def test_of_a_restarted_rank_the_newest_process_is_told(tmp_path):
     assert (rank.attempt, rank.pid) == (1, 11)
 
 
+def test_ranks_that_left_a_job_when_it_shrank_are_not_told(tmp_path):
+    for rank in range(4):
+        RingWriter(tmp_path, f"{rank}.ring", rank=rank, world_size=4).end()
+    later = HEADER_FIELDS["created_unix_ns"] + NS
+    for rank in range(2):
+        name = f"{rank}-again.ring"
+        RingWriter(tmp_path, name, rank=rank, world_size=2, created_unix_ns=later).end()
+    ranks = source(tmp_path).ranks()
+    assert [(rank.rank, rank.world_size) for rank in ranks] == [(0, 2), (1, 2)]
+
+
 def test_a_job_that_ended_is_told_for_ten_minutes(tmp_path):
     writer = RingWriter(tmp_path)
     writer.step(10)

@@ -118,11 +118,12 @@ class FakeAgent:
         self._thread.join()
 
 
-def agent_of(ranks, job_id="a/b", world_size=4, compress=False):
+def agent_of(ranks, job_id="a/b", world_size=4, compress=False, alive=True, later=0.0):
     rows = records(Job(ranks=4, steps=20)).assign(job_id=job_id)
     rows = rows[rows["rank"].isin(ranks)]
+    rows["t_start_unix_seconds"] += later
     identities = [
-        {"job_id": job_id, "rank": rank, "world_size": world_size, "alive": True} for rank in ranks
+        {"job_id": job_id, "rank": rank, "world_size": world_size, "alive": alive} for rank in ranks
     ]
     steps = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
     body = json.dumps(steps).encode()
@@ -139,6 +140,16 @@ def test_records_of_several_agents_make_one_job():
         (job,) = sources.from_agents([first.url, f"http://{second.url}/"], None, 0.0)
     assert (job.job_id, job.world_size, job.live, job.notes) == ("a/b", 4, True, ())
     assert sorted(job.records["rank"].unique()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_job_that_shrank_has_the_size_of_its_last_ranks(alive):
+    with (
+        agent_of([2, 3], world_size=4, alive=False) as gone,
+        agent_of([0, 1], world_size=2, alive=alive, later=60.0) as kept,
+    ):
+        (job,) = sources.from_agents([gone.url, kept.url], None, 0.0)
+    assert job.world_size == 2
 
 
 def test_an_unreachable_agent_is_a_note_while_another_answers():

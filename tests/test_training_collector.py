@@ -45,6 +45,23 @@ def test_where_a_rank_runs_stands_on_one_series(tmp_path):
     writer.end()
 
 
+def test_ranks_that_left_a_job_when_it_shrank_have_no_series(tmp_path):
+    collecting = collector(tmp_path)
+    before = [RingWriter(tmp_path, f"{n}.ring", rank=n, world_size=4) for n in range(4)]
+    for writer in before:
+        writer.step()
+    assert len(Page(collecting).labels(metrics.STEPS)) == 4
+    for writer in before:
+        writer.end()
+    later = CREATED_NS + NS
+    again = RingWriter(tmp_path, "a.ring", rank=0, world_size=2, created_unix_ns=later)
+    again.step()
+    page = Page(collecting)
+    assert page.labels(metrics.STEPS) == [("team/job", "0"), ("team/job", "1")]
+    assert page.rank(metrics.STEPS, 0) == 2
+    again.end()
+
+
 def test_what_was_never_measured_is_absent_not_zero(tmp_path):
     writer = RingWriter(tmp_path)
     writer.step(3, data_ns=-1, compute_ns=-1, sync_ns=-1, samples=0xFFFFFFFF, flags=0)

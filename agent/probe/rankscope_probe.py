@@ -19,7 +19,8 @@ as nobody saw its beginning. A GradScaler update with no step before it ends a s
 * compute: all the rest (evaluation, checkpoints, logging too); -1 where sync is -1.
 
 The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with a leading dot and
-renamed. Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
+renamed. A program that took over from another by exec finds that taken and takes the next number.
+Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
   magic "RKSCRING", version 1, header_size 4096, byte_order_mark 0x01020304, record_size 64,
   capacity 65536 (records), created_unix_ns, pid, attempt, process_start_ticks (field 22 of
   /proc/self/stat, 0 unknown), rank, local_rank, world_size, local_world_size (-1 unknown),
@@ -196,7 +197,10 @@ def _open_ring(
     os.makedirs(directory, exist_ok=True)
     _remove_stale(directory)
     start_ticks = _process_start_ticks()
-    name = "{}-{}.ring".format(os.getpid(), start_ticks)
+    number = start_ticks  # one more for a process that became another program, by exec
+    while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
+        number += 1
+    name = "{}-{}.ring".format(os.getpid(), number)
     temporary = os.path.join(directory, "." + name)
     low = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -117,6 +117,12 @@ class RankIdentity:
     tp_group: int | None = None
     pp_stage: int | None = None
 
+    def left(self, world_size: int | None) -> bool:
+        """Say whether the rank is gone for good from a job that now has this many ranks."""
+        if world_size is None or world_size == self.world_size:
+            return False
+        return self.rank >= world_size
+
 
 STEP_COLUMNS: tuple[str, ...] = (
     "job_id",

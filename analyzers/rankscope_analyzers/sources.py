@@ -186,10 +186,23 @@ class _NodeAnswer:
 
 
 def _world_size(nodes: Sequence[_NodeAnswer], job_id: str) -> int | None:
-    ranks = [rank for node in nodes for rank in node.ranks if rank.get("job_id") == job_id]
-    alive = [rank for rank in ranks if rank.get("alive")] or ranks
-    sizes = [rank["world_size"] for rank in alive if isinstance(rank.get("world_size"), int)]
-    return max(sizes, default=None)
+    """Return the size that a job has by its living ranks, or by those of the node that ended last.
+
+    A job that shrank has nodes on which all ranks ended and that know its former size only.
+    """
+    of_job = [(node, [r for r in node.ranks if r.get("job_id") == job_id]) for node in nodes]
+    alive = [rank for _, ranks in of_job for rank in ranks if rank.get("alive")]
+    last = max(of_job, key=lambda pair: (bool(pair[1]), _newest_step(pair[0].steps, job_id)))[1]
+    sizes = [rank.get("world_size") for rank in alive or last]
+    return max((size for size in sizes if isinstance(size, int)), default=None)
+
+
+def _newest_step(steps: pd.DataFrame, job_id: str) -> float:
+    """Return when the newest step of a job began, 0 without one."""
+    rows = steps.reindex(columns=["job_id", "t_start_unix_seconds"])
+    starts = rows.loc[rows["job_id"] == job_id, "t_start_unix_seconds"]
+    newest = pd.to_numeric(starts, errors="coerce").max()
+    return float(newest) if pd.notna(newest) else 0.0
 
 
 def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:

@@ -1,6 +1,6 @@
-"""Two ranks train in one of the usual ways; usage: frameworks.py WAY SLOW_RANK.
+"""Two ranks, or four, train in one of the usual ways; usage: frameworks.py WAY SLOW_RANK.
 
-WAY is one of `WAYS`; the slow rank, -1 for none, computes longer than the other in every step.
+WAY is one of `WAYS`; the slow rank, -1 for none, computes longer than the others in every step.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 48
@@ -23,7 +30,10 @@ BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 WIDTH = 64
 DEADLINE_SECONDS = 60
-FAIL_AT = 20  # the step in which the first attempt of the elastic job breaks
+FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
+BEFORE_EXEC = 12  # steps of the program that gives way to another
+DOOMED_NODE = "doomed"
+OVERFLOW_EVERY = 5  # steps: more often than in earnest, so that a short job has several
 
 
 class Layers(nn.Sequential):
@@ -47,10 +57,10 @@ def loss_of(model: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     return model(torch.randn(8, WIDTH)).square().mean()
 
 
-def train(model: nn.Module, step: Callable[[], None] | None = None) -> None:
+def train(model: nn.Module, step: Callable[[], None] | None = None, steps: int = STEPS) -> None:
     """Run the usual loop, or its steps as given."""
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         if step is None:
             loss_of(model).backward()
@@ -64,8 +74,6 @@ def ddp() -> None:
 
 
 def fsdp2() -> None:
-    from torch.distributed.fsdp import fully_shard
-
     model = Layers()
     for layer in model:
         fully_shard(layer)
@@ -118,6 +126,48 @@ def compiled() -> None:
     train(model, step)
 
 
+def tensor_parallel() -> None:
+    """Split each layer over all ranks, which then exchange activations in forward and backward."""
+    train(
+        split(Layers(), init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",)))
+    )
+
+
+def two_dimensions() -> None:
+    """Split each layer over two ranks, and shard it over the pairs."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    train(fully_shard(split(Layers(), mesh["tp"]), mesh=mesh["dp"]))
+
+
+def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    return parallelize_module(model, mesh, plan)
+
+
+def scaler() -> None:
+    """Scale the loss; where it overflows, the scaler leaves out the optimizer's step."""
+    model = DistributedDataParallel(Layers())
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaling = torch.amp.GradScaler("cpu")
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        last = number % OVERFLOW_EVERY == OVERFLOW_EVERY - 1
+        overflow = float("inf") if last else 1.0
+        scaling.scale(loss_of(model) * overflow).backward()
+        scaling.step(optimizer)
+        scaling.update()
+
+
+def execs() -> None:
+    """Train a little, then become another program, which trains under the same process number."""
+    if len(sys.argv) == 3:
+        train(DistributedDataParallel(Layers()), steps=BEFORE_EXEC)
+        dist.barrier()
+        os.environ["MEETING"] += "-again"
+        os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+    train(DistributedDataParallel(Layers()))
+
+
 def elastic() -> None:
     """Break in the first attempt; the launcher starts all ranks again."""
     model = DistributedDataParallel(Layers())
@@ -134,9 +184,39 @@ def elastic() -> None:
     train(model, step)
 
 
+def shrink() -> None:
+    """Lose a node for good in the first attempt; the launcher goes on with the other's ranks."""
+    model = DistributedDataParallel(Layers())
+    whole = dist.get_world_size() == 4
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        loss_of(model).backward()
+        done += 1
+        if whole and done == FAIL_AT and os.environ["NODE_NAME"] == DOOMED_NODE:
+            os.kill(os.getppid(), signal.SIGKILL)  # the launcher, which then tells nobody
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(model, step)
+
+
 WAYS: dict[str, Callable[[], None]] = {
     way.__name__: way
-    for way in (ddp, fsdp2, manual, accumulation, two_optimizers, compiled, elastic)
+    for way in (
+        ddp,
+        fsdp2,
+        manual,
+        accumulation,
+        two_optimizers,
+        compiled,
+        tensor_parallel,
+        two_dimensions,
+        scaler,
+        execs,
+        elastic,
+        shrink,
+    )
 }
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Import torch once, then fork a child for every training process that a test asks for.
 
+usage: nursery.py [MODULE...], which are imported as well.
+
 Importing torch takes seconds, a fork milliseconds. A child sets its environment and runs the script
 as `__main__`; it ends as any interpreter does. The probe sees a forked process that trains.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from running import free_port
 
 torch.optim.SGD([torch.zeros(1)])  # imports what the first optimizer of a process imports
 
@@ -33,14 +37,18 @@ def become(order: dict[str, Any], rank: int) -> None:
         world = str(order["ranks"])
         os.environ.update(RANK=str(rank), WORLD_SIZE=world, LOCAL_RANK=str(rank))
         os.environ["MEETING"] = f"file://{folder}/meeting"
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(order["port"]))
     sys.argv = order["command"]
     runpy.run_path(order["command"][0], run_name="__main__")
 
 
 def main() -> None:
     """Serve orders, one JSON object per line, with the list of exit codes."""
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in iter(sys.stdin.readline, ""):
         order = json.loads(line)
+        order["port"] = free_port()
         children = []
         for rank in range(order["ranks"]):
             child = os.fork()

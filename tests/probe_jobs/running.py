@@ -6,10 +6,11 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -84,9 +85,16 @@ def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
     }
 
 
-def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
-    """Run python with these arguments as a process of its own."""
-    process = subprocess.Popen(
+def free_port() -> int:
+    """Give a loopback port that nobody listened on a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def start_script(command: Iterable[str], ring_dir: Path, **extra: str) -> subprocess.Popen[str]:
+    """Start python with these arguments as a process of its own, and of a session of its own."""
+    return subprocess.Popen(
         [sys.executable, *command],
         env=environment(ring_dir, extra),
         stdout=subprocess.PIPE,
@@ -94,6 +102,10 @@ def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
         text=True,
         start_new_session=True,
     )
+
+
+def end_of(process: subprocess.Popen[str]) -> Outcome:
+    """Wait for a process that `start_script` started."""
     try:
         output, errors = process.communicate(timeout=SCRIPT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -103,15 +115,26 @@ def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
     return Outcome(process.returncode, output, errors)
 
 
-class Nursery:
-    """A process that has imported torch with the probe and forks one child per training process."""
+def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
+    """Run python with these arguments as a process of its own."""
+    return end_of(start_script(command, ring_dir, **extra))
 
-    def __init__(self, folder: Path) -> None:
+
+class Nursery:
+    """A process that has imported torch with the probe and forks one child per training process.
+
+    Args:
+        folder: where it keeps what its children print.
+        modules: what it imports besides torch.
+        variables: further environment variables.
+    """
+
+    def __init__(self, folder: Path, modules: Sequence[str] = (), **variables: str) -> None:
         self.folder = folder
         self.runs = 0
         self.process = subprocess.Popen(
-            [sys.executable, str(JOBS / "nursery.py")],
-            env=environment(folder, {}),
+            [sys.executable, str(JOBS / "nursery.py"), *modules],
+            env=environment(folder, variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -195,7 +195,7 @@ def _job_samples(job_id: str, job: JobTotals) -> Iterator[Sample]:
     sync = job.sync.value()
     if sync.count:
         yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
-    for number, rank in job.ranks.items():
+    for number, rank in job.present():
         labels = (job_id, str(number))
         yield _info_sample(rank.identity)
         for metric, value in (*_totals(rank), *_newest(rank.last)):

@@ -108,7 +108,10 @@ class RingStepSource:
         self._clock = clock
 
     def ranks(self) -> tuple[RankIdentity, ...]:
-        """Return the newest process of each rank of the jobs that run or ended just now."""
+        """Return the newest process of each rank of the jobs that run or ended just now.
+
+        Ranks beyond the size that a job has by its newest process left when it shrank.
+        """
         now = self._clock()
         rings = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
         current = {
@@ -117,7 +120,12 @@ class RingStepSource:
             if ring.identity.alive or now - ring.active_unix_seconds < LIVENESS_SECONDS
         }
         newest = {(ring.identity.job_id, ring.identity.rank): ring.identity for ring in rings}
-        return tuple(newest[key] for key in sorted(newest) if key[0] in current)
+        sizes = {ring.identity.job_id: ring.identity.world_size for ring in rings}
+        return tuple(
+            newest[job_id, rank]
+            for job_id, rank in sorted(newest)
+            if job_id in current and not newest[job_id, rank].left(sizes[job_id])
+        )
 
     def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the records that rings still hold, oldest first per rank; a bad ring has none.

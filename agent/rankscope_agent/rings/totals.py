@@ -127,6 +127,12 @@ class JobTotals:
         totals.identify(identity, created_unix_ns)
         return totals
 
+    def present(self) -> Sequence[tuple[int, RankTotals]]:
+        """Return the ranks that the job has by its newest process; others left when it shrank."""
+        newest = max(self.ranks.values(), key=lambda rank: rank.created_unix_ns, default=None)
+        size = newest.identity.world_size if newest else None
+        return [(n, rank) for n, rank in self.ranks.items() if not rank.identity.left(size)]
+
     def observe(self, records: Sequence[StepRecord]) -> None:
         """Count steps of any of the ranks in the histograms."""
         self.latency.observe([record.step_ns for record in records])

@@ -1,0 +1,171 @@
+"""The ways in which jobs are written, how each is launched, and whom the verdict on one names."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from probe_jobs.running import (
+    JOBS,
+    Nursery,
+    Outcome,
+    end_of,
+    free_port,
+    run_script,
+    start_script,
+)
+from rankscope_agent.model import STEP_COLUMNS
+from rankscope_agent.rings.reader import RingStepSource
+from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.verdict import Verdict
+
+NOBODY = -1
+SLOW_RANK = 1
+DOOMED_NODE = "doomed"  # as frameworks.py calls it
+
+TRAINERS = ("hf_trainer", "accelerate", "lightning")
+TRAINER_MODULES = ("transformers", "accelerate", "lightning.pytorch")
+
+# torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
+# ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+# Seconds after which the rendezvous goes on without the nodes that say nothing any more. By
+# default, 15 and 30 of them.
+IMPATIENT = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=5"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to write a job.
+
+    Args:
+        name: the job's name in its script.
+        fault: what the slow rank is slow in.
+        ranks: how many ranks it has, the last attempt of elastic ones.
+        launcher: a nursery that forks, torchrun with a restart, or two of them of which one dies.
+    """
+
+    name: str
+    fault: Literal["compute", "data"] = "compute"
+    ranks: int = 2
+    launcher: Literal["fork", "torchrun", "two nodes"] = "fork"
+
+    @property
+    def script(self) -> str:
+        """The file that holds the job."""
+        return "trainers.py" if self.name in TRAINERS else "frameworks.py"
+
+    @property
+    def cause(self) -> str:
+        """The class of the verdict on it."""
+        return {"compute": "gpu_compute", "data": "data_loader"}[self.fault]
+
+    def __str__(self) -> str:
+        return self.name if self.fault == "compute" else f"{self.name}-{self.fault}"
+
+
+WAYS: Sequence[Way] = (
+    Way("ddp"),
+    Way("fsdp2"),
+    Way("tensor_parallel"),
+    Way("two_dimensions", ranks=4),
+    Way("manual"),
+    Way("accumulation"),
+    Way("two_optimizers"),
+    Way("scaler"),
+    Way("compiled"),
+    Way("hf_trainer"),
+    Way("hf_trainer", "data"),
+    Way("accelerate"),
+    Way("accelerate", "data"),
+    Way("lightning"),
+    Way("lightning", "data"),
+    Way("execs"),
+    Way("elastic", launcher="torchrun"),
+    Way("shrink", launcher="two nodes"),
+)
+
+
+class Nurseries:
+    """Nurseries for the ways, made when first wanted and closed at the end of a `with` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: dict[tuple[str, ...], Nursery] = {}
+
+    def __enter__(self) -> Nurseries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for nursery in self.running.values():
+            nursery.close()
+
+    def with_modules(self, modules: tuple[str, ...]) -> Nursery:
+        """Give the nursery that has imported these modules."""
+        if modules not in self.running:
+            folder = self.folder / f"nursery-{len(self.running)}"
+            folder.mkdir()
+            self.running[modules] = Nursery(folder, modules)
+        return self.running[modules]
+
+
+def run(way: Way, slow_rank: int, nurseries: Nurseries, rings: Path) -> Sequence[Outcome]:
+    """Run a job to its end; return how its ranks ended, or its launcher if it has one."""
+    fault = [way.fault] if way.script == "trainers.py" else []
+    command = [way.name, str(slow_rank), *fault]
+    if way.launcher == "fork":
+        nursery = nurseries.with_modules(TRAINER_MODULES if way.name in TRAINERS else ())
+        return nursery.run(rings, way.script, *command, ranks=way.ranks)
+    script = [str(JOBS / way.script), *command]
+    if way.launcher == "torchrun":
+        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={way.ranks}"]
+        return [run_script([*launch, "--max-restarts=1", *script], rings, **OWN_STORE)]
+    return [run_shrinking(script, rings)]
+
+
+def run_shrinking(script: Sequence[str], rings: Path) -> Outcome:
+    """Run a job on two nodes of two ranks, of which one goes; return how the other ended."""
+    launch = ["-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=2"]
+    launch += [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+        "--rdzv-id=shrink",
+    ]
+    launch += ["--local-addr=127.0.0.1", "--max-restarts=3"]
+    nodes = [
+        start_script(
+            [*launch, f"--rdzv-conf={IMPATIENT},is_host={is_host}", *script],
+            rings,
+            NODE_NAME=node,
+            **OWN_STORE,
+        )
+        for node, is_host in (("kept", 1), (DOOMED_NODE, 0))
+    ]
+    kept, doomed = (end_of(node) for node in nodes)
+    assert doomed.code == -signal.SIGKILL, doomed.errors
+    return kept
+
+
+def records_in(rings: Path) -> pd.DataFrame:
+    """Read the rings as an agent does that is asked for its step records."""
+    rows = RingStepSource(rings, rings / "kubelet", "node").steps(None, 0.0)
+    return pd.DataFrame(list(rows), columns=list(STEP_COLUMNS))
+
+
+def verdict_on(records: pd.DataFrame, ranks: int) -> Verdict:
+    """Judge the records of one job."""
+    assert records["job_id"].nunique() == 1
+    (verdict,) = diagnose([JobRecords("job", records, ranks, (), live=True)])
+    return verdict
+
+
+def named(verdict: Verdict) -> tuple[str, tuple[int, ...]] | None:
+    """Say which class and which ranks a verdict names, None for nobody."""
+    return verdict.cause and (verdict.cause.kind, verdict.cause.subject.ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -59,14 +60,23 @@ def read(names: Iterable[str]) -> Facts:
         LogError: a file cannot be read.
     """
     parser = NcclLog()
-    for name in names:
-        framing = Unframer()
-        for chunk in chunks(name):
-            parser.feed(framing.feed(chunk))
-        parser.feed(framing.finish())
-        parser.facts.unparsed += framing.oversized
+    # Facts hold no cycles, and looking for some takes two fifths of the time on a large job's log.
+    gc.disable()
+    try:
+        for name in names:
+            _read_one(name, parser)
+    finally:
+        gc.enable()
     parser.sum_up()
     return parser.facts
+
+
+def _read_one(name: str, parser: NcclLog) -> None:
+    framing = Unframer()
+    for chunk in chunks(name):
+        parser.feed(framing.feed(chunk))
+    parser.feed(framing.finish())
+    parser.facts.unparsed += framing.oversized
 
 
 def _nccl_object(facts: Facts) -> Mapping[str, Any]:

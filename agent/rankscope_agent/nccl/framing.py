@@ -49,7 +49,16 @@ class Unframer:
 
     def feed(self, chunk: bytes) -> bytes:
         """Return the whole lines there are now, each with its line end."""
-        data = self._pending + chunk if self._pending else chunk
+        end = chunk.rfind(b"\n") + 1
+        if not end or len(chunk) - end >= self._max_pending:
+            return self._feed_unended(self._pending + chunk)
+        # Copied once: that is most of what framing costs.
+        text = b"".join((self._pending, memoryview(chunk)[:end]))
+        self._pending = chunk[end:]
+        return self._plain(text)
+
+    def _feed_unended(self, data: bytes) -> bytes:
+        """Keep a line that has no end yet, or hand it on if it is too long for one."""
         # A progress bar goes on for hours without a line end, and overwrites itself instead.
         end = (data.rfind(b"\n") + 1) or (data.rfind(b"\r", 0, -1) + 1)
         if not end and len(data) < self._max_pending:
@@ -59,7 +68,7 @@ class Unframer:
             self.oversized += 1
             end = len(data)
         self._pending = data[end:]
-        return self._plain(data if end == len(data) else data[:end])
+        return self._plain(data[:end])
 
     def finish(self) -> bytes:
         """Return what is left when nothing more comes."""

@@ -5,6 +5,7 @@ Nothing here concludes anything (that is `verdict`), opens a file or knows the t
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from rankscope_agent.nccl.facts import (
@@ -17,15 +18,19 @@ from rankscope_agent.nccl.facts import (
 )
 from rankscope_agent.nccl.framing import Unframer
 from rankscope_agent.nccl.lines import (
+    BARE,
+    CONNECTION,
+    INFO,
     MPI_TAG,
-    SCAN,
     TOKEN,
     TORCH_TAG,
     WARN_HEAD,
+    WARNING,
     CommLine,
     parse_collnet,
     parse_comm,
     parse_timings,
+    records,
     sum_up,
 )
 from rankscope_agent.nccl.signs import read_process_line
@@ -87,65 +92,74 @@ class NcclLog:
 
     def sum_up(self) -> None:
         """Count the edges gathered so far; the same ones seen again later count again."""
-        for member in self.facts.all_members():
-            self.facts.unparsed += sum_up(member.edges)
-        for several in self.facts.loose_edges.values():
-            for edges in several:
-                self.facts.unparsed += sum_up(edges)
+        facts = self.facts
+        loose = itertools.chain.from_iterable(facts.loose_edges.values())
+        for edges in itertools.chain((m.edges for m in facts.all_members()), loose):
+            if edges.distinct:
+                facts.unparsed += sum_up(edges)
         self._new_edges = 0
 
     def _scan(self, text: bytes, *, torn: bool) -> int:
         """Read every record; `torn` says that the text begins in the middle of a line."""
-        found = 0
-        rfind, threads = text.rfind, self._threads
-        for match in SCAN.finditer(text):
+        found = edges = size = 0
+        last: bytes | None = None  # what precedes the records of whoever spoke last
+        thread = None
+        for match in records(text):
             found += 1
-            if match.lastindex == 1:
-                # The hot path: a connection. It is only remembered, once, and read when summed up.
-                start = match.start()
-                line = rfind(b"\n", 0, start) + 1
-                head = rfind(b" ", line, max(line, rfind(b" ", line, start - 1))) + 1
-                token = text[head or line : start]
-                thread = threads.get(token) or self._thread(token, torn)
-                edge = match[1]
-                if b" NCCL " in edge:
-                    self._read_fused(match.group())
-                    continue
-                thread.sink.distinct.add(edge)
-                self._new_edges += 1
+            kind = match.lastindex
+            if kind is None or kind > INFO:
+                self._read_record(text, match)
+                continue
+            start = match.start()
+            if thread is None or text[start - size : start] != last:
+                last, thread = self._spoken_by(text, start, torn)
+                size = len(last or b"")
+            said = match[kind]
+            if b" NCCL " in said:
+                self._read_fused(thread, match)
+            elif kind == CONNECTION:  # the hot path: it is only remembered, and read when summed up
+                thread.sink.distinct.add(said)
+                edges += 1
             else:
-                self._read_record(text, match, torn)
+                self._read_info(thread, said)
+        self._new_edges += edges
         return found
 
-    def _read_fused(self, record: bytes) -> None:
-        """Read a record that another writer's record runs into, then that one."""
-        self._scan(record[len(b"NCCL") :], torn=True)
+    def _spoken_by(self, text: bytes, start: int, torn: bool) -> tuple[bytes | None, _Thread]:
+        """Return the thread of the record at `start`, and the text by which it is known again.
 
-    def _read_record(self, text: bytes, match: re.Match[bytes], torn: bool) -> None:
+        That begins one character before its first word: what ends alike is another's. None where
+        there is no such character.
+        """
+        line = _line_of(text, start)
+        head = text.rfind(b" ", line, max(line, text.rfind(b" ", line, start - 1))) + 1
+        begin = head or line
+        token = text[begin:start]
+        thread = self._threads.get(token) or self._thread(token, torn)
+        return (text[begin - 1 : start] if begin else None), thread
+
+    def _read_fused(self, thread: _Thread, match: re.Match[bytes]) -> None:
+        """Read a record that another writer's record runs into, then that one.
+
+        What it overwrote is cut off; of a connection nothing is left to be sure of.
+        """
+        if match.lastindex == INFO:
+            info = match[INFO]
+            cut = info.find(b" NCCL ")
+            end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
+            self._read_info(thread, info[:end])
+        self._scan(match.group()[len(b"NCCL") :], torn=True)
+
+    def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
         start = match.start()
-        line = text.rfind(b"\n", max(0, start - MAX_HEAD), start) + 1
-        line = max(line, start - MAX_HEAD)
-        head = text[line:start]
-        info, warn, _bare = match.group(2, 3, 4)
-        if info is not None:
-            self._read_info(head, info, torn)
-        elif warn is not None:
-            self._read_warning(text, head, warn, match.end())
+        line = _line_of(text, start)
+        warn = match[WARNING]
+        if warn is not None:
+            self._read_warning(text, text[line:start], warn, match.end())
         else:
             self._read_bare(text, line, match)
 
-    def _read_info(self, head: bytes, info: bytes, torn: bool) -> None:
-        cut = info.find(b" NCCL ")
-        if cut >= 0:  # another writer's record begins inside; what it overwrote is cut off
-            whole, info = info, info[: info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1]
-            self._read_one_info(head, info, torn)
-            self._read_fused(b"NCCL " + whole)
-        else:
-            self._read_one_info(head, info, torn)
-
-    def _read_one_info(self, head: bytes, info: bytes, torn: bool) -> None:
-        token = head[head.rfind(b" ", 0, max(0, head.rfind(b" ", 0, len(head) - 1))) + 1 :]
-        thread = self._threads.get(token) or self._thread(token, torn)
+    def _read_info(self, thread: _Thread, info: bytes) -> None:
         if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
             self._read_comm(thread, info)
             return
@@ -291,7 +305,7 @@ class NcclLog:
         version = _VERSION.search(whole)
         if version is not None and not self.facts.version:
             self.facts.version = version[1].decode()[:MAX_NAME]
-        if match[4].startswith(b" version"):
+        if match[BARE].startswith(b" version"):
             return
         for code in self.facts.watchdog.read(whole):
             self.facts.warn(code, whole.decode(errors="replace"), self.limits)
@@ -361,6 +375,12 @@ class NcclLog:
         several = self.facts.loose_edges.setdefault((process.host, process.pid), [])
         several.append(Edges())
         return several[-1]
+
+
+def _line_of(text: bytes, start: int) -> int:
+    """Return where the line of the record at `start` begins, or what of it is looked at."""
+    nearest = max(0, start - MAX_HEAD)
+    return max(nearest, text.rfind(b"\n", nearest, start) + 1)
 
 
 def _same(member: Member, line: CommLine) -> bool:

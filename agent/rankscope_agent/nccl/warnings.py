@@ -30,54 +30,53 @@ WORK_COMPLETION = {
     21: "GENERAL",
 }
 
-_COMPLETION = re.compile(
+# These are compiled when they are first used: most logs have no warning, and compiling them takes
+# longer than reading the log of a small job.
+_COMPLETION = (
     r"Got completion (?:from peer \S{1,80} )?with (?:error |status=)(?:\w{1,40}\()?(\d{1,4})"
 )
-_HCA = re.compile(r"\bhca ([\w.:+-]{1,40})")
-_CUDA = re.compile(r"Cuda failure (\d{1,3}) ")
+_HCA = r"\bhca ([\w.:+-]{1,40})"
+_CUDA = r"Cuda failure (\d{1,3}) "
 
-_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (code, re.compile(pattern))
-    for code, pattern in (
-        ("IB_MODIFY_QP_FAILED", r"ibv_modify_qp failed"),
-        ("IB_QP_FAILED", r"ibv_create_qp failed"),
-        ("IB_REG_MR_FAILED", r"ibv_reg_(?:mr|dmabuf_mr)\w* failed"),
-        ("IB_ASYNC_EVENT", r"NET/IB ?:.*(?:Got (?:non-fatal )?async|async fatal event)"),
-        ("IB_GID_TABLE_CHANGED", r"GID table changed"),
-        ("IB_LIBRARY_MISSING", r"Failed to open libibverbs"),
-        ("IB_COLLECTIVE_MISMATCH", r"NET/IB ?: .*collective mismatch"),
-        ("SOCKET_MESSAGE_TRUNCATED", r"NET/Socket ?: .*truncated"),
-        ("MESSAGE_TRUNCATED", r"[Mm]essage truncated"),
-        ("SOCKET_PEER_CLOSED", r"Connection closed by remote peer"),
-        (
-            "SOCKET_CONNECT_FAILED",
-            r"Connect to \S+ failed|connect to \S+ returned|Call to connect returned",
-        ),
-        ("SOCKET_WRONG_TYPE", r"socketFinalizeAccept: wrong"),
-        (
-            "SOCKET_NO_INTERFACE",
-            r"no socket interface found|no device found matching|No interface found",
-        ),
-        ("SOCKET_BIND_FAILED", r"Call to bind failed"),
-        ("OFI_NO_PROVIDER", r"NET/OFI (?:Unable to find a protocol|No eligible providers)"),
-        ("NET_PLUGIN_INIT_FAILED", r"NET/OFI .*(?:fail|Fail)|Failed to initialize any NET plugin"),
-        ("NET_NOT_FOUND", r"Error: network \S.* not found"),
-        ("SHM_NO_SPACE", r"posix_fallocate failed|failed to extend \S+ to|No space left on device"),
-        ("SHM_FAILED", r"shared memory segment"),
-        ("CUDA_FAILURE", r"Cuda failure"),
-        ("PROXY_ACCEPT_FAILED", r"\[Service thread\] Accept failed"),
-        ("PROXY_GETFD_FAILED", r"ncclProxyClientGetFd"),
-        ("VERSION_MISMATCH", r"Mismatched NCCL (?:git )?version"),
-        ("DUPLICATE_GPU", r"Duplicate GPU detected|Multiple Ranks are using the same GPU"),
-        ("P2P_DISABLED", r"P2P is disabled between NVLINK"),
-        ("MNNVL_BROKEN", r"MNNVL .*not working"),
-        ("NVLS_BIND_FAILED", r"Failed to bind NVLink SHARP"),
-        ("NET_COUNT_MIXED", r"Detected mixed local Net device counts"),
-        ("NO_TRANSPORT", r"No transport found for rank"),
-        ("NO_PATH", r"Could not find a path for pattern"),
-        ("DEGRADED_BANDWIDTH", r"DEGRADED_BANDWIDTH"),
-        (RAS_PEER_DEAD, r"RAS declaring peer"),
-    )
+_PATTERNS: tuple[tuple[str, str], ...] = (
+    ("IB_MODIFY_QP_FAILED", r"ibv_modify_qp failed"),
+    ("IB_QP_FAILED", r"ibv_create_qp failed"),
+    ("IB_REG_MR_FAILED", r"ibv_reg_(?:mr|dmabuf_mr)\w* failed"),
+    ("IB_ASYNC_EVENT", r"NET/IB ?:.*(?:Got (?:non-fatal )?async|async fatal event)"),
+    ("IB_GID_TABLE_CHANGED", r"GID table changed"),
+    ("IB_LIBRARY_MISSING", r"Failed to open libibverbs"),
+    ("IB_COLLECTIVE_MISMATCH", r"NET/IB ?: .*collective mismatch"),
+    ("SOCKET_MESSAGE_TRUNCATED", r"NET/Socket ?: .*truncated"),
+    ("MESSAGE_TRUNCATED", r"[Mm]essage truncated"),
+    ("SOCKET_PEER_CLOSED", r"Connection closed by remote peer"),
+    (
+        "SOCKET_CONNECT_FAILED",
+        r"Connect to \S+ failed|connect to \S+ returned|Call to connect returned",
+    ),
+    ("SOCKET_WRONG_TYPE", r"socketFinalizeAccept: wrong"),
+    (
+        "SOCKET_NO_INTERFACE",
+        r"no socket interface found|no device found matching|No interface found",
+    ),
+    ("SOCKET_BIND_FAILED", r"Call to bind failed"),
+    ("OFI_NO_PROVIDER", r"NET/OFI (?:Unable to find a protocol|No eligible providers)"),
+    ("NET_PLUGIN_INIT_FAILED", r"NET/OFI .*(?:fail|Fail)|Failed to initialize any NET plugin"),
+    ("NET_NOT_FOUND", r"Error: network \S.* not found"),
+    ("SHM_NO_SPACE", r"posix_fallocate failed|failed to extend \S+ to|No space left on device"),
+    ("SHM_FAILED", r"shared memory segment"),
+    ("CUDA_FAILURE", r"Cuda failure"),
+    ("PROXY_ACCEPT_FAILED", r"\[Service thread\] Accept failed"),
+    ("PROXY_GETFD_FAILED", r"ncclProxyClientGetFd"),
+    ("VERSION_MISMATCH", r"Mismatched NCCL (?:git )?version"),
+    ("DUPLICATE_GPU", r"Duplicate GPU detected|Multiple Ranks are using the same GPU"),
+    ("P2P_DISABLED", r"P2P is disabled between NVLINK"),
+    ("MNNVL_BROKEN", r"MNNVL .*not working"),
+    ("NVLS_BIND_FAILED", r"Failed to bind NVLink SHARP"),
+    ("NET_COUNT_MIXED", r"Detected mixed local Net device counts"),
+    ("NO_TRANSPORT", r"No transport found for rank"),
+    ("NO_PATH", r"Could not find a path for pattern"),
+    ("DEGRADED_BANDWIDTH", r"DEGRADED_BANDWIDTH"),
+    (RAS_PEER_DEAD, r"RAS declaring peer"),
 )
 
 CODES: frozenset[str] = frozenset(
@@ -123,11 +122,11 @@ class Warned:
 
 def classify(text: str) -> Warned:
     """Return what a warning's text means."""
-    completion = _COMPLETION.search(text)
+    completion = re.search(_COMPLETION, text)
     if completion is not None:
         return _completion_error(int(completion[1]), text)
-    code = next((code for code, pattern in _PATTERNS if pattern.search(text)), OTHER)
-    cuda = _CUDA.search(text)
+    code = next((code for code, pattern in _PATTERNS if re.search(pattern, text)), OTHER)
+    cuda = re.search(_CUDA, text)
     if code == "CUDA_FAILURE" and cuda is not None:
         return Warned(f"CUDA_FAILURE_{int(cuda[1])}")
     transport = next((name for start, name in _DATA_PATH if code.startswith(start)), "")
@@ -136,7 +135,7 @@ def classify(text: str) -> Warned:
 
 def _completion_error(status: int, text: str) -> Warned:
     name = WORK_COMPLETION.get(status, "OTHER")
-    hca = _HCA.search(text)
+    hca = re.search(_HCA, text)
     device = hca[1][:MAX_DEVICE] if hca else "unknown"
     return Warned(f"IB_WC_{name}", "NET/IB", name.lower(), device)
 

@@ -21,26 +21,27 @@ DESYNC = "TORCH_DESYNC"
 EXCEPTION = "TORCH_NCCL_EXCEPTION"
 STUCK = "TORCH_WATCHDOG_STUCK"
 
+# Patterns are compiled when they are first used: most logs have nothing for them.
+#
 # [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
 # ranks in the group, and of the default group (id 0) the global one as well.
-_GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
-_GROUP_RANK = re.compile(rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]")
+_GLOBAL_RANK = rb"\[rank(\d{1,7})\]"
+_GROUP_RANK = rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]"
 # Counts are read up to 18 digits: PyTorch's have 64 bits.
-_WORK = re.compile(rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})")
-_SHAPE = re.compile(rb"Numel(In|Out)=(\d{1,18})")
-_LIMIT = re.compile(rb"Timeout\(ms\)=(\d{1,18})")
-_RAN = re.compile(rb"ran for (\d{1,18}) milliseconds")
-_STATE = re.compile(
-    rb"last enqueued (?:NCCL )?work: (-?\d{1,18}), last completed (?:NCCL )?work: (-?\d{1,18})",
-    re.IGNORECASE,
+_WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})"
+_SHAPE = rb"Numel(In|Out)=(\d{1,18})"
+_LIMIT = rb"Timeout\(ms\)=(\d{1,18})"
+_RAN = rb"ran for (\d{1,18}) milliseconds"
+_STATE = (
+    rb"[Ll]ast enqueued (?:NCCL )?work: (-?\d{1,18}), last completed (?:NCCL )?work: (-?\d{1,18})"
 )
-_CULPRIT = re.compile(
+_CULPRIT = (
     rb"\[([0-9][0-9, ]{0,400})\] (?:finished collective #(\d{1,18}), but didn't join collective"
     rb" #(\d{1,18})|joined but didn't finish collective #(\d{1,18}))"
 )
-_SIGNAL = re.compile(rb"due to a collective timeout from\s+rank (\d{1,7})")
-_STUCK = re.compile(rb"Heartbeat monitor timed out|watchdog got stuck for")
-_ENDED = re.compile(rb"watchdog thread terminated with exception|raised the following async excep")
+_SIGNAL = rb"due to a collective timeout from\s+rank (\d{1,7})"
+_STUCK = rb"Heartbeat monitor timed out|watchdog got stuck for"
+_ENDED = rb"watchdog thread terminated with exception|raised the following async excep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,10 @@ class WatchdogFacts:
         codes = []
         if self._read_timeout(line, rank, group):
             codes.append(TIMEOUT)
-        if _STUCK.search(line):
+        if re.search(_STUCK, line):
             self.stuck.add(rank)
             codes.append(STUCK)
-        if _ENDED.search(line):
+        if re.search(_ENDED, line):
             self.ended += 1
             codes.append(EXCEPTION)
         self._read_state(line, rank, group)
@@ -108,7 +109,7 @@ class WatchdogFacts:
     def read_report(self, text: bytes) -> bool:
         """Take in a desync report; say whether it names a rank that was not named before."""
         before = len(self.culprits)
-        for ranks, finished, missing, unfinished in _CULPRIT.findall(text):
+        for ranks, finished, missing, unfinished in re.findall(_CULPRIT, text):
             for rank in re.findall(rb"\d{1,7}", ranks)[:MAX_EVENTS]:
                 number = int(rank)
                 done = int(finished) if finished else None
@@ -118,36 +119,36 @@ class WatchdogFacts:
         return len(self.culprits) > before
 
     def _read_timeout(self, line: bytes, rank: int | None, group: str) -> bool:
-        work = _WORK.search(line)
+        work = re.search(_WORK, line)
         if work is None or b"timeout" not in line:
             return False
         operation = work[2].decode()[:MAX_OPERATION]
         key = (rank, group, int(work[1]), operation)
         if key in self.timeouts or len(self.timeouts) >= MAX_EVENTS:
             return False
-        shape = {name: int(number) for name, number in _SHAPE.findall(work[3])}
+        shape = {name: int(number) for name, number in re.findall(_SHAPE, work[3])}
         self.timeouts[key] = Timeout(
             *key,
             shape.get(b"In"),
             shape.get(b"Out"),
-            _number(_LIMIT.search(work[3])),
-            _number(_RAN.search(work[3])),
+            _number(re.search(_LIMIT, work[3])),
+            _number(re.search(_RAN, work[3])),
         )
         return True
 
     def _read_state(self, line: bytes, rank: int | None, group: str) -> None:
-        state = _STATE.search(line)
+        state = re.search(_STATE, line)
         if state is not None and rank is not None and len(self.states) < MAX_EVENTS:
             self.states[rank, group] = GroupState(rank, group, int(state[1]), int(state[2]))
-        signal = _SIGNAL.search(line)
+        signal = re.search(_SIGNAL, line)
         if signal is not None and len(self.signalled_by) < MAX_EVENTS:
             self.signalled_by.add(int(signal[1]))
 
 
 def _speaker(line: bytes) -> tuple[int | None, str]:
     """Return the rank that a line is of and the id of its group, empty where it is not printed."""
-    whole = _GLOBAL_RANK.search(line)
-    inside = _GROUP_RANK.search(line)
+    whole = re.search(_GLOBAL_RANK, line)
+    inside = re.search(_GROUP_RANK, line)
     group = inside[1].decode() if inside and inside[1] else ""
     if whole:
         return int(whole[1]), group

@@ -8,13 +8,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks import agent_cost, probe_cost, rdma_cost, scrape_cost, straggler_speed
+from benchmarks import (
+    agent_cost,
+    nccl_log_cost,
+    probe_cost,
+    rdma_cost,
+    scrape_cost,
+    straggler_speed,
+)
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": lambda: probe_cost.report(probe_cost.measure()),
     "agent": lambda: agent_cost.report(agent_cost.measure()),
     "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
+    "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
 }
 """What can be measured, by name."""

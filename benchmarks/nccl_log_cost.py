@@ -6,6 +6,7 @@ the machine does meets all of them. Programs that are not installed are left out
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -14,17 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import nccl_log_text
 from benchmarks.processes import cpu_seconds
 
-ROUNDS = 3
-SIZE = 100_000_000
+ROUNDS = 5
+SIZES = {"dense": 100_000_000, "trainer": 400_000_000}
+"""A large job's start, and some days of a trainer's output; Python's start, which counts, is the
+twentieth of a second."""
+
 MTAIL_SIZE = 5_000_000  # mtail needs a second for each five megabytes
-FOLLOW_SECONDS = 10.0
+FOLLOW_SECONDS = 20.0
 FOLLOWED_FILES = 8
 LINES_PER_SECOND = 100  # and file
 MEMORY_GOAL_MIB = 25.0
@@ -70,6 +74,13 @@ counter warnings
 """
 
 
+LINES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "dense": lambda: nccl_log_text.dense(1 << 17),
+    "trainer": lambda: nccl_log_text.trainer(1 << 40),
+}
+"""The kinds of logs."""
+
+
 @dataclass(frozen=True, slots=True)
 class NcclLogCost:
     """What reading costs.
@@ -77,29 +88,31 @@ class NcclLogCost:
     Args:
         speeds: MB per CPU second by kind of log and program.
         memory_mib: the command's peak resident memory on the trainer's log.
-        following_percent: CPU of one core by program, following eight growing files.
+        following_percent: CPU of one core following eight files, by kind of log and program.
         missing: programs that are not installed.
     """
 
     speeds: Mapping[str, Mapping[str, float]]
     memory_mib: float
-    following_percent: Mapping[str, float]
+    following_percent: Mapping[str, Mapping[str, float]]
     missing: tuple[str, ...]
 
 
-def measure(size: int = SIZE, rounds: int = ROUNDS, seconds: float = FOLLOW_SECONDS) -> NcclLogCost:
+def measure(
+    sizes: Mapping[str, int] = SIZES, rounds: int = ROUNDS, seconds: float = FOLLOW_SECONDS
+) -> NcclLogCost:
     """Make the logs, then run all programs over them in turns."""
     missing = tuple(name for name in ("rg", "mtail", "tail") if shutil.which(name) is None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        logs = {"dense": folder / "dense.log", "trainer": folder / "trainer.log"}
-        nccl_log_text.write(logs["dense"], nccl_log_text.dense(1 << 17), size)
-        nccl_log_text.write(logs["trainer"], nccl_log_text.trainer(1 << 40), size)
+        logs = {kind: folder / f"{kind}.log" for kind in sizes}
+        for kind, log in logs.items():
+            nccl_log_text.write(log, LINES[kind](), sizes[kind])
         speeds = {kind: _speeds(log, rounds, missing) for kind, log in logs.items()}
         memory = _peak_memory(logs["trainer"])
         if "mtail" not in missing:
             speeds["dense"] |= {"mtail": _mtail_speed(folder, logs["dense"])}
-        following = _following(folder, seconds, missing)
+        following = {kind: _following(folder / kind, kind, seconds, missing) for kind in logs}
     return NcclLogCost(speeds, memory, following, missing)
 
 
@@ -156,13 +169,22 @@ def _mtail_speed(folder: Path, log: Path) -> float:
     return MTAIL_SIZE / 1e6 / spent
 
 
+MEMORY_OF = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+sys.stderr.write(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs a command and writes its peak memory in KiB. The kernel counts what a process had before it
+became another program, so that one as small as this has to start it, not the benchmark."""
+
+
 def _peak_memory(log: Path) -> float:
-    """Return the command's peak resident memory, as wait4(2) reports it for that process."""
-    with Path(os.devnull).open("wb") as sink:
-        process = subprocess.Popen(_command(log), stdout=sink, env=_environment())
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss / 1024
+    """Return the command's peak resident memory, as wait4(2) reports it, in MiB."""
+    command = [sys.executable, "-I", "-S", "-c", MEMORY_OF, *_command(log)]
+    done = subprocess.run(command, capture_output=True, env=_environment(), check=True, text=True)
+    return int(done.stderr) / 1024
 
 
 FOLLOWER = """
@@ -179,8 +201,10 @@ while True:
 """
 
 
-def _following(folder: Path, seconds: float, missing: Sequence[str]) -> dict[str, float]:
+def _following(folder: Path, kind: str, seconds: float, missing: Sequence[str]) -> dict[str, float]:
     """Follow growing files with the collector and with tail -F at the same time."""
+    folder.mkdir()
+    lines = list(itertools.islice(LINES[kind](), 6000))
     files = [folder / f"rank{number}.log" for number in range(FOLLOWED_FILES)]
     for file in files:
         file.touch()
@@ -193,9 +217,9 @@ def _following(folder: Path, seconds: float, missing: Sequence[str]) -> dict[str
             for name, command in commands.items()
         }
     try:
-        _write_on(files, 2.0)  # let Python start before counting
+        _write_on(files, lines, 2.0)  # let Python start before counting
         before = {name: cpu_seconds(process.pid) for name, process in running.items()}
-        lasted = _write_on(files, seconds)
+        lasted = _write_on(files, lines, seconds)
         return {
             name: (cpu_seconds(process.pid) - before[name]) / lasted * 100
             for name, process in running.items()
@@ -206,9 +230,8 @@ def _following(folder: Path, seconds: float, missing: Sequence[str]) -> dict[str
             process.wait()
 
 
-def _write_on(files: Sequence[Path], seconds: float) -> float:
+def _write_on(files: Sequence[Path], lines: Sequence[str], seconds: float) -> float:
     """Append to every file ten times a second; return how long that took."""
-    lines = list(nccl_log_text.dense(64))
     begin = time.monotonic()
     sinks = [file.open("a", buffering=1 << 16) for file in files]
     turn = 0
@@ -236,8 +259,12 @@ def report(cost: NcclLogCost) -> str:
             if name in speeds:
                 lines.append(f"  {ours / speeds[name]:.3f}x {name}, goal at least {goal:g}x")
     lines.append(f"memory {cost.memory_mib:.1f} MiB, goal at most {MEMORY_GOAL_MIB:.0f} MiB")
-    figures = ", ".join(f"{name} {share:.2f} %" for name, share in cost.following_percent.items())
-    lines.append(f"following {FOLLOWED_FILES} files: {figures} of a core, goal at most tail's")
+    for kind, shares in cost.following_percent.items():
+        figures = ", ".join(f"{name} {share:.3f} %" for name, share in shares.items())
+        lines.append(
+            f"following {FOLLOWED_FILES} {kind} logs of {LINES_PER_SECOND} lines a second:"
+            f" {figures} of a core, goal at most tail's"
+        )
     lines.extend(f"{name} is not installed" for name in cost.missing)
     return "\n".join(lines)
 

@@ -282,3 +282,10 @@ def test_a_long_line_of_many_records_keeps_only_the_text_next_to_each():
     parser.feed(piece * 200 + b"\n")
     assert len(parser.facts.processes) == 1
     assert max(map(len, parser._threads), default=0) <= 1024
+
+
+def test_lines_whose_heads_end_alike_are_those_of_different_processes():
+    text = "gpu-0:1:2 [0] NCCL INFO " + edge(0, 1, "NET/IB/0") + "\n"
+    text += "".join(f"{mark}{text}" for mark in ("x", "y ", "x"))
+    hosts = {host for host, _ in facts_of(text).processes}
+    assert hosts == {"gpu-0", "xgpu-0"}

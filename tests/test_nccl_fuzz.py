@@ -11,6 +11,7 @@ from nccl_job_text import edge, info, start
 from rankscope_agent.job_logs.state import from_json, to_json
 from rankscope_agent.nccl.facts import Limits
 from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.nccl.lines import SCAN, records
 from rankscope_agent.nccl.parser import NcclLog
 from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
@@ -66,6 +67,20 @@ def test_any_text_in_any_chunks_gives_a_report_within_the_limits(text, size):
     list(nccl_report.lines(facts, verdict, found))
     list(nccl_report.suspects_lines(facts, suspects(facts)))
     assert judge(from_json(json.loads(json.dumps(to_json(facts))))) == verdict
+
+
+HOPPED_OVER = st.sampled_from((b"L", b"NCCL", b"NCC", b" INFO Using network IB", b"x" * 700, b"\n"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(PIECES), HOPPED_OVER, st.binary(max_size=20)), max_size=60
+    ).map(b"".join)
+)
+def test_hopping_finds_what_the_pattern_finds(text):
+    expected = [(match.span(), match.lastindex) for match in SCAN.finditer(text)]
+    assert [(match.span(), match.lastindex) for match in records(text)] == expected
 
 
 @settings(max_examples=100, deadline=None)

@@ -14,9 +14,13 @@ from rankscope_agent.config import (
     parse_config,
 )
 from rankscope_agent.options import OPTIONS
+from rankscope_agent.pods.job_labels import DEFAULT_LABELS
 from rankscope_agent.setting_values import ListenAddress, parse_listen_address
 
 COLLECTORS = ("training", "nvml")
+
+
+KUBERNETES_TEXTS = {"kubernetes_api": "http://127.0.0.1:8001", "job_labels": "team=squad"}
 
 
 def parsed(*argv: str, **environ: str) -> Config:
@@ -39,6 +43,9 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         pod_logs=Path("/var/log/pods"),
         nccl_logs=(),
         state_dir=Path("/var/lib/rankscope"),
+        kubernetes_api="",
+        kubernetes_jitter_seconds=30.0,
+        job_labels=DEFAULT_LABELS,
         node_name=socket.gethostname(),
         interval_seconds=1.0,
         deadline_seconds=10.0,
@@ -71,7 +78,7 @@ def test_every_option_has_a_flag_and_a_variable_of_its_own():
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field)
 def test_every_option_is_read_from_flag_and_from_variable_alike(option):
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
-    text = (texts | {"nccl_logs": "/a.log"}).get(option.field, "17")
+    text = (texts | {"nccl_logs": "/a.log"} | KUBERNETES_TEXTS).get(option.field, "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
     assert getattr(by_flag, option.field) == option.parse(text)

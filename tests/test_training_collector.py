@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
+from pod_json import pod, uid
 from rankscope_agent.collectors import training
 from rankscope_agent.collectors.training import TrainingCollector
 from rankscope_agent.config import parse_config
 from rankscope_agent.metrics import training as metrics
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.pods.records import parse_pod
 from rankscope_agent.rings.totals import BUCKETS_SECONDS
 from ring_writer import NS, RingWriter
 
@@ -40,7 +43,7 @@ def test_where_a_rank_runs_stands_on_one_series(tmp_path):
     writer = RingWriter(tmp_path, rank=1, local_rank=-1, world_size=-1)
     writer.step(flags=0)
     assert Page(collector(tmp_path)).labels(metrics.RANK_INFO) == [
-        ("team/job", "1", "gpu-07", "unknown", "unknown", "", "torchrun", "none")
+        ("team/job", "1", "gpu-07", "unknown", "unknown", *[""] * 8, "torchrun", "none")
     ]
     writer.end()
 
@@ -251,7 +254,39 @@ def test_a_pods_volume_is_enough(tmp_path):
     writer.step()
     rings = TrainingCollector(tmp_path / "none", tmp_path / "kubelet", "gpu-01", Clock())
     (info,) = Page(rings).labels(metrics.RANK_INFO)
-    assert (info[2], info[5]) == ("gpu-01", "uid-a")
+    assert (info[2], info[6]) == ("gpu-01", "uid-a")
+    writer.end()
+
+
+def test_a_pods_job_is_called_as_kubernetes_calls_it(tmp_path):
+    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
+    volume.mkdir(parents=True)
+    writer = RingWriter(volume, job_id="local/1234", pod_uid=uid(1))
+    writer.step()
+    pods = PodDirectory()
+    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
+    page = Page(TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods))
+    (info,) = page.labels(metrics.RANK_INFO)
+    labels = dict(zip(metrics.RANK_INFO.labels, info, strict=True))
+    assert (labels["job_id"], labels["pod_name"]) == ("ml/llm", "w0")
+    assert labels["container_name"] == "main"
+    assert pods.probed_ranks() == {("ml/llm", int(labels["rank"]))}
+    writer.end()
+
+
+def test_rings_of_pods_wait_until_their_jobs_names_are_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "FIRST_NAMES_SECONDS", 0.0)
+    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
+    volume.mkdir(parents=True)
+    writer = RingWriter(volume, pod_uid=uid(1))
+    writer.step()
+    pods = PodDirectory()
+    pods.expect()
+    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods)
+    assert Page(rings).labels(metrics.RANK_INFO) == []
+    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
+    (info,) = Page(rings).labels(metrics.RANK_INFO)
+    assert info[0] == "ml/llm"
     writer.end()
 
 
@@ -259,6 +294,6 @@ def test_it_is_made_of_the_agents_settings(tmp_path):
     argv = ["--path.ring-dir", str(tmp_path), "--path.kubelet", str(tmp_path / "kubelet")]
     config = parse_config([*argv, "--node-name", "gpu-01"], {}, ("training",), "0")
     writer = RingWriter(tmp_path, node="")
-    (info,) = Page(training.create(config)).labels(metrics.RANK_INFO)
+    (info,) = Page(training.create(config, PodDirectory())).labels(metrics.RANK_INFO)
     assert info[2] == "gpu-01"
     writer.end()

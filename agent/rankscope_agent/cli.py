@@ -15,7 +15,8 @@ from rankscope_agent.api import Api
 from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.registry import COLLECTORS, Registry, create_registry
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.registry import Registry, all_collectors, create_registry
 from rankscope_agent.rings.reader import RingStepSource
 from rankscope_agent.server import AgentServer
 
@@ -31,14 +32,14 @@ collectors run by default."""
 def main(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
-    collectors: Mapping[str, Callable[[Config], Collector]] = COLLECTORS,
+    collectors: Mapping[str, Callable[[Config], Collector]] | None = None,
 ) -> int:
     """Run the agent.
 
     Args:
         argv: arguments without the program's name, those of the process by default.
         environ: environment variables, those of the process by default.
-        collectors: every collector that there is to choose from.
+        collectors: every collector that there is to choose from, by default all of the registry.
 
     Returns:
         The exit code: 0 after `--once` and after a stop signal, 1 when the settings cannot be used
@@ -46,6 +47,9 @@ def main(
     """
     arguments = sys.argv[1:] if argv is None else argv
     variables = os.environ if environ is None else environ
+    pods = PodDirectory()
+    if collectors is None:
+        collectors = all_collectors(pods)
     try:
         config = parse_config(arguments, variables, tuple(collectors), __version__)
     except UsageError as error:
@@ -54,7 +58,8 @@ def main(
     registry = create_registry(config, collectors)
     if config.once:
         return _print_once(registry)
-    return _serve(config, registry, [name for name in collectors if name not in config.collectors])
+    disabled = [name for name in collectors if name not in config.collectors]
+    return _serve(config, registry, pods, disabled)
 
 
 def _complain(problem: str) -> int:
@@ -73,9 +78,9 @@ def _print_once(registry: Registry) -> int:
     return 0
 
 
-def _serve(config: Config, registry: Registry, disabled: Sequence[str]) -> int:
+def _serve(config: Config, registry: Registry, pods: PodDirectory, disabled: Sequence[str]) -> int:
     """Serve until a stop signal comes."""
-    steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name)
+    steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
     api = Api(config.node_name, registry, steps, config.max_series, disabled)
     with _held_back(STOP_SIGNALS):
         try:

@@ -36,6 +36,9 @@ class Config:
         pod_logs: the kubelet's directory of containers' logs.
         nccl_logs: further logs in which NCCL speaks, with wildcards in their names.
         state_dir: where the agent keeps what it wants to know after a restart.
+        kubernetes_api: URL of the API server, empty to find it as pods do.
+        kubernetes_jitter_seconds: longest wait before the API server is first asked.
+        job_labels: pod labels that say whose a job is, in order of preference, by fact.
         node_name: this node's name on every series.
         interval_seconds: time from the start of one run of a collector to the next.
         deadline_seconds: a run that lasts longer counts as failed.
@@ -53,6 +56,9 @@ class Config:
     pod_logs: Path
     nccl_logs: tuple[Path, ...]
     state_dir: Path
+    kubernetes_api: str
+    kubernetes_jitter_seconds: float
+    job_labels: Mapping[str, Sequence[str]]
     node_name: str
     interval_seconds: float
     deadline_seconds: float

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope_agent.pods.job_labels import parse_job_labels
 from rankscope_agent.setting_values import (
     LOG_LEVELS,
+    parse_api_url,
+    parse_jitter,
     parse_listen_address,
     parse_log_level,
     parse_log_paths,
@@ -115,6 +118,33 @@ OPTIONS: tuple[Option, ...] = (
         "/var/lib/rankscope",
         "DIR",
         "where the agent keeps how far it read logs; without it, it reads them again",
+    ),
+    Option(
+        "kubernetes_api",
+        "--kubernetes.api",
+        ("RANKSCOPE_KUBERNETES_API",),
+        parse_api_url,
+        "",
+        "URL",
+        "the Kubernetes API server, for a proxy; without it, the one that every pod is told",
+    ),
+    Option(
+        "kubernetes_jitter_seconds",
+        "--kubernetes.start-jitter",
+        ("RANKSCOPE_KUBERNETES_START_JITTER",),
+        parse_jitter,
+        "30",
+        "SECONDS",
+        "longest wait before the API server is first asked, so that not all nodes ask at once",
+    ),
+    Option(
+        "job_labels",
+        "--kubernetes.job-labels",
+        ("RANKSCOPE_KUBERNETES_JOB_LABELS",),
+        parse_job_labels,
+        "",
+        "FACT=LABEL",
+        "pod labels that say whose a job is: project=LABEL,class=...,owner=...,team=...",
     ),
     Option(
         "node_name",

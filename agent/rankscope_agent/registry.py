@@ -13,9 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rankscope_agent.collector import Collector, log_failure, scrape
-from rankscope_agent.collectors import nccl_log, rdma, training
+from rankscope_agent.collectors import (
+    nccl_log,
+    pods,
+    rdma,
+    training,
+)
 from rankscope_agent.config import Config
 from rankscope_agent.model import Sample, Scrape, Snapshot
+from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.vetting import vet
 
 log = logging.getLogger(__name__)
@@ -25,11 +31,20 @@ CREATE_RETRY_SECONDS = 60.0
 installed later is found within the minute, and one that never comes costs next to nothing."""
 
 COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
-    "training": training.create,
     "nccl_log": nccl_log.create,
     "rdma": rdma.create,
 }
-"""Every collector by name; each imports its own libraries in its create function."""
+"""The collectors that need nothing but settings; each imports its libraries in its create function.
+"""
+
+
+def all_collectors(directory: PodDirectory) -> Mapping[str, Callable[[Config], Collector]]:
+    """Return every collector by name, those that share what is known of pods among them."""
+    return {
+        "pods": lambda config: pods.create(config, directory),
+        "training": lambda config: training.create(config, directory),
+        **COLLECTORS,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,28 @@ def parse_log_paths(text: str) -> tuple[Path, ...]:
     return paths
 
 
+def parse_jitter(text: str) -> float:
+    """Read a longest wait in seconds, from 0 (none) to an hour.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) or float(text) > 3600:
+        raise ValueError(f"expected seconds from 0 to 3600, got {text!r}")
+    return float(text)
+
+
+def parse_api_url(text: str) -> str:
+    """Read the URL of an API server; empty stands for none.
+
+    Raises:
+        ValueError: the text is no http or https URL of a host alone.
+    """
+    if text and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+/?", text):
+        raise ValueError(f"expected http://host:port or https://host:port, got {text!r}")
+    return text.rstrip("/")
+
+
 def parse_switch(text: str) -> bool:
     """Read an on or off of an environment variable.
 

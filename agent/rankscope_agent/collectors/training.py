@@ -14,6 +14,7 @@ from typing import Protocol
 from rankscope_agent.collector import NoData
 from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import Metric, RankIdentity, Sample
+from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.rings.files import MAX_RINGS
 from rankscope_agent.rings.follower import RingFollower
 from rankscope_agent.rings.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
@@ -30,6 +31,11 @@ MAX_RECORDS = 8 * MAX_CAPACITY
 
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, ended ones included; one more makes the job that ended first go early."""
+
+
+FIRST_NAMES_SECONDS = 5.0
+"""How long a run without any job yet waits to learn what pods' jobs are called: half of a
+collector's deadline. Later runs find them, and rings keep what was written meanwhile."""
 
 
 class TrainingConfig(Protocol):
@@ -51,9 +57,9 @@ class TrainingConfig(Protocol):
         ...
 
 
-def create(config: TrainingConfig) -> TrainingCollector:
-    """Make the collector of the node's rings."""
-    return TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time)
+def create(config: TrainingConfig, pods: PodDirectory) -> TrainingCollector:
+    """Make the collector of the node's rings, whose jobs are called as Kubernetes calls them."""
+    return TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
 
 
 class TrainingCollector:
@@ -64,16 +70,23 @@ class TrainingCollector:
         kubelet: the kubelet's directory, under which pods have theirs.
         node: name of this node.
         clock: gives the Unix time in seconds.
+        pods: what is known of the node's pods.
     """
 
     def __init__(
-        self, ring_dir: Path, kubelet: Path, node: str, clock: Callable[[], float]
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        node: str,
+        clock: Callable[[], float],
+        pods: PodDirectory | None = None,
     ) -> None:
+        self._pods = pods or PodDirectory()
         self._ring_dir = ring_dir
         self._kubelet = kubelet
         self._node = node
         self._clock = clock
-        self._follower = RingFollower(ring_dir, kubelet)
+        self._follower = RingFollower(ring_dir, kubelet, self._pods)
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
         self._turn = 0
@@ -84,6 +97,8 @@ class TrainingCollector:
         Raises:
             NoData: there is no directory of rings, neither the node's nor a pod's.
         """
+        if not self._jobs:
+            self._pods.wait(FIRST_NAMES_SECONDS)
         now = self._clock()
         self._follower.rescan(now)
         self._read(now)
@@ -91,11 +106,14 @@ class TrainingCollector:
         self._forget(now)
         if not (self._follower.directories or self._jobs):
             raise NoData(self._absence())
+        self._pods.note_probed(
+            frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks)
+        )
         yield from self._own_samples()
         # Jobs in the order in which they were first seen: newcomers cannot push others' series
         # over the page's limit.
         for job_id, job in self._jobs.items():
-            yield from _job_samples(job_id, job)
+            yield from self._job_samples(job_id, job)
 
     def _absence(self) -> str:
         refused = [reason for reason, count in self._follower.refused().items() if count]
@@ -189,36 +207,44 @@ class TrainingCollector:
         for reason, count in self._follower.refused().items():
             yield metrics.RINGS_REJECTED.sample(count, reason=reason)
 
+    def _job_samples(self, job_id: str, job: JobTotals) -> Iterator[Sample]:
+        yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
+        sync = job.sync.value()
+        if sync.count:
+            yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+        for number, rank in job.present():
+            labels = (job_id, str(number))
+            yield self._info_sample(rank.identity)
+            for metric, value in (*_totals(rank), *_newest(rank.last)):
+                if value is not None:
+                    yield Sample(metric, labels, value)
 
-def _job_samples(job_id: str, job: JobTotals) -> Iterator[Sample]:
-    yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
-    sync = job.sync.value()
-    if sync.count:
-        yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
-    for number, rank in job.present():
-        labels = (job_id, str(number))
-        yield _info_sample(rank.identity)
-        for metric, value in (*_totals(rank), *_newest(rank.last)):
-            if value is not None:
-                yield Sample(metric, labels, value)
+    def _info_sample(self, identity: RankIdentity) -> Sample:
+        place = self._pods.rank_place(
+            identity.pod_uid, identity.local_rank, identity.local_world_size
+        )
+        return metrics.RANK_INFO.sample(
+            1,
+            job_id=identity.job_id,
+            rank=str(identity.rank),
+            node=identity.node,
+            local_rank=_label(identity.local_rank),
+            world_size=_label(identity.world_size),
+            uuid=place.uuid,
+            pod_uid=identity.pod_uid,
+            pod_namespace=place.pod_namespace,
+            pod_name=place.pod_name,
+            container_name=place.container_name,
+            dp_group=_label(identity.dp_group, ""),
+            tp_group=_label(identity.tp_group, ""),
+            pp_stage=_label(identity.pp_stage, ""),
+            launcher=identity.launcher,
+            timing_source=identity.timing_source,
+        )
 
 
-def _info_sample(identity: RankIdentity) -> Sample:
-    return metrics.RANK_INFO.sample(
-        1,
-        job_id=identity.job_id,
-        rank=str(identity.rank),
-        node=identity.node,
-        local_rank=_label(identity.local_rank),
-        world_size=_label(identity.world_size),
-        pod_uid=identity.pod_uid,
-        launcher=identity.launcher,
-        timing_source=identity.timing_source,
-    )
-
-
-def _label(number: int | None) -> str:
-    return "unknown" if number is None else str(number)
+def _label(number: int | None, unknown: str = "unknown") -> str:
+    return unknown if number is None else str(number)
 
 
 def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:

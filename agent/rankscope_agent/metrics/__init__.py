@@ -7,7 +7,14 @@ series carry `job_id` and `rank` alone: what else there is to know about a rank 
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, job_logs, nccl, rdma, training
+from rankscope_agent.metrics import (
+    agent,
+    job_logs,
+    nccl,
+    pods,
+    rdma,
+    training,
+)
 from rankscope_agent.model import Metric
 
 SUBJECTS = (
@@ -16,6 +23,7 @@ SUBJECTS = (
     nccl,
     rdma,
     job_logs,
+    pods,
 )
 """The modules of the catalogue, in the order in which docs/metrics.md shows them."""
 

@@ -9,8 +9,12 @@ RANK = ("job_id", "rank")
 RANK_INFO = Metric(
     "rankscope_rank_info",
     "gauge",
-    "Always 1; where a rank of a job runs and how its time is measured.",
-    ("job_id", "rank", "node", "local_rank", "world_size", "pod_uid", "launcher", "timing_source"),
+    "Always 1; where a rank of a job runs and how its time is measured; empty where unknown.",
+    (
+        *("job_id", "rank", "node", "local_rank", "world_size", "uuid"),
+        *("pod_uid", "pod_namespace", "pod_name", "container_name"),
+        *("dp_group", "tp_group", "pp_stage", "launcher", "timing_source"),
+    ),
 )
 STEPS = Metric("rankscope_steps_total", "counter", "Optimizer steps the rank finished.", RANK)
 STEP_SECONDS = Metric(

@@ -7,6 +7,7 @@ is looked at before it is opened, and every listing has a bound.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import os
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from rankscope_agent.rings.format import (
     HEADER_SIZE,
@@ -220,8 +221,38 @@ class OpenRing:
         return "alive" if age < LIVENESS_SECONDS else "silent"
 
 
-def open_ring(directory: RingDirectory, directory_descriptor: int, name: str) -> OpenRing:
-    """Open a ring and read its header.
+class JobNames(Protocol):
+    """Who knows what the jobs of this node's pods are called."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether that is still to be learnt, so that pods' rings had better wait."""
+        ...
+
+    def job_of(self, pod_uid: str) -> str | None:
+        """Name the job of a pod, None where the pod is not known."""
+        ...
+
+
+class _OwnNames:
+    """Nobody to ask: rings are called what their processes call themselves."""
+
+    pending = False
+
+    def job_of(self, pod_uid: str) -> str | None:
+        return None
+
+
+OWN_NAMES: JobNames = _OwnNames()
+
+
+def open_ring(
+    directory: RingDirectory,
+    directory_descriptor: int,
+    name: str,
+    names: JobNames = OWN_NAMES,
+) -> OpenRing:
+    """Open a ring and read its header; a pod's job is called as Kubernetes calls it.
 
     Raises:
         FileNotFoundError: it is gone.
@@ -240,6 +271,9 @@ def open_ring(directory: RingDirectory, directory_descriptor: int, name: str) ->
     except BaseException:
         os.close(descriptor)
         raise
+    job_id = names.job_of(directory.pod_uid or header.pod_uid)
+    if job_id is not None:
+        header = dataclasses.replace(header, job_id=job_id)
     return OpenRing(directory, name, (status.st_dev, status.st_ino), header, descriptor)
 
 

@@ -8,7 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_agent.rings.files import MAX_RINGS, RingDirectory, pod_directories, refuse
+from rankscope_agent.rings.files import (
+    MAX_RINGS,
+    OWN_NAMES,
+    JobNames,
+    RingDirectory,
+    pod_directories,
+    refuse,
+)
 from rankscope_agent.rings.format import REASONS, Reason, RingError
 from rankscope_agent.rings.place import FollowedRing, Refusal, RingPlace
 
@@ -36,10 +43,12 @@ class RingFollower:
     Args:
         ring_dir: the node's own directory of rings.
         kubelet: the kubelet's directory, under which pods have theirs.
+        names: what pods' jobs are called; while that is pending, pods' rings wait unread.
     """
 
-    def __init__(self, ring_dir: Path, kubelet: Path) -> None:
-        self._own = RingPlace(RingDirectory(ring_dir, (), ""))
+    def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = OWN_NAMES) -> None:
+        self._names = names
+        self._own = RingPlace(RingDirectory(ring_dir, (), ""), names)
         self._pods_path = kubelet / "pods"
         self._kubelet = kubelet
         self._pods: dict[RingDirectory, RingPlace] = {}
@@ -68,7 +77,7 @@ class RingFollower:
     def rescan(self, now_unix_seconds: float) -> None:
         """Look for rings that have appeared or gone; among pods less often than it is called."""
         self._scan((self._own,), now_unix_seconds)
-        if self._pods_due(now_unix_seconds):
+        if not self._names.pending and self._pods_due(now_unix_seconds):
             self._pods_seen_at = now_unix_seconds
             self._find_pods(now_unix_seconds)
             self._scan(tuple(self._pods.values()), now_unix_seconds)
@@ -112,7 +121,7 @@ class RingFollower:
         self._pods_failure = None
         for directory in found:
             if directory not in self._pods:
-                self._pods[directory] = RingPlace(directory)
+                self._pods[directory] = RingPlace(directory, self._names)
         for directory in set(self._pods) - set(found):
             self._pods[directory].unlink()
             if not self._pods[directory].rings:

@@ -15,6 +15,8 @@ from pathlib import Path
 from rankscope_agent.rings.cursor import Cursor, locate
 from rankscope_agent.rings.files import (
     MAX_RINGS_PER_DIRECTORY,
+    OWN_NAMES,
+    JobNames,
     Listing,
     Liveness,
     OpenRing,
@@ -69,8 +71,9 @@ class RingPlace:
     read twice.
     """
 
-    def __init__(self, directory: RingDirectory) -> None:
+    def __init__(self, directory: RingDirectory, names: JobNames = OWN_NAMES) -> None:
         self.directory = directory
+        self._names = names
         self.exists = False
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
@@ -171,7 +174,7 @@ class RingPlace:
     def _open(self, descriptor: int, file: RingFile) -> bool:
         """Open a ring or refuse it; return whether it is open."""
         try:
-            ring = open_ring(self.directory, descriptor, file.name)
+            ring = open_ring(self.directory, descriptor, file.name, self._names)
         except FileNotFoundError:
             return False
         except RingError as refusal:

@@ -26,6 +26,8 @@ from rankscope_agent.rings.files import (
     LIVENESS_SECONDS,
     MAX_RINGS,
     MAX_RINGS_PER_DIRECTORY,
+    OWN_NAMES,
+    JobNames,
     OpenRing,
     RingDirectory,
     RingFile,
@@ -97,11 +99,18 @@ class RingStepSource:
         kubelet: the kubelet's directory, under which pods have theirs.
         node: name of this node.
         clock: gives the Unix time in seconds.
+        names: what pods' jobs are called.
     """
 
     def __init__(
-        self, ring_dir: Path, kubelet: Path, node: str, clock: Callable[[], float] = time.time
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        node: str,
+        clock: Callable[[], float] = time.time,
+        names: JobNames = OWN_NAMES,
     ) -> None:
+        self._names = names
         self._own = RingDirectory(ring_dir, (), "")
         self._kubelet = kubelet
         self._node = node
@@ -143,7 +152,7 @@ class RingStepSource:
         """Look at every ring once; those that cannot be read are left to the collector to name."""
         pods: Sequence[RingDirectory] = ()
         with suppress(OSError):
-            pods = pod_directories(self._kubelet)
+            pods = () if self._names.pending else pod_directories(self._kubelet)
         answers = chain.from_iterable(self._answers(place) for place in (self._own, *pods))
         return list(islice(answers, MAX_RINGS))
 
@@ -153,7 +162,7 @@ class RingStepSource:
             for file in list_rings(descriptor).files[: 2 * MAX_RINGS_PER_DIRECTORY]:
                 with (
                     suppress(OSError, RingError),
-                    _opened(directory, descriptor, file) as ring,
+                    _opened(directory, descriptor, file, self._names) as ring,
                 ):
                     answers.append(self._answer(ring, file))
         return answers[:MAX_RINGS_PER_DIRECTORY]
@@ -177,7 +186,7 @@ class RingStepSource:
         with (
             suppress(OSError, RingError),
             open_directory(answer.directory) as descriptor,
-            _opened(answer.directory, descriptor, answer.file) as ring,
+            _opened(answer.directory, descriptor, answer.file, self._names) as ring,
         ):
             if ring.inode == answer.file.inode and answer.newest:
                 yield from _ring_rows(ring, answer, since_unix_seconds)
@@ -185,7 +194,7 @@ class RingStepSource:
 
 @contextmanager
 def _opened(
-    directory: RingDirectory, directory_descriptor: int, file: RingFile
+    directory: RingDirectory, directory_descriptor: int, file: RingFile, names: JobNames
 ) -> Iterator[OpenRing]:
     """Open a ring and close it again.
 
@@ -193,7 +202,7 @@ def _opened(
         FileNotFoundError: it is gone.
         RingError: it is no ring of this directory.
     """
-    ring = open_ring(directory, directory_descriptor, file.name)
+    ring = open_ring(directory, directory_descriptor, file.name, names)
     try:
         yield ring
     finally:

@@ -1,0 +1,61 @@
+"""Which container a process belongs to, out of /proc/PID/cgroup.
+
+In a cgroup namespace of its own the agent sees others' paths relative to itself
+(`0::/../../kubepods...`), so paths are read from their end and never anchored at the root.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_CGROUP_BYTES = 16384
+"""Bytes read of a cgroup file: cgroup v1 has a dozen lines, each shorter than PATH_MAX."""
+
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./:]|$)")
+"""A pod's part: the UID, with underscores under systemd, or the 32 hex digits of the hash of a
+static pod's configuration (kubelet pkg/kubelet/cm)."""
+
+_CONTAINER = re.compile(r"(?:^|[-:/])([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+"""A container's part: `cri-containerd-ID.scope`, `crio-ID.scope`, `docker-ID.scope`, plain `ID`
+with the cgroupfs driver, or `...slice:cri-containerd:ID`."""
+
+_MONITOR = re.compile(r"crio-conmon-|/libpod-conmon-")
+"""The runtime's own process beside a container."""
+
+_SLURM = re.compile(r"slurmstepd\.scope/job_(\d{1,10})(?:/step_([0-9a-z_]{1,20}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a process runs; empty text stands for unknown.
+
+    Args:
+        pod_uid: with hyphens, or the configuration hash of a static pod.
+        container_id: 64 hex digits.
+        slurm_job: the job's number, where Slurm made the cgroup.
+    """
+
+    pod_uid: str = ""
+    container_id: str = ""
+    slurm_job: str = ""
+
+
+def parse_cgroup(text: str) -> Placement:
+    """Read /proc/PID/cgroup of either version; the first line that names a pod or a job counts."""
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        if _MONITOR.search(path):
+            continue
+        pods = _POD.findall(path)
+        slurm = _SLURM.search(path)
+        if not (pods or slurm):
+            continue
+        after = path.rpartition("pod")[2] if pods else path
+        containers = _CONTAINER.findall(after)
+        return Placement(
+            pod_uid=pods[-1].replace("_", "-") if pods else "",
+            container_id=containers[0] if containers else "",
+            slurm_job=slurm[1] if slurm else "",
+        )
+    return Placement()

@@ -1,0 +1,78 @@
+"""Which GPUs the node has, in the order in which CUDA counts equal ones: by PCI address.
+
+Read from the NVIDIA driver's own files, /proc/driver/nvidia/gpus/<address>/information, so that no
+library and no privilege is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_GPUS = 64
+MAX_INFORMATION_BYTES = 8192
+
+_LINE = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)\s*$", re.MULTILINE)
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpu:
+    """A GPU of the node; `pci` is its full address, `minor` the number of its device file."""
+
+    pci: str
+    uuid: str
+    minor: int | None
+
+
+def read_gpus(procfs: Path) -> Sequence[NodeGpu]:
+    """Return the node's GPUs by rising PCI address; none where the driver is not loaded."""
+    folder = procfs / "driver" / "nvidia" / "gpus"
+    try:
+        names = sorted(entry.name.lower() for entry in folder.iterdir())
+    except OSError:
+        return ()
+    found = (_read(folder, name) for name in names[:MAX_GPUS] if _ADDRESS.fullmatch(name))
+    return tuple(gpu for gpu in found if gpu)
+
+
+def _read(folder: Path, address: str) -> NodeGpu | None:
+    try:
+        with (folder / address / "information").open("rb") as file:
+            text = file.read(MAX_INFORMATION_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+    fields = dict(_LINE.findall(text))
+    minor = fields.get("Device Minor", "")
+    uuid = fields.get("GPU UUID", "")
+    number = int(minor) if minor.isascii() and minor.isdigit() else None
+    return NodeGpu(address, uuid, number) if uuid.startswith("GPU-") else None
+
+
+def gpu_of_rank(
+    local_rank: int | None,
+    local_world_size: int | None,
+    held: Sequence[str],
+    gpus: Sequence[NodeGpu],
+) -> str:
+    """Return the UUID of the GPU that a rank uses, empty where it cannot be known.
+
+    A rank uses the device of its local rank, as every launcher's template does, if each has one;
+    a container's only GPU is used by whoever is in it.
+
+    Args:
+        local_rank: among the processes of its container, or of the node outside of pods.
+        local_world_size: how many of them there are.
+        held: UUIDs that the container holds, in any order; all of the node's outside of pods.
+        gpus: the node's GPUs, which give the order.
+    """
+    if len(held) == 1 and local_world_size in {None, 1}:
+        return held[0]
+    if local_rank is None or local_world_size != len(held) or local_rank >= len(held):
+        return ""
+    order: Mapping[str, int] = {gpu.uuid: index for index, gpu in enumerate(gpus)}
+    if any(uuid not in order for uuid in held):
+        return ""
+    return sorted(held, key=lambda uuid: order[uuid])[local_rank]

@@ -1,0 +1,323 @@
+"""What is kept of a pod: a small value made from the API server's JSON, whatever shape that has.
+
+Pods' specs can hold secrets in plain environment values, so only variables that name ranks, sizes
+and transports are kept, and no reference to a secret or a config map is ever followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+MAX_TEXT = 256
+"""Characters kept of a value: the longest name in Kubernetes has 253."""
+
+MAX_ENVIRONMENT_TEXT = 4096
+"""Characters kept of an environment value; TF_CONFIG of a large job is the longest that is read."""
+
+MAX_CONTAINERS = 64
+"""Containers of a pod that are looked at, many times what any launcher makes."""
+
+RANK_VARIABLES = frozenset(
+    (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+        *("NODE_RANK", "NODE_NUM", "WORKER_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        *("JOB_COMPLETION_INDEX", "TF_CONFIG", "NUM_PROCESSES", "PROCESS_ID"),
+        *("LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX"),
+        *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "K_MPI_JOB_ROLE", "ELASTIC_JOB_NAME"),
+        *("PADDLE_NNODES", "PADDLE_TRAINER_NUM", "PADDLE_TRAINER_ID", "PADDLE_JOB_ID"),
+        *("DMLC_NUM_WORKER", "DMLC_TASK_ID", "RANKSCOPE_JOB_ID", "OMPI_COMM_WORLD_RANK"),
+        *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"),
+        *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
+        *("PMI_SIZE", "MPI_LOCALRANKID", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID"),
+        *("SLURM_NODEID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "TORCHELASTIC_RUN_ID"),
+        *("TORCHELASTIC_RESTART_COUNT", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+        *("CUDA_DEVICE_MAX_CONNECTIONS", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"),
+        *("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MAX_RESTARTS", "PET_RDZV_ID"),
+        *("OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"),
+    )
+)
+"""Variables by which launchers say who a process is."""
+
+TRANSPORT_PREFIXES = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_")
+"""Families of variables that choose how ranks talk to one another."""
+
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def is_kept(name: str) -> bool:
+    """Say whether an environment variable may be kept; names that smell of secrets never are."""
+    if name in RANK_VARIABLES:
+        return True
+    return name.startswith(TRANSPORT_PREFIXES) and not _SECRET.search(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """A device as the pod's status names it; `health` is Healthy, Unhealthy or Unknown."""
+
+    container: str
+    resource: str
+    device: str
+    health: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a pod.
+
+    Args:
+        name: its name.
+        container_id: bare id without the runtime's scheme, empty before it was made.
+        restarts: how often it was started again.
+        environment: variables that `is_kept` allows and whose value is known.
+        unresolved: such variables whose value stands in a secret or elsewhere out of reach.
+        limits: extended resources by name, in devices.
+        started: the container runs now.
+    """
+
+    name: str
+    container_id: str
+    restarts: int
+    environment: Mapping[str, str]
+    unresolved: frozenset[str]
+    limits: Mapping[str, int]
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod; labels and annotations are complete but for their length.
+
+    Args:
+        created_unix_seconds: 0 where the server did not say.
+        phase: Pending, Running, Succeeded, Failed or Unknown; empty where absent.
+        reason: why the phase is what it is, such as Evicted; empty mostly.
+        health: devices whose health the status names (Kubernetes 1.31 and newer, by gate).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    reason: str
+    created_unix_seconds: float
+    deleting: bool
+    owner: Owner | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    health: tuple[DeviceHealth, ...] = ()
+    scheduling_group: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no container of it will ever run again."""
+        return self.phase in {"Succeeded", "Failed"}
+
+
+class PodError(ValueError):
+    """An object is no pod; the argument says what is missing."""
+
+
+def parse_pod(data: object) -> Pod:
+    """Make a pod from its JSON; parts that have a wrong type count as absent.
+
+    Raises:
+        PodError: there is no uid, namespace or name.
+    """
+    document = _mapping(data)
+    metadata, spec = _mapping(document.get("metadata")), _mapping(document.get("spec"))
+    status = _mapping(document.get("status"))
+    uid, namespace, name = (_text(metadata.get(key)) for key in ("uid", "namespace", "name"))
+    if not (uid and namespace and name):
+        raise PodError(f"a pod has uid, namespace and name, got {[uid, namespace, name]}")
+    annotations = _texts(metadata.get("annotations"), MAX_ENVIRONMENT_TEXT)
+    labels = _texts(metadata.get("labels"), MAX_TEXT)
+    return Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        node=_text(spec.get("nodeName")),
+        phase=_text(status.get("phase")),
+        reason=_text(status.get("reason")),
+        created_unix_seconds=_moment(metadata.get("creationTimestamp")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        owner=_controller(metadata.get("ownerReferences")),
+        labels=labels,
+        annotations={key: value for key, value in annotations.items() if _tells(key)},
+        containers=tuple(
+            _containers(spec, status, _fields(uid, namespace, name, spec, labels, annotations))
+        ),
+        health=tuple(_health(status)),
+        scheduling_group=_scheduling_group(spec),
+    )
+
+
+def _tells(annotation: str) -> bool:
+    """Leave out what clients store for themselves: whole specs, with all that is in them."""
+    return not annotation.startswith(("kubectl.kubernetes.io/", "objectset.rio.cattle.io/"))
+
+
+def _fields(
+    uid: str,
+    namespace: str,
+    name: str,
+    spec: Mapping[str, Any],
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> Mapping[str, str]:
+    """Return what `valueFrom.fieldRef` may point to, by its path."""
+    named = {
+        "metadata.name": name,
+        "metadata.namespace": namespace,
+        "metadata.uid": uid,
+        "spec.nodeName": _text(spec.get("nodeName")),
+    }
+    named.update({f"metadata.labels['{key}']": value for key, value in labels.items()})
+    named.update({f"metadata.annotations['{key}']": value for key, value in annotations.items()})
+    return named
+
+
+def _containers(
+    spec: Mapping[str, Any], status: Mapping[str, Any], fields: Mapping[str, str]
+) -> Iterator[Container]:
+    # Init containers with a restart policy are sidecars: they run beside the others, on devices.
+    statuses = {
+        _text(entry.get("name")): entry
+        for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+        for entry in _mappings(status.get(key))
+    }
+    listed = [
+        entry
+        for key in ("containers", "initContainers", "ephemeralContainers")
+        for entry in _mappings(spec.get(key))
+    ]
+    for entry in listed[:MAX_CONTAINERS]:
+        name = _text(entry.get("name"))
+        found = _mapping(statuses.get(name))
+        environment, unresolved = _environment(entry.get("env"), fields)
+        yield Container(
+            name=name,
+            container_id=_text(found.get("containerID")).rpartition("://")[2],
+            restarts=_count(found.get("restartCount")),
+            environment=environment,
+            unresolved=unresolved,
+            limits=_limits(_mapping(entry.get("resources"))),
+            started="running" in _mapping(found.get("state")),
+        )
+
+
+def _environment(
+    entries: object, fields: Mapping[str, str]
+) -> tuple[Mapping[str, str], frozenset[str]]:
+    """Resolve what can be resolved; later entries win, as in the container."""
+    known: dict[str, str] = {}
+    unknown: set[str] = set()
+    for entry in _mappings(entries):
+        name, value = _text(entry.get("name")), _value(entry, fields)
+        if not is_kept(name):
+            continue
+        known.pop(name, None)
+        unknown.discard(name)
+        if value is None or "$(" in value:  # $(VAR) may expand to a variable that is not kept
+            unknown.add(name)
+        else:
+            known[name] = value
+    return known, frozenset(unknown)
+
+
+def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
+    """Return an entry's value, None where it cannot be known from the pod alone."""
+    source = entry.get("valueFrom")
+    if source is None:
+        return _text(entry.get("value"), MAX_ENVIRONMENT_TEXT)
+    path = _mapping(_mapping(source).get("fieldRef")).get("fieldPath")
+    return fields.get(path) if isinstance(path, str) else None
+
+
+def _limits(resources: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the extended resources: those whose name has a domain, such as nvidia.com/gpu."""
+    limits = _mapping(resources.get("limits"))
+    return {
+        key: _count(value)
+        for key, value in limits.items()
+        if "/" in key and _count(value) and not key.startswith("hugepages-")
+    }
+
+
+def _health(status: Mapping[str, Any]) -> Iterator[DeviceHealth]:
+    """Yield devices' health: containerStatuses[].allocatedResourcesStatus[].resources[]."""
+    for container in _mappings(status.get("containerStatuses")):
+        for resource in _mappings(container.get("allocatedResourcesStatus")):
+            for device in _mappings(resource.get("resources")):
+                yield DeviceHealth(
+                    container=_text(container.get("name")),
+                    resource=_text(resource.get("name")),
+                    device=_text(device.get("resourceID")),
+                    health=_text(device.get("health")) or "Healthy",
+                )
+
+
+def _controller(references: object) -> Owner | None:
+    for entry in _mappings(references):
+        if entry.get("controller") is True:
+            fields = (_text(entry.get(key)) for key in ("apiVersion", "kind", "name", "uid"))
+            return Owner(*fields)
+    return None
+
+
+def _scheduling_group(spec: Mapping[str, Any]) -> str:
+    """Return the gang of upstream Kubernetes: schedulingGroup since 1.36, workloadRef in 1.35."""
+    group = _mapping(spec.get("schedulingGroup")) or _mapping(spec.get("workloadRef"))
+    return _text(group.get("podGroupName") or group.get("name"))
+
+
+def _moment(value: object) -> float:
+    try:
+        return datetime.fromisoformat(_text(value).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> Sequence[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object, limit: int = MAX_TEXT) -> str:
+    return value[:limit] if isinstance(value, str) else ""
+
+
+def _texts(value: object, limit: int) -> Mapping[str, str]:
+    return {
+        key[:MAX_TEXT]: text[:limit]
+        for key, text in _mapping(value).items()
+        if isinstance(text, str)
+    }
+
+
+def _count(value: object) -> int:
+    """Read a whole number that may come as a number or as text; what is neither counts as none."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return max(0, value)
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0

@@ -1,0 +1,215 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pod_json import uid
+from rankscope_agent.pods.cgroups import Placement, parse_cgroup
+from rankscope_agent.pods.process_scan import LOOKS, ProcessScanner
+from rankscope_agent.pods.processes import environment_hash, parse_environ, process_identity
+
+UID = uid(1)
+LOW = UID.replace("-", "_")
+CID = "4f" * 32
+SLICE = f"kubepods-burstable.slice/kubepods-burstable-pod{LOW}.slice"
+
+
+@pytest.mark.parametrize(
+    ("text", "placement"),
+    [
+        (f"0::/../../{SLICE}/cri-containerd-{CID}.scope", Placement(UID, CID)),
+        (f"0::/kubepods.slice/{SLICE}/crio-{CID}.scope", Placement(UID, CID)),
+        (f"0::/kubepods.slice/{SLICE}/crio-{CID}.scope/container", Placement(UID, CID)),
+        (f"0::/kubepods.slice/{SLICE}/crio-conmon-{CID}.scope", Placement()),
+        (f"0::/kubepods.slice/{SLICE}/docker-{CID}.scope", Placement(UID, CID)),
+        (f"0::/kubepods/burstable/pod{UID}/{CID}", Placement(UID, CID)),
+        (f"0::/kubepods/pod{UID}/{CID}/init.scope", Placement(UID, CID)),
+        (f"0::/system.slice/containerd.service/{SLICE}:cri-containerd:{CID}", Placement(UID, CID)),
+        (
+            f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/"
+            f"kubelet-kubepods-besteffort-pod{LOW}.slice/cri-containerd-{CID}.scope",
+            Placement(UID, CID),
+        ),
+        (f"12:devices:/kubepods/burstable/pod{UID}/{CID}\n1:name=systemd:/x", Placement(UID, CID)),
+        (f"0::/kubepods/pod{'ab' * 16}/{CID}", Placement("ab" * 16, CID)),
+        ("0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_1", Placement("", "", "42")),
+        ("0::/user.slice/user-0.slice/session-1.scope", Placement()),
+        ("0::/kubepods/podcast/x", Placement()),
+        ("", Placement()),
+    ],
+)
+def test_a_cgroup_names_pod_and_container(text, placement):
+    assert parse_cgroup(text) == placement
+
+
+@given(st.text(max_size=200))
+def test_no_cgroup_text_does_harm(text):
+    parse_cgroup(text)
+
+
+def identity(**environ):
+    return process_identity(environ)
+
+
+def test_torchrun_workers_are_ranks():
+    found = identity(
+        RANK="5",
+        WORLD_SIZE="8",
+        LOCAL_RANK="1",
+        LOCAL_WORLD_SIZE="4",
+        TORCHELASTIC_RUN_ID="r7",
+        TORCHELASTIC_RESTART_COUNT="2",
+        NCCL_DEBUG="INFO",
+    )
+    assert found is not None
+    assert (found.rank, found.local_rank, found.world_size) == (5, 1, 8)
+    assert (found.attempt, found.launcher, found.own_job) == (2, "torchrun", "r7")
+    assert found.environment == {"NCCL_DEBUG": "INFO"}
+
+
+def test_slurm_steps_are_ranks_of_their_job():
+    found = identity(
+        SLURM_PROCID="3", SLURM_LOCALID="1", SLURM_STEP_NUM_TASKS="4", SLURM_JOB_ID="77"
+    )
+    assert found is not None
+    assert (found.rank, found.launcher, found.own_job) == (3, "slurm", "77")
+
+
+def test_mpi_processes_are_ranks():
+    found = identity(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2", MASTER_ADDR="a")
+    assert found is not None
+    assert (found.rank, found.launcher) == (1, "mpi")
+    assert found.own_job.startswith("local/")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"RANK": "1"},
+        {"RANK": "4", "WORLD_SIZE": "4"},
+        {"RANK": "x", "WORLD_SIZE": "2"},
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},
+    ],
+)
+def test_others_are_none(environ):
+    assert process_identity(environ) is None
+
+
+def test_hashes_differ_where_variables_do():
+    assert environment_hash({"NCCL_NET": "IB"}) != environment_hash({"NCCL_NET": "Socket"})
+    assert environment_hash({"A": "1", "B": "2"}) == environment_hash({"B": "2", "A": "1"})
+
+
+def test_only_kept_variables_leave_an_environment():
+    data = b"HF_TOKEN=s\0RANK=1\0NCCL_X=\xff\0odd\0=v\0"
+    assert set(parse_environ(data)) == {"RANK", "NCCL_X"}
+
+
+class Proc:
+    """A /proc with processes in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "proc"
+        self.path.mkdir()
+
+    def add(self, pid, cgroup=f"0::/kubepods/pod{UID}/{CID}", **environ):
+        folder = self.path / str(pid)
+        folder.mkdir(exist_ok=True)
+        text = "\0".join(f"{key}={value}" for key, value in environ.items())
+        (folder / "environ").write_text(text)
+        (folder / "cgroup").write_text(cgroup)
+        return folder
+
+
+@pytest.fixture
+def proc(tmp_path):
+    return Proc(tmp_path)
+
+
+WORKER = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+
+
+def scan(proc, **pod_environment):
+    return ProcessScanner(proc.path, lambda _: pod_environment).scan()
+
+
+def ranks(found):
+    return [(r.identity.rank, r.identity.local_rank) for r in found.ranks]
+
+
+def test_workers_of_torchrun_are_found_and_their_children_are_not(proc):
+    proc.add(1, RANK="1", WORLD_SIZE="2")  # a shell with the pod's own variables
+    proc.add(10, RANK="1", WORLD_SIZE="2")  # torchrun itself
+    proc.add(20, RANK="0", LOCAL_RANK="0", **WORKER)
+    proc.add(21, RANK="1", LOCAL_RANK="1", **WORKER)
+    proc.add(30, RANK="0", LOCAL_RANK="0", **WORKER)  # a data loader's worker
+    found = scan(proc, RANK="1")
+    assert ranks(found) == [(0, 0), (1, 1)]
+    assert found.ranks[0].placement == Placement(UID, CID)
+
+
+def test_a_rank_of_the_pods_specification_counts_where_it_runs_one_process(proc):
+    proc.add(10, RANK="1", WORLD_SIZE="2", MASTER_ADDR="a")
+    assert ranks(scan(proc, RANK="1")) == []
+    assert ranks(scan(proc, RANK="1", PET_NPROC_PER_NODE="1")) == [(1, None)]
+
+
+def test_a_process_that_becomes_a_trainer_later_is_found(proc):
+    scanner = ProcessScanner(proc.path, lambda _: {})
+    proc.add(20)
+    assert not scanner.scan().ranks
+    proc.add(20, RANK="0", LOCAL_RANK="0", **WORKER)
+    assert ranks(scanner.scan()) == [(0, 0)]
+
+
+def test_a_process_that_is_no_rank_is_not_read_for_ever(proc):
+    scanner = ProcessScanner(proc.path, lambda _: {})
+    folder = proc.add(20)
+    for _ in range(LOOKS):
+        scanner.scan()
+    (folder / "environ").unlink()
+    (folder / "environ").symlink_to("/dev/zero")
+    assert not scanner.scan().ranks
+
+
+def test_processes_that_end_or_hide_cost_nothing(proc):
+    (proc.path / "40").mkdir()
+    folder = proc.add(41, RANK="0", LOCAL_RANK="0", **WORKER)
+    (folder / "environ").chmod(0)
+    found = scan(proc)
+    if os.geteuid():
+        assert (found.unreadable, found.seen) == (1, 2)
+    else:
+        assert ranks(found) == [(0, 0)]
+
+
+def test_a_real_process_is_found_as_the_rank_it_is():
+    environ = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "PATH": os.environ["PATH"],
+        **WORKER,
+        "TORCHELASTIC_RUN_ID": "rankscope-test-run",
+    }
+    code = "import time; time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-S", "-c", code], env=environ)
+    try:
+        scanner = ProcessScanner(Path("/proc"), lambda _: {})
+        deadline = time.monotonic() + 20
+        found: list[int] = []
+        while not found and time.monotonic() < deadline:
+            found = [
+                rank.identity.rank
+                for rank in scanner.scan().ranks
+                if rank.identity.own_job == "rankscope-test-run"
+            ]
+        assert found == [1]
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,299 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fake_kubelet import claim, devices, pod_resources
+from pod_json import pod, uid
+from rankscope_agent.collector import NoData
+from rankscope_agent.collectors.pods import PodsCollector, Roots, in_cluster_url
+from rankscope_agent.metrics import pods as metrics
+from rankscope_agent.metrics import training
+from rankscope_agent.model import Metric, Sample
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.pods.job_labels import DEFAULT_LABELS, parse_job_labels
+from rankscope_agent.pods.kubelet import KubeletError
+from rankscope_agent.pods.records import parse_pod
+from rankscope_agent.pods.reflector import Reflector
+
+GPUS = [f"GPU-{n:08d}-0000-0000-0000-000000000000" for n in range(4)]
+CID = "ab" * 32
+LAUNCH = {"owner": ("kubeflow.org/v1", "PyTorchJob", "llm")}
+
+
+class Kubelet:
+    """Answers with a message, or fails."""
+
+    def __init__(self, message: bytes = b"", failure: Exception | None = None) -> None:
+        self.message, self.failure = message, failure
+        self.calls = 0
+
+    def call(self) -> bytes:
+        self.calls += 1
+        if self.failure:
+            raise self.failure
+        return self.message
+
+
+class Node:
+    """A node as the collector sees it."""
+
+    def __init__(self, path: Path, kubelet: Kubelet, *, api: bool = True) -> None:
+        self.path = path
+        self.now = 1000.0
+        self.kubelet = kubelet
+        self.directory = PodDirectory()
+        (path / "proc").mkdir(exist_ok=True)
+        reflector = Reflector(None, self.directory, "n1") if api else None  # type: ignore[arg-type]
+        self.collector = PodsCollector(
+            directory=self.directory,
+            reflector=reflector,
+            kubelet=kubelet,
+            roots=Roots(path / "proc", path / "sys"),
+            node="n1",
+            job_labels=DEFAULT_LABELS,
+            clock=lambda: self.now,
+        )
+
+    def pods(self, *data) -> None:
+        self.directory.replace([parse_pod(item) for item in data], self.now)
+
+    def gpu_order(self, uuids: Sequence[str]) -> None:
+        for number, uuid in enumerate(uuids):
+            folder = self.path / f"proc/driver/nvidia/gpus/0000:{0x10 + number:02x}:00.0"
+            folder.mkdir(parents=True)
+            text = f"Model: \t H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
+            (folder / "information").write_text(text)
+
+    def process(self, pid: int, number: int, **environ: str) -> None:
+        folder = self.path / "proc" / str(pid)
+        folder.mkdir()
+        text = "\0".join(f"{key}={value}" for key, value in environ.items())
+        (folder / "environ").write_text(text)
+        (folder / "cgroup").write_text(f"0::/kubepods/pod{uid(number)}/{CID}")
+
+    def samples(self, metric: Metric) -> list[dict[str, str]]:
+        return [
+            dict(zip(metric.labels, sample.labels, strict=True))
+            for sample in self.collect()
+            if sample.metric is metric
+        ]
+
+    def values(self, metric: Metric) -> dict[tuple[str, ...], object]:
+        return {s.labels: s.value for s in self.collect() if s.metric is metric}
+
+    def collect(self) -> list[Sample]:
+        return list(self.collector.collect())
+
+
+def gpus_of(name: str, *ids: str) -> bytes:
+    return pod_resources("ml", name, devices("nvidia.com/gpu", *ids))
+
+
+def test_a_gpu_is_joined_to_pod_job_and_rank(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[3], GPUS[1])))
+    node.gpu_order(GPUS)
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    for local in (0, 1):
+        node.process(
+            10 + local,
+            1,
+            RANK=str(4 + local),
+            LOCAL_RANK=str(local),
+            LOCAL_WORLD_SIZE="2",
+            WORLD_SIZE="8",
+            TORCHELASTIC_RUN_ID="x",
+        )
+    rows = {row["uuid"]: row for row in node.samples(metrics.GPU_ALLOCATION_INFO)}
+    assert rows[GPUS[1]] == {
+        "uuid": GPUS[1], "gpu": "1", "resource": "nvidia.com/gpu", "node": "n1",
+        "job_id": "ml/llm", "rank": "4", "node_rank": "", "pod_namespace": "ml",
+        "pod_name": "w0", "container_name": "main",
+    }  # fmt: skip
+    assert rows[GPUS[3]]["rank"] == "5"
+
+
+def test_without_the_drivers_order_ranks_of_several_gpus_stay_unknown(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[0], GPUS[1])))
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    node.process(
+        10,
+        1,
+        RANK="0",
+        LOCAL_RANK="0",
+        LOCAL_WORLD_SIZE="2",
+        WORLD_SIZE="2",
+        TORCHELASTIC_RUN_ID="x",
+    )
+    assert {row["rank"] for row in node.samples(metrics.GPU_ALLOCATION_INFO)} == {""}
+
+
+def test_a_shared_gpu_keeps_its_replica_and_names_no_rank(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("a", f"{GPUS[0]}::0") + gpus_of("b", f"{GPUS[0]}::1")))
+    node.pods(pod("a", number=1, **LAUNCH), pod("b", number=2))
+    rows = node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert [row["uuid"] for row in rows] == [f"{GPUS[0]}::0", f"{GPUS[0]}::1"]
+    assert [row["job_id"] for row in rows] == ["ml/llm", "ml/b"]
+
+
+def test_gke_numbers_become_uuids_by_the_drivers_files(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("a", "nvidia2")))
+    node.gpu_order(GPUS)
+    (row,) = node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert (row["uuid"], row["gpu"], row["job_id"]) == (GPUS[2], "2", "")
+
+
+def test_claims_and_mig_slices_are_gpus_too(tmp_path):
+    mig = "MIG-11111111-2222-3333-4444-555555555555"
+    message = pod_resources("ml", "a", devices("nvidia.com/mig-1g.10gb", mig)) + pod_resources(
+        "ml", "b", claim("gpu.nvidia.com", "n1", "gpu-0", f"k8s.gpu.nvidia.com/claim={GPUS[0]}")
+    )
+    rows = Node(tmp_path, Kubelet(message)).samples(metrics.GPU_ALLOCATION_INFO)
+    assert [row["uuid"] for row in rows] == [mig, GPUS[0]]
+
+
+def test_an_rdma_device_is_named_by_its_pci_address(tmp_path):
+    (tmp_path / "sys/bus/pci/devices/0000:3b:00.2/infiniband/mlx5_4").mkdir(parents=True)
+    message = pod_resources("ml", "a", devices("rdma/vf", "0000:3b:00.2"))
+    (row,) = Node(tmp_path, Kubelet(message)).samples(metrics.RDMA_ALLOCATION_INFO)
+    assert (row["device"], row["pci"], row["device_id"]) == ("mlx5_4", *["0000:3b:00.2"] * 2)
+
+
+def test_a_job_is_described_once_by_the_labels_of_its_oldest_pod(tmp_path):
+    node = Node(tmp_path, Kubelet())
+    labels = {"team": "nlp", "project": "llm", "kueue.x-k8s.io/queue-name": "prod"}
+    node.pods(
+        pod("w1", number=2, labels={**labels, "team": "other"}, **LAUNCH),
+        pod("w0", number=1, labels=labels, **LAUNCH),
+        pod("web", number=3, owner=("apps/v1", "ReplicaSet", "web-1")),
+    )
+    (row,) = node.samples(metrics.JOB_INFO)
+    assert row == {
+        "job_id": "ml/llm", "kind": "PyTorchJob", "project": "llm", "class": "", "owner": "",
+        "team": "nlp", "queue": "prod", "gang": "", "parent": "",
+    }  # fmt: skip
+    assert node.values(metrics.JOB_PODS) == {("ml/llm", "Running"): 2}
+
+
+def test_labels_of_the_organisations_own_choice_are_used():
+    chosen = parse_job_labels("team=acme/squad,team=team,class=tier")
+    assert chosen["team"] == ["acme/squad", "team"]
+    assert chosen["class"] == ["tier"]
+    assert chosen["owner"] == DEFAULT_LABELS["owner"]
+    for wrong in ("squad", "colour=x", "team="):
+        with pytest.raises(ValueError, match="FACT=LABEL"):
+            parse_job_labels(wrong)
+
+
+def test_a_rank_without_a_probe_is_known_by_its_process(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[0])))
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    node.process(
+        10,
+        1,
+        RANK="3",
+        LOCAL_RANK="0",
+        LOCAL_WORLD_SIZE="1",
+        WORLD_SIZE="4",
+        TORCHELASTIC_RUN_ID="x",
+        NCCL_NET="IB",
+    )
+    (row,) = node.samples(training.RANK_INFO)
+    assert {**row} == {
+        "job_id": "ml/llm", "rank": "3", "node": "n1", "local_rank": "0", "world_size": "4",
+        "uuid": GPUS[0], "pod_uid": uid(1), "pod_namespace": "ml", "pod_name": "w0",
+        "container_name": "main", "dp_group": "", "tp_group": "", "pp_stage": "",
+        "launcher": "torchrun", "timing_source": "none",
+    }  # fmt: skip
+    assert len(node.samples(metrics.RANK_ENVIRONMENT_INFO)) == 1
+
+
+def test_a_rank_with_a_probe_is_left_to_its_ring(tmp_path):
+    node = Node(tmp_path, Kubelet())
+    node.pods(pod("w0", number=1, container_id=CID, **LAUNCH))
+    node.process(10, 1, RANK="3", LOCAL_RANK="0", WORLD_SIZE="4", TORCHELASTIC_RUN_ID="x")
+    node.directory.note_probed(frozenset({("ml/llm", 3)}))
+    assert node.samples(training.RANK_INFO) == []
+
+
+def test_names_that_are_used_again_are_joined_to_the_pod_that_runs(tmp_path):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[0])))
+    old = pod("w0", number=1, phase="Failed", owner=("batch/v1", "Job", "old"))
+    node.pods(pod("w0", number=2, owner=("batch/v1", "Job", "new")), old)
+    (row,) = node.samples(metrics.GPU_ALLOCATION_INFO)
+    assert row["job_id"] == "ml/new"
+
+
+def test_a_device_that_the_kubelet_calls_unhealthy_is_told(tmp_path):
+    data = pod("w0", number=1, **LAUNCH)
+    data["status"]["containerStatuses"][0]["allocatedResourcesStatus"] = [
+        {"name": "nvidia.com/gpu", "resources": [{"resourceID": GPUS[0], "health": "Unhealthy"}]}
+    ]
+    node = Node(tmp_path, Kubelet(failure=FileNotFoundError(2, "No such file", "kubelet.sock")))
+    node.pods(data)
+    (row,) = node.samples(metrics.DEVICE_UNHEALTHY)
+    assert (row["device_id"], row["pod_name"]) == (GPUS[0], "w0")
+    # Without the kubelet, the pod's own status says what it holds.
+    assert [r["uuid"] for r in node.samples(metrics.GPU_ALLOCATION_INFO)] == [GPUS[0]]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        KubeletError("RESOURCE_EXHAUSTED"),
+        TimeoutError("too long"),
+        ConnectionRefusedError("no"),
+        FileNotFoundError(2, "gone", "kubelet.sock"),
+    ],
+)
+def test_what_the_kubelet_said_is_kept_while_it_fails(tmp_path, failure):
+    node = Node(tmp_path, Kubelet(gpus_of("w0", GPUS[0])))
+    before = node.samples(metrics.GPU_ALLOCATION_INFO)
+    node.kubelet.failure = failure
+    node.now += 60
+    assert node.samples(metrics.GPU_ALLOCATION_INFO) == before
+    assert node.values(metrics.POD_SOURCE_UP)["kubelet",] == 0
+    assert node.values(metrics.POD_SOURCE_UPDATED)["kubelet",] == 1000.0
+    assert node.values(metrics.POD_SOURCE_ERRORS)["kubelet",] == 1
+
+
+def test_garbage_of_the_kubelet_is_a_failure_of_it_alone(tmp_path):
+    node = Node(tmp_path, Kubelet(b"\x0a\xff"))
+    assert node.values(metrics.POD_SOURCE_UP)["kubelet",] == 0
+
+
+def test_the_kubelet_is_asked_every_ten_seconds_however_often_the_page_is_made(tmp_path):
+    node = Node(tmp_path, Kubelet())
+    for _ in range(25):
+        node.collect()
+        node.now += 1
+    assert node.kubelet.calls == 3
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_looks(tmp_path):
+    node = Node(tmp_path, Kubelet())
+    node.collect()
+    node.now -= 500
+    node.collect()
+    assert node.kubelet.calls == 2
+
+
+def test_outside_of_kubernetes_there_is_no_data_and_the_reason_is_said(tmp_path):
+    node = Node(tmp_path, Kubelet(failure=FileNotFoundError(2, "x", "/k/kubelet.sock")), api=False)
+    with pytest.raises(NoData, match=r"no kubelet socket /k/kubelet.sock.*no API server"):
+        node.collect()
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({}, ""),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "https://10.0.0.1:443"),
+        (
+            {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"},
+            "https://[fd00::1]:6443",
+        ),
+    ],
+)
+def test_the_api_server_is_found_as_pods_find_it(environ, url):
+    assert in_cluster_url(environ) == url

@@ -5,7 +5,9 @@ from dataclasses import replace
 from benchmarks.straggler_suite import job
 from benchmarks.straggler_suite.plan import Fault, Plan
 
+from rankscope_analyzers.record_tables import FrameTable
 from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.layout import layout
 
 PLAN = Plan(
     name="job-a",
@@ -46,10 +48,14 @@ def made(*faults, **changes):
     return job.simulate(replace(PLAN, faults=faults, **changes))
 
 
+def judged(meta, records, **options):
+    """Return what is found in records, and which of them were left out."""
+    return feed.detect(FrameTable(records), layout(meta, 0), **options)
+
+
 def incidents(meta, records, **options):
     """Return what is found in records."""
-    layout = feed.layout(meta, 0)
-    return feed.detect(feed.columns(records, layout.world), layout, **options)
+    return judged(meta, records, **options).incidents
 
 
 def found(simulated, **options):

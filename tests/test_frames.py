@@ -4,7 +4,7 @@ import pytest
 
 from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers import frames
-from rankscope_analyzers.frames import RecordError
+from rankscope_analyzers.step_records import RecordError
 from simulated_jobs import Job, records
 
 
@@ -92,29 +92,34 @@ def test_a_missing_column_is_named():
     [
         ("step_seconds", np.nan, "incomplete"),
         ("rank", "seven", "incomplete"),
-        ("compute_seconds", -0.5, "negative or infinite"),
-        ("sync_seconds", np.inf, "negative or infinite"),
-        ("step", -3, "negative or infinite"),
+        ("step", 5.5, "fractional"),
+        ("step", 1e300, "foreign"),
+        ("compute_seconds", -0.5, "negative"),
+        ("sync_seconds", np.inf, "infinite"),
+        ("step", -3, "negative"),
     ],
 )
 def test_a_bad_row_is_dropped_and_counted(column, value, reason):
     rows = records(Job(ranks=2, steps=30)).astype({column: object})
     rows.loc[5, column] = value
     frame = frames.build("job", rows)
-    assert frame.dropped == ((reason, 1),)
+    (dropped,) = frame.dropped
+    assert (dropped.reason, dropped.count, dropped.row) == (reason, 1, 6)
+    assert dropped.what.startswith(f"{column} is ")
     assert np.isfinite(frame.step).sum() == 59
 
 
 def test_duplicate_rows_count_once():
     rows = records(Job(ranks=2, steps=30))
     frame = frames.build("job", pd.concat([rows, rows.iloc[:3]]))
-    assert frame.dropped == (("duplicate", 3),)
+    (dropped,) = frame.dropped
+    assert (dropped.reason, dropped.count, dropped.row) == ("duplicate", 3, 61)
     assert len(frame.steps) == 30
 
 
 def test_records_without_a_usable_row_are_an_error_that_says_why():
     rows = records(Job(ranks=2, steps=3)).assign(step_seconds=np.nan)
-    with pytest.raises(RecordError, match=r"none of 6 records can be used \(6 incomplete\)"):
+    with pytest.raises(RecordError, match=r"none of 6 records can be used: 6 incomplete, the "):
         frames.build("job", rows)
 
 

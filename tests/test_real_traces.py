@@ -7,6 +7,7 @@ import pytest
 from rankscope_analyzers import sources
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.layout import layout
 
 TRACES = Path(__file__).parents[2] / "shared" / "corpora" / "real_traces"
 
@@ -39,7 +40,6 @@ def test_uneven_work_blames_no_gpu(name):
     ],
 )
 def test_the_incremental_analysis_says_what_is_slow(name, kind, ranks, stage):
-    job = sources.trace(TRACES / name)
-    layout = feed.layout(job.meta, 0)
-    (said,) = feed.detect(feed.columns(job.records, layout.world), layout)
+    job = sources.table(TRACES / name)
+    (said,) = feed.detect(job.records, layout(job.meta, 0)).incidents
     assert (said.kind, said.ranks, said.stage) == (kind, ranks, stage)

@@ -4,11 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_analyzers.frames import RecordError
+from rankscope_analyzers.record_tables import FrameTable
+from rankscope_analyzers.step_records import Account, RecordError
 from rankscope_analyzers.stragglers import feed
-from suite_jobs import found, incidents, made
+from rankscope_analyzers.stragglers.layout import Layout
+from rankscope_analyzers.stragglers.rows import REQUIRED
+from rankscope_analyzers.stragglers.shape import Shape
+from suite_jobs import found, incidents, judged, made
 
-META = {"world_size": 8, "tensor_parallel": 2, "pipeline_parallel": 2, "compute_timing": "kernel"}
+FLAT = Layout(world=8, pipeline=1, tensor=1, microbatches=1, wall=False)
 
 
 def rows(count=3, **changes):
@@ -18,72 +22,125 @@ def rows(count=3, **changes):
     return pd.DataFrame(table | changes)
 
 
-@pytest.mark.parametrize("column", feed.REQUIRED)
+def assembled(records, job=FLAT):
+    account = Account()
+    return list(feed.assembled(FrameTable(records), job, account)), account.dropped
+
+
+def counters_of_runs(records, job=FLAT):
+    runs = []
+    for made_of in assembled(records, job)[0]:
+        if isinstance(made_of, Shape):
+            runs.append([])
+        else:
+            runs[-1] += made_of.counters.tolist()
+    return runs
+
+
+@pytest.mark.parametrize("column", REQUIRED)
 def test_a_missing_column_is_named(column):
     with pytest.raises(RecordError, match=rf"lack the columns \['{column}'\]"):
-        feed.columns(rows().drop(columns=column), 8)
+        assembled(rows().drop(columns=column))
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "said"),
     [
-        ({"compute_seconds": [0.5, np.nan, 0.5]}, "incomplete"),
-        ({"compute_seconds": [0.5, "soon", 0.5]}, "incomplete"),
-        ({"sync_seconds": [0.2, np.inf, 0.2]}, "incomplete"),
-        ({"data_seconds": [0.1, -0.1, 0.1]}, "negative"),
-        ({"rank": [0, 9, 1]}, "of ranks outside the world of 8"),
+        (
+            {"compute_seconds": [0.5, np.nan, 0.5]},
+            "1 incomplete record was left out, the first in row 2: compute_seconds is missing or "
+            "no number",
+        ),
+        (
+            {"compute_seconds": ["soon", "later", 0.5]},
+            "2 incomplete records were left out, the first in row 1: compute_seconds is missing "
+            "or no number",
+        ),
+        (
+            {"sync_seconds": [0.2, 0.2, np.inf]},
+            "1 infinite record was left out, the first in row 3: sync_seconds is inf",
+        ),
+        (
+            {"data_seconds": [0.1, -0.1, 0.1]},
+            "1 negative record was left out, the first in row 2: data_seconds is -0.1",
+        ),
+        (
+            {"rank": [0, 9, 1]},
+            "1 foreign record was left out, the first in row 2: rank is 9, the world has 8 ranks",
+        ),
+        (
+            {"step": [0, 1, 1.5]},
+            "1 fractional record was left out, the first in row 3: step is 1.5",
+        ),
+        (
+            {"step": [0, 1, 1]},
+            "1 duplicate record was left out, the first in row 3: its rank has reported that step "
+            "before",
+        ),
     ],
 )
-def test_an_unusable_record_is_left_out_and_counted(changes, why):
-    kept = feed.columns(rows(**changes), 8)
-    assert len(kept.step) == 2
-    assert kept.dropped == ((why, 1),)
+def test_an_unusable_record_is_left_out_and_counted_by_row_and_column(changes, said):
+    (_, block), (dropped,) = assembled(rows(**changes))
+    assert np.isfinite(block.steps.step).sum() == 3 - dropped.count
+    assert str(dropped) == said
+
+
+def test_the_row_is_that_of_the_source_whatever_the_order_of_starts():
+    backwards = rows(t_start_unix_seconds=[102.0, 101.0, 100.0], step=[2, 1, 0])
+    _, (dropped,) = assembled(backwards.assign(sync_seconds=[0.2, 0.2, -1.0]))
+    assert dropped.row == 3
 
 
 def test_no_usable_record_is_an_error_that_says_why():
-    with pytest.raises(RecordError, match=r"none of 3 records can be used \(3 negative\)"):
-        feed.columns(rows(step_seconds=-1.0), 8)
+    with pytest.raises(
+        RecordError,
+        match=r"none of 3 records can be used: 3 negative, the first in row 1: step_seconds is -1",
+    ):
+        assembled(rows(step_seconds=-1.0))
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"world_size": 10}, "world_size 10 is no multiple of pipeline_parallel 2 x"),
-        ({"tensor_parallel": 0}, "tensor_parallel is 0, expected a whole number"),
-        ({"microbatches": "8"}, "microbatches is '8', expected a whole number"),
-        ({"compute_timing": "cpu"}, "compute_timing is 'cpu', expected kernel or wall"),
-    ],
-)
-def test_metadata_that_make_no_sense_are_named(changes, complaint):
-    with pytest.raises(RecordError, match=complaint):
-        feed.layout(META | changes, 8)
+def test_a_record_far_behind_its_run_is_counted_and_changes_nothing():
+    simulated = made(steps=120)
+    late = simulated.records[simulated.records["step"] == 20].head(2).copy()
+    late["t_start_unix_seconds"] += 150.0
+    found_again = judged(simulated.meta, pd.concat([simulated.records, late]))
+    assert found_again.incidents == found(simulated)
+    (dropped,) = found_again.dropped
+    assert (dropped.reason, dropped.count, dropped.row) == ("late", 2, len(simulated.records) + 1)
+    assert dropped.what.startswith("it is of step 20, its run had reached ")
 
 
-def test_stages_that_contradict_the_metadata_are_named():
+@pytest.mark.parametrize(("column", "value"), [("pp_stage", 7), ("tp_group", 99), ("dp_group", 99)])
+def test_places_that_contradict_the_metadata_are_named(column, value):
     simulated = made(steps=60)
-    with pytest.raises(RecordError, match=r"pp_stage contradicts meta\.json"):
-        incidents(simulated.meta, simulated.records.assign(pp_stage=7))
+    with pytest.raises(RecordError, match=rf"row \d+: {column} contradicts meta\.json: rank \d+ "):
+        incidents(simulated.meta, simulated.records.assign(**{column: value}))
 
 
-def test_without_metadata_the_job_is_data_parallel():
-    layout = feed.layout({}, 6)
-    assert (layout.world, layout.pipeline, layout.tensor, layout.wall) == (6, 1, 1, False)
+def test_a_few_wrong_places_are_no_contradiction():
+    simulated = made(steps=60)
+    records = simulated.records.copy()
+    records.loc[records.index[:20], "pp_stage"] = 7
+    assert incidents(simulated.meta, records) == ()
 
 
 def test_a_counter_that_falls_back_begins_a_new_run():
-    whole = rows(6, step=[5, 6, 7, 6, 7, 8])
-    assert feed.runs(feed.columns(whole, 8)) == (slice(0, 3), slice(3, 6))
+    assert counters_of_runs(rows(6, step=[5, 6, 7, 6, 7, 8])) == [[5, 6, 7], [6, 7, 8]]
 
 
 def test_a_long_silence_begins_a_new_run():
     whole = rows(4, t_start_unix_seconds=[100.0, 101.0, 191.0, 192.0])
-    assert feed.runs(feed.columns(whole, 8)) == (slice(0, 2), slice(2, 4))
+    assert counters_of_runs(whole) == [[0, 1], [2, 3]]
 
 
 def test_clock_offsets_begin_no_run():
     starts = [100.0, 100.04, 100.98, 101.05]
     whole = rows(4, step=[0, 0, 1, 1], rank=[0, 1, 0, 1], t_start_unix_seconds=starts)
-    assert len(feed.runs(feed.columns(whole, 8))) == 1
+    assert counters_of_runs(whole) == [[0, 1]]
+
+
+def test_counters_with_large_gaps_are_consecutive_steps():
+    assert counters_of_runs(rows(3, step=[0, 10**9, 4 * 10**15])) == [[0, 10**9, 4 * 10**15]]
 
 
 def test_the_order_of_records_does_not_matter():
@@ -95,4 +152,7 @@ def test_the_order_of_records_does_not_matter():
 def test_a_record_that_comes_twice_counts_once():
     simulated = made(steps=120)
     twice = pd.concat([simulated.records, simulated.records], ignore_index=True)
-    assert incidents(simulated.meta, twice) == found(simulated)
+    again = judged(simulated.meta, twice)
+    assert again.incidents == found(simulated)
+    (dropped,) = again.dropped
+    assert (dropped.reason, dropped.count) == ("duplicate", len(simulated.records))

@@ -54,7 +54,10 @@ def test_records_that_were_left_out_are_reported(tmp_path, capsys):
     simulated.records.loc[3, "compute_seconds"] = -1.0
     write(tmp_path / "a", simulated)
     assert diagnosed(tmp_path, "--trace", tmp_path / "a")[0] == 0
-    assert "1 negative records were left out" in capsys.readouterr().err
+    assert (
+        "records.parquet: 1 negative record was left out, the first in row"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

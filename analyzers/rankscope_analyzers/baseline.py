@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats, StepFrame
+from rankscope_analyzers.arrays import Booleans, Floats
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import noise
 from rankscope_analyzers.row_statistics import column_median, row_maximum
 from rankscope_analyzers.windows import (

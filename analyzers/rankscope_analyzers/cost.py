@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rankscope_analyzers.arrays import Booleans, Floats
 from rankscope_analyzers.finding import Cost
-from rankscope_analyzers.frames import Booleans, Floats, StepFrame
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import healthy_median_by_stage
 from rankscope_analyzers.row_statistics import row_maximum
 from rankscope_analyzers.windows import Span

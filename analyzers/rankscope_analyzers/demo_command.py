@@ -8,9 +8,9 @@ from rich.console import Console
 
 from rankscope_analyzers import demo
 from rankscope_analyzers.command import add_output, print_json
-from rankscope_analyzers.frames import RecordError
 from rankscope_analyzers.probe_folder import ProbeMissingError
 from rankscope_analyzers.sources import SourceError
+from rankscope_analyzers.step_records import RecordError
 
 FAILURES: tuple[type[Exception], ...] = (
     demo.DemoError,

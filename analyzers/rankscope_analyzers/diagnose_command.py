@@ -13,7 +13,7 @@ from rich.console import Console
 from rankscope_analyzers import kineto_files, report, sources, verdict_file
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.frames import RecordError
+from rankscope_analyzers.step_records import RecordError
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         InputError: there is no such job, or an option cannot be used.
         rankscope_analyzers.sources.SourceError: the records cannot be read.
-        rankscope_analyzers.frames.RecordError: the records cannot be analysed.
+        rankscope_analyzers.step_records.RecordError: the records cannot be analysed.
     """
     if options.verdicts:
         return _write(options)

@@ -8,9 +8,11 @@ from dataclasses import replace
 from rankscope_analyzers import frames, incident_findings, verdict
 from rankscope_analyzers.finding import Analyzer
 from rankscope_analyzers.frames import StepFrame
+from rankscope_analyzers.record_tables import FrameTable
 from rankscope_analyzers.registry import ANALYZERS
 from rankscope_analyzers.sources import JobRecords
 from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.layout import layout
 from rankscope_analyzers.verdict import Verdict
 
 
@@ -18,7 +20,7 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
     """Return a verdict for each job.
 
     Raises:
-        rankscope_analyzers.frames.RecordError: the records of a job cannot be analysed.
+        rankscope_analyzers.step_records.RecordError: the records of a job cannot be analysed.
     """
     return tuple(_diagnose(job) for job in jobs)
 
@@ -47,7 +49,7 @@ def _analyzers(frame: StepFrame, job: JobRecords) -> Mapping[str, Analyzer]:
     """
     if "compute_timing" not in job.meta:
         return ANALYZERS
-    layout = feed.layout(job.meta, frame.world_size)
-    incidents = feed.detect(feed.columns(job.records, layout.world), layout)
-    found = incident_findings.findings(frame, incidents, layout.pipeline)
+    arranged = layout(job.meta, frame.world_size)
+    incidents = feed.detect(FrameTable(job.records), arranged).incidents
+    found = incident_findings.findings(frame, incidents, arranged.pipeline)
     return {"incidents": lambda _: found}

@@ -7,21 +7,19 @@ inside one step. `build` sorts that out and counts what it had to leave out. Uni
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
+from rankscope_analyzers import step_records
+from rankscope_analyzers.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.step_records import CLOCK, COUNTERS, DURATIONS, Dropped, RecordError
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+RULES = step_records.Rules(required=(*COUNTERS, CLOCK, DURATIONS[0]), optional=DURATIONS[1:])
+"""Running jobs measure what they can: all durations but that of the step may be unknown."""
 
-REQUIRED_COLUMNS = ("step", "rank", "t_start_unix_seconds", "step_seconds")
-DURATION_COLUMNS = ("step_seconds", "data_seconds", "compute_seconds", "sync_seconds")
-PLACE_COLUMNS = ("node", "gpu", "dp_group", "tp_group", "pp_stage")
+WHOLE_COLUMNS = ("gpu", "dp_group", "tp_group", "pp_stage", "attempt", "flags")
 
 WARM_UP_STEPS = 14
 """Steps after every start that are slow on healthy hardware: lazy allocation, autotuning, cold
@@ -35,10 +33,6 @@ MINIMUM_PRESENCE = 0.5
 
 RESTART_TOLERANCE_SECONDS = 1.0
 """Ranks see one restart within the clock offset of their nodes (50 ms) and their start-up skew."""
-
-
-class RecordError(ValueError):
-    """The records cannot be analysed; the message names what was seen and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class StepFrame:
         data: (S, R) time blocked on input; NaN where not measured or not reported.
         compute: (S, R) compute time; NaN likewise.
         sync: (S, R) time in collectives; NaN likewise.
-        dropped: (reason, rows) of records that were left out.
+        dropped: records that were left out.
     """
 
     job_id: str
@@ -79,7 +73,7 @@ class StepFrame:
     data: Floats
     compute: Floats
     sync: Floats
-    dropped: tuple[tuple[str, int], ...]
+    dropped: tuple[Dropped, ...]
 
     @property
     def unobserved(self) -> tuple[int, ...]:
@@ -117,16 +111,17 @@ def build(
     Raises:
         RecordError: a required column is missing or no usable row is left.
     """
-    rows, dropped = _clean(job_id, records)
+    account = step_records.Account()
+    rows = _clean(job_id, records, account)
     rows = rows.assign(segment=segments(rows))
     if newest_run:
         rows = rows[rows["segment"] == rows["segment"].max()]
+    rows = _once(rows, account)
     executed, row_index = _executed_steps(rows)
     ranks, rank_index = np.unique(rows["rank"].to_numpy(np.int64), return_inverse=True)
     shape = (len(executed), len(ranks))
     matrices = {
-        name: _scatter(rows, name, row_index, rank_index, shape)
-        for name in ("t_start_unix_seconds", *DURATION_COLUMNS)
+        name: _scatter(rows, name, row_index, rank_index, shape) for name in (CLOCK, *DURATIONS)
     }
     runs = executed["segment"].to_numpy(np.int64)
     present = np.isfinite(matrices["step_seconds"]).mean(axis=1)
@@ -149,54 +144,47 @@ def build(
         data=matrices["data_seconds"],
         compute=matrices["compute_seconds"],
         sync=matrices["sync_seconds"],
-        dropped=dropped,
+        dropped=account.dropped,
     )
 
 
-def _clean(job_id: str, records: pd.DataFrame) -> tuple[pd.DataFrame, tuple[tuple[str, int], ...]]:
-    missing = [name for name in REQUIRED_COLUMNS if name not in records.columns]
-    if missing:
-        raise RecordError(
-            f"job {job_id}: records lack the columns {missing}, have {list(records.columns)}"
-        )
-    rows = records.copy()
-    for name in (*DURATION_COLUMNS, *PLACE_COLUMNS, "attempt", "flags"):
-        if name not in rows.columns:
-            rows[name] = _default(name)
-    dropped: list[tuple[str, int]] = []
-    for reason, bad in _faults(rows):
-        if bad.any():
-            dropped.append((reason, int(bad.sum())))
-        rows = rows[~bad.reindex(rows.index, fill_value=False)]
-    if rows.empty:
-        raise RecordError(
-            f"job {job_id}: none of {len(records)} records can be used "
-            f"({', '.join(f'{count} {reason}' for reason, count in dropped) or 'there are none'})"
-        )
-    for name in ("gpu", "dp_group", "tp_group", "pp_stage", "attempt", "flags"):
-        rows[name] = pd.to_numeric(rows[name], errors="coerce").fillna(_default(name))
-    return rows.sort_values("t_start_unix_seconds", kind="stable"), tuple(dropped)
+def _clean(job_id: str, records: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:
+    """Return the usable records in order of their start, with every column as a number."""
+    try:
+        step_records.require(records.columns, RULES.required)
+        present = (*RULES.required, *(name for name in RULES.optional if name in records.columns))
+        table = {name: step_records.numeric(records[name]) for name in present}
+        number = np.arange(1, len(records) + 1)
+        rules = step_records.Rules(RULES.required, present[len(RULES.required) :])
+        keep = step_records.usable(table, rules, number, account)
+        if not len(records) or (keep is not None and not keep.any()):
+            raise account.nothing_left()
+    except RecordError as error:
+        raise RecordError(f"job {job_id}: {error}") from error
+    rows = pd.DataFrame({name: table.get(name, np.nan) for name in (*present, *DURATIONS)})
+    rows["row"] = number
+    rows["node"] = records["node"].to_numpy() if "node" in records.columns else "unknown"
+    for name in WHOLE_COLUMNS:
+        rows[name] = _whole(records, name)
+    rows = rows if keep is None else rows[keep]
+    return rows.sort_values(CLOCK, kind="stable")
 
 
-def _default(name: str) -> Any:
-    return {"node": "unknown", "gpu": -1, **dict.fromkeys(DURATION_COLUMNS, np.nan)}.get(name, 0)
+def _whole(records: pd.DataFrame, name: str) -> Integers:
+    unknown = -1 if name == "gpu" else 0
+    if name not in records.columns:
+        return np.full(len(records), unknown, dtype=np.int64)
+    values = np.nan_to_num(step_records.numeric(records[name]), nan=unknown)
+    return np.asarray(values.astype(np.int64))
 
 
-def _faults(rows: pd.DataFrame) -> list[tuple[str, pd.Series[bool]]]:
-    for name in (*REQUIRED_COLUMNS, *DURATION_COLUMNS):
-        rows[name] = pd.to_numeric(rows[name], errors="coerce")
-    required = rows[list(REQUIRED_COLUMNS)].to_numpy(np.float64)
-    incomplete = pd.Series(~np.isfinite(required).all(axis=1), index=rows.index)
-    negative = (rows[list(DURATION_COLUMNS)] < 0).any(axis=1) | (rows[["step", "rank"]] < 0).any(
-        axis=1
-    )
-    infinite = np.isinf(rows[list(DURATION_COLUMNS)].to_numpy(np.float64)).any(axis=1)
-    keys = ["attempt", "step", "rank", "t_start_unix_seconds"]
-    return [
-        ("incomplete", incomplete),
-        ("negative or infinite", (negative | infinite) & ~incomplete),
-        ("duplicate", rows.duplicated(keys) & ~incomplete & ~negative),
-    ]
+def _once(rows: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:
+    """Return the first record of each rank in each executed step."""
+    again = np.flatnonzero(rows.duplicated(["segment", "step", "rank"]))
+    if not len(again):
+        return rows
+    account.add(step_records.duplicates(again, rows["row"].to_numpy(np.int64)))
+    return rows.drop(rows.index[again])
 
 
 def segments(rows: pd.DataFrame) -> Integers:

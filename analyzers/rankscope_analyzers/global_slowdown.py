@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankscope_analyzers import baseline, transfer
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.cost import from_saved
 from rankscope_analyzers.finding import Cost, Evidence, Finding, Subject
-from rankscope_analyzers.frames import Floats, StepFrame
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.rank_finding import PAGE_COST, bounds, confidence
 from rankscope_analyzers.row_statistics import row_median
 from rankscope_analyzers.windows import Span

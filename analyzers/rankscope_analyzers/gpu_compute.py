@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankscope_analyzers import rank_faults
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.finding import Finding
-from rankscope_analyzers.frames import Floats, StepFrame
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import peer_median, peer_median_by_stage
 from rankscope_analyzers.rank_finding import RankCause, finding
 from rankscope_analyzers.row_statistics import column_median

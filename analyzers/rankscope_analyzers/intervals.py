@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 
 
 def union(*sets: Floats, bridging: float = 0.0) -> Floats:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats, Integers
+from rankscope_analyzers.arrays import Floats, Integers
 from rankscope_analyzers.intervals import covered, union
 from rankscope_analyzers.kineto_spans import StepSpan, TraceError, TraceSpans
 from rankscope_analyzers.process_groups import Layout, layout

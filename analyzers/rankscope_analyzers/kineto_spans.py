@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 
 MAXIMUM_SPANS = 8_000_000
 """Spans kept of one trace, 160 MB: hundreds of steps of ten thousand kernels. A trace with more is

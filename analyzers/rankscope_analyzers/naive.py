@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats, StepFrame
+from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.row_statistics import column_median
 
 

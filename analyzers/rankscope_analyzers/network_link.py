@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankscope_analyzers import baseline, transfer
+from rankscope_analyzers.arrays import Floats, Integers
 from rankscope_analyzers.cost import from_saved
 from rankscope_analyzers.finding import Evidence, Finding
-from rankscope_analyzers.frames import Floats, Integers, StepFrame
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.rank_finding import PAGE_COST, bounds, confidence, subject
 from rankscope_analyzers.row_statistics import column_median, row_maximum
 from rankscope_analyzers.windows import Span

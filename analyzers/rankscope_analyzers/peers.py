@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats, Integers
+from rankscope_analyzers.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.row_statistics import column_median, row_median
 
 NORMAL_CONSISTENCY = 1.4826

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats, StepFrame
+from rankscope_analyzers.arrays import Booleans, Floats
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import noise
 from rankscope_analyzers.row_statistics import row_maximum
 from rankscope_analyzers.windows import (

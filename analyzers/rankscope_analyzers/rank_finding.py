@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.cost import if_like_peers
 from rankscope_analyzers.finding import Evidence, FaultClass, Finding, Subject
-from rankscope_analyzers.frames import Floats, StepFrame
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import healthy_median_by_stage
 from rankscope_analyzers.rank_faults import RankFault
 from rankscope_analyzers.windows import Span, is_open

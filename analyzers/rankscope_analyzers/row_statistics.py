@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 
 
 def row_median(values: Floats) -> Floats:

@@ -21,6 +21,8 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
+from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
+
 AGENT_TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold the verdict."""
 
@@ -60,6 +62,7 @@ class JobRecords:
         notes: what could not be read, as sentences.
         live: read from agents, so that only the newest run is of interest.
         meta: what the trace says about the job's layout, empty for agents.
+        path: the file of records, None for agents.
     """
 
     job_id: str
@@ -68,6 +71,7 @@ class JobRecords:
     notes: tuple[str, ...]
     live: bool
     meta: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
 
 
 def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
@@ -106,31 +110,72 @@ def _record_file(directory: Path) -> Path | None:
     return next((directory / name for name in RECORD_READERS if (directory / name).is_file()), None)
 
 
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """A trace whose records are read as they are needed.
+
+    Args:
+        path: the file of records.
+    """
+
+    job_id: str
+    path: Path
+    records: RecordTable
+    meta: Mapping[str, Any]
+
+
 def trace(directory: Path) -> JobRecords:
     """Read the trace that a directory holds.
 
     Raises:
         SourceError: it cannot be read.
     """
+    meta, path = _trace_files(directory)
+    world_size = meta.get("world_size")
+    return JobRecords(
+        job_id=str(meta.get("job", directory.name)),
+        records=_whole(path),
+        world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
+        notes=(),
+        live=False,
+        meta=meta,
+        path=path,
+    )
+
+
+def table(directory: Path) -> TraceTable:
+    """Open the trace that a directory holds; of a Parquet file only a part is in memory at once.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    meta, path = _trace_files(directory)
+    job_id = str(meta.get("job", directory.name))
+    if path.suffix != ".parquet":
+        return TraceTable(job_id, path, FrameTable(_whole(path)), meta)
+    try:
+        records = ParquetTable(path)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as step records: {error}") from error
+    return TraceTable(job_id, path, records, meta)
+
+
+def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
     meta = _meta(directory / "meta.json")
     path = _record_file(directory)
     if path is None:
         raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+    return meta, path
+
+
+def _whole(path: Path) -> pd.DataFrame:
     try:
         records = RECORD_READERS[path.name](path)
     except (OSError, ValueError, KeyError, EOFError, zlib.error, BadZipFile) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
     if records.empty:
         raise SourceError(f"{path} holds no step records")
-    world_size = meta.get("world_size")
-    return JobRecords(
-        job_id=str(meta.get("job", directory.name)),
-        records=records,
-        world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
-        notes=(),
-        live=False,
-        meta=meta,
-    )
+    return records
 
 
 def _meta(path: Path) -> dict[str, Any]:

@@ -18,13 +18,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from rankscope_analyzers import sources
-from rankscope_analyzers.frames import RecordError
+from rankscope_analyzers.step_records import RecordError
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.layout import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +82,17 @@ def _judged(directories: Sequence[Path], workers: int) -> Iterator[tuple[int, Jo
 def judge(directory: Path) -> JobVerdicts:
     """Judge one trace directory; what is wrong with it becomes a note."""
     try:
-        job = sources.trace(directory)
+        job = sources.table(directory)
     except sources.SourceError as error:
         return JobVerdicts(directory.name, None, (str(error),))
     try:
-        found, dropped = _incidents(job)
+        found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
     except RecordError as error:
-        return JobVerdicts(job.job_id, None, (f"{directory}: {error}",))
-    notes = tuple(f"{directory}: {count} {why} records were left out" for why, count in dropped)
-    return JobVerdicts(job.job_id, tuple(as_object(incident) for incident in found), notes)
-
-
-def _incidents(
-    job: sources.JobRecords,
-) -> tuple[tuple[Incident, ...], tuple[tuple[str, int], ...]]:
-    layout = feed.layout(job.meta, _rank_count(job.records))
-    columns = feed.columns(job.records, layout.world)
-    return feed.detect(columns, layout), columns.dropped
-
-
-def _rank_count(records: pd.DataFrame) -> int:
-    if "rank" not in records.columns:
-        return 1
-    ranks = pd.to_numeric(records["rank"], errors="coerce").to_numpy(np.float64)
-    known = ranks[np.isfinite(ranks) & (ranks >= 0)]
-    return int(known.max()) + 1 if len(known) else 1
+        return JobVerdicts(job.job_id, None, (f"{job.path}: {error}",))
+    notes = tuple(f"{job.path}: {dropped}" for dropped in found.dropped)
+    return JobVerdicts(
+        job.job_id, tuple(as_object(incident) for incident in found.incidents), notes
+    )
 
 
 def as_object(incident: Incident) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats, Integers, StepFrame
+from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.frames import StepFrame
 
 SIGNIFICANT_LAG = 5.0
 """Standard errors by which a rank must leave the collective after the others to be its slow end."""

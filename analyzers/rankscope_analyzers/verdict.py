@@ -112,7 +112,7 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
         unknown = int((~np.isfinite(values).any(axis=0)).sum())
         if unknown:
             said.append(f"{name} time is not measured on {unknown} of {len(frame.ranks)} ranks")
-    said.extend(f"{count} {reason} records were left out" for reason, count in frame.dropped)
+    said.extend(map(str, frame.dropped))
     return tuple(said)
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats, Integers, StepFrame
+from rankscope_analyzers.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.row_statistics import row_maximum
 
 WINDOW_STEPS = 16

@@ -15,7 +15,9 @@ from typing import Any
 
 from benchmarks.straggler_suite import job, plan, published, scorer
 
+from rankscope_analyzers.record_tables import FrameTable
 from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.layout import layout
 from rankscope_analyzers.trace_verdicts import as_object
 
 KINDS = (*plan.SUBTYPES, None)
@@ -32,8 +34,7 @@ def jobs(first: int, count: int) -> Iterator[job.Job]:
 
 def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
     """Return every method's verdicts on a job."""
-    layout = feed.layout(made.meta, 0)
-    found = feed.detect(feed.columns(made.records, layout.world), layout)
+    found = feed.detect(FrameTable(made.records), layout(made.meta, 0)).incidents
     matrix = published.matrix(made.records, made.meta)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # ranks that never report

@@ -14,7 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from rankscope_analyzers.record_tables import FrameTable
+from rankscope_analyzers.step_records import Account
 from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.layout import layout
+from rankscope_analyzers.stragglers.shape import Shape
 
 WINDOW, STRIDE, BASELINE = 16, 4, 30
 REARM = 15
@@ -38,31 +42,26 @@ class Matrix:
 
 def matrix(records: Any, meta: Mapping[str, Any]) -> Matrix:
     """Put the records of a job into matrices, runs one below the other."""
-    rows = feed.columns(records, meta["world_size"])
-    parts, before = [], 0
-    index = np.empty(len(rows.step), dtype=np.int64)
-    for part in feed.runs(rows):
-        counters, inverse = np.unique(rows.step[part], return_inverse=True)
-        index[part] = inverse + before
-        before += len(counters)
-        parts.append(counters)
-    ranks = int(rows.rank.max()) + 1
-
-    def dense(name: str) -> np.ndarray:
-        values = np.full((before, ranks), np.nan)
-        values[index, rows.rank] = rows.numbers[name]
-        return values
-
-    step = dense("step_seconds")
-    ends = np.fmax.reduce(dense("t_start_unix_seconds") + step, axis=1)
-    nodes, groups = np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64)
-    nodes[rows.rank] = rows.node
+    world = meta["world_size"]
+    columns: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("step", "data", "compute", "sync")
+    }
+    ends, nodes = [], np.zeros(world, dtype=np.int64)
+    for made in feed.assembled(FrameTable(records), layout(meta, 0), Account()):
+        if isinstance(made, Shape):
+            nodes[: made.world] = np.maximum(made.nodes.ravel(), 0)
+            continue
+        ends.append(made.ends)
+        for name, values in columns.items():
+            wide = np.full((len(made.ends), world), np.nan)
+            dense = getattr(made.steps, name).reshape(len(made.ends), -1)
+            wide[:, : dense.shape[1]] = dense
+            values.append(wide)
+    groups = np.zeros(world, dtype=np.int64)
     by_rank = records.drop_duplicates("rank")
     groups[by_rank["rank"].to_numpy()] = by_rank["dp_group"].to_numpy()
-    return Matrix(
-        step, dense("data_seconds"), dense("compute_seconds"), dense("sync_seconds"), ends, nodes,
-        groups,
-    )  # fmt: skip
+    joined = {name: np.concatenate(values) for name, values in columns.items()}
+    return Matrix(**joined, ends=np.concatenate(ends), nodes=nodes, groups=groups)
 
 
 def verdicts(job: Matrix, method: Callable[[Matrix, slice], Answer]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats, Integers
+from rankscope_analyzers.arrays import Floats, Integers
 from rankscope_analyzers.stragglers import (
     all_slower,
     host_stalls,

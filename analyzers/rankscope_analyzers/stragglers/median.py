@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 
 FEW = 3
 """Up to this many members the lower median is taken: averaging with the culprit would halve it."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
-from rankscope_analyzers.stragglers.median import median, reference
+from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.stragglers.median import HALVES, median, reference
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 
@@ -65,9 +65,11 @@ class Quantities:
 def derive(steps: Steps, shape: Shape) -> Quantities:
     """Return the quantities of some steps; every step stands for itself."""
     rest = steps.step - steps.data - steps.compute - steps.sync
+    residual = rest - median(rest, 2)
     stage = median(steps.compute, (2, 3))
+    many = shape.replicas * shape.tensor > HALVES
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_stage = steps.compute / reference(steps.compute, (2, 3))
+        by_stage = steps.compute / (stage if many else reference(steps.compute, (2, 3)))
     replica = median(by_stage, (1, 3))
     alone = shape.pipeline * shape.tensor < REPLICA_RANKS
     relative = by_stage if alone or shape.wall else by_stage / replica
@@ -79,8 +81,8 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         stage=_chained(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
         data=steps.data - middle,
         data_median=middle[:, 0, 0, 0],
-        transfer=_transfer(steps, shape, rest),
-        residual=rest - median(rest, 2),
+        transfer=_transfer(steps, shape, residual),
+        residual=residual,
         compute=steps.compute,
         rest=rest,
     )
@@ -104,17 +106,16 @@ STALL_SHARE = 0.02
 """Share of the step from which a residual beyond the group's is a stall that peers wait for."""
 
 
-def _transfer(steps: Steps, shape: Shape, rest: Floats) -> Floats:
-    bare = steps.sync if shape.wall else steps.sync - _waits(steps, shape, rest)
+def _transfer(steps: Steps, shape: Shape, residual: Floats) -> Floats:
+    bare = steps.sync if shape.wall else steps.sync - _waits(steps, shape, residual)
     return np.asarray(np.fmin.reduce(bare, axis=2))
 
 
-def _waits(steps: Steps, shape: Shape, rest: Floats) -> Floats:
+def _waits(steps: Steps, shape: Shape, residual: Floats) -> Floats:
     """Return how long each rank waited for its tensor and pipeline peers."""
     if shape.pipeline == shape.tensor == 1:
         return np.zeros_like(steps.data)
-    stall = rest - median(rest, 2)
-    stall = np.where(stall > STALL_SHARE * steps.step, stall, 0.0)
+    stall = np.where(residual > STALL_SHARE * steps.step, residual, 0.0)
     own = steps.data + steps.compute + stall
     arrival = np.fmax.reduce(steps.data, axis=3)
     busy = np.fmax.reduce(own, axis=3) - arrival

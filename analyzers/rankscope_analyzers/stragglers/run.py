@@ -7,7 +7,7 @@ from statistics import median as middle
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.stragglers.history import Recent
 from rankscope_analyzers.stragglers.median import median, spread, typical
 from rankscope_analyzers.stragglers.quantities import Quantities
@@ -141,7 +141,7 @@ class Run:
         return stall
 
     def _spike_arrays(self) -> Spikes:
-        struck = [node for _, nodes, _ in self._spikes for node in nodes]
+        struck = [node for _, nodes, _ in self._spikes if nodes for node in nodes]
         nodes = np.bincount(np.array(struck, dtype=np.int64), minlength=self._node_count)
         longest = np.array([spike[0] for spike in self._spikes])
         worst = np.array([spike[2] for spike in self._spikes], dtype=np.float64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.frames import Integers
+from rankscope_analyzers.arrays import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.stragglers.median import mean, spread, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -29,6 +29,8 @@ def some(view: View) -> Candidate | None:
     """Return the ranks whose input is slow although that of most is not."""
     excess = mean(view.data)
     limit = MINIMUM_COST * view.step_seconds
+    if not np.fmax.reduce(excess, axis=None) > limit:
+        return None
     noise = typical(spread(view.data)) / np.sqrt(len(view.data))
     newest = view.data[-COST_STEPS:]
     slow = np.where(np.isfinite(newest), newest > limit / 2, 0.0)

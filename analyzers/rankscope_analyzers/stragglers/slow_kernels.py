@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.frames import Booleans, Floats
+from rankscope_analyzers.arrays import Booleans, Floats
 from rankscope_analyzers.stragglers.median import mean, spread, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -44,6 +44,8 @@ def ranks(view: View) -> Candidate | None:
     if view.shape.wall:
         return None
     own = _own(view.baseline.relative if view.baseline else None, view.relative)
+    if not np.fmax.reduce(mean(view.relative) / own - 1, axis=None) > RANK_EXCESS * NEARLY:
+        return None
     excess = view.relative / own - 1
     flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
     if not flagged.any() or flagged.mean() > MAXIMUM_SLOW:
@@ -65,6 +67,10 @@ def replicas(view: View) -> Candidate | None:
     levels = np.broadcast_to(level[None, :, None], sizes)
     fine = mean(view.relative) * 1e-6 if not view.shape.wall else 0.0
     return _convicted(view, wide, levels + np.nan_to_num(fine), REPLICA_CERTAINTY)
+
+
+NEARLY = 0.999
+"""Margin for rounding where most windows are seen at a glance to hold nobody slow."""
 
 
 def _own(history: Floats | None, like: Floats) -> Floats:

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from rankscope_analyzers.frames import Floats
+from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Candidate
 
@@ -77,7 +77,7 @@ class Ordinary:
         """
         grown = rest - self._usual
         excess = float(np.fmin.reduce(grown, axis=None))
-        if len(self._excesses) >= LEAST_STEPS and excess > self._limit():
+        if len(self._excesses) >= LEAST_STEPS and self._jumps(excess):
             self._debt = True
             return False, grown
         known = np.where(np.isfinite(grown), self._usual + FORGETTING * grown, rest)
@@ -92,10 +92,12 @@ class Ordinary:
         """Return the median duration of ordinary steps."""
         return median(self._durations)
 
-    def _limit(self) -> float:
+    def _jumps(self, excess: float) -> bool:
+        if not excess > JUMP_SHARE * self.step_seconds():
+            return False
         centre = median(self._excesses)
         noise = 1.4826 * median(abs(past - centre) for past in self._excesses)
-        return max(JUMP_SHARE * self.step_seconds(), JUMP_SIGMAS * noise)
+        return excess > JUMP_SIGMAS * noise
 
 
 @dataclass(frozen=True, slots=True)

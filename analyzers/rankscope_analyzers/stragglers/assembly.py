@@ -1,0 +1,266 @@
+"""From records in order of their start to the steps that a detector takes, run by run.
+
+Records go in, a bounded number of them is held, arrangements and blocks of steps come out. What
+comes out depends on the records alone, not on how many of them were handed over at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.step_records import Account, Dropped, duplicates, repeated
+from rankscope_analyzers.stragglers.layout import Claims, Layout, world_of
+from rankscope_analyzers.stragglers.quantities import Steps
+from rankscope_analyzers.stragglers.rows import Rows, join
+from rankscope_analyzers.stragglers.shape import Shape
+
+LAYOUT_STEPS = 10
+"""First steps of a run that show how many ranks it has; nothing is judged before they are over."""
+
+HOLD_STEPS = 16
+"""A record this far behind the newest step of its run is too late to be compared. Ranks of one
+step are at most one apart; clocks that differ by 50 ms make that ten steps of 10 ms."""
+
+BLOCK_ROWS = 1 << 16
+"""Records that are worked on at once: large enough for numpy, small enough for the cache."""
+
+RESTART_GAP_SECONDS = 5.0
+"""No job idles that long between two steps unless it restarts."""
+
+RESTART_GAP_STEPS = 3.0
+"""Nor this many times the duration of a step, the shorter one of those before and after."""
+
+CLOCK_TOLERANCE_SECONDS = 0.2
+"""Nodes' clocks differ by up to 50 ms plus drift."""
+
+MAXIMUM_RESTARTS = 1000
+"""More runs than this in one trace are not restarts but a counter that is not one."""
+
+SPARSE = 4
+"""Counters that span more than this many times their number are sorted instead of counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive executed steps of a run.
+
+    Args:
+        counters: (n,) step counter of each, rising.
+        ends: (n,) record clock of the newest record of each.
+        steps: their durations.
+    """
+
+    counters: Integers
+    ends: Floats
+    steps: Steps
+
+
+class Assembler:
+    """Puts the records of one job together.
+
+    Args:
+        job: layout at the start of the job.
+        account: where records are counted that cannot be used.
+        block_rows: records of a block, about; the steps do not depend on it.
+    """
+
+    __slots__ = (
+        "_account",
+        "_block_rows",
+        "_done",
+        "_held",
+        "_job",
+        "_last_end",
+        "_last_length",
+        "_latest",
+        "_newest",
+        "_runs",
+        "_shape",
+    )
+
+    def __init__(self, job: Layout, account: Account, block_rows: int = BLOCK_ROWS) -> None:
+        self._job = job
+        self._account = account
+        self._block_rows = block_rows
+        self._runs = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._held: list[Rows] = []
+        self._shape: Shape | None = None
+        self._newest, self._done = -1, -1
+        self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
+        self._runs += 1
+
+    def take(self, rows: Rows) -> Iterator[Shape | Block]:
+        """Take records that started after all earlier ones; yield what is complete.
+
+        A shape stands before the blocks of its run.
+
+        Raises:
+            RecordError: the records contradict the layout.
+        """
+        while len(rows):
+            newest = _running_maximum(rows.step, self._newest)
+            cut = self._restart(rows, newest)
+            self._hold(rows.at(slice(0, cut)), newest[:cut])
+            rows = rows.at(slice(cut, None))
+            if len(rows):
+                yield from self.finish()
+            elif self._newest - HOLD_STEPS - self._done >= self._steps_of_a_block():
+                yield from self._complete(self._newest - HOLD_STEPS)
+
+    def finish(self) -> Iterator[Shape | Block]:
+        """End the run and yield what is left of it."""
+        yield from self._complete(self._newest)
+        self._begin()
+
+    def _steps_of_a_block(self) -> int:
+        if self._shape is None:
+            return LAYOUT_STEPS + max(1, self._block_rows // self._job.world)
+        return max(1, self._block_rows // self._shape.world)
+
+    def _restart(self, rows: Rows, newest: Integers) -> int:
+        """Return how many records belong to the run: until the counter falls or silence passed.
+
+        Every cut depends on earlier records only.
+
+        Args:
+            rows: in order of their start.
+            newest: largest counter of the run before each of them.
+        """
+        if self._runs > MAXIMUM_RESTARTS:
+            return len(rows)
+        length, end = rows.durations[0], rows.end
+        short = np.minimum(length, np.append(self._last_length, length[:-1]))
+        # Short steps are over before clocks that differ as much could show a restart.
+        overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
+        gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
+        fell = rows.step < newest
+        # The latest end is not before that of the record before: most are no restart after this.
+        pause = rows.start - np.append(self._last_end, end[:-1])
+        likely = np.flatnonzero((fell & (pause > overlap)) | (pause > gap))
+        pause = rows.start[likely] - _latest_before(end, likely, self._latest)
+        cuts = likely[(fell[likely] & (pause > overlap[likely])) | (pause > gap[likely])]
+        if self._newest < 0:
+            cuts = cuts[cuts > 0]
+        return int(cuts[0]) if len(cuts) else len(rows)
+
+    def _hold(self, rows: Rows, newest: Integers) -> None:
+        """Keep records until their steps are complete, those that come too late aside.
+
+        Args:
+            rows: of this run.
+            newest: largest counter before each of them.
+        """
+        if not len(rows):
+            return
+        self._newest = max(int(newest[-1]), int(rows.step[-1]))
+        self._latest = max(self._latest, float(rows.end.max()))
+        self._last_end, self._last_length = float(rows.end[-1]), float(rows.durations[0][-1])
+        late = rows.step < newest - HOLD_STEPS
+        if late.any():
+            self._account.add(_late(rows.at(late), newest[late]))
+            rows = rows.at(~late)
+        self._held.append(rows)
+
+    def _complete(self, last: int) -> Iterator[Shape | Block]:
+        """Yield the steps up to counter `last`."""
+        if not self._held:
+            return
+        rows = join(self._held)
+        ready = rows.step <= last
+        self._held = [] if ready.all() else [rows.at(~ready)]
+        rows = rows if ready.all() else rows.at(ready)
+        self._done = last
+        if len(rows):
+            counters, index = _numbered(rows.step)
+            yield from self._blocks(rows, counters, index)
+
+    def _blocks(self, rows: Rows, counters: Integers, index: Integers) -> Iterator[Shape | Block]:
+        if self._shape is None:
+            self._shape = self._arranged(rows.at(index < LAYOUT_STEPS))
+            yield self._shape
+        size = max(1, self._block_rows // self._shape.world)
+        for first in range(0, len(counters), size):
+            count = min(size, len(counters) - first)
+            inside = (index >= first) & (index < first + count) if len(counters) > size else None
+            chosen = rows if inside is None else rows.at(inside)
+            steps = index if inside is None else index[inside]
+            yield self._block(chosen, steps - first, counters[first : first + count], self._shape)
+
+    def _arranged(self, rows: Rows) -> Shape:
+        job = self._job
+        world = world_of(Claims(rows.rank, rows.row, rows.places), job, self._runs == 1)
+        nodes = np.full(world, -1, dtype=np.int64)
+        inside = rows.rank < world
+        nodes[rows.rank[inside][::-1]] = rows.node[inside][::-1]
+        sizes = (job.pipeline, world // job.unit, job.tensor)
+        return Shape(*sizes, job.microbatches, job.wall, nodes.reshape(sizes))
+
+    def _block(self, rows: Rows, index: Integers, counters: Integers, shape: Shape) -> Block:
+        """Return steps as dense arrays; the first record of a rank in a step counts."""
+        if int(rows.rank.max()) >= shape.world:
+            inside = rows.rank < shape.world
+            self._account.add(_foreign(rows.at(~inside), shape.world))
+            rows, index = rows.at(inside), index[inside]
+        cell, size = index * shape.world + rows.rank, len(counters) * shape.world
+        again = repeated(cell, size)
+        if len(again):
+            self._account.add(duplicates(again, rows.row))
+            once = np.ones(len(cell), dtype=np.bool_)
+            once[again] = False
+            rows, cell = rows.at(once), cell[once]
+        dense = [_dense(cell, values, size) for values in (rows.end, *rows.durations)]
+        ends = np.nan_to_num(np.fmax.reduce(dense[0].reshape(len(counters), -1), axis=1))
+        wide = (values.reshape(len(counters), *shape.sizes) for values in dense[1:])
+        return Block(counters, ends, Steps(*wide))
+
+
+def _running_maximum(step: Integers, before: int) -> Integers:
+    """Return the largest counter before each record, `before` included."""
+    return np.maximum.accumulate(np.append(before, step[:-1]))
+
+
+def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
+    """Return the latest of the ends before each of some rising positions, `before` included."""
+    inner = index[index > 0]
+    if not len(inner):
+        return np.full(len(index), before)
+    parts = np.maximum.reduceat(end[: inner[-1]], np.append(0, inner[:-1]))
+    latest = np.maximum.accumulate(np.append(before, parts))
+    return np.asarray(latest[1:] if index[0] else latest)
+
+
+def _numbered(step: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct counters, rising, and the index of each record's among them."""
+    low, high = int(step.min()), int(step.max())
+    if high - low > SPARSE * len(step):
+        counters, index = np.unique(step, return_inverse=True)
+        return counters, index.astype(np.int64)
+    there = np.zeros(high - low + 1, dtype=np.bool_)
+    there[step - low] = True
+    place = np.cumsum(there) - 1
+    return np.flatnonzero(there).astype(np.int64) + low, np.asarray(place[step - low])
+
+
+def _dense(cell: Integers, values: Floats, size: int) -> Floats:
+    matrix = np.full(size, np.nan)
+    matrix[cell] = values
+    return matrix
+
+
+def _late(rows: Rows, newest: Integers) -> Dropped:
+    first = int(np.argmin(rows.row))
+    what = f"it is of step {rows.step[first]}, its run had reached {newest[first]}"
+    return Dropped("late", len(rows), int(rows.row[first]), what)
+
+
+def _foreign(rows: Rows, world: int) -> Dropped:
+    first = int(np.argmin(rows.row))
+    what = f"rank is {rows.rank[first]}, this run has {world} ranks"
+    return Dropped("foreign", len(rows), int(rows.row[first]), what)

@@ -1,0 +1,36 @@
+"""What metadata say about a job, and when they are refused."""
+
+import pytest
+
+from rankscope_analyzers.step_records import RecordError
+from rankscope_analyzers.stragglers.layout import layout
+
+META = {"world_size": 8, "tensor_parallel": 2, "pipeline_parallel": 2, "compute_timing": "kernel"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"world_size": 10}, "world_size 10 is no multiple of pipeline_parallel 2 x"),
+        ({"data_parallel": 4}, "world_size 8 is not data_parallel 4 x pipeline_parallel 2 x"),
+        ({"world_size": 2**40}, "world_size is 1099511627776, expected at most"),
+        ({"tensor_parallel": 0}, "tensor_parallel is 0, expected a whole number"),
+        ({"microbatches": "8"}, "microbatches is '8', expected a whole number"),
+        ({"microbatches": True}, "microbatches is True, expected a whole number"),
+        ({"compute_timing": "cpu"}, "compute_timing is 'cpu', expected kernel or wall"),
+        ({"compute_timing": ["wall"]}, r"compute_timing is \['wall'\], expected kernel or wall"),
+        ({"rank_order": "dp,tp,pp"}, "rank_order is 'dp,tp,pp', expected tp,dp,pp"),
+    ],
+)
+def test_metadata_that_make_no_sense_are_named(changes, complaint):
+    with pytest.raises(RecordError, match=rf"^meta\.json: {complaint}"):
+        layout(META | changes, 8)
+
+
+def test_without_metadata_the_job_is_data_parallel():
+    known = layout({}, 6)
+    assert (known.world, known.pipeline, known.tensor, known.wall) == (6, 1, 1, False)
+
+
+def test_without_a_world_it_is_made_of_its_factors():
+    assert layout({"data_parallel": 3, "tensor_parallel": 4}, 1).world == 12

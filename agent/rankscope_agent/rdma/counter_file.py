@@ -30,6 +30,7 @@ class CounterFile:
     """
 
     __slots__ = (
+        "_hidden",
         "_labels",
         "_mark",
         "_shown_at_zero",
@@ -52,6 +53,7 @@ class CounterFile:
         self.value: int | None = None
         self._labels = (*identity, *rule.labels)
         self._shown_at_zero = everything or rule.always
+        self._hidden = rule.derived and not everything
         self.saturated: Sample | None = None
         self.raw = b""
         self._mark = Sample(metrics.SATURATED, (*identity[:2], path.name), 1)
@@ -93,7 +95,7 @@ class CounterFile:
         """Take note of a text that differs from the last one."""
         self.raw = raw
         self.value = value = parse_count(raw)
-        if value is not None and (value or self._shown_at_zero):
+        if value is not None and (value or self._shown_at_zero) and not self._hidden:
             rule = self.rule
             self.sample = Sample(rule.metric, self._labels, value * rule.factor)
             self.saturated = self._mark if value == rule.ceiling else None

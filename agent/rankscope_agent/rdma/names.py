@@ -37,6 +37,7 @@ class Rule:
         factor: what the file's number is multiplied with.
         always: exported even while it is zero, as alerts and dashboards stand on it.
         ceiling: where it stops by the specification, None where it wraps or is wide enough.
+        derived: follows from other counters, so that it is shown on request only.
     """
 
     metric: Metric
@@ -44,6 +45,7 @@ class Rule:
     factor: int = 1
     always: bool = False
     ceiling: int | None = None
+    derived: bool = False
 
 
 def _error(name: str, ceiling: int, *, always: bool = False) -> Rule:
@@ -55,8 +57,8 @@ _COUNTERS: Mapping[str, Rule] = {
     "port_rcv_data": Rule(metrics.RECEIVE_BYTES, (), WORD_BYTES, True, WORD),
     "port_xmit_packets": Rule(metrics.TRANSMIT_PACKETS, (), 1, True, WORD),
     "port_rcv_packets": Rule(metrics.RECEIVE_PACKETS, (), 1, True, WORD),
-    "unicast_xmit_packets": Rule(metrics.CAST_PACKETS, ("transmit", "unicast")),
-    "unicast_rcv_packets": Rule(metrics.CAST_PACKETS, ("receive", "unicast")),
+    "unicast_xmit_packets": Rule(metrics.CAST_PACKETS, ("transmit", "unicast"), derived=True),
+    "unicast_rcv_packets": Rule(metrics.CAST_PACKETS, ("receive", "unicast"), derived=True),
     "multicast_xmit_packets": Rule(metrics.CAST_PACKETS, ("transmit", "multicast")),
     "multicast_rcv_packets": Rule(metrics.CAST_PACKETS, ("receive", "multicast")),
     "port_xmit_wait": Rule(metrics.TRANSMIT_WAIT, (), 1, True, WORD),

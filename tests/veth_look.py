@@ -1,0 +1,78 @@
+"""Run inside a network namespace: looks at a veth pair before and after it was mistreated.
+
+Prints a JSON object. The sysfs that is mounted there shows this namespace's interfaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from rankscope_agent.collectors.netdev import SLOW_SECONDS, NetdevCollector
+from rankscope_agent.netdev.ethtool import Ethtool
+from rankscope_agent.netdev.netlink import LinkMonitor, create_decoder
+
+FRAMES = 5
+FRAME = b"\xff" * 12 + b"\x88\xb5" + bytes(1400)  # broadcast, an EtherType for experiments
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        self.now += SLOW_SECONDS
+        return self.now
+
+
+def ip(command: str) -> None:
+    subprocess.run(["ip", *command.split()], check=True)
+
+
+def look(collector: NetdevCollector) -> dict[str, float]:
+    return {f"{s.metric.name} {' '.join(s.labels)}": s.value for s in collector.collect()}
+
+
+def main() -> None:
+    with contextlib.suppress(OSError):  # no frames but ours
+        Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+    ip("link add va type veth peer name vb")
+    ip("link set va up")
+    ip("link set vb mtu 1000 up")
+    ethtool = Ethtool()
+    collector = NetdevCollector(
+        Path("/sys"),
+        Path("/proc/self/net"),
+        ethtool,
+        LinkMonitor(create_decoder()),
+        Clock(),
+        everything=True,
+    )
+    before = look(collector)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+        sender.bind(("va", 0))
+        for _ in range(FRAMES):  # larger than the peer takes: dropped on the way out
+            with contextlib.suppress(OSError):  # the sender is told of the drop (ENOBUFS)
+                sender.send(FRAME)
+    ip("link set vb down")
+    time.sleep(0.2)  # the kernel tells of changes at most once in a while
+    down = look(collector)
+    ip("link set vb up")
+    time.sleep(1.2)
+    after = look(collector)
+    peer = socket.if_indextoname(ethtool.statistics("va")["peer_ifindex"])
+    ip("link del va")
+    gone = look(collector)
+    ip("link add va type veth peer name vb")
+    again = look(collector)
+    collector.close()
+    answers = {"before": before, "down": down, "after": after, "gone": gone, "again": again}
+    print(json.dumps(answers | {"peer": peer}))
+
+
+if __name__ == "__main__":
+    main()

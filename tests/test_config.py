@@ -42,6 +42,8 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         ring_dir=Path("/run/rankscope"),
         pod_logs=Path("/var/log/pods"),
         nccl_logs=(),
+        ras_address=None,
+        ras_interval_seconds=60.0,
         state_dir=Path("/var/lib/rankscope"),
         kubernetes_api="",
         kubernetes_jitter_seconds=30.0,
@@ -78,7 +80,8 @@ def test_every_option_has_a_flag_and_a_variable_of_its_own():
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field)
 def test_every_option_is_read_from_flag_and_from_variable_alike(option):
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
-    text = (texts | {"nccl_logs": "/a.log"} | KUBERNETES_TEXTS).get(option.field, "17")
+    texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
+    text = texts.get(option.field, "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
     assert getattr(by_flag, option.field) == option.parse(text)
@@ -195,3 +198,10 @@ def test_paths_of_logs_are_parted_by_commas_and_may_end_in_a_pattern():
 @pytest.mark.parametrize("paths", ["logs/nccl.log", "/logs/*/nccl.log"])
 def test_relative_logs_and_patterns_of_directories_are_refused(paths):
     assert "wildcards in the last part only" in complaint("--nccl.log-files", paths)
+
+
+def test_ras_is_asked_at_an_address_or_not_at_all():
+    assert parsed("--nccl.ras-address=[::1]:28028").ras_address == ListenAddress("::1", 28028)
+    assert parsed("--nccl.ras-address=").ras_address is None
+    for text in (":28028", "localhost", "localhost:0"):
+        assert "expected host:port" in complaint("--nccl.ras-address", text)

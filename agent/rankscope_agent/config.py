@@ -35,6 +35,8 @@ class Config:
         ring_dir: directory of probe rings outside of pods.
         pod_logs: the kubelet's directory of containers' logs.
         nccl_logs: further logs in which NCCL speaks, with wildcards in their names.
+        ras_address: where NCCL's RAS listens, None if it is not asked.
+        ras_interval_seconds: time from one question to RAS to the next.
         state_dir: where the agent keeps what it wants to know after a restart.
         kubernetes_api: URL of the API server, empty to find it as pods do.
         kubernetes_jitter_seconds: longest wait before the API server is first asked.
@@ -55,6 +57,8 @@ class Config:
     ring_dir: Path
     pod_logs: Path
     nccl_logs: tuple[Path, ...]
+    ras_address: ListenAddress | None
+    ras_interval_seconds: float
     state_dir: Path
     kubernetes_api: str
     kubernetes_jitter_seconds: float

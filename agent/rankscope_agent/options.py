@@ -17,6 +17,7 @@ from rankscope_agent.setting_values import (
     parse_max_series,
     parse_node_name,
     parse_path,
+    parse_remote_address,
     parse_seconds,
 )
 
@@ -109,6 +110,24 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "PATHS",
         "further logs, such as those of NCCL_DEBUG_FILE, parted by commas: /logs/nccl.*.log",
+    ),
+    Option(
+        "ras_address",
+        "--nccl.ras-address",
+        ("RANKSCOPE_NCCL_RAS_ADDRESS",),
+        parse_remote_address,
+        "",
+        "HOST:PORT",
+        "ask NCCL's RAS there for ranks that lag or are missing: localhost:28028; off if empty",
+    ),
+    Option(
+        "ras_interval_seconds",
+        "--nccl.ras-interval",
+        ("RANKSCOPE_NCCL_RAS_INTERVAL",),
+        parse_seconds,
+        "60",
+        "SECONDS",
+        "time between two questions to NCCL's RAS, each of which all ranks of the job answer",
     ),
     Option(
         "state_dir",

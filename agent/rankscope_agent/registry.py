@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     nccl_log,
+    nccl_ras,
     netdev,
     pods,
     rdma,
@@ -33,6 +34,7 @@ installed later is found within the minute, and one that never comes costs next 
 
 COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "nccl_log": nccl_log.create,
+    "nccl_ras": nccl_ras.create,
     "rdma": rdma.create,
     "netdev": netdev.create,
 }

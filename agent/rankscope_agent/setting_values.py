@@ -40,6 +40,20 @@ def parse_listen_address(text: str) -> ListenAddress:
     return ListenAddress(match["host"].strip("[]"), int(match["port"]))
 
 
+def parse_remote_address(text: str) -> ListenAddress | None:
+    """Split `localhost:28028`; an empty text is None.
+
+    Raises:
+        ValueError: the text has another form, lacks the host, or the port cannot be connected to.
+    """
+    if not text:
+        return None
+    address = parse_listen_address(text)
+    if not address.host or not address.port:
+        raise ValueError(f"expected host:port such as localhost:28028, got {text!r}")
+    return address
+
+
 def parse_seconds(text: str) -> float:
     """Read a duration in seconds, above 0 and at most a day.
 

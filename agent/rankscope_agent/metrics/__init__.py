@@ -12,6 +12,7 @@ from rankscope_agent.metrics import (
     job_logs,
     nccl,
     pods,
+    ras,
     rdma,
     training,
 )
@@ -21,6 +22,7 @@ SUBJECTS = (
     agent,
     training,
     nccl,
+    ras,
     rdma,
     job_logs,
     pods,

@@ -1,0 +1,1 @@
+"""What NCCL's RAS (reliability, availability, serviceability) says of a running job, on request."""

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
+    host,
     nccl_log,
     nccl_ras,
     netdev,
     pods,
     rdma,
+    topology,
     training,
 )
 from rankscope_agent.config import Config
@@ -37,6 +39,7 @@ COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "nccl_ras": nccl_ras.create,
     "rdma": rdma.create,
     "netdev": netdev.create,
+    "topology": topology.create,
 }
 """The collectors that need nothing but settings; each imports its libraries in its create function.
 """
@@ -48,6 +51,7 @@ def all_collectors(directory: PodDirectory) -> Mapping[str, Callable[[Config], C
         "pods": lambda config: pods.create(config, directory),
         "training": lambda config: training.create(config, directory),
         **COLLECTORS,
+        "host": lambda config: host.create(config, directory),
     }
 
 

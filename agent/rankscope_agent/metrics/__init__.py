@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import (
     agent,
+    host,
     job_logs,
     nccl,
+    netdev,
     pods,
     ras,
     rdma,
+    topology,
     training,
 )
 from rankscope_agent.model import Metric
@@ -24,6 +27,9 @@ SUBJECTS = (
     nccl,
     ras,
     rdma,
+    netdev,
+    topology,
+    host,
     job_logs,
     pods,
 )

@@ -1,0 +1,107 @@
+"""Which adapter serves which GPU: the way between them on the PCI buses, as sysfs shows it.
+
+An adapter is an RDMA device; where the node has none, a network interface.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.collector import NoData
+from rankscope_agent.kernel_files import names_in, read_number, resolved
+from rankscope_agent.metrics import topology as metrics
+from rankscope_agent.model import Sample
+from rankscope_agent.netdev.interfaces import list_interfaces
+from rankscope_agent.pci.distance import Location, location, nearest
+from rankscope_agent.pci.nvidia_gpus import nvidia_gpus
+
+RESCAN_SECONDS = 60.0
+"""How often the buses are looked at: they change by hot-plug only."""
+
+MAX_ADAPTERS = 64
+
+
+class TopologyConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def sysfs(self) -> Path:
+        """The node's sysfs."""
+        ...
+
+    @property
+    def procfs(self) -> Path:
+        """The node's procfs."""
+        ...
+
+
+def create(config: TopologyConfig) -> TopologyCollector:
+    """Make the collector of the node's wiring."""
+    return TopologyCollector(config.sysfs, config.procfs, time.monotonic)
+
+
+class TopologyCollector:
+    """Looks at the node's buses.
+
+    Args:
+        sysfs: the node's sysfs.
+        procfs: the node's procfs, where the GPU driver names its GPUs.
+        clock: gives seconds that never go back.
+    """
+
+    def __init__(self, sysfs: Path, procfs: Path, clock: Callable[[], float]) -> None:
+        self._sysfs = sysfs
+        self._procfs = procfs
+        self._clock = clock
+        self._scanned = float("-inf")
+        self._samples: tuple[Sample, ...] = ()
+
+    def collect(self) -> Sequence[Sample]:
+        """Return each GPU's nearest adapters.
+
+        Raises:
+            NoData: the node shows no GPU, or none that is on a PCI bus.
+        """
+        now = self._clock()
+        if now - self._scanned >= RESCAN_SECONDS:
+            self._samples = tuple(self._look())
+            self._scanned = now
+        if not self._samples:
+            raise NoData(
+                f"no GPU in {self._procfs}/driver/nvidia/gpus with an adapter on the PCI buses of"
+                f" {self._sysfs}"
+            )
+        return self._samples
+
+    def _look(self) -> Iterator[Sample]:
+        gpus: dict[str, Location] = {}
+        for pci, uuid in nvidia_gpus(self._procfs).items():
+            place = locate(self._sysfs / "bus" / "pci" / "devices" / pci)
+            if place is not None:
+                gpus[uuid] = place
+        for uuid, device, way in nearest(gpus, adapters(self._sysfs)):
+            yield Sample(metrics.GPU_NIC_INFO, (uuid, device, way), 1)
+
+
+def adapters(sysfs: Path) -> Mapping[str, Location]:
+    """Return where RDMA devices are, or else network interfaces; virtual functions are left out."""
+    root = sysfs / "class" / "infiniband"
+    devices = {name: root / name / "device" for name in names_in(root, MAX_ADAPTERS)[0]}
+    if not devices:
+        shown, _ = list_interfaces(sysfs, virtual=False)
+        devices = {interface.name: interface.path / "device" for interface in shown}
+    places = {
+        name: locate(device) for name, device in devices.items() if not (device / "physfn").exists()
+    }
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def locate(device: Path) -> Location | None:
+    """Return where a device is, None for one that is gone or on no PCI bus."""
+    place = resolved(device)
+    if place is None:
+        return None
+    return location(place.parts, read_number(place / "numa_node"))

@@ -15,6 +15,8 @@ from rankscope_agent import __version__
 from rankscope_agent.exposition import PageCache, accepts_gzip, choose_format
 from rankscope_agent.landing import landing_page
 from rankscope_agent.model import StepSource
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.pods.listing import listing
 from rankscope_agent.registry import CollectorState, Registry
 from rankscope_agent.step_stream import steps_json
 
@@ -64,7 +66,9 @@ class Api:
         steps: StepSource,
         max_series: int,
         disabled: Sequence[str] = (),
+        pods: PodDirectory | None = None,
     ) -> None:
+        self._pods = pods or PodDirectory()
         self._node = node
         self._registry = registry
         self._steps = steps
@@ -78,6 +82,7 @@ class Api:
             "/metrics": Route(self.metrics),
             "/healthz": Route(self.healthz),
             "/readyz": Route(self.readyz),
+            "/api/v1/pods": Route(self.pods),
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
         }
@@ -130,6 +135,10 @@ class Api:
         # Failures may quote file names, which need not be UTF-8.
         body = page.encode(errors="backslashreplace")
         return Response(200, HTML_TYPE, body, (policy,))
+
+    def pods(self, request: Request) -> Response:
+        """List the pods of this node, the devices they hold and the ranks known by process."""
+        return _json({"node": self._node, **listing(self._pods)})
 
     def ranks(self, request: Request) -> Response:
         """List the ranks seen on this node."""

@@ -81,7 +81,7 @@ def _print_once(registry: Registry) -> int:
 def _serve(config: Config, registry: Registry, pods: PodDirectory, disabled: Sequence[str]) -> int:
     """Serve until a stop signal comes."""
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
-    api = Api(config.node_name, registry, steps, config.max_series, disabled)
+    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods)
     with _held_back(STOP_SIGNALS):
         try:
             server = AgentServer(config.listen, api.routes())

@@ -189,6 +189,8 @@ class PodsCollector:
         self._allocations: Sequence[Allocation] = ()
         self._scan: Scan | None = None
         self._refreshed_at: float | None = None
+        self._placed: tuple[float | None, int, Mapping[str, str]] | None = None
+        self._samples: tuple[Sample, ...] = ()
 
     def collect(self) -> Iterator[Sample]:
         """Yield what is known of the node's pods.
@@ -202,15 +204,27 @@ class PodsCollector:
             self._refreshed_at = now
             self._ask_kubelet(now)
             self._look_at_processes(now)
-        view = self._view()
-        self._directory.publish(view)
-        if self._is_empty(view):
-            raise NoData("; ".join(view.problems.values()))
+        problems = self._problems()
+        self._place(problems)
+        if (
+            self._reflector is None
+            and KUBELET in problems
+            and not (self._scan and self._scan.ranks)
+        ):
+            raise NoData("; ".join(problems.values()))
         yield from self._source_samples()
-        yield from placement_samples(view, self._directory, self._node, self._job_labels)
+        yield from self._samples
 
-    def _is_empty(self, view: PlacementView) -> bool:
-        return self._reflector is None and KUBELET in view.problems and not view.processes
+    def _place(self, problems: Mapping[str, str]) -> None:
+        """Put things together anew if anything has changed since that was last done."""
+        key = (self._refreshed_at, self._directory.changes, problems)
+        if key != self._placed:
+            self._placed = key
+            view = self._view(problems)
+            self._directory.publish(view)
+            self._samples = tuple(
+                placement_samples(view, self._directory, self._node, self._job_labels)
+            )
 
     def _ask_kubelet(self, now: float) -> None:
         source = self._sources[KUBELET]
@@ -249,7 +263,7 @@ class PodsCollector:
         else:
             source.worked(now)
 
-    def _view(self) -> PlacementView:
+    def _view(self, problems: Mapping[str, str]) -> PlacementView:
         gpus = read_gpus(self._roots.procfs)
         asked = self._sources[KUBELET].updated_unix_seconds is not None
         allocations = self._allocations if asked else tuple(status_allocations(self._directory))
@@ -258,7 +272,7 @@ class PodsCollector:
             processes=self._scan.ranks if self._scan else (),
             gpus=gpus,
             unreadable=self._scan.unreadable if self._scan else 0,
-            problems=self._problems(),
+            problems=problems,
         )
 
     def _problems(self) -> Mapping[str, str]:

@@ -36,6 +36,7 @@ class PodDirectory:
         self._synced = threading.Event()
         self._heard_unix_seconds: float | None = None
         self._dropped = 0
+        self._changes = 0
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
 
@@ -69,6 +70,12 @@ class PodDirectory:
             return self._heard_unix_seconds
 
     @property
+    def changes(self) -> int:
+        """A number that changes with what is known of pods, and of which ranks have a probe."""
+        with self._lock:
+            return self._changes
+
+    @property
     def dropped(self) -> int:
         """Pods left out because there are too many."""
         with self._lock:
@@ -77,6 +84,7 @@ class PodDirectory:
     def replace(self, pods: Sequence[Pod], now_unix_seconds: float) -> None:
         """Take a complete list."""
         with self._lock:
+            self._changes += 1
             self._pods = {pod.uid: pod for pod in pods[:MAX_PODS]}
             self._hashes = {h: pod.uid for pod in self._pods.values() if (h := _config_hash(pod))}
             self._members = {uid: self._members[uid] for uid in self._pods if uid in self._members}
@@ -88,6 +96,7 @@ class PodDirectory:
         """Take a pod that is new or has changed."""
         with self._lock:
             self._heard_unix_seconds = now_unix_seconds
+            self._changes += 1
             if pod.uid not in self._pods and len(self._pods) >= MAX_PODS:
                 self._dropped += 1
                 return
@@ -100,6 +109,7 @@ class PodDirectory:
         """Forget a pod that has gone."""
         with self._lock:
             self._heard_unix_seconds = now_unix_seconds
+            self._changes += 1
             gone = self._pods.pop(uid, None)
             self._members.pop(uid, None)
             if gone and (mirrored := _config_hash(gone)):
@@ -168,6 +178,7 @@ class PodDirectory:
     def note_probed(self, ranks: frozenset[tuple[str, int]]) -> None:
         """Take the ranks (job, rank) that probes make known, whose series come from their rings."""
         with self._lock:
+            self._changes += ranks != self._probed
             self._probed = ranks
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:

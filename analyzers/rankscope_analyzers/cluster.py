@@ -1,0 +1,82 @@
+"""Finds the agents of a cluster through its API server, with whatever kubeconfig the user has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
+AGENT_PORT = 9877
+TIMEOUT_SECONDS = 20
+
+
+class ClusterError(Exception):
+    """The cluster cannot be asked; the message says why."""
+
+
+def agents_of_cluster(selector: str = AGENT_SELECTOR) -> Mapping[str, str]:
+    """Return the address of each node's agent, by node.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    return {
+        str(pod["spec"]["nodeName"]): f"http://{_address(pod)}"
+        for pod in _pods(label_selector=selector)
+        if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName")
+    }
+
+
+def node_of_pod(wanted: str) -> str | None:
+    """Return the node that a pod (name or namespace/name) is on; None where there is none.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    namespace, _, name = wanted.rpartition("/")
+    for pod in _pods(field_selector=f"metadata.name={name}"):
+        if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
+            return str(pod["spec"]["nodeName"])
+    return None
+
+
+def _address(pod: Mapping[str, Any]) -> str:
+    """Return host:port of an agent's pod: the port named metrics or web, else the default."""
+    ports = [port for c in pod["spec"].get("containers") or () for port in c.get("ports") or ()]
+    named = [p["containerPort"] for p in ports if p.get("name") in {"metrics", "web", "http"}]
+    host = str(pod["status"]["podIP"])
+    return f"{f'[{host}]' if ':' in host else host}:{named[0] if named else AGENT_PORT}"
+
+
+def _pods(label_selector: str | None = None, field_selector: str | None = None) -> list[Any]:
+    try:
+        from kubernetes import client, config
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.config.config_exception import ConfigException
+    except ImportError:
+        raise ClusterError(
+            "looking for agents in a cluster takes the kubernetes package:"
+            " pip install 'rankscope[cluster]', or give --agent URL"
+        ) from None
+    from urllib3.exceptions import HTTPError
+
+    try:
+        load: Any = config.load_config
+        load()
+        # Raw JSON: the typed models refuse pods that leave out what they want.
+        api: Any = client.CoreV1Api()
+        answer = api.list_pod_for_all_namespaces(
+            label_selector=label_selector,
+            field_selector=field_selector,
+            _preload_content=False,
+            _request_timeout=TIMEOUT_SECONDS,
+        )
+        items = json.loads(answer.data).get("items")
+    except ConfigException as error:
+        raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
+    except ApiException as error:
+        raise ClusterError(f"the API server answers {error.status}: {error.reason}") from None
+    except (OSError, HTTPError, ValueError) as error:
+        raise ClusterError(f"the API server cannot be reached: {error}") from None
+    return [item for item in items or () if isinstance(item, dict)]

@@ -1,0 +1,181 @@
+"""`rankscope doctor [POD]`: what the agent sees of a node or of a pod, and what it would take."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.agent_client import Agent, AgentError
+from rankscope_analyzers.cluster import AGENT_PORT, ClusterError, agents_of_cluster, node_of_pod
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.doctor import AgentFacts, Check, find_pod, node_checks, pod_checks
+from rankscope_analyzers.environment_skew import (
+    EnvironmentDifference,
+    RankEnvironment,
+    differences,
+)
+
+LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
+POOL_SIZE = 32
+
+FAILURES: tuple[type[Exception], ...] = (InputError, AgentError, ClusterError)
+
+STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the pod and where agents are."""
+    parser.add_argument("pod", nargs="?", metavar="POD", help="a pod: NAME or NAMESPACE/NAME")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--agent",
+        action="append",
+        metavar="URL",
+        help=f"an agent, repeatable (default: {LOCAL_AGENT})",
+    )
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="ask the agents of the cluster that kubectl is set up for",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is seen and what is not.
+
+    Raises:
+        InputError: no agent knows the pod.
+        rankscope_analyzers.agent_client.AgentError: no agent answers.
+        rankscope_analyzers.cluster.ClusterError: the cluster cannot be asked for its agents.
+    """
+    answers = _ask(_addresses(options))
+    facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
+    silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
+    if not facts:
+        raise AgentError("; ".join(silent))
+    sections = list(_sections(facts, options.pod))
+    if options.pod and not sections:
+        nodes = ", ".join(item.node for item in facts)
+        raise InputError(
+            f"no pod {options.pod!r} on {nodes}: is it scheduled there, and does the agent see"
+            " pods at all? Run rankscope doctor without a pod"
+        )
+    skew = differences(_environments(facts))
+    if options.json:
+        print_json(_object(sections, skew, silent))
+    else:
+        _show(Console(no_color=options.no_color, highlight=False), sections, skew, silent)
+    return 0
+
+
+def _addresses(options: argparse.Namespace) -> Sequence[str]:
+    if not options.cluster:
+        return options.agent or [LOCAL_AGENT]
+    agents = agents_of_cluster()
+    if not agents:
+        raise InputError("no agent runs in the cluster: nothing is labelled rankscope-agent")
+    if not options.pod:
+        return list(agents.values())
+    node = node_of_pod(options.pod)
+    if node is None:
+        raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
+    if node not in agents:
+        raise InputError(f"pod {options.pod!r} runs on {node}, which has no agent")
+    return [agents[node]]
+
+
+def _ask(urls: Sequence[str]) -> Sequence[AgentFacts | AgentError]:
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        return list(pool.map(_facts, urls))
+
+
+def _facts(url: str) -> AgentFacts | AgentError:
+    agent = Agent(url)
+    try:
+        ranks = agent.json("/api/v1/ranks").get("ranks")
+        return AgentFacts(
+            url=url,
+            health=agent.json("/healthz"),
+            pods=agent.json("/api/v1/pods"),
+            ranks=[rank for rank in ranks if isinstance(rank, dict)]
+            if isinstance(ranks, list)
+            else [],
+            page=agent.text("/metrics"),
+        )
+    except AgentError as error:
+        return error
+
+
+Section = tuple[str, Sequence[Check]]
+
+
+def _sections(facts: Sequence[AgentFacts], wanted: str | None) -> Iterator[Section]:
+    for agent in facts:
+        if not wanted:
+            yield f"node {agent.node}", node_checks(agent)
+            continue
+        pod = find_pod(agent, wanted)
+        if pod:
+            title = f"pod {pod.get('namespace')}/{pod.get('name')} on node {agent.node}"
+            yield f"{title} ({pod.get('phase')})", pod_checks(agent, pod)
+
+
+def _environments(facts: Sequence[AgentFacts]) -> Iterator[RankEnvironment]:
+    for agent in facts:
+        rows = agent.pods.get("ranks")
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict) and isinstance(row.get("environment"), dict):
+                yield RankEnvironment(
+                    job_id=str(row.get("job_id")),
+                    rank=int(row.get("rank") or 0),
+                    node=agent.node,
+                    environment={str(k): str(v) for k, v in row["environment"].items()},
+                )
+
+
+def _object(
+    sections: Sequence[Section], skew: Sequence[EnvironmentDifference], silent: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "sections": [
+            {"title": title, "checks": [dataclasses.asdict(check) for check in checks]}
+            for title, checks in sections
+        ],
+        "environment_differences": [dataclasses.asdict(item) for item in skew],
+        "silent_agents": list(silent),
+    }
+
+
+def _show(
+    console: Console,
+    sections: Sequence[Section],
+    skew: Sequence[EnvironmentDifference],
+    silent: Sequence[str],
+) -> None:
+    for title, checks in sections:
+        console.print(_table(title, checks))
+    for item in skew:
+        style = "red" if item.weight == "fail" else "yellow"
+        text = f"Job {item.job_id}: {item.summary}. See {item.runbook}."
+        console.print(text, style=style, markup=False)
+    for sentence in silent:
+        console.print(f"Not asked: {sentence}.", style="yellow", markup=False)
+
+
+def _table(title: str, checks: Sequence[Check]) -> Table:
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for name in ("source", "state", "what is known", "what brings it"):
+        table.add_column(name)
+    for check in checks:
+        style = STYLES[check.state]
+        cells = (check.source, f"[{style}]{check.state}[/]", escape(check.detail))
+        table.add_row(*cells, escape(check.remedy))
+    return table

@@ -1,0 +1,243 @@
+"""`rankscope doctor` on the real agent, with a fake kubelet and a fake API server beside it."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fake_api_server import FakeApiServer
+from fake_kubelet import FakeKubelet, devices, pod_resources
+from pod_json import pod, uid
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.registry import all_collectors
+from rankscope_analyzers import cli, cluster
+from rankscope_analyzers.cluster import ClusterError
+from rankscope_analyzers.doctor import REMEDIES
+from ring_writer import RingWriter
+from running_agent import RunningAgent, running_agent
+
+GPU = "GPU-8f6a1b2c-0d3e-4f50-9a61-7b8c9d0e1f2a"
+LLM = ("kubeflow.org/v1", "PyTorchJob", "llm")
+CID = "ab" * 32
+
+
+class Node:
+    """A node with a kubelet, an API server, processes and an agent."""
+
+    def __init__(self, path: Path, api: FakeApiServer) -> None:
+        self.path = path
+        self.api = api
+        (path / "proc").mkdir()
+        (path / "kubelet/pod-resources").mkdir(parents=True)
+
+    def process(self, pid: int, number: int, **environ: str) -> None:
+        folder = self.path / "proc" / str(pid)
+        folder.mkdir()
+        text = "\0".join(f"{key}={value}" for key, value in environ.items())
+        (folder / "environ").write_text(text)
+        (folder / "cgroup").write_text(f"0::/kubepods/pod{uid(number)}/{CID}")
+
+    def volume(self, number: int) -> Path:
+        parts = f"kubelet/pods/{uid(number)}/volumes/kubernetes.io~empty-dir/rankscope"
+        (self.path / parts).mkdir(parents=True)
+        return self.path / parts
+
+    @contextlib.contextmanager
+    def agent(self) -> Iterator[RunningAgent]:
+        flags = [
+            "--node-name=n1",
+            f"--kubernetes.api={self.api.url}",
+            "--kubernetes.start-jitter=0",
+            f"--path.procfs={self.path}/proc",
+            f"--path.sysfs={self.path}/sys",
+            "--collector.interval=0.2",
+        ]
+        with running_agent(self.path, *flags) as agent:
+            yield agent
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    made = FakeApiServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def node(tmp_path, api) -> Node:
+    return Node(tmp_path, api)
+
+
+@pytest.fixture
+def kubelet(node) -> Iterator[FakeKubelet]:
+    made = FakeKubelet(node.path / "kubelet/pod-resources/kubelet.sock")
+    yield made
+    made.close()
+
+
+def eventually(ask: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if ask():
+            return True
+        time.sleep(0.05)
+    return ask()
+
+
+def doctor(capsys, *arguments: str) -> tuple[int, str]:
+    code = cli.main(["doctor", "--no-color", *arguments])
+    out, err = capsys.readouterr()
+    return code, out + err
+
+
+def checks(capsys, *arguments: str) -> dict[str, dict[str, str]]:
+    code, text = doctor(capsys, "--json", *arguments)
+    assert code == 0, text
+    document = json.loads(text)
+    return {c["source"]: c for section in document["sections"] for c in section["checks"]}
+
+
+def test_a_pod_that_all_sources_see(node, api, kubelet, capsys):
+    environ = {"NCCL_DEBUG": "INFO"}
+    data = pod("w0", owner=LLM, limits={"nvidia.com/gpu": "1"}, container_id=CID, env=environ)
+    api.put(data)
+    kubelet.answer = pod_resources("ml", "w0", devices("nvidia.com/gpu", GPU))
+    launched = {"WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "1"}
+    node.process(10, 1, RANK="3", LOCAL_RANK="0", NCCL_NET="IB", **launched)
+    writer = RingWriter(
+        node.volume(1), rank=3, local_world_size=1, pod_uid=uid(1), job_id="local/77"
+    )
+    writer.step(3)
+    with node.agent() as agent:
+        assert eventually(lambda: f'uuid="{GPU}"' in agent.get("/metrics"))
+        assert eventually(lambda: 'rankscope_rank_alive{job_id="ml/llm"' in agent.get("/metrics"))
+        found = checks(capsys, "w0", "--agent", agent.url)
+        assert {source: check["state"] for source, check in found.items()} == {
+            "job": "seen",
+            "devices": "seen",
+            "processes": "seen",
+            "probe": "seen",
+            "logs": "not seen",
+        }
+        assert "PyTorchJob ml/llm" in found["job"]["detail"]
+        assert GPU in found["devices"]["detail"]
+
+        def info() -> str:
+            lines = agent.get("/metrics").splitlines()
+            return next(line for line in lines if line.startswith("rankscope_rank_info{"))
+
+        assert eventually(lambda: f'uuid="{GPU}"' in info())
+        assert 'pod_name="w0"' in info()
+        page = agent.get("/metrics")
+        assert page.count("\nrankscope_rank_info{") == 1
+        rows = json.loads(agent.get("/api/v1/steps?job=ml/llm"))["rows"]
+        assert len(rows) == 3
+    writer.end()
+
+
+def test_a_pod_that_no_source_sees_and_why(node, api, capsys):
+    api.put(pod("w0", owner=LLM, limits={"nvidia.com/gpu": "8"}))
+    with node.agent() as agent:
+        assert eventually(lambda: "rankscope_job_info{" in agent.get("/metrics"))
+        found = checks(capsys, "ml/w0", "--agent", agent.url)
+        assert found["devices"]["state"] == "not seen"
+        assert "no kubelet socket" in found["devices"]["detail"]
+        assert found["devices"]["remedy"] == REMEDIES["kubelet"]
+        assert "NCCL_DEBUG is not set" in found["logs"]["detail"]
+        assert found["probe"]["remedy"] == REMEDIES["training"]
+        code, text = doctor(capsys, "other", "--agent", agent.url)
+        assert (code, "no pod 'other' on n1" in text) == (1, True)
+
+
+def test_a_node_says_what_each_collector_lacks(node, api, capsys):
+    with node.agent() as agent:
+        assert eventually(lambda: agent.get("/readyz").startswith("Every"))
+        found = checks(capsys, "--agent", agent.url)
+        assert found["pods"]["state"] == "seen"
+        assert found["training"]["state"] == "not seen"
+        assert found["pods: kubelet"]["state"] == "not seen"
+        lacking = [c for c in found.values() if c["state"] == "not seen"]
+        assert all(check["detail"] and check["remedy"] for check in lacking)
+        _, text = doctor(capsys, "--agent", agent.url, "--agent", "http://127.0.0.1:9")
+        assert "node n1" in text
+        assert "Not asked: agent http://127.0.0.1:9 cannot be reached" in text
+
+
+def test_ranks_whose_environments_differ_are_named(node, api, capsys):
+    api.put(pod("w0", owner=LLM, container_id=CID))
+    launched = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2"}
+    for rank, interface in (("0", "eth0"), ("1", "eth1")):
+        node.process(
+            10 + int(rank), 1, RANK=rank, LOCAL_RANK=rank, NCCL_SOCKET_IFNAME=interface, **launched
+        )
+    with node.agent() as agent:
+        assert eventually(lambda: "rankscope_rank_environment_info{" in agent.get("/metrics"))
+        _, text = doctor(capsys, "--agent", agent.url)
+        assert "NCCL_SOCKET_IFNAME is 'eth0' on 1 of 2 ranks, but 'eth1' on rank 1" in " ".join(
+            text.split()
+        )
+
+
+def test_every_collector_has_a_remedy():
+    assert set(all_collectors(PodDirectory())) <= set(REMEDIES)
+
+
+def test_no_agent_at_all_is_an_error(capsys):
+    code, text = doctor(capsys, "--agent", "http://127.0.0.1:9")
+    assert (code, "cannot be reached" in text) == (1, True)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path, api, monkeypatch) -> None:
+    path = tmp_path / "kubeconfig"
+    named = {"name": "x"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{**named, "cluster": {"server": api.url}}],
+        "users": [{**named, "user": {}}],
+        "contexts": [{**named, "context": {"cluster": "x", "user": "x"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+
+
+def agent_pod(name: str, number: int, on: str, address: str):
+    data = pod(
+        name, "rankscope", number=number, labels={"app.kubernetes.io/name": "rankscope-agent"}
+    )
+    data["spec"]["nodeName"] = on
+    data["status"]["podIP"] = address
+    return data
+
+
+def test_agents_are_found_in_the_cluster_of_the_kubeconfig(api, kubeconfig):
+    api.put(agent_pod("a-1", 1, "n1", "10.0.0.7"))
+    api.put(agent_pod("a-2", 2, "n2", "fd00::7"))
+    api.put(pod("w0", number=3, owner=LLM))
+    assert cluster.agents_of_cluster() == {
+        "n1": "http://10.0.0.7:9877",
+        "n2": "http://[fd00::7]:9877",
+    }
+    assert cluster.node_of_pod("ml/w0") == "n1"
+    assert cluster.node_of_pod("other/w0") is None
+
+
+def test_a_pod_without_an_agent_on_its_node_is_named(api, kubeconfig, capsys):
+    assert "no agent runs in the cluster" in doctor(capsys, "--cluster")[1]
+    api.put(agent_pod("a-2", 2, "n2", "10.0.0.7"))
+    api.put(pod("w0", number=3, owner=LLM))
+    code, text = doctor(capsys, "w0", "--cluster")
+    assert (code, "runs on n1, which has no agent" in text) == (1, True)
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_cluster_that_refuses_is_an_error(api, kubeconfig, status):
+    api.faults.status = status
+    with pytest.raises(ClusterError, match=f"answers {status}"):
+        cluster.agents_of_cluster()

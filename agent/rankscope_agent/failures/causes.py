@@ -1,0 +1,80 @@
+"""The causes of failed attempts: the one vocabulary that logs, metrics and reports share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+USER_EXCEPTION = "user_exception"
+EXIT_CODE = "exit_code"
+NATIVE_CRASH = "native_crash"
+CUDA_ERROR = "cuda_error"
+GPU_OOM = "gpu_oom"
+HOST_OOM = "host_oom"
+NCCL_ERROR = "nccl_error"
+COLLECTIVE_TIMEOUT = "collective_timeout"
+RENDEZVOUS = "rendezvous"
+MISSING_IMPORT = "missing_import"
+MISSING_MOUNT = "missing_mount"
+MISSING_SECRET = "missing_secret"  # noqa: S105 - the name of a cause
+MISSING_IMAGE = "missing_image"
+PERMISSION = "permission"
+STORAGE = "storage"
+PREEMPTED = "preempted"
+DEADLINE = "deadline"
+CANCELLED = "cancelled"
+NODE_LOST = "node_lost"
+UNKNOWN = "unknown"
+NONE = "none"
+
+CAUSES: Mapping[str, str] = {
+    USER_EXCEPTION: "the training program raised an exception",
+    EXIT_CODE: "the training program ended itself with an exit code, without an exception",
+    NATIVE_CRASH: "native code crashed: segmentation fault, abort, bus error",
+    CUDA_ERROR: "a CUDA call failed",
+    GPU_OOM: "the GPU's memory was full",
+    HOST_OOM: "the node's or the container's memory (or /dev/shm) was full",
+    NCCL_ERROR: "NCCL failed on this rank itself",
+    COLLECTIVE_TIMEOUT: "a collective did not end in time, and nobody says why",
+    RENDEZVOUS: "the ranks did not find each other",
+    MISSING_IMPORT: "a module, library or program is not in the image",
+    MISSING_MOUNT: "a file or volume is not there",
+    MISSING_SECRET: "a secret or credential is missing or not accepted",
+    MISSING_IMAGE: "the image cannot be pulled",
+    PERMISSION: "a file may not be accessed",
+    STORAGE: "storage failed or is full",
+    PREEMPTED: "the attempt was ended from outside, to make room or to drain the node",
+    DEADLINE: "the job's time limit was reached",
+    CANCELLED: "somebody cancelled the job",
+    NODE_LOST: "the node went away",
+    UNKNOWN: "the logs do not tell",
+    NONE: "the logs show no failure",
+}
+"""Every cause, with what it means."""
+
+ACTIONS: Mapping[str, str] = {
+    USER_EXCEPTION: "Mend the program; the last line of its traceback says where.",
+    EXIT_CODE: "Read what the rank printed last; its program decided to end.",
+    NATIVE_CRASH: "Look for a core dump or rerun with PYTHONFAULTHANDLER=1; update the extension.",
+    CUDA_ERROR: "Look for an Xid of that GPU: rankscope explain kernel-log; without one it is the"
+    " program (rerun with CUDA_LAUNCH_BLOCKING=1).",
+    GPU_OOM: "Use smaller micro-batches, recompute activations or shard more; see whether another"
+    " process holds the GPU's memory.",
+    HOST_OOM: "Compare the container's memory limit with its peak and the kernel's log; fewer"
+    " loader workers, more /dev/shm.",
+    NCCL_ERROR: "rankscope explain nccl-log on the same logs says what NCCL warned about.",
+    COLLECTIVE_TIMEOUT: "rankscope explain watchdog-log on the logs of all ranks names suspects.",
+    RENDEZVOUS: "Check that all pods started, and MASTER_ADDR and its port from each of them.",
+    MISSING_IMPORT: "Install it in the image, or use the image that has it.",
+    MISSING_MOUNT: "Check the path and the volume's mount on that node.",
+    MISSING_SECRET: "Check that the secret exists in the namespace and has not expired.",
+    MISSING_IMAGE: "Check the image's name and tag, and the pull secret.",
+    PERMISSION: "Check the owner and mode of the path, and the container's user.",
+    STORAGE: "Check free space, quota and health of that file system on the node.",
+    PREEMPTED: "Nothing in the program; resume from the last checkpoint.",
+    DEADLINE: "Raise the limit or resume from the last checkpoint.",
+    CANCELLED: "Nothing in the program; ask who ended it.",
+    NODE_LOST: "Resume without the node; look at its kernel log and health.",
+    UNKNOWN: "Give the logs of all ranks together, with the launcher's.",
+    NONE: "Nothing.",
+}
+"""What to do about each cause."""

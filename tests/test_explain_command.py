@@ -115,7 +115,8 @@ def test_the_watchdog_log_names_suspects(tmp_path, capsys):
     assert "rank 1 is the first suspect" in capsys.readouterr().out
 
 
-def test_explaining_a_log_imports_neither_pandas_nor_numpy(tmp_path):
+@pytest.mark.parametrize("kind", ["nccl-log", "watchdog-log", "job-log"])
+def test_explaining_a_log_imports_neither_pandas_nor_numpy(kind, tmp_path):
     log = tmp_path / "nccl.log"
     log.write_text(FALLBACK)
     code = (
@@ -125,7 +126,7 @@ def test_explaining_a_log_imports_neither_pandas_nor_numpy(tmp_path):
     )
     root = Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-c", code, "explain", "nccl-log", str(log)],
+        [sys.executable, "-c", code, "explain", kind, str(log)],
         capture_output=True,
         text=True,
         timeout=60,

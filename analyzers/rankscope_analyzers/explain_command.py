@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from rankscope_agent.nccl.facts import Facts
 from rankscope_agent.nccl.framing import Unframer
@@ -14,6 +14,7 @@ from rankscope_agent.nccl.parser import NcclLog
 from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.command import add_output, print_json
+from rankscope_analyzers.failure_report import JobLogExplanation
 from rankscope_analyzers.log_files import LogError, chunks
 from rankscope_analyzers.nccl_findings import findings
 from rankscope_analyzers.watchdog_suspects import suspects
@@ -21,13 +22,22 @@ from rankscope_analyzers.watchdog_suspects import suspects
 FAILURES: tuple[type[Exception], ...] = (LogError,)
 
 
+class Explanation(Protocol):
+    """What logs say, ready to be shown."""
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        ...
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        ...
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the kinds of logs and their files."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for kind, purpose in (
-        ("nccl-log", "network, GPUDirect, initialisation and warnings, from NCCL_DEBUG=INFO logs"),
-        ("watchdog-log", "who holds a collective up, from PyTorch's timeout messages"),
-    ):
+    for kind, (purpose, _) in KINDS.items():
         command = kinds.add_parser(kind, help=purpose, description=purpose)
         command.add_argument(
             "files",
@@ -44,12 +54,12 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         LogError: a file cannot be read.
     """
-    facts = read(options.files)
-    as_object, as_lines = KINDS[options.kind]
+    _, explain = KINDS[options.kind]
+    explanation = explain(options.files)
     if options.json:
-        print_json(as_object(facts))
+        print_json(explanation.as_object())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in as_lines(facts))
+        sys.stdout.writelines(f"{line}\n" for line in explanation.lines())
     return 0
 
 
@@ -79,27 +89,51 @@ def _read_one(name: str, parser: NcclLog) -> None:
     parser.facts.unparsed += framing.oversized
 
 
-def _nccl_object(facts: Facts) -> Mapping[str, Any]:
-    verdict = judge(facts)
-    return nccl_report.as_object(facts, verdict, findings(facts, verdict))
+class NcclExplanation:
+    """What NCCL says in a job's logs."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._facts = read(files)
+        self._verdict = judge(self._facts)
+        self._findings = findings(self._facts, self._verdict)
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return nccl_report.as_object(self._facts, self._verdict, self._findings)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        return nccl_report.lines(self._facts, self._verdict, self._findings)
 
 
-def _nccl_lines(facts: Facts) -> Iterator[str]:
-    verdict = judge(facts)
-    return nccl_report.lines(facts, verdict, findings(facts, verdict))
+class WatchdogExplanation:
+    """What PyTorch's watchdogs say in a job's logs."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._facts = read(files)
+        self._suspects = suspects(self._facts)
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return nccl_report.suspects_object(self._facts, self._suspects)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        return nccl_report.suspects_lines(self._facts, self._suspects)
 
 
-def _watchdog_object(facts: Facts) -> Mapping[str, Any]:
-    return nccl_report.suspects_object(facts, suspects(facts))
-
-
-def _watchdog_lines(facts: Facts) -> Iterator[str]:
-    return nccl_report.suspects_lines(facts, suspects(facts))
-
-
-KINDS: Mapping[
-    str, tuple[Callable[[Facts], Mapping[str, Any]], Callable[[Facts], Iterator[str]]]
-] = {
-    "nccl-log": (_nccl_object, _nccl_lines),
-    "watchdog-log": (_watchdog_object, _watchdog_lines),
+KINDS: Mapping[str, tuple[str, Callable[[Sequence[str]], Explanation]]] = {
+    "nccl-log": (
+        "network, GPUDirect, initialisation and warnings, from NCCL_DEBUG=INFO logs",
+        NcclExplanation,
+    ),
+    "watchdog-log": (
+        "who holds a collective up, from PyTorch's timeout messages",
+        WatchdogExplanation,
+    ),
+    "job-log": (
+        "which rank of a failed attempt failed first, and why, from any logs of the job",
+        JobLogExplanation,
+    ),
 }
+"""Every kind of log: what it tells, and who reads its files."""

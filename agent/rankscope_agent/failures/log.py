@@ -7,6 +7,8 @@ over unless a traceback is open.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from dataclasses import replace
 
 from rankscope_agent.failures import error_files
 from rankscope_agent.failures.heads import MAX_RANK, Head, split
@@ -48,10 +50,11 @@ MARKS = (
     b"reempt",
     b"vict",
     b"not found",
+    b"o such file",
+    b"low on resource",
     b"Segmentation",
     b"detected",
     b"No module",
-    b"restart",
     b"terminated",
     b"eadline",
     b"claimed",
@@ -64,7 +67,8 @@ MARKS = (
 """Parts of every line that means something."""
 
 _INTEREST = re.compile(b"|".join(re.escape(mark) for mark in MARKS))
-_RESTART = re.compile(rb"(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
+_AGENT_END = re.compile(rb"(\d{0,10}) ?\S{0,200}failed \(exitcode: -?\d{1,4}\) local_rank: ")
+"""What torchrun's agent (a process with a number) says once an attempt."""
 _FILE_RANK = re.compile(r"(?:^|[/_.-])rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _FILE_ATTEMPT = re.compile(r"attempt_(\d{1,6})/(\d{1,7})/(?:stdout|stderr|error)[^/]*$")
 _SPAWNED = re.compile(rb"-- Process (\d{1,7}) terminated with the following error:")
@@ -92,6 +96,8 @@ class FailureLog:
         self._rank = int(by_attempt[2]) if by_attempt else int(by_rank[1]) if by_rank else None
         self._rank_is_local = by_attempt is not None
         self._spawned: int | None = None
+        self._agent_ends: dict[bytes, list[int]] = {}
+        self._first = (len(signs.sightings), len(signs.ends))
 
     def feed(self, text: bytes) -> None:
         """Take in whole plain lines."""
@@ -120,6 +126,21 @@ class FailureLog:
             rank = self._rank if whole.rank is None else whole.rank
             place = Place(self._source, 0, self._attempt, rank, self._rank_is_local, whole.time)
             self._add(whole.found, place)
+        self._part_attempts()
+
+    def _part_attempts(self) -> None:
+        """Tell attempts apart by the lines with which an agent ended all but the last of them."""
+        limits = max(self._agent_ends.values(), key=len, default=[])[:-1]
+        if not limits:
+            return
+        sightings, ends = self._signs.sightings, self._signs.ends
+        for index in range(self._first[0], len(sightings)):
+            sign = sightings[index]
+            attempt = self._attempt + bisect_left(limits, sign.place.line)
+            sightings[index] = replace(sign, place=replace(sign.place, attempt=attempt))
+        for end in ends[self._first[1] :]:
+            end.attempt = self._attempt + len(limits)
+        self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
 
     def _close_old(self) -> None:
         """End tracebacks after which their speakers said nothing for long."""
@@ -168,16 +189,12 @@ class FailureLog:
 
     def _read_line(self, words: bytes, place: Place, text: str) -> None:
         """Read a line outside of tracebacks."""
-        restart = _RESTART.search(words)
-        if restart is not None:
-            self._attempt += 1
-            self._signs.attempts = max(self._signs.attempts, self._attempt)
-            return
+        ended = _AGENT_END.search(words)
+        if ended is not None:
+            self._agent_ends.setdefault(ended[1], []).append(self._line)
         end = read_end(words)
         if end is not None:
-            rank, local, code = end
-            at = Place(place.source, place.line, place.attempt, rank, local, place.time)
-            self._sight(Sighting("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code))
+            self._add_end(end, place, text)
             return
         meaning = classify_line(words)
         if meaning is not None:
@@ -194,8 +211,18 @@ class FailureLog:
         return Place(self._source, self._line, self._attempt, rank, local, head.time)
 
     def _add(self, found: Found | None, place: Place) -> None:
-        if found is not None and found.meaning != LAUNCHER:
+        if found is None:
+            return
+        end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
+        if end is not None:
+            self._add_end(end, place, found.text)
+        elif found.meaning != LAUNCHER:
             self._sight(Sighting("exception", found.meaning, place, found.text, found.frame))
+
+    def _add_end(self, end: tuple[int, bool, int], place: Place, text: str) -> None:
+        rank, local, code = end
+        at = replace(place, rank=rank, local=local)
+        self._sight(Sighting("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code))
 
     def _sight(self, sighting: Sighting) -> None:
         if len(self._signs.sightings) < MAX_SIGHTINGS:

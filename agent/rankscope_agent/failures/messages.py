@@ -48,13 +48,13 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     (r"^KeyboardInterrupt\b", Meaning(causes.CANCELLED)),
     # --- victims: gloo's transports, NCCL's remote errors, TCPStore
     (
+        r"Gloo connectFullMesh failed|Connect timeout .*gloo|gloo.*connect",
+        Meaning(causes.RENDEZVOUS, victim=True),
+    ),
+    (
         r"gloo/transport/.*(?:Connection closed by peer|Read error|Write error|Connection reset|"
         r"Connection refused|Broken pipe|Socket closed|SO_ERROR)",
         Meaning(causes.NCCL_ERROR, victim=True),
-    ),
-    (
-        r"Gloo connectFullMesh failed|Connect timeout .*gloo|gloo.*connect",
-        Meaning(causes.RENDEZVOUS, victim=True),
     ),
     (
         r"(?:gloo/.*Timed out waiting|Application timeout caused pair closure)",
@@ -233,10 +233,10 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
     ),
     # --- Kubernetes: pod conditions and reasons
     (
-        rb"\bPreemptionByScheduler\b|\bPreempting\b|Preempted (?:by|in order)|"
+        rb"\bPreemptionByScheduler\b|Preempted (?:by|in order)|"
         rb"reason: ?\"?Preempted|\bTerminationByKubelet\b|"
         rb"\bEvictionByEvictionAPI\b|DeletionByTaintManager|\bSpot(?:Interruption|"
-        rb" instance interruption)|reclaimed by",
+        rb" instance interruption)",
         Meaning(causes.PREEMPTED),
     ),
     (
@@ -246,7 +246,10 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"\bDeletionByPodGC\b",
         Meaning(causes.NODE_LOST),
     ),
-    (rb"\bEvicted\b|The node was low on resource", Meaning(causes.PREEMPTED)),
+    (
+        rb"(?:[Rr]eason|phase)\W{1,4}Evicted\b|^Evicted\W*$|The node was low on resource",
+        Meaning(causes.PREEMPTED),
+    ),
     # --- what could not even start
     (
         rb"executable file not found in \$PATH|: command not found$|"

@@ -94,6 +94,7 @@ def _attempt(signs: Signs, number: int) -> Attempt:
         if any(sign.kind == "exception" for sign in seen.get(rank, ()))
     ]
     failures = _join_nameless(_without_aftermath(failures, aftermath))
+    failures, victims = _join_nameless_victims(failures, victims)
     ordered = sorted(failures, key=_order(failures))
     first = ordered[0] if ordered else None
     spoken = {v.rank for v in victims} | {f.rank for f in failures}
@@ -136,14 +137,14 @@ def _sort(
     for rank in sorted({*seen, *ends}, key=lambda rank: (rank is None, rank or 0)):
         signs, end = seen.get(rank, []), ends.get(rank)
         own = [s for s in signs if s.kind != "exit" and not s.meaning.victim]
-        if own and rank is None:
+        lost = [s for s in signs if s.kind != "exit" and s.meaning.victim]
+        if rank is None:
             failures.extend(_failure(rank, sign, end) for sign in own)
+            victims.extend(Victim(rank, sign.text) for sign in lost)
         elif own:
             failures.append(_failure(rank, min(own, key=_weight), end))
-            continue
-        lost = next((s for s in signs if s.kind != "exit" and s.meaning.victim), None)
-        if lost is not None:
-            victims.append(Victim(rank, lost.text))
+        elif lost:
+            victims.append(Victim(rank, lost[0].text))
         else:
             _sort_by_exit(rank, signs, end, failures, victims)
     return failures, victims
@@ -241,7 +242,30 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
         joined.append(failure)
     # A shell's `Killed` says again what the launcher has said.
     known = {f.cause for f in joined}
-    return joined + [f for f in nameless if f.certain or f.cause not in known]
+    for failure in nameless:
+        again = failure.cause in known and (not failure.certain or failure.cause in FROM_OUTSIDE)
+        if not again:
+            joined.append(failure)
+        known.add(failure.cause)
+    return joined
+
+
+def _join_nameless_victims(
+    failures: list[Failure], victims: list[Victim]
+) -> tuple[list[Failure], list[Victim]]:
+    """Give victims' messages without a rank to ranks of which no more than their end is known.
+
+    Those that their launcher ended come first: only messages beyond their number can be of a rank
+    that ended by itself.
+    """
+    nameless = [v for v in victims if v.rank is None]
+    named = [v for v in victims if v.rank is not None]
+    ended = [v for v in named if v.why.startswith(KILLED_TEXT[:8])]
+    spare = max(0, len(nameless) - len(ended))
+    taken = [f for f in failures if f.weak and f.cause == causes.EXIT_CODE][:spare]
+    named += [Victim(f.rank, v.why) for f, v in zip(taken, nameless, strict=False)]
+    rest = nameless[len(taken) + len(ended) :]
+    return [f for f in failures if f not in taken], named + rest
 
 
 def _fits(nameless: Failure, ended: Failure) -> bool:
@@ -286,4 +310,7 @@ def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
 def _cause_of_victims(seen: Mapping[int | None, Sequence[Sighting]]) -> str:
     """Return what can be said where all that speak are victims."""
     said = {sign.meaning.cause for signs in seen.values() for sign in signs}
-    return causes.COLLECTIVE_TIMEOUT if causes.COLLECTIVE_TIMEOUT in said else causes.UNKNOWN
+    if causes.COLLECTIVE_TIMEOUT in said:
+        return causes.COLLECTIVE_TIMEOUT
+    only_meeting = causes.RENDEZVOUS in said and causes.NCCL_ERROR not in said
+    return causes.RENDEZVOUS if only_meeting else causes.UNKNOWN

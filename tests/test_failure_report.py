@@ -1,0 +1,116 @@
+"""`rankscope explain job-log`: what it prints, and on logs of jobs that really failed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from failed_jobs import lost, table, traceback
+from rankscope_agent.failures import causes
+from rankscope_analyzers import cli
+
+FAILED = traceback(1, "ValueError: loss is nan") + lost(0) + lost(2)
+FAILED += table(1, {0: -15, 1: 1, 2: -15})
+
+JOB = Path(__file__).parent / "failing_jobs" / "crash.py"
+
+
+def explained(capsys, *files: Path) -> dict[str, object]:
+    assert cli.main(["explain", "job-log", "--json", *map(str, files)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_object_names_rank_cause_and_victims(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text(FAILED)
+    said = explained(capsys, log)
+    assert (said["failed"], said["cause"], said["rank"]) == (True, causes.USER_EXCEPTION, 1)
+    assert (said["certain"], said["exception"]) == (True, "ValueError: loss is nan")
+    (attempt,) = said["attempts"]
+    assert [victim["rank"] for victim in attempt["victims"]] == [0, 2]
+    first = attempt["first"]
+    assert (first["frame"], first["exit_code"], first["signal"]) == (
+        "/app/train.py:14, in load",
+        1,
+        None,
+    )
+    assert (first["file"], first["line"], first["torchrun_root_cause"]) == (str(log), 1, True)
+    assert said["action"] == causes.ACTIONS[causes.USER_EXCEPTION]
+
+
+def test_the_text_is_one_verdict_one_action_and_what_speaks_for_them(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text(FAILED)
+    assert cli.main(["explain", "job-log", str(log)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("verdict: rank 1 failed first: ")
+    assert "ValueError: loss is nan (/app/train.py:14, in load)" in lines[0]
+    assert lines[1].startswith("action: ")
+    assert lines[2] == f"cause: user_exception, seen in {log}:1"
+    # Peers' addresses differ and are the same trouble.
+    assert len([line for line in lines if line.startswith("victims: rank 0,2: ")]) == 1
+
+
+def test_victims_alone_are_told_as_such(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text(lost(0) + lost(3))
+    said = explained(capsys, log)
+    assert (said["failed"], said["cause"], said["rank"]) == (True, causes.UNKNOWN, None)
+    assert said["verdict"].endswith("rank 1-2 says nothing")
+
+
+def test_a_log_without_a_failure_says_so(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text("step 1\n")
+    said = explained(capsys, log)
+    assert (said["failed"], said["cause"], said["attempts"]) == (False, causes.NONE, [])
+
+
+def test_a_missing_log_is_named(tmp_path, capsys):
+    assert cli.main(["explain", "job-log", str(tmp_path / "none.log")]) == 1
+    assert "none.log" in capsys.readouterr().err
+
+
+def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text(traceback(1, "ValueError: \x1b]0;owned\x07 \x9b31m"))
+    assert cli.main(["explain", "job-log", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "ValueError" in shown
+    assert "\x1b" not in shown
+    assert "\x9b" not in shown
+
+
+REAL = {
+    "exception": (causes.USER_EXCEPTION, "ValueError: sample 17 is damaged"),
+    "kill": (causes.HOST_OOM, "ended by signal 9 (SIGKILL)"),
+    "exit": (causes.EXIT_CODE, "ended with exit code 3"),
+}
+
+
+@pytest.fixture(scope="module")
+def real_logs(tmp_path_factory):
+    """Run the jobs that fail, all at once: each spends most of its time importing PyTorch."""
+    folder = tmp_path_factory.mktemp("failed")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    running = {}
+    for way in REAL:
+        with (folder / f"{way}.log").open("wb") as log:
+            command = [*torchrun, str(JOB), way]
+            running[way] = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    for process in running.values():
+        assert process.wait(timeout=240) != 0
+    return folder
+
+
+@pytest.mark.parametrize("way", REAL)
+def test_the_rank_that_failed_in_a_real_job_is_named(way, real_logs, capsys):
+    said = explained(capsys, real_logs / f"{way}.log")
+    assert (said["cause"], said["rank"], said["exception"]) == (REAL[way][0], 1, REAL[way][1])
+    (attempt,) = said["attempts"]
+    assert [victim["rank"] for victim in attempt["victims"]] == [0]
+    assert attempt["also_failed"] == []

@@ -362,18 +362,22 @@ def test_source_is_python_3_8() -> None:
     ast.parse(MODULE.read_text(), feature_version=(3, 8))
 
 
-def python_3_8() -> str | None:
-    installed = Path.home().glob(".pyenv/versions/3.8*/bin/python")
-    return next(map(str, installed), None) or shutil.which("python3.8")
+def interpreter_of(version: str) -> str | None:
+    installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
+    return next(map(str, installed), None) or shutil.which(f"python{version}")
 
 
-def test_python_3_8_writes_a_ring(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    interpreter = python_3_8()
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_every_python_writes_a_ring_and_warns_of_nothing(
+    environment: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    interpreter = interpreter_of(version)
     if interpreter is None:
-        pytest.skip("no Python 3.8 is installed here")
+        pytest.skip(f"no Python {version} is installed here")
     code = "import rankscope_probe as p; p._open_ring({!r}, '1.13', None, 0)"
     variables = {**os.environ, "PYTHONPATH": str(PROBE), "RANKSCOPE_JOB_ID": "old"}
-    subprocess.run([interpreter, "-c", code.format(str(tmp_path))], check=True, env=variables)
+    command = [interpreter, "-W", "error", "-c", code.format(str(tmp_path))]
+    subprocess.run(command, check=True, env=variables)
     (path,) = tmp_path.glob("*.ring")
     ring = read_ring(path)
     assert (ring.job_id, ring.torch_version, ring.records) == ("old", "1.13", ())

@@ -155,7 +155,7 @@ def test_killed_process_leaves_its_records_and_no_lock(nursery: Nursery, tmp_pat
     assert not ring.held
 
 
-@pytest.mark.parametrize("method", ["fork-workers", "spawn-workers"])
+@pytest.mark.parametrize("method", ["fork-workers", "spawn-workers", "forkserver-workers"])
 def test_loader_workers_make_no_rings(nursery: Nursery, tmp_path: Path, method: str) -> None:
     (ended,) = nursery.run(tmp_path, "children.py", method)
     assert (ended.code, ended.errors) == (0, "")
@@ -190,13 +190,22 @@ def test_collectives_are_left_alone_on_request(nursery: Nursery, tmp_path: Path)
             assert (record.compute_ns, record.sync_ns, record.flags & 3) == (-1, -1, 0)
 
 
-def test_compiling_breaks_no_more_than_without_the_probe(nursery: Nursery, tmp_path: Path) -> None:
+def test_compiling_breaks_no_more_and_traces_no_more_than_without_the_probe(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     """Wrapped models break anyway; more breaks or warnings would come from tracing the probe."""
-    outcomes = nursery.run(tmp_path, "distributed.py", "compiled", ranks=2)
-    assert [ended.code for ended in outcomes] == [0, 0]
-    for ended in outcomes:
-        assert "rankscope" not in ended.output + ended.errors
-        assert ended.output == "wrapped 2 bare 0 functional 0\n"
+    (tmp_path / "nursery").mkdir()
+    without = Nursery(tmp_path / "nursery", RANKSCOPE_PROBE="0")
+    expected = without.run(tmp_path / "off", "distributed.py", "compiled", ranks=2)
+    without.close()
+    outcomes = nursery.run(tmp_path / "on", "distributed.py", "compiled", ranks=2)
+    assert [ended.code for ended in (*expected, *outcomes)] == [0] * 4
+    assert [ended.output for ended in outcomes] == [ended.output for ended in expected]
+    assert "rankscope" not in "".join(ended.output + ended.errors for ended in outcomes)
+    for what in ("bare", "functional"):
+        assert f"{what} breaks 0 frames 0 graphs 1 calls " in outcomes[0].output
+    assert [len(ring.records) for ring in read_rings(tmp_path / "on")] == [9] * 2
+    assert not (tmp_path / "off").exists()
 
 
 def test_injection_keeps_the_users_path_and_variables(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Train beside other processes; usage: children.py fork-workers | spawn-workers | fork."""
+"""Train beside other processes.
+
+usage: children.py fork-workers | spawn-workers | forkserver-workers | fork | exec | debugged
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def train(steps: int) -> None:
 def workers(method: str) -> None:
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
     data = TensorDataset(torch.randn(80, 4))
-    count = 2 if method == "fork" else 1
+    count = 2 if method == "fork" else 1  # others import torch again, in each
     for (inputs,) in DataLoader(data, 8, num_workers=count, multiprocessing_context=method):
         MODEL(inputs).sum().backward()
         optimizer.step()
@@ -39,8 +42,27 @@ def fork() -> None:
     subprocess.run([sys.executable, "-c", "pass"], check=True)
 
 
+def become_another() -> None:
+    """Train 5 steps, then become a program that knows nothing of torch."""
+    train(5)
+    os.execv(sys.executable, [sys.executable, "-c", "print('another program')"])
+
+
+def debugged() -> None:
+    """Train beside a worker server of one's own, as torch's debugging starts it."""
+    from torch._C._distributed_c10d import _WorkerServer
+
+    path = os.environ["RANKSCOPE_RING_DIR"] + "/debug.sock"
+    server = _WorkerServer(path)
+    train(5)
+    handlers = [name for name in sys.modules if name.startswith("torch.distributed.debug")]
+    print("serving", os.path.exists(path), server is not None, "imported", handlers)  # noqa: PTH110
+
+
+ALONE = {"fork": fork, "exec": become_another, "debugged": debugged}
+
 if __name__ == "__main__":
-    if sys.argv[1] == "fork":
-        fork()
+    if sys.argv[1] in ALONE:
+        ALONE[sys.argv[1]]()
     else:
         workers(sys.argv[1].partition("-")[0])

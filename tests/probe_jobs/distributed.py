@@ -41,19 +41,20 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def breaks() -> int:
-    """Count, and forget, the graph breaks so far; show those in the probe's own code."""
+def counted(what: str) -> None:
+    """Print, and forget, what was compiled so far and where a graph broke."""
     from torch._dynamo.utils import counters
 
-    reasons = counters["graph_break"]
-    print(*(reason for reason in reasons if "rankscope" in reason), sep="", end="")
-    count = len(reasons)
-    reasons.clear()
-    return count
+    graphs, frames = counters["stats"]["unique_graphs"], counters["frames"]["total"]
+    broken = sum(counters["graph_break"].values())
+    print(what, "breaks", broken, "frames", frames, "graphs", graphs, end=" ")
+    print("calls", counters["stats"]["calls_captured"])
+    print(*(reason for reason in counters["graph_break"] if "rankscope" in reason), sep="", end="")
+    counters.clear()
 
 
 def compiled() -> None:
-    """Compile a wrapped model with buffers, a bare model and a functional collective."""
+    """Compile a wrapped model with buffers, a bare one, a collective, an optimizer and a step."""
 
     def summed(value: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(value)
@@ -62,13 +63,28 @@ def compiled() -> None:
     train(torch.nn.Linear(4, 2))  # from here on collectives are hooked
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     train(torch.compile(DistributedDataParallel(layers), backend="eager"), 2)
-    wrapped = breaks()
-    train(torch.compile(torch.nn.Linear(4, 2), backend="eager", fullgraph=True), 2)
-    bare = breaks()
+    counted("wrapped")
+    bare = torch.nn.Linear(4, 2)
+    train(torch.compile(bare, backend="eager", fullgraph=True), 2)
+    counted("bare")
     summing = torch.compile(summed, backend="aot_eager", fullgraph=True)
     for _ in range(2):
         assert float(summing(torch.ones(1))) == 2 * dist.get_world_size()
-    print("wrapped", wrapped, "bare", bare, "functional", breaks())
+    counted("functional")
+    optimizer = torch.optim.SGD(bare.parameters(), lr=0.1)
+    update = torch.compile(optimizer.step, backend="eager")
+
+    def step() -> None:
+        bare(torch.ones(8, 4)).sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        update()
+    counted("optimizer")
+    whole = torch.compile(step, backend="eager")
+    for _ in range(3):
+        whole()
+    counted("step")
     dist.destroy_process_group()
 
 

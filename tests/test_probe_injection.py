@@ -1,0 +1,122 @@
+"""Injection beside what else a program may bring: other extensions, start-up code, debuggers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from probe_jobs.running import PROBE, Nursery, read_only_ring, read_rings, run_script
+
+TRAIN = (
+    "import sys, torch\n"
+    "weight = torch.ones(1, requires_grad=True)\n"
+    "optimizer = torch.optim.SGD([weight])\n"
+    "for _ in range(6): (weight * 2).sum().backward(); optimizer.step()\n"
+    "print('trained', torch.cuda.is_initialized())\n"
+)
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+def path_with(*folders: Path) -> str:
+    return os.pathsep.join(map(str, (PROBE, *folders)))
+
+
+@pytest.fixture
+def broken_extension(tmp_path: Path) -> Path:
+    """Give a folder with an installed package whose entry point for torch raises."""
+    folder = tmp_path / "site"
+    information = folder / "broken_backend-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken-backend\nVersion: 1.0\n"
+    )
+    (information / "entry_points.txt").write_text(
+        "[torch.backends]\nbroken_backend = broken_backend:load\n"
+    )
+    (folder / "broken_backend.py").write_text("def load(): raise OSError('no such device')\n")
+    return folder
+
+
+def test_another_packages_broken_extension_is_blamed_as_without_the_probe(
+    tmp_path: Path, broken_extension: Path
+) -> None:
+    """torch then refuses to be imported, and nothing may hide the reason or add to it."""
+    with_probe = run_script(
+        ["-c", TRAIN], tmp_path / "rings", PYTHONPATH=path_with(broken_extension)
+    )
+    without = run_script(["-c", TRAIN], tmp_path / "rings", PYTHONPATH=str(broken_extension))
+    for ended in (with_probe, without):
+        assert ended.code == 1
+        assert "no such device" in ended.errors
+        assert "rankscope" not in ended.errors
+    assert with_probe.errors.splitlines()[-1] == without.errors.splitlines()[-1]
+
+
+def test_another_packages_broken_extension_is_no_matter_where_torch_loads_none(
+    nursery: Nursery, tmp_path: Path, broken_extension: Path
+) -> None:
+    ended = run_script(
+        ["-c", "import rankscope_probe; rankscope_probe.watch()\n" + TRAIN],
+        tmp_path / "rings",
+        PYTHONPATH=path_with(broken_extension),
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
+    assert len(read_only_ring(tmp_path / "rings").records) == 5
+
+
+def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "sitecustomize.py").write_text("print('customized')\n")
+    ended = run_script(["-c", TRAIN], tmp_path / "rings", PYTHONPATH=path_with(user))
+    assert (ended.code, ended.errors) == (0, "")
+    assert ended.output == "customized\ntrained False\n"
+    assert len(read_only_ring(tmp_path / "rings").records) == 5
+
+
+@pytest.mark.parametrize("failure", ["raise SystemExit(3)", "import no_such_module"])
+def test_a_probe_that_cannot_start_lets_torch_be_imported(tmp_path: Path, failure: str) -> None:
+    """Raise in the place where the probe meets a torch that it does not know."""
+    code = (
+        "import rankscope_probe\n"
+        f"def refuse(torch):\n {failure}\n"
+        "rankscope_probe._Probe = refuse\n" + TRAIN
+    )
+    ended = run_script(["-c", code], tmp_path / "rings")
+    assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
+    assert not (tmp_path / "rings").exists()
+
+
+def test_hidden_gpus_are_left_alone(tmp_path: Path) -> None:
+    ended = run_script(["-c", TRAIN], tmp_path / "rings", CUDA_VISIBLE_DEVICES="")
+    assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
+    assert len(read_only_ring(tmp_path / "rings").records) == 5
+
+
+def test_training_beside_a_worker_server_of_its_own_ends_well(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """The modules of torch's debugger abort the process at its end once they are imported."""
+    (ended,) = nursery.run(tmp_path, "children.py", "debugged")
+    assert ended.code == 0
+    assert ended.output == "serving True True imported []\n"
+    assert len(read_only_ring(tmp_path).records) == 4
+
+
+def test_a_process_that_becomes_another_program_leaves_its_records(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    (ended,) = nursery.run(tmp_path, "children.py", "exec")
+    assert (ended.code, ended.output) == (0, "another program\n")
+    (ring,) = read_rings(tmp_path)
+    assert (len(ring.records), ring.held) == (4, False)

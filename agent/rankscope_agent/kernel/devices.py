@@ -1,0 +1,153 @@
+"""Lines about PCIe, network adapters and links: pure patterns and what they mean.
+
+Formats: drivers/pci/pcie/aer.c, mlx5 core (cmd.c, health.c, events.c), net/sched/sch_generic.c,
+bonding, and the drivers' own words for a link that comes or goes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope_agent.kernel.rule import Rule, plain
+
+_ADDRESS = r"[0-9a-fA-F:]{4,16}\.[0-7]"
+_PID = r"(?:\(pid \d{1,9}\))?:?"
+_CORRECTED = r"(?:Correctable|Corrected)"
+_FATAL = r"(?:Uncorrectable|Uncorrected) \(Fatal\)"
+_NONFATAL = r"(?:Uncorrectable|Uncorrected) \(Non-Fatal\)"
+
+
+def _aer_head(severity: str) -> re.Pattern[str]:
+    """The port's announcement, in the words before and since kernel 6: device after from or `:`."""
+    return re.compile(
+        rf"\S{{1,40}} {_ADDRESS}: AER: (?:Multiple )?{severity} error(?: message)? received"
+        rf"(?: from|:) (?P<pci>{_ADDRESS})"
+    )
+
+
+def _aer_detail(severity: str) -> re.Pattern[str]:
+    """The device's own line; older kernels write `severity=`, newer ones may not."""
+    return re.compile(
+        rf"\S{{1,40}} (?P<pci>{_ADDRESS}): (?:AER: )?PCIe Bus Error: (?:severity=)?{severity},"
+    )
+
+
+def _link(state: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<device>[\w.@-]{{1,15}})(?:: (?:NIC )?| NIC )[Ll]ink (?:is )?{state}\b(?! \(SStatus)"
+    )
+
+
+AER, BUS_ERROR, MLX, LINK = "AER", "rror", "mlx", "ink "
+_MLX = rf"mlx\d?\w* (?P<device>{_ADDRESS})(?: \S{{1,40}})?: "
+
+RULES: tuple[Rule, ...] = (
+    Rule(BUS_ERROR, _aer_detail(_CORRECTED), plain("pcie_error", "pcie", "none", "info")),
+    Rule(BUS_ERROR, _aer_detail(_NONFATAL), plain("pcie_error", "pcie", "investigate", "error")),
+    Rule(BUS_ERROR, _aer_detail(_FATAL), plain("pcie_error", "pcie", "reboot_node", "fatal")),
+    Rule(AER, _aer_head(_CORRECTED), plain("pcie_error", "pcie", "none", "info", True)),
+    Rule(AER, _aer_head(_NONFATAL), plain("pcie_error", "pcie", "investigate", "error", True)),
+    Rule(AER, _aer_head(_FATAL), plain("pcie_error", "pcie", "reboot_node", "fatal", True)),
+    Rule(
+        AER,
+        re.compile(
+            rf"\S{{1,40}} (?P<pci>{_ADDRESS}): AER: (?:can't recover|[Dd]evice recovery failed)"
+        ),
+        plain("pcie_unrecovered", "pcie", "investigate", "error"),
+    ),
+    Rule(
+        LINK,
+        re.compile(r"pciehp.{0,60}?[Ss]lot\((?P<device>[\w-]{1,16})\): Link Down"),
+        plain("pcie_link_down", "pcie", "investigate", "error"),
+    ),
+    # wait_func and wait_func_handle_exec_timeout: the adapter's firmware answers no more.
+    Rule(
+        MLX,
+        re.compile(_MLX + rf"wait_func\w*:\d+:{_PID} .*(?:No done completion|Will cause a leak)"),
+        plain("nic_command_timeout", "network_nic", "reboot_node", "error"),
+    ),
+    Rule(
+        MLX,
+        re.compile(
+            _MLX
+            + r"(?:.*health.*(?:compromised|Fatal error|assert_var)|.*print_health_info:.*synd)"
+        ),
+        plain("nic_firmware_fault", "network_nic", "reboot_node", "error"),
+    ),
+    # Reading registers that a function may not read, as monitoring does: harmless.
+    Rule(
+        MLX,
+        re.compile(_MLX + rf"mlx5_cmd_(?:out_err|check):\d+:{_PID} .*failed, status"),
+        plain("nic_command_refused", "benign", "none", "info"),
+    ),
+    # An event for a queue that is already gone: harmless.
+    Rule(
+        MLX,
+        re.compile(_MLX + rf"rsc_event_notifier:\d+:{_PID} Async event for bogus resource"),
+        plain("nic_stray_event", "driver", "none", "info"),
+    ),
+    Rule(
+        MLX,
+        re.compile(_MLX + r".{0,80}?Detected insufficient power on the PCIe slot"),
+        plain("nic_low_power", "network_nic", "investigate", "warn"),
+    ),
+    Rule(
+        MLX,
+        re.compile(_MLX + r"Port module event: module \d+, Cable unplugged"),
+        plain("nic_cable_unplugged", "network_link", "check_cable", "error"),
+    ),
+    Rule(
+        MLX,
+        re.compile(_MLX + r"Port module event: module \d+, Cable plugged"),
+        plain("port_state", "benign", "none", "info"),
+    ),
+    Rule(
+        MLX,
+        re.compile(_MLX + r"Port module event\[error\]: module \d+, "),
+        plain("nic_module_error", "network_link", "check_cable", "error"),
+    ),
+    Rule(
+        LINK,
+        re.compile(rf"mlx\d?\w* {_ADDRESS} (?P<device>\S{{1,40}}: Port: \d+) Link DOWN"),
+        plain("link_down", "network_link", "check_cable", "error"),
+    ),
+    Rule(
+        LINK,
+        re.compile(
+            rf"mlx\d?\w* {_ADDRESS} (?P<device>\S{{1,40}}: Port: \d+) Link (?:INIT|ARMED|ACTIVE)"
+        ),
+        plain("port_state", "benign", "none", "info"),
+    ),
+    # sch_generic.c: the adapter has sent nothing of its queue for seconds; two wordings.
+    Rule(
+        "WATCHDOG",
+        re.compile(r"NETDEV WATCHDOG: (?P<device>\S{1,40}) \(\S*\): transmit queue \d+ timed out"),
+        plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+    ),
+    Rule(
+        "WATCHDOG",
+        re.compile(
+            r"\S{1,40} \S{1,40} (?P<device>\S{1,40}): NETDEV WATCHDOG: .*transmit queue \d+ timed"
+        ),
+        plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+    ),
+    Rule(
+        LINK,
+        re.compile(r"link status definitely down for interface (?P<device>[^\s,]{1,40})"),
+        plain("link_down", "network_link", "check_cable", "error"),
+    ),
+    Rule(
+        LINK,
+        re.compile(r"\(slave (?P<device>\S{1,40})\): link status definitely down"),
+        plain("link_down", "network_link", "check_cable", "error"),
+    ),
+    Rule(
+        "active interface!",
+        re.compile(r"(?P<device>\S{1,40}): (?:now running )?without any active interface!"),
+        plain("link_down", "network_link", "check_cable", "error"),
+    ),
+    # Drivers differ: `eth1: Link down`, `eth2: NIC Link is Down`, `igb: eth0 NIC Link is Down`.
+    Rule(LINK, _link("[Dd]own"), plain("link_down", "network_link", "check_cable", "error")),
+    Rule(LINK, _link("[Uu]p"), plain("link_up", "benign", "none", "info")),
+)
+"""What is read of devices' lines."""

@@ -18,8 +18,11 @@ PROGRAM = "rankscope"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose_command", "one verdict per job, from agents or traces"),
-    "explain": ("explain_command", "what a log in hand says: NCCL's, or PyTorch's timeouts"),
     "doctor": ("doctor_command", "why a job is not seen, and what it takes to see it"),
+    "explain": (
+        "explain_command",
+        "what a log in hand says: NCCL's, PyTorch's timeouts, the kernel's",
+    ),
     "demo": ("demo_command", "a real training run with a slow rank, diagnosed"),
     "probe-path": ("probe_path_command", "print the folder to put on a trainer's PYTHONPATH"),
 }

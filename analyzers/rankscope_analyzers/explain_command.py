@@ -15,6 +15,7 @@ from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.failure_report import JobLogExplanation
+from rankscope_analyzers.kernel_report import KernelLogExplanation
 from rankscope_analyzers.log_files import LogError, chunks
 from rankscope_analyzers.nccl_findings import findings
 from rankscope_analyzers.watchdog_suspects import suspects
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "files",
             nargs="+",
             metavar="FILE",
-            help="logs of one job, also .gz; - is standard input",
+            help="logs of one job (kernel-log: of one node), also .gz; - is standard input",
         )
         add_output(command)
 
@@ -134,6 +135,10 @@ KINDS: Mapping[str, tuple[str, Callable[[Sequence[str]], Explanation]]] = {
     "job-log": (
         "which rank of a failed attempt failed first, and why, from any logs of the job",
         JobLogExplanation,
+    ),
+    "kernel-log": (
+        "one cause and one action for what a node's kernel reports, from dmesg or the journal",
+        KernelLogExplanation,
     ),
 }
 """Every kind of log: what it tells, and who reads its files."""

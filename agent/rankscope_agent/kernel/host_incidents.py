@@ -69,6 +69,9 @@ _DISK = re.compile(r"(?:nvme\d+|(?:[svh]|xv)d[a-z]+|mmcblk\d+)")
 FABRIC_MEMBERS = 2
 """Switches or GPUs that report errors together, from which on the fabric is the cause."""
 
+MERGED_SENTENCES = 2
+"""Incidents quoted in the summary of the one that explains them; its events name them all."""
+
 FABRIC_EFFECTS: frozenset[Cause] = frozenset({"app", "gpu_memory", "nvlink_fabric"})
 """What an error of the fabric looks like on a GPU: refused accesses, poisoned data, dead links."""
 
@@ -195,12 +198,18 @@ def _with_fabric(incidents: list[Incident]) -> list[Incident]:
     ]
     if not switches or (len(switches) < FABRIC_MEMBERS and len(gpus) < FABRIC_MEMBERS):
         return incidents
-    subject = f"NVLink fabric ({len(switches)} switches, {len(gpus)} GPUs)"
-    worst = max((one.severity for one in (*switches, *gpus)), key=SEVERITIES.index)
-    base = replace(switches[0], subject=subject, severity=worst, action="drain")
-    involved = {id(one) for one in (*switches, *gpus)}
-    rest = [one for one in incidents if id(one) not in involved]
-    return [*rest, *_merge([base, *switches[1:], *gpus], base, lambda one: True)]
+    members = (*switches, *gpus)
+    involved = {id(one) for one in members}
+    fabric = replace(
+        switches[0],
+        subject="NVLink fabric",
+        severity=max((one.severity for one in members), key=SEVERITIES.index),
+        action="drain",
+        summary=f"NVLink fabric: {len(switches)} switches and {len(gpus)} GPUs report errors,"
+        f" first {members[0].summary}",
+        events=tuple(sorted((s for one in members for s in one.events), key=lambda s: s.order)),
+    )
+    return [*(one for one in incidents if id(one) not in involved), fabric]
 
 
 def _first(incidents: Iterable[Incident], wanted: Callable[[Incident], bool]) -> Incident | None:
@@ -226,6 +235,6 @@ def _merge(
     for one in taken:
         action = stronger(action, one.action)
         events += one.events
-    also = "".join(f"; {one.summary}" for one in taken)
+    also = "".join(f"; {one.summary}" for one in taken[:MERGED_SENTENCES])
     merged = replace(into, action=action, events=events, summary=into.summary + also)
     return [merged if one is into else one for one in incidents if one not in taken]

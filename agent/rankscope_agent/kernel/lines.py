@@ -17,7 +17,8 @@ MAX_PREFIX = 200
 
 # `2026-..T..Z host tag: `, `Feb 15 17:37:45 host tag: `, with a level before the tag perhaps.
 _SYSLOG = re.compile(
-    r"\s*(?:<\d*>\d? ?)?(?:[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}|[\d-]{2,10}[T ][\d:.,+Z-]{2,32})"
+    r"\s*(?:<\d*>\d? ?)?(?:[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}|"
+    r"[\d-]{2,10}[T ][\d:.,+Z-]{2,32})"
     r" \S{1,64} (?:[A-Z]{3,8} )?(?P<tag>[\w./@-]{1,64})(?:\[\d*\])?: "
 )
 _PROCESS_TAG = re.compile(r"(?:^|\s)[\w./@-]{1,64}\[\d*\]: ")

@@ -34,7 +34,8 @@ _CONTAINMENT = re.compile(r"(?<!D-)RST: (Yes|No), D-RST: (Yes|No)", re.IGNORECAS
 
 # nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 62 egress ..., then tails.
 _SXID = re.compile(
-    r"(?:nvidia-nvswitch\d{1,3}: )?SXid \((?:PCI:)?(?P<pci>[^()\s]{0,40})\): (?P<code>\d{1,6}), (?P<rest>.*)"
+    r"(?:nvidia-nvswitch\d{1,3}: )?SXid \((?:PCI:)?(?P<pci>[^()\s]{0,40})\): "
+    r"(?P<code>\d{1,6}), (?P<rest>.*)"
 )
 _SXID_TAIL = re.compile(r"Severity \d|Data \{|(?:Sub-)?[Ee]ngine instance")
 

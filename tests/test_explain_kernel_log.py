@@ -1,0 +1,126 @@
+"""`rankscope explain kernel-log`: what an engineer with a node's log in hand gets."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+from kernel_text import recovery, stamped, xid
+from rankscope_analyzers import cli
+
+LOST = "\n".join(
+    (
+        stamped(10.0, xid(79)),
+        stamped(10.1, "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."),
+        stamped(10.2, xid(45, "Ch 00000001", pid=None)),
+        stamped(10.3, xid(45, "Ch 00000002", pid=None)),
+        stamped(10.4, recovery(2)),
+        "",
+    )
+)
+
+
+def explained(capsys, *arguments: str) -> dict:
+    assert cli.main(["explain", "kernel-log", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_json_has_the_promised_members(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text(LOST)
+    said = explained(capsys, str(log))
+    assert set(said) >= {"events", "incidents", "verdict"}
+    first = said["events"][0]
+    assert first == {
+        "kind": "xid",
+        "xid": 79,
+        "pci": "0000:3b:00",
+        "pid": 71,
+        "severity": "fatal",
+        "action": "reboot_node",
+        "count": 1,
+        "text": xid(79),
+    }
+    assert [(e["xid"], e["pid"], e["count"]) for e in said["events"] if e["kind"] == "xid"] == [
+        (79, 71, 1),
+        (45, None, 2),
+        (154, None, 1),
+    ]
+    (incident,) = said["incidents"]
+    assert set(incident) == {"cause", "action", "subject", "summary", "events"}
+    assert len(incident["events"]) == 4
+    assert (said["verdict"]["cause"], said["verdict"]["action"]) == ("pcie", "reboot_node")
+
+
+def test_the_text_says_the_verdict_first(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text(LOST)
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("verdict: GPU 0000:3b:00: Xid 79, ")
+    assert second == "cause: pcie; first action: reboot the node"
+
+
+def test_a_blanked_out_address_is_null(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text("NVRM: Xid (PCI:...): 145, x\n")
+    (event,) = explained(capsys, str(log))["events"]
+    assert (event["pci"], event["pid"], event["xid"]) == (None, None, 145)
+
+
+def test_a_benign_log_has_no_incident_and_says_what_is_harmless(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    log.write_text("mlx5_core 0000:01:00.0 mlx5_0: Port: 1 Link ACTIVE\n")
+    said = explained(capsys, str(log))
+    assert said["incidents"] == []
+    assert said["verdict"]["cause"] == "benign"
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    assert "harmless: 1x mlx5_core" in capsys.readouterr().out
+
+
+def test_standard_input_and_gzip_are_read(tmp_path, monkeypatch, capsys):
+    source = types.SimpleNamespace(buffer=io.BytesIO(LOST.encode()))
+    monkeypatch.setattr(sys, "stdin", source)
+    assert explained(capsys, "-")["verdict"]["cause"] == "pcie"
+    packed = tmp_path / "kern.log.1.gz"
+    packed.write_bytes(gzip.compress(LOST.encode()))
+    assert explained(capsys, str(packed))["verdict"]["cause"] == "pcie"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
+    assert cli.main(["explain", "kernel-log", str(tmp_path / "no.log")]) == 1
+    assert "no.log: No such file" in capsys.readouterr().err
+
+
+def test_text_of_a_log_stays_text(tmp_path, capsys):
+    log = tmp_path / "kern.log"
+    evil = 'name=\x1b[2J"},{"xid":1}<script>\u202e, \x1b]0;owned\x07 \x9b31m <b>x</b>'
+    log.write_text(f"NVRM: Xid (PCI:0000:3b:00): 13, pid=1, {evil}\n")
+    assert [e["xid"] for e in explained(capsys, str(log))["events"]] == [13]
+    assert cli.main(["explain", "kernel-log", str(log)]) == 0
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+
+
+def test_explaining_a_kernel_log_imports_neither_pandas_nor_numpy(tmp_path):
+    log = tmp_path / "kern.log"
+    log.write_text(LOST)
+    code = (
+        "import sys; from rankscope_analyzers import cli; status = cli.main(sys.argv[1:]);"
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'rich', 'shtab'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else status)"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, "explain", "kernel-log", str(log)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": f"{root / 'agent'}:{root / 'analyzers'}"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,180 @@
+"""Events become one incident per GPU and root, with one cause and one action."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_text import recovery, stamped, verdict_of, xid
+
+GONE = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
+HUNG = "INFO: task trainer:71 blocked for more than 120 seconds."
+UP, DOWN = "mlx5_core 0000:01:00.1 eth1: Link up", "mlx5_core 0000:01:00.1 eth1: Link down"
+
+
+def conclusion(*lines: str) -> tuple[str, str, int]:
+    verdict = verdict_of(*lines)
+    return verdict.cause, verdict.action, len(verdict.incidents)
+
+
+def test_an_empty_log_is_benign():
+    assert conclusion() == ("benign", "none", 0)
+
+
+def test_a_burst_is_one_incident_per_gpu():
+    burst = [xid(45, f"Ch {n:08x}", f"0000:{n % 2:02x}:00") for n in range(11_760)]
+    verdict = verdict_of(*burst)
+    assert [sum(s.count for s in one.events) for one in verdict.incidents] == [5880, 5880]
+    assert (verdict.cause, verdict.action) == ("app", "none")
+
+
+@pytest.mark.parametrize("code", [13, 31])
+def test_a_programs_fault_and_its_clean_up_are_one_incident(code):
+    assert conclusion(xid(code), xid(43), xid(45), xid(45)) == ("app", "restart_app", 1)
+
+
+@pytest.mark.parametrize(
+    ("root", "cause", "action"),
+    [
+        (48, "gpu_memory", "reset_gpu"),
+        (62, "gpu_hardware", "reset_gpu"),
+        (79, "pcie", "reboot_node"),
+        (119, "driver", "reset_gpu"),
+        (74, "nvlink_fabric", "drain"),
+    ],
+)
+def test_faults_of_programs_beside_a_fault_of_hardware_are_its_effects(root, cause, action):
+    assert conclusion(xid(31), xid(root), xid(13), xid(45)) == (cause, action, 1)
+
+
+def test_a_fault_days_before_is_an_incident_of_its_own():
+    lines = (stamped(10.0, xid(31)), stamped(90_000.0, xid(79)))
+    verdict = verdict_of(*lines)
+    assert [one.cause for one in verdict.incidents] == ["pcie", "app"]
+    assert conclusion(stamped(10.0, xid(31)), stamped(200.0, xid(79)))[2] == 1
+
+
+def test_the_same_fault_on_two_gpus_is_two_incidents():
+    assert conclusion(xid(31), xid(31, pci="0000:5e:00")) == ("app", "restart_app", 2)
+
+
+def test_a_code_that_names_its_cause_follows_it_after_any_time():
+    clean_up = xid(45, "Ch 00000001 caused by previous Xid 94")
+    assert conclusion(stamped(1.0, xid(94)), stamped(5000.0, clean_up))[2] == 1
+
+
+def test_a_clean_up_alone_has_the_cause_that_it_names():
+    verdict = verdict_of(xid(45, "Ch 00000001 caused by previous Xid 48"))
+    assert (verdict.cause, verdict.action) == ("gpu_memory", "reset_gpu")
+
+
+@pytest.mark.parametrize(
+    ("number", "action"),
+    [(0, "reboot_node"), (1, "reset_gpu"), (2, "reboot_node"), (3, "drain"), (4, "drain")],
+)
+def test_the_drivers_own_advice_decides_the_action_but_not_the_cause(number, action):
+    assert conclusion(xid(79), recovery(number)) == ("pcie", action, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "action"),
+    [
+        (94, "RST: No, D-RST: No", "restart_app"),
+        (94, "RST: Yes, D-RST: No", "reset_gpu"),
+        (95, "RST: Yes, D-RST: No", "reset_gpu"),
+        (95, "RST: No, D-RST: Yes", "drain"),
+        (94, "no bits", "restart_app"),
+    ],
+)
+def test_contained_errors_ask_for_what_their_bits_say(code, bits, action):
+    assert conclusion(xid(code, f"Contained: SM (0x1). {bits}")) == ("gpu_memory", action, 1)
+
+
+def test_a_row_remap_waits_for_the_jobs_boundary():
+    verdict = verdict_of(xid(63, "Row Remapper: New row marked for remapping"))
+    assert (verdict.cause, verdict.action) == ("gpu_memory", "reset_gpu")
+    assert "next boundary" in verdict.summary
+
+
+def test_a_row_remap_does_not_explain_a_programs_fault():
+    assert [one.cause for one in verdict_of(xid(63), xid(31)).incidents] == ["app", "gpu_memory"]
+
+
+def test_a_system_processor_that_stays_silent_needs_a_reboot():
+    assert conclusion(xid(119))[1] == "reset_gpu"
+    assert conclusion(xid(119), xid(119, pid=5), xid(119))[1] == "reboot_node"
+
+
+def test_a_gpu_lost_without_an_xid_is_an_incident_and_with_one_the_same():
+    assert conclusion(GONE) == ("pcie", "reboot_node", 1)
+    assert conclusion(xid(79), GONE) == ("pcie", "reboot_node", 1)
+
+
+def test_a_pcie_error_explains_the_faults_of_its_gpu():
+    aer = "nvidia 0000:3b:00.0: AER: can't recover (no error_detected callback)"
+    assert conclusion(aer, xid(31)) == ("pcie", "reset_gpu", 1)
+
+
+def test_corrected_errors_ask_for_nothing():
+    aer = "pcieport 0000:00:03.1: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (x)"
+    assert conclusion(aer) == ("pcie", "none", 1)
+
+
+def test_nvlink5_errors_that_are_not_fatal_ask_for_nothing():
+    words = "(0x0409a0c2 0x00000008 0x0 0x0 0x0 0x0)"
+    line = xid(145, f"RLW_RXPIPE Nonfatal XC0 i0 Link 13 {words}", pid=None)
+    assert conclusion(line) == ("nvlink_fabric", "none", 1)
+
+
+def test_gpus_that_fault_with_their_switches_are_the_fabrics_incident():
+    switch = "nvidia-nvswitch{}: SXid (PCI:0000:0{}:00.0): 12028, Non-fatal, Link 62 x"
+    lines = (switch.format(1, 1), switch.format(2, 2), xid(94), xid(137, pci="0000:5e:00"))
+    assert conclusion(*lines) == ("nvlink_fabric", "drain", 1)
+    alone = conclusion(switch.format(1, 1), xid(31))
+    assert alone == ("app", "restart_app", 2)
+
+
+def test_a_link_that_goes_down_and_up_while_booting_is_benign():
+    assert conclusion(stamped(9.0, DOWN), stamped(12.0, UP)) == ("benign", "none", 0)
+    later = conclusion(stamped(9000.0, DOWN), stamped(9012.0, UP))
+    assert later == ("network_link", "check_cable", 1)
+
+
+def test_a_link_that_comes_up_again_and_again_was_down_in_between():
+    assert conclusion(UP, UP) == ("benign", "none", 0)
+    assert conclusion(UP, UP, UP) == ("network_link", "check_cable", 1)
+
+
+def test_a_file_server_that_is_silent_over_a_stuck_adapter_is_its_effect():
+    silent = "nfs: server 10.0.0.1 not responding, still trying"
+    stuck = "NETDEV WATCHDOG: eth0 (igb): transmit queue 0 timed out"
+    assert conclusion(silent, stuck) == ("network_nic", "investigate", 1)
+    assert conclusion(silent, HUNG) == ("storage", "reboot_node", 1)
+
+
+def test_a_hung_task_is_blamed_on_what_its_stack_shows():
+    frame = " ? {}+0x60/0x60 [{}]"
+    assert conclusion(HUNG)[:2] == ("host_kernel", "reboot_node")
+    assert conclusion(HUNG, " schedule+0x1/0x2", frame.format("f", "nvidia_uvm"))[0] == "driver"
+    assert conclusion(HUNG, frame.format("nfs4_wait", "nfsv4"))[0] == "storage"
+    unrelated = conclusion(HUNG, *["something else"] * 70, frame.format("f", "nvidia_uvm"))
+    assert unrelated[0] == "host_kernel"
+
+
+def test_a_task_that_hangs_while_its_channels_are_removed_hangs_in_the_driver():
+    assert conclusion(xid(45), HUNG)[:2] == ("driver", "reboot_node")
+
+
+def test_clean_up_after_a_process_was_killed_for_memory_is_part_of_that():
+    killed = "Memory cgroup out of memory: Killed process 71 (trainer) total-vm:1kB"
+    assert conclusion(killed, xid(45)) == ("app", "restart_app", 1)
+    assert conclusion(killed, xid(45, pid=72))[2] == 2
+
+
+def test_partitions_of_a_disk_are_one_subject():
+    lines = (
+        "I/O error, dev nvme0n1, sector 1 op 0x0:(READ) flags 0x0",
+        "Buffer I/O error on dev nvme0n1p1, logical block 1",
+        "EXT4-fs error (device nvme0n1p1): f:217: comm x: bad",
+        "nvme nvme0: I/O 12 QID 3 timeout, reset controller",
+    )
+    assert conclusion(*lines) == ("storage", "drain", 1)

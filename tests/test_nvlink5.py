@@ -1,0 +1,66 @@
+"""Unit, sub-code and status of NVLink 5 lines decide what to do."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from rankscope_agent.kernel import nvlink5
+
+RULES = Path(__file__).parent.parent.parent / "shared" / "data" / "nvlink5_subcodes.csv"
+
+RESOLUTIONS = {"IGNORE": "none", "RESET_GPU": "reset_gpu", "XID_154_EVAL": "restart_app"}
+
+
+def line(unit: str, subcode: int, status: int, severity: str = "Nonfatal", link: str = "04") -> str:
+    words = f"0x{subcode << 20 | 0x1C6:08x} 0x{status:08x} 0x0 0x0 0x0 0x0"
+    return f"{unit} {severity} XC0 i0 Link {link} ({words})"
+
+
+@pytest.mark.parametrize(
+    ("unit", "subcode", "status", "action", "fatal"),
+    [
+        ("SAW_MVB", 0, 0x2, "reset_gpu", True),
+        ("SAW_MVB", 0, 0x1, "none", False),
+        ("SAW_MVB", 0, 0x3, "reset_gpu", True),
+        ("RLW_REMAP", 0, 0x4, "restart_app", False),
+        ("TLW_RX_PIPE1", 0, 0x4, "reset_gpu", True),
+        ("NETIR_LINK_EVT", 0x25, 0, "reset_gpu", True),
+        ("NETIR_LINK_DOWN", 0x26, 0, "none", True),
+        ("NETIR_BER_EVENT", 0, 3, "none", False),
+        ("MSE_WATCHDOG", 0, 0, "reset_gpu", True),
+    ],
+)
+def test_a_known_error_is_resolved_as_published(unit, subcode, status, action, fatal):
+    found = nvlink5.read(line(unit, subcode, status))
+    assert found is not None
+    assert (found.rule.action, found.rule.fatal) == (action, fatal)
+
+
+def test_an_unknown_error_follows_the_severity_that_is_printed():
+    fatal = nvlink5.read(line("NEW_UNIT", 1, 1, "Fatal"))
+    mild = nvlink5.read(line("NEW_UNIT", 1, 1, "Nonfatal"))
+    assert (fatal.rule.action, mild.rule.action) == ("reset_gpu", "none")
+
+
+def test_a_line_may_be_about_no_link_and_a_cut_line_says_nothing():
+    whole = line("NETIR", 0, 0, "Fatal", "-1")
+    assert nvlink5.read(whole).link == -1
+    assert nvlink5.read(whole[:24]) is None
+
+
+@pytest.mark.skipif(not RULES.is_file(), reason=f"no published rules at {RULES}")
+def test_every_published_rule_is_followed():
+    with RULES.open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert len(rows) > 90
+    for row in rows:
+        subcode = int(row["intrinfo_pattern_v1"].strip("-")[:6], 2)
+        for unit in row["unit"].split("/"):
+            found = nvlink5.read(line(unit, subcode, int(row["error_status"], 16)))
+            assert found is not None
+            assert found.rule.action == RESOLUTIONS[row["resolution"]], row
+            severity = row["severity"].lower()
+            assert found.rule.fatal == severity.startswith(("fatal", "link fatal")), row

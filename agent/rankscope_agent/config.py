@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rankscope_agent.completion import add_completion
+from rankscope_agent.gpus.simulation.spec import Simulation
 from rankscope_agent.options import OPTIONS
 from rankscope_agent.setting_values import ListenAddress, parse_switch
 
@@ -41,6 +42,8 @@ class Config:
         kubernetes_api: URL of the API server, empty to find it as pods do.
         kubernetes_jitter_seconds: longest wait before the API server is first asked.
         job_labels: pod labels that say whose a job is, in order of preference, by fact.
+        dcgm_url: address of dcgm-exporter's page, empty for none.
+        simulate: the node of GPUs and RDMA ports to make up, None for the real one.
         node_name: this node's name on every series.
         interval_seconds: time from the start of one run of a collector to the next.
         deadline_seconds: a run that lasts longer counts as failed.
@@ -63,6 +66,8 @@ class Config:
     kubernetes_api: str
     kubernetes_jitter_seconds: float
     job_labels: Mapping[str, Sequence[str]]
+    dcgm_url: str
+    simulate: Simulation | None
     node_name: str
     interval_seconds: float
     deadline_seconds: float

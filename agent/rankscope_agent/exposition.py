@@ -155,7 +155,9 @@ def _limit(samples: Sequence[Sample], left: int | None) -> tuple[Sequence[Sample
 def _self_samples(snapshot: Snapshot, dropped: dict[str, int]) -> Iterator[Sample]:
     """Yield what the agent says about itself and about its collectors."""
     python = platform.python_version()
-    yield metrics.BUILD_INFO.sample(1, version=__version__, python_version=python)
+    yield metrics.BUILD_INFO.sample(
+        1, version=__version__, python_version=python, simulated=snapshot.simulated
+    )
     yield metrics.SNAPSHOT_TIMESTAMP.sample(snapshot.taken_at_unix_seconds)
     for scrape in snapshot.scrapes:
         name = scrape.collector

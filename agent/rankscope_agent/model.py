@@ -80,11 +80,15 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the agent knew about its node at one moment."""
+    """Everything the agent knew about its node at one moment.
+
+    `simulated` says which node is made up, and is empty for the real one.
+    """
 
     node: str
     taken_at_unix_seconds: float
     scrapes: tuple[Scrape, ...]
+    simulated: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope_agent.gpus.simulation.spec import MODELS, SCENARIOS, parse_simulation
 from rankscope_agent.pods.job_labels import parse_job_labels
 from rankscope_agent.setting_values import (
     LOG_LEVELS,
     parse_api_url,
+    parse_http_url,
     parse_jitter,
     parse_listen_address,
     parse_log_level,
@@ -164,6 +166,24 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "FACT=LABEL",
         "pod labels that say whose a job is: project=LABEL,class=...,owner=...,team=...",
+    ),
+    Option(
+        "dcgm_url",
+        "--dcgm.url",
+        ("RANKSCOPE_DCGM_URL",),
+        parse_http_url,
+        "",
+        "URL",
+        "read GPUs from a dcgm-exporter, such as http://localhost:9400/metrics, not from NVML",
+    ),
+    Option(
+        "simulate",
+        "--simulate",
+        ("RANKSCOPE_SIMULATE",),
+        parse_simulation,
+        "",
+        "NODE",
+        f"make up GPUs and RDMA ports: {'|'.join(MODELS)}xN[-mig][:{'|'.join(SCENARIOS)}[@GPU]]",
     ),
     Option(
         "node_name",

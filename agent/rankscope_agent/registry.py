@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
+    dcgm,
     host,
     nccl_log,
     nccl_ras,
     netdev,
+    nvml,
     pods,
     rdma,
     topology,
@@ -40,6 +42,8 @@ COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "rdma": rdma.create,
     "netdev": netdev.create,
     "topology": topology.create,
+    "nvml": nvml.create,
+    "dcgm": dcgm.create,
 }
 """The collectors that need nothing but settings; each imports its libraries in its create function.
 """
@@ -215,15 +219,17 @@ class Registry:
         creators: Mapping[str, Callable[[], Collector]],
         interval_seconds: float,
         deadline_seconds: float,
+        simulated: str = "",
     ) -> None:
         self._node = node
+        self._simulated = simulated
         self._runners = tuple(
             _Runner(name, create, interval_seconds, deadline_seconds)
             for name, create in creators.items()
         )
         self._lock = threading.Lock()
         self._key: tuple[tuple[int, int], ...] | None = None
-        self._snapshot = Snapshot(node, time.time(), ())
+        self._snapshot = Snapshot(node, time.time(), (), simulated)
 
     def start(self) -> None:
         """Start the collectors' schedules."""
@@ -252,7 +258,8 @@ class Registry:
         with self._lock:
             key = tuple(runner.key() for runner in self._runners)
             if key != self._key:
-                self._snapshot = Snapshot(self._node, time.time(), self._vetted_outcomes())
+                outcomes = self._vetted_outcomes()
+                self._snapshot = Snapshot(self._node, time.time(), outcomes, self._simulated)
                 self._key = key
             return self._snapshot
 
@@ -288,4 +295,10 @@ def create_registry(
         return lambda: create(config)
 
     creators = {name: bind(collectors[name]) for name in config.collectors}
-    return Registry(config.node_name, creators, config.interval_seconds, config.deadline_seconds)
+    return Registry(
+        config.node_name,
+        creators,
+        config.interval_seconds,
+        config.deadline_seconds,
+        config.simulate.text if config.simulate else "",
+    )

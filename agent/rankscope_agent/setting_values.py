@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -149,6 +150,24 @@ def parse_api_url(text: str) -> str:
     if text and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+/?", text):
         raise ValueError(f"expected http://host:port or https://host:port, got {text!r}")
     return text.rstrip("/")
+
+
+def parse_http_url(text: str) -> str:
+    """Read the address of a page; an empty text is none.
+
+    Raises:
+        ValueError: the text is no http or https address with a host.
+    """
+    if not text:
+        return ""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # such as a port that is no number
+        usable = False
+    if not usable or not text.isprintable() or " " in text:
+        raise ValueError(f"expected an address such as http://localhost:9400/metrics, got {text!r}")
+    return text
 
 
 def parse_switch(text: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import (
     agent,
+    gpu,
     host,
     job_logs,
     nccl,
@@ -32,6 +33,7 @@ SUBJECTS = (
     host,
     job_logs,
     pods,
+    gpu,
 )
 """The modules of the catalogue, in the order in which docs/metrics.md shows them."""
 

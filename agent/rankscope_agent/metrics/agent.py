@@ -7,8 +7,8 @@ from rankscope_agent.model import Metric
 BUILD_INFO = Metric(
     "rankscope_build_info",
     "gauge",
-    "Always 1; the labels say which agent this is.",
-    ("version", "python_version"),
+    "Always 1; which agent this is, and which node it makes up if it does.",
+    ("version", "python_version", "simulated"),
 )
 COLLECTOR_SUCCESS = Metric(
     "rankscope_collector_success",

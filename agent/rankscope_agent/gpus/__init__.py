@@ -1,0 +1,1 @@
+"""GPUs of this node: what is read of them, and from where."""

@@ -48,6 +48,8 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         kubernetes_api="",
         kubernetes_jitter_seconds=30.0,
         job_labels=DEFAULT_LABELS,
+        dcgm_url="",
+        simulate=None,
         node_name=socket.gethostname(),
         interval_seconds=1.0,
         deadline_seconds=10.0,
@@ -81,6 +83,7 @@ def test_every_option_has_a_flag_and_a_variable_of_its_own():
 def test_every_option_is_read_from_flag_and_from_variable_alike(option):
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
     texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
+    texts |= {"dcgm_url": "http://n:9400/m", "simulate": "h100x8:flap"}
     text = texts.get(option.field, "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
@@ -141,6 +144,16 @@ def test_a_bad_listen_address_is_named(text):
         ["--log.level=loud"],
         ["--path.procfs="],
         ["--node-name=a\nb"],
+        ["--dcgm.url=localhost:9400"],
+        ["--dcgm.url=http://"],
+        ["--dcgm.url=http://h:port/metrics"],
+        ["--dcgm.url=http://h/a b"],
+        ["--simulate=tpux8"],
+        ["--simulate=h100x0"],
+        ["--simulate=h100x17"],
+        ["--simulate=l40sx4-mig"],
+        ["--simulate=h100x8:meltdown"],
+        ["--simulate=h100x8:thermal@8"],
     ],
 )
 def test_a_bad_value_is_named_with_its_flag_and_what_was_expected(argv):

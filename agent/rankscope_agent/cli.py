@@ -9,12 +9,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rankscope_agent import __version__, logs
 from rankscope_agent.api import Api
 from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
+from rankscope_agent.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import Registry, all_collectors, create_registry
 from rankscope_agent.rings.reader import RingStepSource
@@ -55,11 +57,22 @@ def main(
     except UsageError as error:
         return _complain(str(error))
     logs.set_up(config.log_level)
-    registry = create_registry(config, collectors)
-    if config.once:
-        return _print_once(registry)
-    disabled = [name for name in collectors if name not in config.collectors]
-    return _serve(config, registry, pods, disabled)
+    with _simulated(config) as node:
+        registry = create_registry(node, collectors)
+        if node.once:
+            return _print_once(registry)
+        disabled = [name for name in collectors if name not in node.collectors]
+        return _serve(node, registry, pods, disabled)
+
+
+@contextlib.contextmanager
+def _simulated(config: Config) -> Iterator[Config]:
+    """Give the settings, with a sysfs of made-up RDMA ports if a node is to be simulated."""
+    if config.simulate is None:
+        yield config
+        return
+    with simulated_sysfs(config.simulate) as sysfs:
+        yield replace(config, sysfs=sysfs)
 
 
 def _complain(problem: str) -> int:

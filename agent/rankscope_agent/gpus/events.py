@@ -72,7 +72,8 @@ class EventCounts:
         for key, codes in xids.items():
             for code, count in codes.items():
                 yield Sample(metrics.GPU_XIDS, (*labels[key], code), count)
-                yield Sample(metrics.GPU_XID_TIMESTAMP, (*labels[key], code), times[*key, code])
+                when = times[(*key, code)]
+                yield Sample(metrics.GPU_XID_TIMESTAMP, (*labels[key], code), when)
         for (uuid, pci, name), count in events.items():
             yield Sample(metrics.GPU_EVENTS, (*labels[uuid, pci], name), count)
 

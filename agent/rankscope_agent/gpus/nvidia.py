@@ -1,7 +1,7 @@
 """The calls of `nvml` on NVIDIA's library, through nvidia-ml-py.
 
-Structures of the library are turned into plain numbers here, and nothing else is decided. Whether the
-installed library knows a call is found out by making it.
+Structures of the library are turned into plain numbers here, and nothing else is decided. Whether
+the installed library knows a call is found out by making it.
 """
 
 from __future__ import annotations
@@ -122,18 +122,19 @@ class NvidiaLibrary:
         module = self._pynvml
         event_set = module.nvmlEventSetCreate()
         wanted = EVENT_XID | sum(EVENT_NAMES)
-        registered = 0
-        for _, handle in self._handles:
-            try:
-                mask = module.nvmlDeviceGetSupportedEventTypes(handle) & wanted
-                module.nvmlDeviceRegisterEvents(handle, mask, event_set)
-                registered += 1
-            except module.NVMLError:
-                continue
-        if not registered:
+        registered = [self._register_gpu(handle, event_set, wanted) for _, handle in self._handles]
+        if not any(registered):
             module.nvmlEventSetFree(event_set)
             raise NvmlError(NOT_SUPPORTED, "events")
         return event_set
+
+    def _register_gpu(self, handle: Any, event_set: Any, wanted: int) -> bool:
+        try:
+            mask = self._pynvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted
+            self._pynvml.nvmlDeviceRegisterEvents(handle, mask, event_set)
+        except self._pynvml.NVMLError:
+            return False
+        return True
 
     def _errors(self, call: str) -> Any:
         return errors_of(self._pynvml, call)
@@ -245,11 +246,6 @@ class NvidiaDevice:
         """Return degrees left until slowdown."""
         with errors_of(self._pynvml, "temperature_margin"):
             return int(self._pynvml.nvmlDeviceGetMarginTemperature(self._handle))
-
-    def performance_state(self) -> int:
-        """Return 0 to 15, 32 for unknown."""
-        with errors_of(self._pynvml, "performance_state"):
-            return int(self._pynvml.nvmlDeviceGetPerformanceState(self._handle))
 
     def sram_threshold_exceeded(self) -> bool:
         """Whether SRAM errors have reached the vendor's criterion for replacement."""
@@ -382,5 +378,3 @@ def _text(value: str | bytes) -> str:
 def _address(handle: Any) -> int | None:
     """Return what a handle points to, which is the same for each handle of a GPU."""
     return ctypes.cast(handle, ctypes.c_void_p).value
-
-

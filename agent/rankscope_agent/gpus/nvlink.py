@@ -1,8 +1,8 @@
 """The links of a GPU one by one: series only for those that err, are down or carry less.
 
-What all links do together is on `rankscope_gpu_nvlink_*` every run. Single links are looked at more
-rarely, as there are 18 of them, and each of a GPU's links does the same when nothing is wrong: behind
-NVSwitches, traffic is spread evenly over them.
+What all links do together is on `rankscope_gpu_nvlink_*` every run. Single links are looked at
+more rarely, as there are 18 of them, and each of a GPU's links does the same when nothing is wrong:
+behind NVSwitches, traffic is spread evenly over them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PERIOD_SECONDS = 10.0
 each second would be a hundred times the driver's lock."""
 
 DEVIATING_SHARE = 0.5
-"""A link that carries less than half of its median sibling: a bad link that is retried all the time.
+"""A link that carries less than half of its median sibling: a bad link that is retried all along.
 More than twice as much is no fault of that link, and not looked for."""
 
 QUIET_BYTES = 10e6
-"""Traffic of the median link between two looks, below which shares are chance: a megabyte a second."""
+"""Traffic of the median link between two looks, below which shares are chance: 1 MB a second."""
 
 BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.0))
 """Fields of sent and received data, and their unit: of generations 2 to 4, and of the fifth."""
@@ -97,25 +97,37 @@ class NvlinkReader:
 def _states(device: Device) -> Iterator[tuple[int, bool]]:
     """Yield the links that exist, and whether they are up."""
     for link in range(MAX_NVLINKS):
-        try:
-            yield link, device.nvlink_active(link)
-        except NvmlError as error:
-            if error.code not in UNSUPPORTED_CODES:
-                raise
+        is_up = _state(device, link)
+        if is_up is None:
             return  # links are numbered without gaps
+        yield link, is_up
+
+
+def _state(device: Device, link: int) -> bool | None:
+    try:
+        return device.nvlink_active(link)
+    except NvmlError as error:
+        if error.code not in UNSUPPORTED_CODES:
+            raise
+        return None
 
 
 def _errors(device: Device, links: Mapping[int, bool]) -> Iterator[Value]:
     for link in links:
         for counter, name in NVLINK_COUNTERS.items():
-            try:
-                count = device.nvlink_errors(link, counter)
-            except NvmlError as error:
-                if error.code not in UNSUPPORTED_CODES:
-                    raise
-                continue
+            count = _count(device, link, counter)
             if count:
                 yield metrics.GPU_NVLINK_LINK_ERRORS, (str(link), name), count
+
+
+def _count(device: Device, link: int, counter: int) -> int:
+    """Return an error counter, 0 where the link does not have it."""
+    try:
+        return device.nvlink_errors(link, counter)
+    except NvmlError as error:
+        if error.code not in UNSUPPORTED_CODES:
+            raise
+        return 0
 
 
 def _traffic(device: Device, links: Sequence[int]) -> Mapping[int, float]:

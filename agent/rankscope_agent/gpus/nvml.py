@@ -1,8 +1,8 @@
 """The few calls to NVIDIA's management library that the agent makes, as Protocols.
 
-The real library and the simulated node stand behind them. Units are NVML's own; `readings` turns them
-into ours. Calls that hold the driver up are left out on purpose: PCIe throughput samples for 20 ms
-per counter, and lists of processes take milliseconds under the driver's lock.
+The real library and the simulated node stand behind them. Units are NVML's own; `readings` turns
+them into ours. Calls that hold the driver up are left out on purpose: PCIe throughput samples for
+20 ms per counter, and lists of processes take milliseconds under the driver's lock.
 
 Numbers and meanings are those of nvml.h and nvidia-ml-py 13.615.
 """
@@ -100,8 +100,8 @@ EVENT_NAMES: Mapping[int, str] = {
     16384: "gpu_unavailable",
     32768: "recovery_action",
 }
-"""nvmlEventType*: what is registered for beside Xids. Clock, power and single ECC errors are not: they
-come in numbers, and counters have them."""
+"""nvmlEventType*: what is registered for beside Xids. Clock, power and single ECC errors are not:
+they come in numbers, and counters have them."""
 
 FieldRequest = tuple[int, int]
 """Field id and scope; the scope is a link's number, `ALL_LINKS`, or 0 where there is none."""
@@ -155,7 +155,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG device: its instance numbers, its profile such as `1g.10gb`, and its memory in bytes."""
+    """A MIG device: its instances' numbers, its profile such as `1g.10gb`, its memory in bytes."""
 
     gpu_instance: int
     compute_instance: int
@@ -218,10 +218,6 @@ class Device(Protocol):
 
     def temperature_margin(self) -> int:
         """Return degrees left until slowdown."""
-        ...
-
-    def performance_state(self) -> int:
-        """Return 0 to 15, 32 for unknown."""
         ...
 
     def sram_threshold_exceeded(self) -> bool:

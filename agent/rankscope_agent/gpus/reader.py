@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from rankscope_agent.gpus.call_errors import CallErrors
 from rankscope_agent.gpus.nvlink import NvlinkReader
@@ -24,6 +25,7 @@ from rankscope_agent.gpus.readings import (
     BLANKS,
     CLOCK_EVENT_BITS,
     FIELDS,
+    GROUPS,
     INSTEAD,
     PERCENT,
     RARE_CLOCK_EVENT_BITS,
@@ -98,17 +100,20 @@ class GpuReader:
             key = metric.name, extra
             if value not in BLANKS and key not in found:
                 found[key] = metric, value
+        if metrics.GPU_DRAM_ACTIVE.name in self._answered:
+            found.pop((metrics.GPU_MEMORY_ACTIVITY.name, ()), None)
         self._answered |= {name for name, _ in found}
         labels = self.identity.labels
         samples = [
-            Sample(metric, (*labels, *extra), value) for (_, extra), (metric, value) in found.items()
+            Sample(metric, (*labels, *extra), value)
+            for (_, extra), (metric, value) in found.items()
         ]
         return (*info_samples(self.identity, self._mig), *samples, *self._unsupported())
 
     def _values(self) -> Iterator[Value]:
         yield from self._take(self._field_values)
         for reading in tuple(self._readings):
-            yield from self._take(lambda at=reading: at.take(self._device), reading)
+            yield from self._take(partial(reading.take, self._device), reading)
         if self._mig == "enabled":
             yield from self._mig_values()
 
@@ -143,10 +148,13 @@ class GpuReader:
             self._refused[metric.name] = UNSUPPORTED_CODES[code]
 
     def _unsupported(self) -> Iterator[Sample]:
-        instead = {missing.name: other.name for missing, other in INSTEAD.items()}
-        for name, reason in sorted(self._refused.items()):
-            if name not in self._answered and instead.get(name) not in self._answered:
-                yield Sample(metrics.UNSUPPORTED, (*self.identity.labels, name, reason), 1)
+        missing = {
+            (GROUPS.get(name) or name.removeprefix("rankscope_gpu_"), reason)
+            for name, reason in self._refused.items()
+            if name not in self._answered and INSTEAD.get(name) not in self._answered
+        }
+        for group, reason in sorted(missing):
+            yield Sample(metrics.UNSUPPORTED, (*self.identity.labels, group, reason), 1)
 
     def _field_values(self) -> Iterator[Value]:
         asked = tuple(self._fields)
@@ -231,7 +239,7 @@ class GpuReader:
             yield metrics.MIG_MEMORY_USED, extra, instance.memory_used
         for number in sorted({instance.gpu_instance for instance in instances}):
             members = [at for at in instances if at.gpu_instance == number]
-            yield from self._take(lambda at=members: _mig_activity(self._device, at))
+            yield from self._take(partial(_mig_activity, self._device, members))
 
 
 def _mig_labels(instance: MigInstance) -> tuple[str, str, str]:
@@ -262,4 +270,3 @@ def info_samples(identity: Identity, mig: str) -> Iterator[Sample]:
         mig,
     )
     yield Sample(metrics.GPU_INFO, labels, 1)
-

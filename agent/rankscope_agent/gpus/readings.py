@@ -129,18 +129,46 @@ RARE_CLOCK_EVENT_BITS: Mapping[int, str] = {
 
 ACTIVITY_METRICS: Mapping[int, Metric] = {
     2: metrics.GPU_SM_ACTIVE,
-    3: metrics.GPU_SM_OCCUPANCY,
     5: metrics.GPU_TENSOR_ACTIVE,
     10: metrics.GPU_DRAM_ACTIVE,
 }
 """NVML_GPM_METRIC_* numbers."""
 
-INSTEAD: Mapping[Metric, Metric] = {
-    metrics.GPU_RETIRED_PAGES: metrics.GPU_REMAPPED_ROWS,
-    metrics.GPU_RETIRED_PENDING: metrics.GPU_REMAP_PENDING,
-    metrics.GPU_MEMORY_ACTIVITY: metrics.GPU_DRAM_ACTIVE,
+INSTEAD: Mapping[str, str] = {
+    metrics.GPU_RETIRED_PAGES.name: metrics.GPU_REMAPPED_ROWS.name,
+    metrics.GPU_RETIRED_PENDING.name: metrics.GPU_REMAP_PENDING.name,
+    metrics.GPU_MEMORY_ACTIVITY.name: metrics.GPU_DRAM_ACTIVE.name,
 }
 """Metrics that nobody misses where the other one is there; they are not called unsupported then."""
+
+GROUPS: Mapping[str, str] = {
+    metric.name: group
+    for group, members in {
+        "activity": tuple(ACTIVITY_METRICS.values()),
+        "memory_retirement": (
+            metrics.GPU_RETIRED_PAGES,
+            metrics.GPU_RETIRED_PENDING,
+            metrics.GPU_REMAPPED_ROWS,
+            metrics.GPU_REMAP_PENDING,
+            metrics.GPU_REMAP_FAILURE,
+        ),
+        "nvlink": (
+            metrics.GPU_NVLINK_TRANSMIT,
+            metrics.GPU_NVLINK_RECEIVE,
+            metrics.GPU_NVLINK_ERRORS,
+            metrics.GPU_NVLINKS_UP,
+        ),
+        "pcie_counters": (
+            metrics.GPU_PCIE_ERRORS,
+            metrics.GPU_PCIE_TRANSMIT,
+            metrics.GPU_PCIE_RECEIVE,
+        ),
+        "utilization": (metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_ACTIVITY),
+    }.items()
+    for metric in members
+}
+"""What is called unsupported together, so that a card without NVLink says so once and not four
+times; every other metric is called by its own name."""
 
 FABRIC_STATES: Mapping[int, str] = {1: "not_started", 2: "in_progress", 3: "completed"}
 
@@ -210,12 +238,6 @@ def _margin(device: Device) -> Iterator[Value]:
         yield metrics.GPU_TEMPERATURE_MARGIN, (), margin
 
 
-def _pstate(device: Device) -> Iterator[Value]:
-    state = device.performance_state()
-    if 0 <= state <= 15:
-        yield metrics.GPU_PSTATE, (), state
-
-
 def _sram(device: Device) -> Iterator[Value]:
     yield metrics.GPU_SRAM_THRESHOLD, (), int(device.sram_threshold_exceeded())
 
@@ -259,7 +281,6 @@ READINGS: tuple[Reading, ...] = (
     Reading((metrics.GPU_POWER_LIMIT,), _power_limit),
     Reading((metrics.GPU_TEMPERATURE,), _temperature),
     Reading((metrics.GPU_TEMPERATURE_MARGIN,), _margin),
-    Reading((metrics.GPU_PSTATE,), _pstate),
     Reading((metrics.GPU_SRAM_THRESHOLD,), _sram),
     Reading((metrics.GPU_PCIE_GENERATION, metrics.GPU_PCIE_WIDTH), _pcie),
     Reading((metrics.GPU_PCIE_GENERATION_MAX, metrics.GPU_PCIE_WIDTH_MAX), _pcie_max),

@@ -1,8 +1,8 @@
 """The GPUs of this node over the agent's life: found, read, lost, and found again.
 
 A session is what lies between opening the driver's library and closing it. A GPU that falls off the
-bus, a driver that is reloaded, a GPU that is plugged in: all of them end in a new session. Who a GPU
-is, is kept from when it was first seen; a lost one can no longer be asked.
+bus, a driver that is reloaded, a GPU that is plugged in: all of them end in a new session. Who a
+GPU is, is kept from when it was first seen; a lost one can no longer be asked.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ REOPEN_SECONDS = 5.0
 """Time from a loss to the first attempt to open the library again: a driver reload takes some."""
 
 MAX_REOPEN_SECONDS = 600.0
-"""Longest time between attempts. They double: a GPU off the bus seldom comes back by itself, and each
-attempt closes the session of the healthy ones."""
+"""Longest time between attempts. They double: a GPU off the bus seldom comes back by itself, and
+each attempt closes the session of the healthy ones."""
 
 HEALTHY_SECONDS = 60.0
 """A session without a loss for so long makes the next loss the first one again."""
@@ -45,7 +45,7 @@ EVENT_STOP_SECONDS = 2.0
 """Patience with the thread of events: four of its waits."""
 
 FIRST_EVENTS_SECONDS = 0.2
-"""Patience with events that were pending when a session began, so that they are on its first page."""
+"""Patience with events that were pending when a session began, to have them on its first page."""
 
 MAX_GPUS = 64
 """GPUs taken from one driver; the largest machines hold 16. What is beyond it is not looked at."""
@@ -81,7 +81,7 @@ class Session:
         self._clock = clock
         self._errors = CallErrors()
         self._counts = EventCounts()
-        self._opener: Worker[tuple[Gpu, ...] | NvmlError] = Worker("gpu-driver")
+        self._opener: Worker[tuple[Gpu, ...]] = Worker("gpu-driver")
         self._events: EventThread | None = None
         self._gpus: tuple[Gpu, ...] = ()
         self._known: dict[tuple[str, str], Identity] = {}
@@ -139,7 +139,7 @@ class Session:
             return (*who, Sample(metrics.GPU_LOST, labels, 1))
         if gpu.reader is None:
             reason = UNSUPPORTED_CODES.get(gpu.refusal, "error")
-            return (Sample(metrics.UNSUPPORTED, (*labels, metrics.GPU_INFO.name, reason), 1),)
+            return (Sample(metrics.UNSUPPORTED, (*labels, "identity", reason), 1),)
         try:
             samples = gpu.worker.answer(end - self._clock())
         except Hung:
@@ -200,28 +200,30 @@ class Session:
             found = self._opener.answer(patience)
         except Hung:
             return  # asked again each run; meanwhile every GPU is unresponsive
-        self._opening = False
-        self._reopen_due = None
-        if isinstance(found, NvmlError):
-            self._failure = found
-            self._open = False
-            self._errors.add(found)
+        except NvmlError as error:
+            self._opening, self._reopen_due = False, None
+            self._failure = error
+            self._errors.add(error)
             self._plan_reopening()
             return
+        self._opening, self._reopen_due = False, None
         self._begin(found)
 
-    def _new_session(self) -> tuple[Gpu, ...] | NvmlError:
-        """Open the library and find the GPUs; runs in the thread that may hang."""
-        try:
-            if self._open:
+    def _new_session(self) -> tuple[Gpu, ...]:
+        """Open the library and find the GPUs; runs in the thread that may hang.
+
+        Raises:
+            NvmlError: the library cannot be opened.
+        """
+        if self._open:
+            self._open = False
+            try:
                 self._nvml.close()
-        except NvmlError as error:
-            self._errors.add(error)
-        try:
-            self._nvml.open()
-            return tuple(self._find(index) for index in range(min(self._nvml.count(), MAX_GPUS)))
-        except NvmlError as error:
-            return error
+            except NvmlError as error:
+                self._errors.add(error)
+        self._nvml.open()
+        self._open = True
+        return tuple(self._find(index) for index in range(min(self._nvml.count(), MAX_GPUS)))
 
     def _find(self, index: int) -> Gpu:
         """Look at one GPU.
@@ -247,7 +249,6 @@ class Session:
         """Take over a new session."""
         now = self._clock()
         self._failure = None
-        self._open = True
         self._opened += 1
         self._gpus = found
         self._bound = self._nvml.bound()

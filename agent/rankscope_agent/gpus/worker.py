@@ -89,10 +89,13 @@ class Worker(Generic[T]):
 
     def _run(self) -> None:
         while (call := self._wanted.get()) is not None:
-            try:
-                self._done.put(call())
-            except NvmlError as error:
-                self._done.put(error)
-            except BROKEN_CALL as error:
-                log.error("a call of %s failed", self._thread.name, exc_info=error)
-                self._done.put(NvmlError(UNKNOWN, type(error).__name__))
+            self._done.put(self._outcome(call))
+
+    def _outcome(self, call: Callable[[], T]) -> T | NvmlError:
+        try:
+            return call()
+        except NvmlError as error:
+            return error
+        except BROKEN_CALL as error:
+            log.error("a call of %s failed", self._thread.name, exc_info=error)
+            return NvmlError(UNKNOWN, type(error).__name__)

@@ -1,7 +1,7 @@
 """Series about GPUs, the same whether NVML, dcgm-exporter or a simulation gave the values.
 
-Every GPU series carries `gpu` (the driver's index), `uuid` and `pci`; what else there is to know about
-a GPU stands on `rankscope_gpu_info`. Names are free of any vendor's.
+Every GPU series carries `gpu` (the driver's index), `uuid` and `pci`; what else there is to know
+about a GPU stands on `rankscope_gpu_info`. Names are free of any vendor's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MIG = (*GPU, "gpu_instance", "compute_instance", "mig_profile")
 GPU_INFO = Metric(
     "rankscope_gpu_info",
     "gauge",
-    "Always 1; what the GPU is and which driver runs it. Known once, it stays while the GPU is lost.",
+    "Always 1; what the GPU is and which driver runs it; it stays when the GPU is lost.",
     (*GPU, "vendor", "model", "serial", "driver", "vbios", "mig"),
 )
 GPU_LOST = Metric(
@@ -32,7 +32,7 @@ GPU_UNRESPONSIVE = Metric(
 GPU_UTILIZATION = Metric(
     "rankscope_gpu_utilization_ratio",
     "gauge",
-    "Share of the last second or less in which any kernel ran; says nothing about how full the GPU is.",
+    "Share of the last second or less in which any kernel ran, however little it did.",
     GPU,
 )
 GPU_MEMORY_ACTIVITY = Metric(
@@ -42,7 +42,10 @@ GPU_MEMORY_ACTIVITY = Metric(
     GPU,
 )
 GPU_MEMORY_TOTAL = Metric(
-    "rankscope_gpu_memory_total_bytes", "gauge", "Memory of the GPU, the driver's part included.", GPU
+    "rankscope_gpu_memory_total_bytes",
+    "gauge",
+    "The GPU's memory, with the driver's part.",
+    GPU,
 )
 GPU_MEMORY_USED = Metric(
     "rankscope_gpu_memory_used_bytes", "gauge", "Memory that processes have taken.", GPU
@@ -90,7 +93,10 @@ GPU_TEMPERATURE_MARGIN = Metric(
     GPU,
 )
 GPU_PSTATE = Metric(
-    "rankscope_gpu_pstate", "gauge", "Performance state, 0 is the fastest and 15 the slowest.", GPU
+    "rankscope_gpu_pstate",
+    "gauge",
+    "Performance state, 0 is fastest, 15 slowest; from dcgm-exporter.",
+    GPU,
 )
 GPU_ECC_ERRORS = Metric(
     "rankscope_gpu_ecc_errors_total",
@@ -224,7 +230,10 @@ GPU_SM_ACTIVE = Metric(
     GPU,
 )
 GPU_SM_OCCUPANCY = Metric(
-    "rankscope_gpu_sm_occupancy_ratio", "gauge", "Share of warp slots in use, as above.", GPU
+    "rankscope_gpu_sm_occupancy_ratio",
+    "gauge",
+    "Share of warp slots in use; from dcgm-exporter.",
+    GPU,
 )
 GPU_TENSOR_ACTIVE = Metric(
     "rankscope_gpu_tensor_active_ratio", "gauge", "Share of time the tensor cores worked.", GPU
@@ -268,8 +277,8 @@ GPU_EVENTS = Metric(
 UNSUPPORTED = Metric(
     "rankscope_unsupported",
     "gauge",
-    "Always 1; the GPU or its driver does not give this metric, and why.",
-    (*GPU, "metric", "reason"),
+    "Always 1; readings that the GPU or its driver does not give, and why.",
+    (*GPU, "reading", "reason"),
 )
 NVML_CALL_ERRORS = Metric(
     "rankscope_nvml_call_errors_total",

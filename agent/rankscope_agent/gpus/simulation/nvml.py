@@ -196,7 +196,7 @@ class SimulatedDevice:
             field: state.fault_seconds * NANO if field in counting else 0.0
             for field in (74, 76, 269, 270, 271)
         }
-        general = {
+        general: dict[int, float] = {
             83: state.joules * 1000,
             94: 2.0 + self._index,
             189: self._model.limit_watts * 1000,
@@ -204,7 +204,7 @@ class SimulatedDevice:
         }
         return events | general | self._memory_fields(state) | self._pcie_fields(state)
 
-    def _memory_fields(self, state: State) -> Mapping[int, float]:
+    def _memory_fields(self, state: State) -> dict[int, float]:
         rate = sum(fault.ecc for fault in self._faults)
         corrected = int(rate * state.fault_seconds)
         uncorrected = int(corrected * physics.UNCORRECTED_PART)
@@ -215,15 +215,15 @@ class SimulatedDevice:
             fields |= {142: 0, 143: min(uncorrected, 8), 144: int(uncorrected > 0), 145: 0}
         return fields
 
-    def _pcie_fields(self, state: State) -> Mapping[int, float]:
+    def _pcie_fields(self, state: State) -> dict[int, float]:
         if self._model.architecture == "ampere":
             return {}
         moved = physics.PCIE_BYTES * state.busy * state.seconds
-        errors = dict.fromkeys((173, 175, 176, 178, 179, 180, 182), 0.0)
+        errors: dict[int, float] = dict.fromkeys((173, 175, 176, 178, 179, 180, 182), 0.0)
         return errors | {197: moved * 0.3, 198: moved}
 
     def _link_field(self, state: State, field: int, scope: int) -> float | None:
-        """Return traffic in KiB or errors of links, None for fields that are about something else."""
+        """Return traffic in KiB or errors of links, None for fields about something else."""
         links = self._model.links
         if not links or field not in {38, 45, 52, 59, 138, 139}:
             return None
@@ -297,11 +297,6 @@ class SimulatedDevice:
         self._needs(self._model.architecture != "ampere", "temperature_margin")
         return round(self._model.slowdown_celsius - state.celsius)
 
-    def performance_state(self) -> int:
-        """Return the fastest state: the GPU is at work."""
-        self._state("performance_state")
-        return 0
-
     def sram_threshold_exceeded(self) -> bool:
         """Whether SRAM errors have reached the vendor's criterion; the storm is in DRAM."""
         self._state("sram_threshold_exceeded")
@@ -359,7 +354,6 @@ class SimulatedDevice:
             return {}
         values = {
             2: physics.SM_SHARE,
-            3: physics.OCCUPANCY_SHARE * state.busy,
             5: state.tensor,
             10: physics.DRAM_SHARE * state.busy,
         }

@@ -1,7 +1,7 @@
 """What a simulated GPU does at a moment: a function of time, its model and its faults.
 
-The GPUs train together. One that is slowed down is waited for: its peers' tensor cores and power fall
-with its clock, while their utilisation stays, as waiting in a collective is a kernel too.
+The GPUs train together. One that is slowed down is waited for: its peers' tensor cores and power
+fall with its clock, while their utilisation stays, as waiting in a collective is a kernel too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDLE_WATTS = 70.0
 MEMORY_COOLER = 5.0
 """Degrees by which memory is cooler than the core under load."""
 
-TENSOR_SHARE, SM_SHARE, OCCUPANCY_SHARE, DRAM_SHARE = 62.0, 88.0, 34.0, 41.0
+TENSOR_SHARE, SM_SHARE, DRAM_SHARE = 62.0, 88.0, 41.0
 """Per cent of a well-tuned training step in which each part works."""
 
 NVLINK_SHARE = 0.22
@@ -36,7 +36,7 @@ UNCORRECTED_PART = 0.002
 """Part of the memory errors of an ECC storm that cannot be corrected."""
 
 RELOAD_AFTER, RELOAD_LASTS, RELOAD_PERIOD = 5.0, 10.0, 60.0
-"""Seconds from the start to the first reload of the driver, its length, and from one to the next."""
+"""Seconds from the start to the first reload of the driver, how long it lasts, and the period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def state(simulation: Simulation, index: int, elapsed: float) -> State:
 
 
 def _watts(model: Model, clock: float, busy: float) -> float:
-    """Dynamic power falls faster than the clock, as the voltage falls with it; waiting takes less."""
+    """Dynamic power falls faster than the clock, as voltage falls with it; waiting takes less."""
     dynamic = model.load_watts - IDLE_WATTS
     return IDLE_WATTS + dynamic * clock**2 * (0.4 + 0.6 * busy)
 

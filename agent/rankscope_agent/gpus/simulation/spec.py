@@ -51,8 +51,8 @@ class Model:
     port_type: str
 
 
-# Clocks, limits, memory and loads of H100, H200 and L40S are those that nvidia-smi shows on such cards
-# under load (drivers 590 and 595); those of the A100 are of NVIDIA's data sheet.
+# Clocks, limits, memory and loads of H100, H200 and L40S are those that nvidia-smi shows on such
+# cards under load (drivers 590 and 595); those of the A100 are of NVIDIA's data sheet.
 MODELS: Mapping[str, Model] = {
     "h100": Model(
         name="NVIDIA H100 80GB HBM3",
@@ -223,7 +223,7 @@ _FAULT = re.compile(r"(?P<name>[a-z0-9-]+)(?:@(?P<at>[0-9]{1,3}|all))?")
 
 
 def parse_simulation(text: str) -> Simulation | None:
-    """Read `MODELxCOUNT[-mig][:SCENARIO[@INDEX|@all][+SCENARIO...]]`; an empty text is no simulation.
+    """Read `MODELxCOUNT[-mig][:SCENARIO[@INDEX|@all][+SCENARIO...]]`; empty is no simulation.
 
     A scenario without an index is about GPU 5, or the last one if there are fewer.
 

@@ -1,0 +1,67 @@
+"""Single NVLinks: shown where they differ from their siblings, and only there."""
+
+from __future__ import annotations
+
+from gpu_nodes import Clock, FaultyDevice, device
+from rankscope_agent.gpus.nvlink import PERIOD_SECONDS, NvlinkReader
+from rankscope_agent.metrics import gpu as metrics
+
+
+def looks(gpu, clock, times, *, erring=False):
+    reader = NvlinkReader()
+    found = ()
+    for _ in range(times):
+        found = reader.read(gpu, clock.now, erring=erring)
+        clock.now += PERIOD_SECONDS
+    return {(metric.name, labels): value for metric, labels, value in found}
+
+
+def test_healthy_links_are_one_number():
+    clock = Clock()
+    found = looks(device("h100x8", 0, clock), clock, 3)
+    assert found == {(metrics.GPU_NVLINKS_UP.name, ()): 18}
+
+
+def test_a_link_that_errs_is_named_with_its_errors_and_its_share_of_the_traffic():
+    clock = Clock()
+    found = looks(device("h100x8:nvlink@2", 2, clock), clock, 3, erring=True)
+    errors = metrics.GPU_NVLINK_LINK_ERRORS.name
+    assert {labels[0] for name, labels in found if name == errors} == {"3"}
+    assert found[errors, ("3", "crc_flit")] > found[errors, ("3", "replay")] > 0
+    assert abs(found[metrics.GPU_NVLINK_LINK_SHARE.name, ("3",)] - 0.3) < 0.01
+    assert [labels for name, labels in found if name == metrics.GPU_NVLINK_LINK_SHARE.name] == [
+        ("3",)
+    ]
+
+
+def test_links_are_looked_at_once_a_period():
+    clock = Clock()
+    gpu = FaultyDevice(device("h100x8", 0, clock))
+    reader = NvlinkReader()
+    for _ in range(5):
+        reader.read(gpu, clock.now, erring=False)
+    assert gpu.calls.count("nvlink_active") == 18
+
+
+def test_a_link_that_is_down_is_named_and_stays_named_when_it_is_back():
+    clock = Clock()
+    gpu = FaultyDevice(device("h100x8", 0, clock))
+    down = {7}
+    real = device("h100x8", 0, clock)
+    gpu.nvlink_active = lambda link: real.nvlink_active(link) and link not in down
+    reader = NvlinkReader()
+    up = metrics.GPU_NVLINK_LINK_UP
+    assert (up, ("7",), 0) in reader.read(gpu, clock.now, erring=False)
+    down.clear()
+    clock.now += PERIOD_SECONDS
+    again = reader.read(gpu, clock.now, erring=False)
+    assert (up, ("7",), 1) in again
+    assert (metrics.GPU_NVLINKS_UP, (), 18) in again
+
+
+def test_a_card_whose_links_nobody_connected_has_no_links():
+    clock = Clock()
+    gpu = FaultyDevice(device("h100x8", 0, clock))
+    real = device("h100x8", 0, clock)
+    gpu.nvlink_active = lambda link: real.nvlink_active(link) and False
+    assert looks(gpu, clock, 2) == {}

@@ -1,0 +1,218 @@
+"""GPUs that get lost, hang or come back, and drivers that are away."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
+from rankscope_agent.gpus.nvml import NvmlError
+from rankscope_agent.gpus.session import MAX_REOPEN_SECONDS, REOPEN_SECONDS
+from rankscope_agent.metrics import gpu as metrics
+
+SHORT = 0.2  # patience of tests in which something hangs
+
+
+def gpus(count, clock=None):
+    clock = clock or Clock()
+    return [FaultyDevice(device(f"h100x{count}", index, clock)) for index in range(count)]
+
+
+def test_a_lost_gpu_is_lost_under_its_name_and_the_others_go_on():
+    clock, devices = Clock(), gpus(3)
+    session = session_of(Library(devices), clock)
+    before = read(session)
+    devices[1].codes["temperature"] = 15
+    page = read(session)
+    assert page.value(metrics.GPU_LOST, gpu=1) == 1
+    assert page.of(metrics.GPU_INFO, 1).keys() == {
+        (*labels[:-1], "") for labels in before.of(metrics.GPU_INFO, 1)
+    }
+    assert page.number(1) == 2, "nothing but who it is and that it is lost"
+    for other in (0, 2):
+        assert page.value(metrics.GPU_LOST, gpu=other) == 0
+        assert page.value(metrics.GPU_TEMPERATURE, "core", gpu=other) is not None
+
+
+def test_the_library_is_opened_again_after_a_loss_ever_more_rarely():
+    clock, devices = Clock(), gpus(2)
+    nvml = Library(devices)
+    session = session_of(nvml, clock)
+    read(session)
+    devices[0].codes["fields"] = 15
+    opened = []
+    for _ in range(3000):
+        clock.now += 1
+        read(session)
+        if nvml.opened != (opened[-1][1] if opened else 1):
+            opened.append((clock.now, nvml.opened))
+    gaps = [after[0] - before[0] for before, after in itertools.pairwise(opened)]
+    assert opened[0][0] == 1000 + 1 + REOPEN_SECONDS
+    assert gaps == sorted(gaps)
+    assert max(gaps) <= MAX_REOPEN_SECONDS + 1
+    assert nvml.closed == nvml.opened - 1
+
+
+def test_a_lost_gpu_that_is_back_is_read_again():
+    clock, devices = Clock(), gpus(2)
+    session = session_of(Library(devices), clock)
+    read(session)
+    devices[0].codes["fields"] = 15
+    read(session)
+    devices[0].codes.clear()
+    clock.now += REOPEN_SECONDS
+    page = read(session)
+    assert page.value(metrics.GPU_LOST) == 0
+    assert page.value(metrics.GPU_CLOCK, "sm") == 1980e6
+    assert page.series[metrics.NVML_OPENED.name, ()] == 2
+
+
+def test_a_gpu_that_a_new_session_does_not_find_stays_lost_under_its_name():
+    clock, devices = Clock(), gpus(2)
+    nvml = Library(devices)
+    session = session_of(nvml, clock)
+    uuid = read(session).samples[3].labels[1]
+    devices[0].codes["fields"] = 15
+    read(session)
+    nvml.devices = [devices[1]]
+    clock.now += REOPEN_SECONDS
+    page = read(session)
+    lost = [s for s in page.samples if s.metric == metrics.GPU_LOST and s.value == 1]
+    assert [s.labels[1] for s in lost] == [uuid]
+    assert page.value(metrics.GPU_LOST, gpu=1) == 0
+
+
+@pytest.mark.parametrize("code", [15, 28])
+def test_a_gpu_that_is_lost_before_it_could_say_who_it_is(code):
+    page = read(session_of(Library([*gpus(1), code]), Clock()))
+    assert page.series[metrics.GPU_LOST.name, ("1", "unknown", "unknown")] == 1
+    assert page.value(metrics.GPU_LOST) == 0
+
+
+def test_a_gpu_that_the_agent_may_not_ask_is_said_to_be_so():
+    page = read(session_of(Library([*gpus(1), 4]), Clock()))
+    assert page.of(metrics.UNSUPPORTED, 1) == {("identity", "no_permission"): 1}
+    assert page.of(metrics.GPU_LOST, 1) == {}
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+def test_a_driver_that_is_away_leaves_no_values_and_is_followed_when_it_is_back(code):
+    clock, devices = Clock(), gpus(2)
+    nvml = Library(devices)
+    session = session_of(nvml, clock)
+    read(session)
+    for one in devices:
+        one.codes["fields"] = code
+    nvml.open_code = code
+    away = read(session)
+    clock.now += REOPEN_SECONDS
+    still = read(session)
+    for page in (away, still):
+        for gpu in (0, 1):
+            assert page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 1
+            assert page.number(gpu) == 2
+    nvml.open_code = 0
+    for one in devices:
+        one.codes.clear()
+    clock.now += MAX_REOPEN_SECONDS
+    assert read(session).value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
+
+
+@pytest.mark.parametrize("code", [9, 12, 18])
+def test_without_any_gpu_seen_the_reason_is_raised(code):
+    nvml = Library(gpus(1))
+    nvml.open_code = code
+    session = session_of(nvml, Clock())
+    for _ in range(2):
+        with pytest.raises(NvmlError) as caught:
+            read(session)
+        assert caught.value.code == code
+
+
+def test_a_gpu_plugged_in_is_found_and_one_taken_out_on_purpose_forgotten():
+    clock, devices = Clock(), gpus(3)
+    nvml = Library(devices[:2])
+    addresses = [one.identity().pci for one in devices]
+    nvml.present = frozenset(addresses[:2])
+    session = session_of(nvml, clock)
+    read(session)
+    nvml.devices, nvml.present = devices[1:], frozenset(addresses[1:])
+    clock.now += 6
+    page = read(session)
+    assert {s.labels[0] for s in page.samples if s.metric == metrics.GPU_INFO} == {"1", "2"}
+    assert not [s for s in page.samples if s.metric == metrics.GPU_LOST and s.value]
+
+
+def test_a_hung_call_costs_its_gpu_only_and_no_old_value_stays():
+    clock, devices = Clock(), gpus(3)
+    session = session_of(Library(devices), clock, SHORT)
+    read(session)
+    stuck = threading.Event()
+    temperature = devices[1].temperature
+    devices[1].temperature = lambda: stuck.wait() and temperature()
+    for _ in range(3):
+        page = read(session)
+        assert page.value(metrics.GPU_UNRESPONSIVE, gpu=1) == 1
+        assert page.number(1) == 2, "nothing but who it is and that it hangs"
+        assert page.value(metrics.GPU_LOST, gpu=1) is None, "nobody knows"
+        for other in (0, 2):
+            assert page.value(metrics.GPU_UNRESPONSIVE, gpu=other) == 0
+            assert page.value(metrics.GPU_TEMPERATURE, "core", gpu=other) is not None
+    stuck.set()
+    page = until_responsive(session, 1)
+    assert page.value(metrics.GPU_TEMPERATURE, "core", gpu=1) is not None
+
+
+def until_responsive(session, gpu):
+    for _ in range(1000):
+        time.sleep(0.005)  # the call that hung has to return in its thread first
+        page = read(session)
+        if page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 0:
+            return page
+    raise AssertionError("the GPU did not come back")
+
+
+def test_what_a_hung_call_brings_late_is_thrown_away():
+    clock, devices = Clock(), gpus(1)
+    session = session_of(Library(devices), clock, SHORT)
+    read(session)
+    stuck = threading.Event()
+    devices[0].temperature = lambda: stuck.wait() and 33
+    read(session)
+    devices[0].temperature = lambda: 44
+    stuck.set()
+    page = until_responsive(session, 0)
+    assert page.value(metrics.GPU_TEMPERATURE, "core") == 44
+
+
+def test_a_library_that_hangs_while_it_opens_does_not_hold_up_and_is_used_once_it_is_open():
+    nvml, stuck = Library(gpus(1)), threading.Event()
+    opens = nvml.open
+    nvml.open = lambda: stuck.wait() and opens()
+    session = session_of(nvml, Clock(), SHORT)
+    assert read(session).of(metrics.GPU_INFO) == {}
+    stuck.set()
+    page = until_responsive(session, 0)
+    assert page.value(metrics.GPU_CLOCK, "sm") == 1980e6
+    assert nvml.opened == 1
+
+
+def test_a_broken_library_costs_the_gpu_it_is_broken_for():
+    devices = gpus(2)
+    devices[0].memory = lambda: (1, 2)
+    page = read(session_of(Library(devices), Clock()))
+    assert page.value(metrics.GPU_UNRESPONSIVE, gpu=0) == 1
+    assert page.value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
+    assert page.series[metrics.NVML_CALL_ERRORS.name, ("ValueError", "unknown")] == 1
+
+
+def test_xids_and_other_events_are_counted_by_gpu():
+    page = read(session_of(library("h100x8:xid79@1+ecc-storm@2", Clock()), Clock()))
+    assert page.of(metrics.GPU_XIDS, 1) == {("79",): 1}
+    assert page.of(metrics.GPU_XIDS, 2) == {("92",): 1}
+    assert page.of(metrics.GPU_XIDS, 0) == {}
+    assert page.of(metrics.GPU_EVENTS, 2) == {("single_bit_ecc_error_storm",): 1}
+    assert page.value(metrics.GPU_XID_TIMESTAMP, "79", gpu=1) > 1.7e9

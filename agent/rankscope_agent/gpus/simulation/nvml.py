@@ -63,6 +63,7 @@ class SimulatedNvml:
         self._pending = _events(simulation)
         self._lock = threading.Lock()
         self._stuck = threading.Event()
+        self._quiet = threading.Event()  # never set: a wait that can be cut short by nothing
         gpus = range(simulation.count)
         self._reloads = any(fault.reloads for at in gpus for fault in simulation.fault(at))
 
@@ -115,7 +116,7 @@ class SimulatedNvml:
         with self._lock:
             if self._pending:
                 return self._pending.pop(0)
-        self._stuck.wait(timeout_seconds)
+        self._quiet.wait(timeout_seconds)
         return None
 
 

@@ -34,6 +34,7 @@ check: venv
 	$(BIN)/lint-imports
 
 bench: venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 
 # What tests need of the system: the real servers that they talk to, and Python's venv module, which

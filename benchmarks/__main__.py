@@ -15,6 +15,7 @@ from benchmarks import (
     rdma_cost,
     scrape_cost,
     straggler_speed,
+    trace_memory,
 )
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
@@ -24,6 +25,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
+    "memory": lambda: trace_memory.report(trace_memory.measure()),
 }
 """What can be measured, by name."""
 

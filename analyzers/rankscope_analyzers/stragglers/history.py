@@ -6,6 +6,9 @@ import numpy as np
 
 from rankscope_analyzers.arrays import Floats
 
+SLACK = 2
+"""Half as many rows again are allocated, so that rows move up once in so many pushes only."""
+
 
 class Recent:
     """The newest rows of one array; older ones are forgotten.
@@ -19,14 +22,15 @@ class Recent:
 
     def __init__(self, keep: int, shape: tuple[int, ...]) -> None:
         self._keep = keep
-        self._rows = np.empty((2 * keep, *shape))
+        self._rows = np.empty((keep + max(keep // SLACK, 1), *shape))
         self._stop = 0
 
     def push(self, row: Floats) -> None:
         """Add one row."""
-        if self._stop == 2 * self._keep:
-            self._rows[: self._keep] = self._rows[self._keep :]
-            self._stop = self._keep
+        if self._stop == len(self._rows):
+            kept = self._keep - 1
+            self._rows[:kept] = self._rows[self._stop - kept : self._stop].copy()
+            self._stop = kept
         self._rows[self._stop] = row
         self._stop += 1
 

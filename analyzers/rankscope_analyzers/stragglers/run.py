@@ -36,6 +36,15 @@ STALL_SIGMAS = 5.0
 FIELDS = ("relative", "replica", "stage", "data", "transfer", "residual", "compute")
 SCALARS = ("duration", "data_median")
 
+KEPT_STEPS = {
+    "replica": LONG_STEPS,
+    "transfer": LONG_STEPS,
+    "residual": LONG_STEPS,
+    "data": WINDOW_STEPS,
+    "compute": WINDOW_STEPS,
+}
+"""Steps that something looks at, of fields other than those of the baseline's `BASELINE_STEPS`."""
+
 
 class Run:
     """The state of one run; bounded, whatever its length.
@@ -58,7 +67,10 @@ class Run:
             "transfer": (pipeline, tensor),
         }
         self.shape = shape
-        self._recent = {name: Recent(LONG_STEPS, size) for name, size in shapes.items()}
+        self._recent = {
+            name: Recent(KEPT_STEPS.get(name, BASELINE_STEPS), size)
+            for name, size in shapes.items()
+        }
         self._node_count = node_count
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes

@@ -1,8 +1,8 @@
 """Memory of judging a whole trace, beside polars answering a plain skew query on the same file.
 
-The trace has 16,384 ranks and 1,000 steps. Ours is the whole analysis, with all columns, classes and
-incidents; the query is the shortest that finds slow ranks: compute against the median of the step,
-averaged per rank. Both run in fresh processes, in turns.
+The trace has 16,384 ranks and 1,000 steps. Ours is the whole analysis, with all columns, classes,
+and incidents; the query is the shortest that finds slow ranks: compute against the median of the
+step, averaged per rank. Both run in fresh processes, in turns.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """What a person reads about an incident of a trace."""
 
+import re
+
 import pytest
 
 from rankscope_analyzers import incident_findings
@@ -17,16 +19,33 @@ def cause_of(*faults, **changes):
 
 def test_a_slow_gpu_is_named_with_its_ratio_and_node():
     cause = cause_of(fault("gpu_compute", "gpu", 1.5, last=220))
-    assert cause.summary.startswith("rank 13 (node node-00001) needs 1.")
+    assert cause.summary.startswith("rank 13 (node node-00001, GPU 5) needs 1.")
     assert cause.evidence[0].unit == "ratio"
+    assert cause.subject.gpus == (5,)
     assert cause.until_unix_seconds is None
 
 
-def test_a_heavy_stage_comes_with_the_share_of_layers_to_move():
+def test_a_gpu_is_unknown_once_its_rank_runs_elsewhere():
+    simulated = made(fault("gpu_compute", "gpu", 1.5, last=110), restart=120, shrinks=True)
+    records = simulated.records
+    later = records[(records["rank"] == 13) & (records["t_start_unix_seconds"] > 1.7600004e9)]
+    job = JobRecords("job-a", records, 32, (), live=False, meta=simulated.meta)
+    (verdict,) = diagnose([job])
+    there = set(verdict.cause.subject.nodes) == set(later["node"])
+    assert verdict.cause.subject.gpus == ((5,) if there else (None,))
+
+
+def test_a_heavy_stage_comes_with_what_every_stage_gives_or_takes():
     cause = cause_of(fault("partition_imbalance", "stage", 1.5, stage=1, last=220))
-    # 1.5 and 1.0 are equal at 1.25: a sixth of the heavy stage moves.
-    assert "Move 1" in cause.action
-    assert "of stage 1's layers to the other 1 stages" in cause.action
+    # 1.5 and 1.0 are equal at 1.25: the heavy stage gives a sixth, the other takes a quarter.
+    taken, given = map(int, re.findall(r"stage [01] (\d+)% of its own", cause.action))
+    assert abs(taken - 25) <= 5
+    assert abs(given - 17) <= 3
+    assert "to stage 0" in cause.action
+    assert "from stage 1" in cause.action
+    stages = [evidence for evidence in cause.evidence if evidence.meaning.startswith("stage ")]
+    assert [evidence.expected for evidence in stages] == [stages[0].expected] * 2
+    assert stages[1].observed / stages[0].observed == pytest.approx(1.5, rel=0.05)
     assert cause.subject.ranks == ()
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from rankscope_analyzers.stragglers.incidents import same_culprit
+from rankscope_analyzers.stragglers.view import Candidate
 from suite_jobs import fault, found, incidents, made
 
 FAULTS = {
@@ -167,3 +169,39 @@ def test_slow_checkpoints_do_not_split_the_incident_of_a_slow_gpu():
     assert [incident.kind for incident in said] == ["gpu_compute", "storage_checkpoint"]
     assert said[0].until is None
     assert said[1].until is not None
+
+
+def test_another_rank_with_the_same_fault_is_another_incident():
+    said = found(
+        made(
+            fault("gpu_compute", "gpu", 1.4, first=60, last=120, slot=13),
+            fault("gpu_compute", "gpu", 1.5, first=120, last=220, slot=20),
+        )
+    )
+    assert [(incident.kind, incident.ranks[0]) for incident in said] == [
+        ("gpu_compute", 13),
+        ("gpu_compute", 20),
+    ]
+    assert said[0].until is not None
+    assert said[1].until is None
+
+
+def test_a_culprit_that_flaps_is_one_incident():
+    said = found(made(fault("gpu_compute", "intermittent", 1.5, first=60, last=220, duty=0.5)))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"ranks": (3, 4)}, {"ranks": (4, 9)}, True),
+        ({"ranks": (3,)}, {"ranks": (9,)}, False),
+        ({"ranks": ()}, {"ranks": (9,)}, True),
+        ({"stage": 1}, {"stage": 2}, False),
+        ({"stage": 1}, {"stage": -1}, True),
+    ],
+)
+def test_which_diagnoses_of_a_class_are_of_one_cause(one, other, same):
+    usual = {"ranks": (), "stage": -1, "observed": 1.0, "expected": 1.0}
+    first, second = (Candidate("gpu_compute", 0.1, **(usual | it)) for it in (one, other))
+    assert same_culprit(first, second) is same

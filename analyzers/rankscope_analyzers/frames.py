@@ -19,6 +19,12 @@ from rankscope_analyzers.step_records import CLOCK, COUNTERS, DURATIONS, Dropped
 RULES = step_records.Rules(required=(*COUNTERS, CLOCK, DURATIONS[0]), optional=DURATIONS[1:])
 """Running jobs measure what they can: all durations but that of the step may be unknown."""
 
+PER_STEP = ("steps", "segments", "usable", "starts", "step", "data", "compute", "sync", "work")
+"""Fields of a frame whose first axis counts executed steps."""
+
+WORK_COLUMNS = ("tokens", "samples")
+"""Counts of what a rank works on in a step, the better measure first."""
+
 WHOLE_COLUMNS = ("gpu", "dp_group", "tp_group", "pp_stage", "attempt", "flags")
 
 WARM_UP_STEPS = 14
@@ -55,6 +61,7 @@ class StepFrame:
         data: (S, R) time blocked on input; NaN where not measured or not reported.
         compute: (S, R) compute time; NaN likewise.
         sync: (S, R) time in collectives; NaN likewise.
+        work: (S, R) tokens, or else samples, that a rank got for the step; NaN likewise.
         dropped: records that were left out.
     """
 
@@ -73,6 +80,7 @@ class StepFrame:
     data: Floats
     compute: Floats
     sync: Floats
+    work: Floats
     dropped: tuple[Dropped, ...]
 
     @property
@@ -86,7 +94,17 @@ class StepFrame:
 
     def rows(self, keep: Booleans) -> StepFrame:
         """Return the frame with the steps marked in `keep` (S,) alone."""
-        per_step = ("steps", "segments", "usable", "starts", "step", "data", "compute", "sync")
+        per_step = (
+            "steps",
+            "segments",
+            "usable",
+            "starts",
+            "step",
+            "data",
+            "compute",
+            "sync",
+            "work",
+        )
         return replace(self, **{name: getattr(self, name)[keep] for name in per_step})
 
     def usable_only(self) -> StepFrame:
@@ -144,6 +162,7 @@ def build(
         data=matrices["data_seconds"],
         compute=matrices["compute_seconds"],
         sync=matrices["sync_seconds"],
+        work=_scatter(rows, "work", row_index, rank_index, shape),
         dropped=account.dropped,
     )
 
@@ -163,11 +182,25 @@ def _clean(job_id: str, records: pd.DataFrame, account: step_records.Account) ->
         raise RecordError(f"job {job_id}: {error}") from error
     rows = pd.DataFrame({name: table.get(name, np.nan) for name in (*present, *DURATIONS)})
     rows["row"] = number
+    rows["work"] = _work(records)
     rows["node"] = records["node"].to_numpy() if "node" in records.columns else "unknown"
     for name in WHOLE_COLUMNS:
         rows[name] = _whole(records, name)
     rows = rows if keep is None else rows[keep]
     return rows.sort_values(CLOCK, kind="stable")
+
+
+def _work(records: pd.DataFrame) -> Floats:
+    """Return how much each record's rank was given to do, NaN where nobody counted.
+
+    Tokens are a better measure of work than samples, which may be of unequal length.
+    """
+    for name in WORK_COLUMNS:
+        if name in records.columns:
+            counts = step_records.numeric(records[name]).astype(np.float64)
+            if (counts > 0).any():
+                return np.where(np.isfinite(counts) & (counts >= 0), counts, np.nan)
+    return np.full(len(records), np.nan)
 
 
 def _whole(records: pd.DataFrame, name: str) -> Integers:

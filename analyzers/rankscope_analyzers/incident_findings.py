@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rankscope_analyzers.finding import Cost, Evidence, FaultClass, Finding, Subject
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.rank_finding import PAGE_COST
 from rankscope_analyzers.row_statistics import row_maximum
 from rankscope_analyzers.stragglers.incidents import Incident
-from rankscope_analyzers.wording import against
+from rankscope_analyzers.wording import against, duration
 
 SECONDS_PER_HOUR = 3600.0
+
+NEARLY_EQUAL = 0.02
+"""A stage this close to the mean needs no layer more or less: one layer is more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +105,19 @@ def _finding(frame: StepFrame, incident: Incident, stages: int) -> Finding:
     wording = WORDINGS[incident.kind]
     relative = _is_ratio(incident)
     unit = "ratio" if relative else "seconds"
+    gpus = tuple(_gpu(frame, *place) for place in zip(incident.ranks, incident.nodes, strict=True))
     newest = float(row_maximum(frame.starts + frame.step).max())
     lasted = max((incident.until or newest) - incident.since, 0.0)
     hours = incident.lost_fraction * lasted * frame.world_size / SECONDS_PER_HOUR
     return Finding(
         kind=incident.kind,
         severity="page" if incident.lost_fraction >= PAGE_COST else "ticket",
-        subject=Subject(
-            frame.job_id, incident.ranks, incident.nodes, tuple(None for _ in incident.ranks)
-        ),
-        summary=wording.sentence.format(who=_who(incident), change=_change(incident)),
+        subject=Subject(frame.job_id, incident.ranks, incident.nodes, gpus),
+        summary=wording.sentence.format(who=_who(incident, gpus), change=_change(incident)),
         action=_action(incident, stages) or wording.action,
         evidence=(
             Evidence(wording.source, incident.observed, incident.expected, unit, wording.meaning),
+            *_stage_evidence(incident),
         ),
         cost=Cost(incident.lost_fraction, hours),
         confidence=incident.confidence,
@@ -122,19 +127,32 @@ def _finding(frame: StepFrame, incident: Incident, stages: int) -> Finding:
     )
 
 
+def _gpu(frame: StepFrame, rank: int, node: str) -> int | None:
+    """Return the GPU of a rank on its node, None where the rank is elsewhere now or none is known.
+
+    Ranks are numbered anew when a job shrinks; incidents keep the numbers they were found with.
+    """
+    column = int(np.searchsorted(frame.ranks, rank))
+    there = column < len(frame.ranks) and frame.ranks[column] == rank
+    if not there or frame.nodes[column] != node or frame.gpus[column] < 0:
+        return None
+    return int(frame.gpus[column])
+
+
 def _is_ratio(incident: Incident) -> bool:
     uneven_replicas = incident.kind == "partition_imbalance" and incident.stage < 0
     return incident.kind == "gpu_compute" or uneven_replicas
 
 
-def _who(incident: Incident) -> str:
+def _who(incident: Incident, gpus: tuple[int | None, ...]) -> str:
     if incident.kind == "partition_imbalance":
         return f"stage {incident.stage} computes" if incident.stage >= 0 else "replicas differ by"
     if not incident.ranks:
         return "all ranks"
     more = len(incident.ranks) - 1
     company = f" and {more} more rank{'s' if more > 1 else ''}" if more else ""
-    return f"rank {incident.ranks[0]} (node {incident.nodes[0]}){company}"
+    gpu = f", GPU {gpus[0]}" if gpus[0] is not None else ""
+    return f"rank {incident.ranks[0]} (node {incident.nodes[0]}{gpu}){company}"
 
 
 def _change(incident: Incident) -> str:
@@ -157,8 +175,24 @@ def _action(incident: Incident, stages: int) -> str | None:
             "Deal sequences to replicas by their total length (or its square, for attention), not "
             f"by their number: the slowest replica of a step costs {incident.lost_fraction:.0%}."
         )
-    share = (incident.observed - incident.expected) * (stages - 1) / stages / incident.observed
+    mean = sum(incident.stages) / stages
+    moves = (
+        f"{'from' if weight > mean else 'to'} stage {stage} {abs(1 - mean / weight):.0%} of its own"
+        for stage, weight in enumerate(incident.stages)
+        if abs(weight - mean) > NEARLY_EQUAL * mean
+    )
     return (
-        f"Move {share:.0%} of stage {incident.stage}'s layers to the other {stages - 1} stages: "
-        "no hardware is at fault."
+        f"Move layers until every stage computes {duration(mean)}: {', '.join(moves)}. "
+        "No hardware is at fault."
+    )
+
+
+def _stage_evidence(incident: Incident) -> tuple[Evidence, ...]:
+    """Return what each stage computes beside what all would if the work was split evenly."""
+    if not incident.stages:
+        return ()
+    mean = sum(incident.stages) / len(incident.stages)
+    return tuple(
+        Evidence("compute_seconds", weight, mean, "seconds", f"stage {stage}, if split evenly")
+        for stage, weight in enumerate(incident.stages)
     )

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rankscope_analyzers import data_loader, global_slowdown, gpu_compute, network_link
+from rankscope_analyzers import (
+    data_loader,
+    data_skew,
+    global_slowdown,
+    gpu_compute,
+    network_link,
+)
 from rankscope_analyzers.finding import Analyzer
 
 ANALYZERS: Mapping[str, Analyzer] = {
     "data_loader": data_loader.analyze,
+    "data_skew": data_skew.analyze,
     "gpu_compute": gpu_compute.analyze,
     "network_link": network_link.analyze,
     "global_slowdown": global_slowdown.analyze,

@@ -16,10 +16,14 @@ from rich.text import Text
 
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.verdict import RankTimes, Verdict
+from rankscope_analyzers.what_if import WhatIf
 from rankscope_analyzers.wording import duration
 
 TABLE_RANKS = 16
 """Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
+
+SAME_IDEAL = 0.005
+"""Ideals that differ by less of the step are one number to a person."""
 
 BAR_WIDTH = 24
 """Characters of the bar that stands for one step."""
@@ -43,6 +47,7 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
             {"class": found.kind, "ranks": list(found.subject.ranks), **_finding_object(found)}
             for found in verdict.others
         ],
+        "what_if": _what_if_object(verdict.what_if),
         "unobserved": list(verdict.unobserved),
         "steps_judged": verdict.steps,
         "median_step_seconds": verdict.median_step_seconds,
@@ -58,6 +63,22 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
             }
             for times in verdict.ranks
         ],
+    }
+
+
+def _what_if_object(ideals: WhatIf | None) -> dict[str, Any] | None:
+    if ideals is None:
+        return None
+    return {
+        name: {
+            "slowdown": round(ideal.slowdown, 4),
+            "lost_fraction": round(ideal.lost_fraction, 6),
+            "gpu_hours_lost": round(ideal.gpu_hours, 6),
+        }
+        for name, ideal in (
+            ("all_equal", ideals.all_equal),
+            ("stage_weights_kept", ideals.stage_weights_kept),
+        )
     }
 
 
@@ -98,6 +119,7 @@ def render(verdict: Verdict) -> RenderableType:
         parts.append(_evidence_table(verdict.cause))
     if verdict.ranks:
         parts.append(_rank_table(verdict))
+    parts.append(_what_if_line(verdict))
     parts.append(_naive_line(verdict))
     parts.extend(Text(f"Not seen: {sentence}.", style="yellow") for sentence in verdict.unobserved)
     return Group(*parts)
@@ -144,12 +166,18 @@ def _evidence_table(found: Finding) -> Table:
     table = Table(title="Evidence (means over the fault)", title_justify="left", box=None)
     table.add_column("measured")
     table.add_column("culprit" if found.subject.ranks else "now", justify="right")
-    table.add_column("peers" if found.subject.ranks else "before", justify="right")
+    split = found.kind == "partition_imbalance"
+    expected = "expected" if split else "peers" if found.subject.ranks else "before"
+    table.add_column(expected, justify="right")
     table.add_column("what it is")
     for evidence in found.evidence:
-        observed, expected = _duration(evidence.observed), _duration(evidence.expected)
-        table.add_row(evidence.source, observed, expected, evidence.meaning)
+        values = (_value(value, evidence.unit) for value in (evidence.observed, evidence.expected))
+        table.add_row(evidence.source, *values, evidence.meaning)
     return table
+
+
+def _value(value: float, unit: str) -> str:
+    return duration(value) if unit == "seconds" else f"{value:.4g}"
 
 
 def _rank_table(verdict: Verdict) -> Table:
@@ -181,6 +209,24 @@ def _bar(times: RankTimes, longest: float) -> Text:
         width = round(BAR_WIDTH * seconds / longest) if longest else 0
         bar.append(fill * width, style=colour)
     return bar
+
+
+def _what_if_line(verdict: Verdict) -> Text:
+    """Say what the whole run lost; the two ideals are told apart where stages are uneven."""
+    ideals = verdict.what_if
+    if ideals is None:
+        return Text("")
+    equal, kept = ideals.all_equal, ideals.stage_weights_kept
+    said = (
+        f"Over all steps judged the job ran {equal.slowdown:.2f}x as long as with all ranks equal "
+        f"({equal.gpu_hours:.3g} GPU-hours)"
+    )
+    if abs(equal.lost_fraction - kept.lost_fraction) >= SAME_IDEAL:
+        said += (
+            f", {kept.slowdown:.2f}x as long as with its stages as they are and no slow rank "
+            f"({kept.gpu_hours:.3g} GPU-hours)"
+        )
+    return Text(f"{said}.")
 
 
 def _naive_line(verdict: Verdict) -> Text:

@@ -16,6 +16,7 @@ from rankscope_analyzers.finding import Analyzer, Finding
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.naive import NaiveAnswer, largest_step_time, step_medians
 from rankscope_analyzers.row_statistics import column_median
+from rankscope_analyzers.what_if import WhatIf
 
 LATER_MUST_COST = 1.6
 """Factor by which a later phase must cost more than an earlier one to be called the cause."""
@@ -51,6 +52,7 @@ class Verdict:
         ranks: each rank's medians.
         naive: what step times alone would say.
         steps: usable steps that were judged.
+        what_if: how much faster the job would be if nobody was slow, None where that is not known.
     """
 
     job_id: str
@@ -62,6 +64,7 @@ class Verdict:
     naive: NaiveAnswer
     steps: int
     median_step_seconds: float | None
+    what_if: WhatIf | None = None
 
 
 def judge(frame: StepFrame, analyzers: Mapping[str, Analyzer]) -> Verdict:

@@ -16,6 +16,10 @@ HOLDS_IF_PLAIN = 2
 PLAIN_COST = 0.06
 """Share of the step, more than twice what the conclusions ask for, that is hard to mistake."""
 
+CULPRIT_CHANGES = 4
+"""Evaluations in a row, together a window, before other ranks replace those that were found: then
+the window holds nothing of the time of the former ones."""
+
 CHANGES = 10
 """Evaluations in a row before another cause replaces the one that was found."""
 
@@ -45,6 +49,7 @@ class Incident:
         confidence: 0 to 1.
         observed: what the culprit showed.
         expected: what it should have shown.
+        stages: compute of each pipeline stage, where the class is about them.
     """
 
     kind: FaultClass
@@ -58,6 +63,7 @@ class Incident:
     confidence: float
     observed: float
     expected: float
+    stages: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,16 @@ def _needed(winner: Candidate) -> int:
     return HOLDS_IF_PLAIN if plain else HOLDS
 
 
+def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool:
+    """Say whether two diagnoses of a class may be about one cause: a stage, or any common rank.
+
+    One that names nobody is about the same cause as one that does: with time more is known.
+    """
+    if one.stage != other.stage:
+        return min(one.stage, other.stage) < 0
+    return not one.ranks or not other.ranks or not set(one.ranks).isdisjoint(other.ranks)
+
+
 class Ledger:
     """The incidents of a job: at most one of slow steps is open, and one of slow checkpoints."""
 
@@ -81,6 +97,7 @@ class Ledger:
         "_absent",
         "_idle",
         "_last",
+        "_others",
         "_running",
         "_seen",
         "_streak",
@@ -96,6 +113,7 @@ class Ledger:
         self._writing: int | None = None
         self._seen = 0.0
         self._absent = 0
+        self._others = 0
         self._idle = COOL_DOWN + 1
 
     @property
@@ -117,18 +135,24 @@ class Ledger:
         if going is None:
             self._idle += 1
             if winner and self._streak[1] >= _needed(winner):
-                self._start(winner, moment, nodes)
+                self._start(winner, self._streak[2], moment, nodes)
             return
         present = going.kind in kinds
+        moved = winner is not None and winner.kind == going.kind
+        moved = moved and winner is not None and not same_culprit(winner, going)
+        self._others = self._others + 1 if moved else 0
         self._absent = 0 if present else self._absent + 1
         self._seen = moment.now if present else self._seen
         if self._absent >= ENDS:
             self._close(self._seen)
             self._idle = 0
+        elif winner and self._others >= CULPRIT_CHANGES:
+            self._close(moment.window)
+            self._start(winner, moment.window, moment, nodes)
         elif winner and winner.kind != going.kind and self._streak[1] >= CHANGES:
             self._close(moment.now)
             self._idle = COOL_DOWN + 1
-            self._start(winner, moment, nodes)
+            self._start(winner, self._streak[2], moment, nodes)
 
     def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
         """Take slow checkpoints; several in a row need no further confirmation."""
@@ -149,15 +173,18 @@ class Ledger:
         else:
             self._streak = (winner.kind if winner else None, int(bool(winner)), moment.window)
 
-    def _start(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
+    def _start(
+        self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
+    ) -> None:
         last = self.incidents[self._last] if self._last is not None else None
-        if last and self._last is not None and last.kind == found.kind and self._idle <= COOL_DOWN:
+        again = last and last.kind == found.kind and same_culprit(last, found)
+        if again and last and self._last is not None and self._idle <= COOL_DOWN:
             self.incidents[self._last] = replace(last, until=None)
         else:
             self._last = len(self.incidents)
-            self._open(found, self._streak[2], moment, nodes)
+            self._open(found, since, moment, nodes)
         self._running = True
-        self._absent, self._seen = 0, moment.now
+        self._absent, self._others, self._seen = 0, 0, moment.now
 
     def _close(self, until: float) -> None:
         if self._last is not None:
@@ -169,6 +196,6 @@ class Ledger:
         self.incidents.append(
             Incident(
                 found.kind, moment.now, since, None, found.ranks, nodes, found.stage,
-                min(max(found.cost, 0.0), 1.0), sure, found.observed, found.expected,
+                min(max(found.cost, 0.0), 1.0), sure, found.observed, found.expected, found.stages,
             )
         )  # fmt: skip

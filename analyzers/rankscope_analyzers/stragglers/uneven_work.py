@@ -75,7 +75,9 @@ def stage(view: View) -> Candidate | None:
     cost = (_end(view, weights) - _end(view, ideal)) / lasted
     if cost < MINIMUM_COST:
         return None
-    return Candidate("partition_imbalance", cost, (), heavy, float(weights[heavy]), usual)
+    each = tuple(weights.tolist())
+    observed = float(weights[heavy])
+    return Candidate("partition_imbalance", cost, (), heavy, observed, usual, stages=each)
 
 
 def _weights(view: View) -> Floats:

@@ -118,6 +118,7 @@ class Candidate:
         observed: what the culprit shows.
         expected: what it should show.
         certainty: factor on the confidence, 1 where the culprit itself is identified.
+        stages: compute of each pipeline stage, where the class is about them.
     """
 
     kind: FaultClass
@@ -127,3 +128,4 @@ class Candidate:
     observed: float
     expected: float
     certainty: float = 1.0
+    stages: tuple[float, ...] = ()

@@ -22,6 +22,8 @@ from pathlib import Path
 from benchmarks import nccl_log_text
 from benchmarks.processes import cpu_seconds
 
+from rankscope_agent.collectors.nccl_log import CPU_SHARE
+
 ROUNDS = 5
 SIZES = {"dense": 100_000_000, "trainer": 400_000_000}
 """A large job's start, and some days of a trainer's output; Python's start, which counts, is the
@@ -31,6 +33,9 @@ MTAIL_SIZE = 5_000_000  # mtail needs a second for each five megabytes
 FOLLOW_SECONDS = 20.0
 FOLLOWED_FILES = 8
 LINES_PER_SECOND = 100  # and file
+MAX_LINES = 100_000  # in memory, after which they come again
+FLOOD_LINES_PER_SECOND = 100_000  # in all files
+FLOOD_GOAL_PERCENT = 100 * CPU_SHARE + 0.5  # for reading, and for what it does besides
 MEMORY_GOAL_MIB = 25.0
 GOALS = {"dense": 0.06, "trainer": 0.30}
 EXTRACTION_GOAL = 4.0
@@ -78,7 +83,13 @@ LINES: Mapping[str, Callable[[], Iterator[str]]] = {
     "dense": lambda: nccl_log_text.dense(1 << 17),
     "trainer": lambda: nccl_log_text.trainer(1 << 40),
 }
-"""The kinds of logs."""
+"""The kinds of logs that are read."""
+
+FOLLOWED: Mapping[str, Callable[[], Iterator[str]]] = {
+    "dense": LINES["dense"],
+    "steady": lambda: nccl_log_text.steady(1 << 40),
+}
+"""The kinds of logs that are followed: a job that starts, and one that trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +100,14 @@ class NcclLogCost:
         speeds: MB per CPU second by kind of log and program.
         memory_mib: the command's peak resident memory on the trainer's log.
         following_percent: CPU of one core following eight files, by kind of log and program.
+        flood_percent: the same for files that grow too fast to be read in whole.
         missing: programs that are not installed.
     """
 
     speeds: Mapping[str, Mapping[str, float]]
     memory_mib: float
     following_percent: Mapping[str, Mapping[str, float]]
+    flood_percent: Mapping[str, float]
     missing: tuple[str, ...]
 
 
@@ -112,8 +125,13 @@ def measure(
         memory = _peak_memory(logs["trainer"])
         if "mtail" not in missing:
             speeds["dense"] |= {"mtail": _mtail_speed(folder, logs["dense"])}
-        following = {kind: _following(folder / kind, kind, seconds, missing) for kind in logs}
-    return NcclLogCost(speeds, memory, following, missing)
+        following = {
+            kind: _following(folder / kind, FOLLOWED[kind](), LINES_PER_SECOND, seconds, missing)
+            for kind in FOLLOWED
+        }
+        each = FLOOD_LINES_PER_SECOND // FOLLOWED_FILES
+        flood = _following(folder / "flood", FOLLOWED["dense"](), each, seconds / 4, missing)
+    return NcclLogCost(speeds, memory, following, flood, missing)
 
 
 def _command(log: Path) -> list[str]:
@@ -201,10 +219,12 @@ while True:
 """
 
 
-def _following(folder: Path, kind: str, seconds: float, missing: Sequence[str]) -> dict[str, float]:
+def _following(
+    folder: Path, text: Iterator[str], rate: int, seconds: float, missing: Sequence[str]
+) -> dict[str, float]:
     """Follow growing files with the collector and with tail -F at the same time."""
     folder.mkdir()
-    lines = list(itertools.islice(LINES[kind](), 6000))
+    lines = list(itertools.islice(text, min(60 * rate, MAX_LINES)))
     files = [folder / f"rank{number}.log" for number in range(FOLLOWED_FILES)]
     for file in files:
         file.touch()
@@ -217,9 +237,9 @@ def _following(folder: Path, kind: str, seconds: float, missing: Sequence[str]) 
             for name, command in commands.items()
         }
     try:
-        _write_on(files, lines, 2.0)  # let Python start before counting
+        _write_on(files, lines, rate, 2.0)  # let Python start before counting
         before = {name: cpu_seconds(process.pid) for name, process in running.items()}
-        lasted = _write_on(files, lines, seconds)
+        lasted = _write_on(files, lines, rate, seconds)
         return {
             name: (cpu_seconds(process.pid) - before[name]) / lasted * 100
             for name, process in running.items()
@@ -230,17 +250,18 @@ def _following(folder: Path, kind: str, seconds: float, missing: Sequence[str]) 
             process.wait()
 
 
-def _write_on(files: Sequence[Path], lines: Sequence[str], seconds: float) -> float:
+def _write_on(files: Sequence[Path], lines: Sequence[str], rate: int, seconds: float) -> float:
     """Append to every file ten times a second; return how long that took."""
     begin = time.monotonic()
     sinks = [file.open("a", buffering=1 << 16) for file in files]
     turn = 0
-    while time.monotonic() - begin < seconds:
-        for sink in sinks:
-            first = turn * (LINES_PER_SECOND // 10) % (len(lines) - LINES_PER_SECOND)
-            sink.writelines(lines[first : first + LINES_PER_SECOND // 10])
-            sink.flush()
-        turn += 1
+    while (lasted := time.monotonic() - begin) < seconds:
+        while turn < lasted * 10:
+            first = turn * (rate // 10) % (len(lines) - rate // 10)
+            for sink in sinks:
+                sink.writelines(lines[first : first + rate // 10])
+                sink.flush()
+            turn += 1
         time.sleep(0.1)
     for sink in sinks:
         sink.close()
@@ -265,6 +286,11 @@ def report(cost: NcclLogCost) -> str:
             f"following {FOLLOWED_FILES} {kind} logs of {LINES_PER_SECOND} lines a second:"
             f" {figures} of a core, goal at most tail's"
         )
+    figures = ", ".join(f"{name} {share:.2f} %" for name, share in cost.flood_percent.items())
+    lines.append(
+        f"flood of {FLOOD_LINES_PER_SECOND} dense lines a second: {figures} of a core,"
+        f" goal at most {FLOOD_GOAL_PERCENT:.1f} %"
+    )
     lines.extend(f"{name} is not installed" for name in cost.missing)
     return "\n".join(lines)
 

@@ -82,6 +82,18 @@ def trainer(lines: int) -> Iterator[str]:
         )
 
 
+def steady(lines: int) -> Iterator[str]:
+    """Yield what a job prints while it trains: its own messages, and a step now and then."""
+    steps = (line for line in trainer(1 << 40) if "iteration" in line)
+    for line in range(lines):
+        if line % 100 == 99:
+            yield next(steps)
+        else:
+            stamp = f"2026-11-21 02:14:{line % 60:02d}.{line % 1000:03d}"
+            what = f"worker {line % 8} fetched shard {line:06d} of 120000"
+            yield f"{stamp} | DEBUG | data.loader:{line % 90} | {what}, queue {line % 17}\n"
+
+
 def _endless_starts() -> Iterator[str]:
     rank = 0
     while True:

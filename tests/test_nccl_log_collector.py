@@ -230,3 +230,46 @@ def test_a_node_without_logs_has_no_data(tmp_path):
     follower = NcclFollower(tmp_path / "pods", (), CpuClock(0), 1.0)
     with pytest.raises(NoData, match=r"--path\.pod-logs or --nccl\.log-files"):
         list(NcclLogCollector(follower, tmp_path, tmp_path / "s.json", Clock()).collect())
+
+
+def test_a_log_that_is_behind_says_by_how_many_lines(tmp_path):
+    node = Node(tmp_path, cpu_step=0.3)
+    node.write(info(0, "Using network IB") * 20_000)
+    page = node.page()
+    left = node.log.read_bytes()[-int(page[metrics.NCCL_LOG_LAG, ()]) :]
+    assert page[metrics.NCCL_LOG_LAG_LINES, ()] == pytest.approx(left.count(b"\n"), rel=0.01)
+    node.cpu.step = 0.0
+    page = node.page()
+    assert page[metrics.NCCL_LOG_LAG, ()] == page[metrics.NCCL_LOG_LAG_LINES, ()] == 0
+
+
+def test_a_log_that_was_not_reached_is_behind_though_it_was_read_before(tmp_path):
+    node = Node(tmp_path)
+    node.write(info(0, "Using network IB"))
+    assert node.page()[metrics.NCCL_LOG_LAG, ()] == 0
+    node.write(info(0, "Using network IB"))
+    node.cpu.step = 2.0
+    page = node.page()
+    assert page[metrics.NCCL_LOG_LAG, ()] > 0
+    assert page[metrics.NCCL_LOG_LAG_LINES, ()] == 1
+
+
+def test_the_state_is_not_written_again_while_nothing_is_read(node):
+    node.write(start(3, 16, "NET/IB/0/GDRDMA"))
+    node.page()
+    node.page()
+    saved = (node.root / "nccl_logs.json").stat().st_mtime_ns
+    node.page()
+    assert (node.root / "nccl_logs.json").stat().st_mtime_ns == saved
+    node.write(info(3, "Using network IB"))
+    node.page()
+    assert (node.root / "nccl_logs.json").stat().st_mtime_ns > saved
+
+
+def test_lines_without_an_end_are_counted_and_take_no_room(node):
+    node.write(start(3, 16, "NET/IB/0/GDRDMA"))
+    with node.log.open("ab") as sink:
+        sink.write(b"\0\xff" * 500_000 + b"\n")
+    assert node.page()[metrics.NCCL_UNPARSED, POD] >= 1
+    node.write(info(3, "Using network IB"))
+    assert node.page()[metrics.NCCL_LOG_LAG, ()] == 0

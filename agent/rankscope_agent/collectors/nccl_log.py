@@ -93,8 +93,10 @@ class NcclLogCollector:
         self._state_file = state_file
         self._clock = clock
         self._scanned = self._saved = float("-inf")
+        self._saved_bytes = 0
         self._complained = False
         self._there = False
+        self._rdma: tuple[frozenset[str], bool] = (frozenset(), False)
         self._restore()
 
     def collect(self) -> Iterator[Sample]:
@@ -106,6 +108,7 @@ class NcclLogCollector:
         now = self._clock()
         if not 0 <= now - self._scanned < RESCAN_SECONDS:
             self._there = self._follower.rescan()
+            self._rdma = rdma_devices(self._sysfs)
             self._scanned = now
         if not self._there:
             raise NoData(
@@ -113,11 +116,12 @@ class NcclLogCollector:
                 " --nccl.log-files"
             )
         self._follower.read(now)
-        if not 0 <= now - self._saved < SAVE_SECONDS:
+        grew = self._follower.read_bytes != self._saved_bytes
+        if grew and not 0 <= now - self._saved < SAVE_SECONDS:
             self._save()
-            self._saved = now
+            self._saved, self._saved_bytes = now, self._follower.read_bytes
         yield from self._own_samples()
-        devices, active = rdma_devices(self._sysfs)
+        devices, active = self._rdma
         for job in self._follower.jobs():
             pod = (job.owner.namespace, job.owner.name)
             verdict = job.verdict(now)
@@ -132,6 +136,7 @@ class NcclLogCollector:
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.NCCL_LOGS.sample(self._follower.logs)
         yield metrics.NCCL_LOG_LAG.sample(self._follower.lag_bytes())
+        yield metrics.NCCL_LOG_LAG_LINES.sample(self._follower.lag_lines())
         yield metrics.NCCL_LOG_SKIPPED.sample(self._follower.total_skipped_bytes())
         for reason in REASONS:
             yield metrics.NCCL_LOGS_REJECTED.sample(self._follower.rejected[reason], reason=reason)

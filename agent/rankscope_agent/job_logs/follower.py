@@ -54,11 +54,13 @@ class Following:
 
     Args:
         at_end: it was read to its end, so that what comes next is new.
+        behind: the last run did not get to its end.
     """
 
     stream: LogStream
     framing: Unframer
     at_end: bool = False
+    behind: bool = True
 
 
 class PodLogs:
@@ -134,6 +136,7 @@ class NcclFollower:
     ) -> None:
         self.rejected: Counter[str] = Counter()
         self.skipped_bytes = 0
+        self.read_bytes = 0
         self._pods = pods
         self._patterns = patterns
         self._cpu_clock = cpu_clock
@@ -160,8 +163,12 @@ class NcclFollower:
                 yield job
 
     def lag_bytes(self) -> int:
-        """Return the bytes that are there and not read."""
-        return sum(followed.stream.left() for followed in self._followed.values())
+        """Return the bytes that the last run left unread."""
+        return sum(one.stream.left() for one in self._followed.values() if one.behind)
+
+    def lag_lines(self) -> int:
+        """Return about how many lines these are."""
+        return sum(one.stream.left_lines() for one in self._followed.values() if one.behind)
 
     def rescan(self) -> bool:
         """Look for logs that came, went or were rotated; say whether there is a place for any.
@@ -210,6 +217,8 @@ class NcclFollower:
         """Read on in all logs, beginning with another one each time, within the time budget."""
         end = self._cpu_clock() + self._budget
         followed = list(self._followed.values())
+        for one in followed:
+            one.behind = True
         self._turn += 1
         start = self._turn % len(followed) if followed else 0
         waiting = followed[start:] + followed[:start]
@@ -227,13 +236,17 @@ class NcclFollower:
             log.warning("cannot read %s: %s", place.path, error.strerror)
             self._end(place.path)
             return False
+        self.read_bytes += len(data)
+        oversized = followed.framing.oversized
         text = followed.framing.feed(data) if data else b""
         if text:
             job = self._job(place.owner)
             if job is not None:
                 job.feed(text, now, fresh=followed.at_end)
-        followed.at_end = not data
-        return bool(data)
+                job.facts.unparsed += followed.framing.oversized - oversized
+        followed.at_end = followed.stream.at_end
+        followed.behind = not followed.at_end
+        return followed.behind
 
     def _job(self, owner: LogOwner) -> PodLogs | None:
         """Return the pod's facts; None where there is no room for one more pod."""

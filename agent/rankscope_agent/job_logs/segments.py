@@ -90,6 +90,19 @@ class Segment:
         """
         return max(0, os.fstat(self._descriptor).st_size - self.offset)
 
+    def left_lines(self) -> int:
+        """Return about how many line ends are not read yet, none in an archive.
+
+        They are counted in what comes next, and taken to be as frequent in the rest.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self.compressed:
+            return 0
+        sample = os.pread(self._descriptor, READ_BYTES, self.offset)
+        return round(sample.count(b"\n") * self.left() / len(sample)) if sample else 0
+
     def truncated(self) -> bool:
         """Whether the file is shorter than what was read of it: it was emptied and begun anew."""
         return os.fstat(self._descriptor).st_size < self.offset

@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
-from rankscope_agent.job_logs.segments import Segment, open_log
+from rankscope_agent.job_logs.segments import READ_BYTES, Segment, open_log
 
 MAX_STREAMS = 256
 """Logs followed at a time: those of 110 pods (the kubelet's default) with two containers each."""
@@ -115,6 +115,8 @@ class LogStream:
     def __init__(self, place: LogPlace, resume: Position | None) -> None:
         self.place = place
         self.skipped_bytes = 0
+        self.at_end = False
+        """The last reading left nothing over, for now."""
         self._segments: list[Segment] = []
         self._done: set[str] = set(resume.done) if resume else set()
         for path in rotated(place.path)[-MAX_SEGMENTS + 1 :]:
@@ -165,10 +167,14 @@ class LogStream:
         """
         while self._segments:
             segment = self._segments[0]
-            if segment.truncated():
-                segment.offset = 0
             data = segment.read()
-            if data or len(self._segments) == 1:
+            if not data and segment.truncated():
+                segment.offset = 0
+                data = segment.read()
+            last = len(self._segments) == 1
+            # A file that gives less than it was asked for has no more.
+            self.at_end = last and len(data) < (1 if segment.compressed else READ_BYTES)
+            if data or last:
                 return data
             self._drop([segment])
         return b""
@@ -176,6 +182,10 @@ class LogStream:
     def left(self) -> int:
         """Return the bytes that are there and not read yet."""
         return sum(segment.left() for segment in self._segments)
+
+    def left_lines(self) -> int:
+        """Return about how many lines these are."""
+        return sum(segment.left_lines() for segment in self._segments)
 
     def position(self, pending: int) -> Position | None:
         """Return how far it was read, `pending` bytes of a line without an end not counted.

@@ -96,6 +96,11 @@ NCCL_LOG_LAG = Metric(
     "gauge",
     "Bytes of logs that are there and not read yet.",
 )
+NCCL_LOG_LAG_LINES = Metric(
+    "rankscope_nccl_log_lag_lines",
+    "gauge",
+    "About how many lines these are, by the length of the next ones; archives are not counted.",
+)
 NCCL_LOG_SKIPPED = Metric(
     "rankscope_nccl_log_skipped_bytes_total",
     "counter",

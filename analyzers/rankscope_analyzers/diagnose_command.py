@@ -10,9 +10,10 @@ from pathlib import Path
 import shtab
 from rich.console import Console
 
-from rankscope_analyzers import kineto_files, report, sources, verdict_file
+from rankscope_analyzers import kineto_files, prometheus_steps, report, sources, verdict_file
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.step_records import RecordError
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -24,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where records come from and how the verdict is printed."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
     traces = where.add_argument(
         "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
     )
@@ -42,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since",
         default="1h",
         metavar="AGE",
-        help="how far back to ask agents (default %(default)s)",
+        help="how far back to ask agents or Prometheus (default %(default)s)",
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
     )
     verdict_file.add_arguments(parser)
     add_output(parser)
@@ -83,8 +90,19 @@ def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:
         return sources.from_traces(options.trace)
     if options.kineto:
         return kineto_files.from_kineto(options.kineto)
-    since = time.time() - _seconds(options.since)
+    now = time.time()
+    since = now - _seconds(options.since)
+    if options.prometheus:
+        server = Prometheus(options.prometheus, _token(options.token_file))
+        return prometheus_steps.from_prometheus(server, options.job, since, now)
     return sources.from_agents(options.agent, options.job, since)
+
+
+def _token(path: Path | None) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip() if path else ""
+    except (OSError, ValueError) as error:
+        raise InputError(f"the token cannot be read: {error}") from None
 
 
 def _seconds(age: str) -> float:

@@ -1,0 +1,193 @@
+"""Verdicts out of a real Prometheus that holds what agents' counters would have been."""
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError, parse_matrix
+from rankscope_analyzers.prometheus_steps import from_prometheus
+from rankscope_analyzers.sources import SourceError
+from servers import free_port, require_server
+
+SCRAPE = 15
+RANKS = 8
+SCRAPES = 80
+GAP = range(30, 34)  # nothing was scraped
+RESET = 50  # all ranks restart
+
+
+def seconds(rank: int, scrape: int) -> tuple[float, float]:
+    """Compute and sync of a mean step: rank 5 computes longer in the second half."""
+    slow = 0.4 if scrape >= SCRAPES // 2 else 0.0
+    compute = 1.0 + 0.002 * ((rank * 7 + scrape * 3) % 5) + (slow if rank == 5 else 0.0)
+    return compute, 1.05 + slow - compute
+
+
+def exposition(start: int) -> Iterator[str]:
+    names = ("steps", "step_seconds", "data_seconds", "compute_seconds", "sync_seconds")
+    series: dict[str, list[str]] = {name: [] for name in names}
+    for rank in range(RANKS):
+        totals = dict.fromkeys(names, 0.0)
+        for scrape in range(SCRAPES):
+            if scrape == RESET:
+                totals = dict.fromkeys(names, 0.0)
+            compute, sync = seconds(rank, scrape)
+            done = 10
+            more = (done, done * (compute + sync + 0.02), done * 0.02, done * compute, done * sync)
+            totals = {name: totals[name] + value for name, value in zip(names, more, strict=True)}
+            if scrape not in GAP:
+                for name in names:
+                    labels = f'{{job_id="ml/llm",rank="{rank}"}}'
+                    stamp = start + scrape * SCRAPE
+                    series[name].append(
+                        f"rankscope_{name}_total{labels} {totals[name]:.6f} {stamp}"
+                    )
+    for name in names:
+        yield f"# TYPE rankscope_{name} counter"
+        yield from series[name]
+    yield "# TYPE rankscope_rank_info gauge"
+    for rank in range(RANKS):
+        where = f'job_id="ml/llm",rank="{rank}",node="gpu-{rank // 4}",local_rank="{rank % 4}"'
+        for scrape in range(SCRAPES):
+            stamp = start + scrape * SCRAPE
+            yield f'rankscope_rank_info{{{where},world_size="{RANKS}"}} 1 {stamp}'
+    yield "# EOF"
+
+
+@pytest.fixture(scope="module")
+def start() -> int:
+    return (int(time.time()) // SCRAPE) * SCRAPE - SCRAPES * SCRAPE
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory, start) -> Iterator[str]:
+    program, tool = require_server("prometheus"), require_server("promtool")
+    folder: Path = tmp_path_factory.mktemp("prometheus")
+    text, config = folder / "text", folder / "config.yml"
+    text.write_text("\n".join(exposition(start)) + "\n")
+    config.write_text("global: {scrape_interval: 15s}\n")
+    make = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")]
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    address = f"127.0.0.1:{free_port()}"
+    flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([program, *flags, f"--web.listen-address={address}"], stderr=log)
+    try:
+        await_ready(f"http://{address}/-/ready")
+        yield f"http://{address}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def await_ready(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while not is_ready(url):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def test_the_slow_rank_is_named_with_its_node_and_onset(prometheus, start, capsys):
+    code = cli.main(["diagnose", "--prometheus", prometheus, "--since", "25m", "--json"])
+    document = json.loads(capsys.readouterr().out)["ml/llm"]
+    verdict = document["verdict"]
+    assert code == 0
+    assert (verdict["class"], verdict["ranks"]) == ("gpu_compute", [5])
+    assert verdict["nodes"] == ["gpu-1"]
+    assert any("means over intervals of 15 s" in sentence for sentence in document["unobserved"])
+
+
+def test_records_are_the_means_of_intervals_without_gaps_and_resets(prometheus, start):
+    (job,) = from_prometheus(Prometheus(prometheus), "ml/llm", start, start + SCRAPES * SCRAPE)
+    assert job.world_size == RANKS
+    rows = job.records[job.records["rank"] == 2]
+    found = dict(zip(rows["step"], rows["compute_seconds"], strict=True))
+    assert RESET - 1 not in found
+    assert found[10] == pytest.approx(seconds(2, 11)[0], abs=1e-5)
+    assert found[60] == pytest.approx(seconds(2, 61)[0], abs=1e-5)
+    assert job.records["compute_seconds"].between(0.9, 1.5).all()
+
+
+def test_a_job_that_prometheus_does_not_know_is_an_error(prometheus, start):
+    with pytest.raises(SourceError, match="no rankscope_steps_total of job x"):
+        from_prometheus(Prometheus(prometheus), "x", start, start + 600)
+
+
+def test_a_job_name_cannot_leave_its_quotes(prometheus, start):
+    name = 'x"} or rankscope_steps_total{job_id="ml/llm'
+    with pytest.raises(SourceError, match="no rankscope_steps_total"):
+        from_prometheus(Prometheus(prometheus), name, start, start + 600)
+
+
+def test_a_refused_query_says_why(prometheus, start):
+    with pytest.raises(PrometheusError, match=r"answers 400: .*parse error"):
+        Prometheus(prometheus).range("sum(", start, start + 60, 15)
+
+
+def test_a_server_that_is_not_there_is_an_error(start):
+    with pytest.raises(PrometheusError, match="cannot be reached"):
+        Prometheus("127.0.0.1:9").range("up", start, start + 60, 15)
+
+
+def test_too_many_points_are_refused_before_they_are_asked_for():
+    with pytest.raises(PrometheusError, match="20001 points"):
+        Prometheus("127.0.0.1:9").range("up", 0, 20_000, 1)
+
+
+def matrix(*series: str) -> bytes:
+    text = ",".join(series)
+    return f'{{"status":"success","data":{{"resultType":"matrix","result":[{text}]}}}}'.encode()
+
+
+TIMES = np.array([100.0, 115.0, 130.0])
+
+
+def test_gaps_infinities_and_odd_labels_are_read():
+    body = matrix(
+        '{"metric":{"a":"]],\\"values\\":[ {\\"metric\\":"},"values":[[100,"1"],[130,"+Inf"]]}',
+        '{"metric":{},"values":[[115,"NaN"],[130.001,"-2.5e-3"]]}',
+        '{"metric":{"h":"1"},"histograms":[[100,{"count":"1"}]]}',
+    )
+    found = parse_matrix(body, TIMES)
+    assert found.labels == ({"a": ']],"values":[ {"metric":'}, {})
+    expected = [[1, np.nan, np.inf], [np.nan, np.nan, -0.0025]]
+    np.testing.assert_array_equal(found.values, expected)
+
+
+def test_an_answer_without_series_is_an_empty_matrix():
+    found = parse_matrix(matrix(), TIMES)
+    assert found.values.shape == (0, 3)
+    assert found.labels == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>",
+        b'{"status":"error","error":"x"}',
+        b'{"status":"success","data":{"resultType":"vector","result":[]}}',
+        matrix('{"metric":{},"values":[[100,"1"'),
+        matrix('{"metric":{"a":},"values":[[100,"1"]]}'),
+        matrix('{"metric":[],"values":[[100,"1"]]}'),
+        matrix('{"metric":{},"values":[[100,"one"]]}'),
+        matrix('{"metric":{},"values":[[100,"1"],[115]]}'),
+    ],
+)
+def test_what_is_no_matrix_is_refused(body):
+    with pytest.raises(PrometheusError):
+        parse_matrix(body, TIMES)

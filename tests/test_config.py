@@ -206,6 +206,8 @@ def test_paths_of_logs_are_parted_by_commas_and_may_end_in_a_pattern():
     found = parsed("--nccl.log-files", "/logs/nccl.*.log, /tmp/one.log")
     assert found.nccl_logs == (Path("/logs/nccl.*.log"), Path("/tmp/one.log"))
     assert parsed(RANKSCOPE_NCCL_LOG_FILES="/a.log").nccl_logs == (Path("/a.log"),)
+    as_nccl_writes_it = parsed("--nccl.log-files", "/logs/nccl.%h.%p.log")
+    assert as_nccl_writes_it.nccl_logs == (Path("/logs/nccl.*.*.log"),)
 
 
 @pytest.mark.parametrize("paths", ["logs/nccl.log", "/logs/*/nccl.log"])

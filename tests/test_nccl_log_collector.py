@@ -98,6 +98,12 @@ def test_a_fallback_on_a_node_without_rdma_is_expected(node):
     assert node.page()[metrics.NCCL_SOCKET_FALLBACK, (*POD, "expected")] == 1
 
 
+def test_a_fallback_in_a_pod_with_an_adapter_of_its_own_is_not_expected(node):
+    own = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.5<0>"
+    node.write(start(7, 16, "NET/Socket/0", network="Socket", extra=(own,)))
+    assert node.page()[metrics.NCCL_SOCKET_FALLBACK, (*POD, "unexplained")] == 1
+
+
 def test_unknown_is_exported_as_unknown(node):
     node.write(info(0, "Using network Socket"))
     assert node.page()[metrics.NCCL_SOCKET_FALLBACK, (*POD, "no_connection_seen")] == -1

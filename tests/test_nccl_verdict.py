@@ -149,3 +149,29 @@ def test_the_network_selected_is_taken_from_most_processes():
         == "IB"
     )
     assert verdict_of(info(0, "NET/IB : Using [RO]; OOB eth0:1<0>")).net_selected is None
+
+
+def test_a_job_of_which_one_communicator_probably_takes_sockets_is_not_called_healthy():
+    other = "0x99"
+    lazy = "".join(
+        info(rank, text, pid=7000 + rank)
+        for rank in (0, 8)
+        for text in (
+            "Using network Socket",
+            comm(rank, 16, "START", other),
+            f"comm 0x55{rank:04x}0 rank {rank} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL 0",
+            comm(rank, 16, "COMPLETE", other),
+        )
+    )
+    healthy = start(7, 16, "NET/IB/0/GDRDMA")
+    assert verdict_of(healthy).network.socket_fallback is False
+    network = verdict_of(healthy + lazy).network
+    assert (network.socket_fallback, network.reason) == (None, "socket_selected_no_connection_seen")
+    assert network.transports == ("NET/IB",)
+
+
+def test_a_plugin_that_is_assigned_is_the_network_selected():
+    text = info(0, "Initialized NET plugin IB") + info(
+        0, "Assigned NET plugin AWS Libfabric to comm"
+    )
+    assert verdict_of(text).net_selected == "AWS Libfabric"

@@ -111,7 +111,7 @@ OPTIONS: tuple[Option, ...] = (
         parse_log_paths,
         "",
         "PATHS",
-        "further logs, such as those of NCCL_DEBUG_FILE, parted by commas: /logs/nccl.*.log",
+        "further logs, parted by commas: /logs/nccl.%%h.%%p.log as NCCL_DEBUG_FILE has it, or *",
     ),
     Option(
         "ras_address",

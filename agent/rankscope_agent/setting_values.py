@@ -118,10 +118,13 @@ def parse_path(text: str) -> Path:
 def parse_log_paths(text: str) -> tuple[Path, ...]:
     """Read paths of logs, parted by commas; only their last parts may hold wildcards.
 
+    `%h` and `%p`, which NCCL_DEBUG_FILE has for host and process, are wildcards too.
+
     Raises:
         ValueError: a path is not absolute, or a directory of it holds wildcards.
     """
-    paths = tuple(parse_path(part.strip()) for part in text.split(",") if part.strip())
+    parts = (re.sub("%[hp]", "*", part.strip()) for part in text.split(","))
+    paths = tuple(parse_path(part) for part in parts if part)
     for path in paths:
         if not path.is_absolute() or re.search(r"[*?\[]", str(path.parent)):
             raise ValueError(

@@ -14,11 +14,13 @@ from rankscope_agent.job_logs.streams import LogOwner
 from rankscope_agent.metrics import nccl as metrics
 from rankscope_agent.model import Metric, Sample
 from rankscope_agent.nccl.facts import Facts, Transport
+from rankscope_agent.nccl.signs import IB_DEVICE
 from rankscope_agent.nccl.verdict import CommunicatorVerdict, JobVerdict
 from rankscope_agent.nccl.warnings import label
 
 EXPECTED = "expected"
-"""Reason of a socket fallback on a node without an active RDMA port: nothing else was there."""
+"""Reason of a socket fallback where neither the node nor the pod has an active RDMA port: nothing
+else was there. A pod may have an adapter of its own that the node does not see; NCCL names it."""
 
 NETWORKS = frozenset(
     {
@@ -86,7 +88,8 @@ def job_samples(
         rdma_active: the node has an RDMA port that is up.
     """
     pod = (owner.namespace, owner.name)
-    yield from _network_samples(pod, owner.uid, verdict, rdma_active)
+    own = any(IB_DEVICE in process.signs for process in facts.processes.values())
+    yield from _network_samples(pod, owner.uid, verdict, rdma_active or own)
     yield from _connection_samples(pod, verdict)
     yield from _communicator_samples(pod, verdict)
     yield from _trouble_samples(pod, facts, devices)

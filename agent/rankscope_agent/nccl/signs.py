@@ -29,6 +29,7 @@ _ENVIRONMENT = re.compile(r"(NCCL_\w{1,60}) set (?:by environment )?to (.*)")
 _BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")
 # `NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:..`; the list is empty where there is no adapter.
 _IB_DEVICES = re.compile(r"NET/IB : Using\s*\[\d+\]")
+_ASSIGNED = re.compile(r"Assigned NET plugin (.+) to comm")
 _INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
 _BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b\S* ?(?:\([^)]*\) )?-> [1-7]\b")
 
@@ -56,6 +57,9 @@ def read_process_line(process: Process, text: str) -> tuple[str, ...]:
 
 
 def _read_rest(process: Process, text: str) -> tuple[str, ...]:
+    assigned = _ASSIGNED.match(text)
+    if assigned:
+        process.network = assigned[1].strip()[:MAX_NAME]
     failed = _INIT_FAILED.match(text)
     if failed and failed[1].strip() not in {"IB", "Socket"}:
         process.signs.add(PLUGIN_FAILED)

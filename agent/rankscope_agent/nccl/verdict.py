@@ -135,6 +135,9 @@ def _judge_job(
     fallback, reason = _fallback(names, list(facts.processes.values()))
     if fallback is None:
         fallback, reason = _all_local(judged)
+    elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
+        # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
+        fallback, reason = None, SOCKET_SELECTED
     if fallback is None and not judged and any(p.network for p in facts.processes.values()):
         reason = NO_CONNECTION
     gdr, missing = _gdr(connections, names)

@@ -69,7 +69,7 @@ OURS = {
     "port_xmit_wait": ("port_transmit_wait_ticks_total", {}),
     "link_downed": ("link_downed_total", {}),
     "link_error_recovery": ("link_recoveries_total", {}),
-    "lifespan": ("hw_counter_max_age_seconds", {}),
+    "lifespan": ("hw_max_age_seconds", {}),
     **{
         f"{cast}_{way}_packets": ("port_cast_packets_total", {"direction": name, "cast": cast})
         for cast in ("unicast", "multicast")

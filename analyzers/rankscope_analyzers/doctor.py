@@ -21,6 +21,9 @@ REMEDIES: Mapping[str, str] = {
     "rdma": "mount the host's /sys (--path.sysfs)",
     "netdev": "mount the host's /sys (--path.sysfs), and run with hostPID for /proc/1/net",
     "host": "run with hostPID, so that /proc is the host's",
+    "topology": "mount the host's /sys (--path.sysfs)",
+    "nccl_ras": "start the agent with --nccl.ras-address and hostNetwork, and let the job keep RAS"
+    " on (NCCL_RAS_ENABLE, NCCL 2.24 and newer)",
     "nvml": "give the agent the driver (runtime class nvidia, NVIDIA_VISIBLE_DEVICES=all), or point"
     " it to a dcgm-exporter",
     "dcgm": "point the agent to the node's dcgm-exporter",

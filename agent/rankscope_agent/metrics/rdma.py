@@ -109,7 +109,7 @@ CONGESTION = Metric(
     (*PORT, "type"),
 )
 HW_AGE = Metric(
-    "rankscope_rdma_hw_counter_max_age_seconds",
+    "rankscope_rdma_hw_max_age_seconds",
     "gauge",
     "How long the driver keeps hardware counters before it asks the adapter again (--once only).",
     PORT,
@@ -133,7 +133,7 @@ DEVICE_EVENTS = Metric(
     ("device", "event"),
 )
 SATURATED = Metric(
-    "rankscope_rdma_counter_saturated",
+    "rankscope_rdma_saturated",
     "gauge",
     "1 while a counter stands at the end of its 4, 8, 16 or 32 bits and hides what comes.",
     (*PORT, "type"),

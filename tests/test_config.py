@@ -42,6 +42,7 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         ring_dir=Path("/run/rankscope"),
         pod_logs=Path("/var/log/pods"),
         nccl_logs=(),
+        inspector_dirs=(),
         ras_address=None,
         ras_interval_seconds=60.0,
         state_dir=Path("/var/lib/rankscope"),
@@ -84,6 +85,11 @@ def test_every_option_is_read_from_flag_and_from_variable_alike(option):
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
     texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
     texts |= {"dcgm_url": "http://n:9400/m", "simulate": "h100x8:flap"}
+    texts |= {
+        "nccl_logs": "/a.log",
+        "inspector_dirs": "/a",
+        "ras_address": "localhost:28028",
+    } | KUBERNETES_TEXTS
     text = texts.get(option.field, "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})

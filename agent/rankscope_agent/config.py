@@ -36,6 +36,7 @@ class Config:
         ring_dir: directory of probe rings outside of pods.
         pod_logs: the kubelet's directory of containers' logs.
         nccl_logs: further logs in which NCCL speaks, with wildcards in their names.
+        inspector_dirs: directories of NCCL Inspector, with wildcards in their names.
         ras_address: where NCCL's RAS listens, None if it is not asked.
         ras_interval_seconds: time from one question to RAS to the next.
         state_dir: where the agent keeps what it wants to know after a restart.
@@ -60,6 +61,7 @@ class Config:
     ring_dir: Path
     pod_logs: Path
     nccl_logs: tuple[Path, ...]
+    inspector_dirs: tuple[Path, ...]
     ras_address: ListenAddress | None
     ras_interval_seconds: float
     state_dir: Path

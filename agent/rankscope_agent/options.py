@@ -114,6 +114,15 @@ OPTIONS: tuple[Option, ...] = (
         "further logs, parted by commas: /logs/nccl.%%h.%%p.log as NCCL_DEBUG_FILE has it, or *",
     ),
     Option(
+        "inspector_dirs",
+        "--nccl.inspector-dirs",
+        ("RANKSCOPE_NCCL_INSPECTOR_DIRS",),
+        parse_log_paths,
+        "",
+        "PATHS",
+        "directories of NCCL Inspector outside of pods, parted by commas: /logs/nccl-inspector-*",
+    ),
+    Option(
         "ras_address",
         "--nccl.ras-address",
         ("RANKSCOPE_NCCL_RAS_ADDRESS",),

@@ -16,6 +16,7 @@ from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
     host,
+    nccl_inspector,
     nccl_log,
     nccl_ras,
     netdev,
@@ -39,6 +40,7 @@ installed later is found within the minute, and one that never comes costs next 
 COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "nccl_log": nccl_log.create,
     "nccl_ras": nccl_ras.create,
+    "nccl_inspector": nccl_inspector.create,
     "rdma": rdma.create,
     "netdev": netdev.create,
     "topology": topology.create,

@@ -11,6 +11,7 @@ from rankscope_agent.metrics import (
     agent,
     gpu,
     host,
+    inspector,
     job_logs,
     nccl,
     netdev,
@@ -32,6 +33,7 @@ SUBJECTS = (
     topology,
     host,
     job_logs,
+    inspector,
     pods,
     gpu,
 )

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
-from operator import eq
+from itertools import accumulate
+from operator import eq, sub
 from statistics import median
 
 from rankscope_agent.step_lines.heads import stamp
@@ -34,6 +35,9 @@ the deepest models in use have some 130 layers with up to four collectives each.
 SETTLED_SECONDS = 60.0
 """Time after which fewer collectives will do: no forward pass lasts as long as four minutes."""
 
+MAX_DISTANCES = 64
+"""Distances looked at: jobs have below twenty, and each costs half a millisecond."""
+
 MINIMUM_MATCH = 0.95
 """Share of collectives that are followed by an equal one a period later. Evaluations, checkpoints
 and lost lines take their part of the rest."""
@@ -43,6 +47,9 @@ QUIET_RECORDS = 4096
 
 READ_SPAN_SECONDS = 30.0
 """Time over which moments of reading, a second apart, tell a period well enough."""
+
+PRIME = (1 << 61) - 1
+"""Modulus of the weights by which stretches are compared: sums of different ones differ."""
 
 _PREFIX = re.compile(
     rb"(?:^|[^\w.-])([\w.-]{1,255}:\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL INFO (\w{1,40})$"
@@ -131,22 +138,49 @@ class CollectivePeriod:
 
 
 def repeat(order: Sequence[int]) -> int | None:
-    """Return after how many elements a sequence repeats itself; None if it does not.
+    """Return after how many elements a sequence repeats itself; None if that cannot be told.
 
     Each kind of element that comes once a period has the period as its commonest distance, so that
-    only these distances need a look.
+    only these distances need a look. Layers repeat themselves within a step, and evaluations
+    between steps: where a longer distance fits far better than a short one, both are possible.
     """
+    distances = _commonest_distances(order)
+    misses = {period: _misses(order, period) for period in distances}
+    for period in distances:
+        if len(order) < MINIMUM_REPEATS * period:
+            return None
+        if misses[period] <= 1 - MINIMUM_MATCH and _evenness(order, period) >= MINIMUM_MATCH:
+            rivals = [misses[other] for other in distances if other > period]
+            return None if any(rival < misses[period] / 4 for rival in rivals) else period
+    return None
+
+
+def _commonest_distances(order: Sequence[int]) -> list[int]:
     distances: dict[int, Counter[int]] = {}
     last: dict[int, int] = {}
     for place, kind in enumerate(order):
         if kind in last:
             distances.setdefault(kind, Counter())[place - last[kind]] += 1
         last[kind] = place
-    candidates = Counter(found.most_common(1)[0][0] for found in distances.values())
-    for period in sorted(candidates):
-        compared = len(order) - period
-        if len(order) < MINIMUM_REPEATS * period:
-            return None
-        if sum(map(eq, order[period:], order)) >= MINIMUM_MATCH * compared:
-            return period
-    return None
+    commonest = (found.most_common(1)[0] for found in distances.values())
+    often = {distance for distance, count in commonest if count >= MINIMUM_REPEATS - 1}
+    return sorted(often)[:MAX_DISTANCES]
+
+
+def _misses(order: Sequence[int], period: int) -> float:
+    """Return the share of elements that differ from the one a period before."""
+    compared = len(order) - period
+    equal: int = sum(map(eq, order[period:], order))
+    return 1 - equal / compared
+
+
+def _evenness(order: Sequence[int], period: int) -> float:
+    """Return the share of stretches of one period's length that hold the same elements.
+
+    In a forward pass and in a backward one elements may repeat after equally many, but not the
+    same elements.
+    """
+    weights: list[int] = [pow(3, kind + 1, PRIME) for kind in range(max(order) + 1)]
+    sums: list[int] = list(accumulate((weights[kind] for kind in order), initial=0))
+    stretches = Counter(map(sub, sums[period:], sums))
+    return stretches.most_common(1)[0][1] / (len(sums) - period)

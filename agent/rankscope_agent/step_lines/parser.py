@@ -30,6 +30,9 @@ MARKS: Mapping[bytes, tuple[bytes, ...]] = {
 byte is found twenty times as fast as a word, and most chunks miss half of these."""
 
 
+SUM_UP_SECONDS = 5.0
+"""How often the period of collectives is worked out: several times within any scrape interval."""
+
 UNCOUNTED = {*bars.MARKS, trainers.BANNER}
 """Words of lines that are not counted when they are refused: most progress bars are of downloads
 and data sets, and nobody takes those for training."""
@@ -44,6 +47,7 @@ class StepLog:
         self._deepspeed = DeepSpeedLines()
         self._collectives = CollectivePeriod()
         self._collective_lines = 0
+        self._summed_up = float("-inf")
 
     @property
     def spoke(self) -> bool:
@@ -71,8 +75,10 @@ class StepLog:
 
     def sum_up(self, now: float) -> None:
         """Work out the period of the collectives read so far."""
-        if not self._collective_lines:
+        soon = 0 <= now - self._summed_up < SUM_UP_SECONDS
+        if not self._collective_lines or soon:
             return
+        self._summed_up = now
         known = self.facts.frameworks.setdefault(NCCL, Progress())
         known.lines += self._collective_lines
         known.step_seconds = self._collectives.step_seconds()

@@ -1,0 +1,117 @@
+"""One line of Inspector's JSON files as a value: pure.
+
+Formats v4.0 to v4.2 (NVIDIA/nccl plugins/profiler/inspector/inspector_json.cc): a header about the
+communicator, metadata about the process, and one of coll_perf, p2p_perf or dump_stats.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+MAX_RANK = 1 << 20
+"""Ranks at and above this are garbage: 64 times the largest jobs known (16,384 GPUs)."""
+
+MAX_MICROSECONDS = 86_400_000_000
+"""Longest operation believed: a day."""
+
+MAX_BYTES = 1 << 48
+"""Largest message believed."""
+
+OPERATIONS = frozenset(
+    {
+        "AllGather",
+        "AllReduce",
+        "AlltoAll",
+        "Broadcast",
+        "Gather",
+        "Recv",
+        "Reduce",
+        "ReduceScatter",
+        "Scatter",
+        "Send",
+        "SendRecv",
+    }
+)
+"""Operations by NCCL's own names (src/enqueue.cc ncclFuncToString); all others share `other`."""
+
+TIMING = {"kernel_gpu": "kernel", "kernel_cpu": "kernel", "collective_cpu": "host"}
+"""Inspector's sources of time in the words of docs/timing_sources.md: begin and end of the kernel,
+by the GPU's clock or as the host saw them, or what the host saw of the whole call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One operation of one rank.
+
+    Args:
+        rank: in its communicator.
+        operation: one of `OPERATIONS`, or `other`.
+        timing_source: kernel or host.
+        seconds: from the begin of its kernel, which waits for peers, to its end.
+        size: bytes of the message.
+    """
+
+    rank: int
+    nranks: int
+    operation: str
+    timing_source: str
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Operations of one communicator that Inspector overwrote before it wrote them."""
+
+    operations: int
+
+
+def operation(name: object) -> str:
+    """Return a name that may be a label."""
+    return name if isinstance(name, str) and name in OPERATIONS else "other"
+
+
+def parse(line: bytes) -> Record | Dropped | None:
+    """Read a line; None for what is none of Inspector's or claims nonsense."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    for kind in ("coll", "p2p"):
+        perf = document.get(f"{kind}_perf")
+        if isinstance(perf, dict):
+            return _record(document.get("header"), perf, kind)
+    stats = document.get("dump_stats")
+    return _dropped(stats) if isinstance(stats, dict) else None
+
+
+def _record(header: Any, perf: dict[str, Any], kind: str) -> Record | None:
+    if not isinstance(header, dict):
+        return None
+    rank, nranks = _whole(header.get("rank"), MAX_RANK), _whole(header.get("n_ranks"), MAX_RANK)
+    took = _whole(perf.get(f"{kind}_exec_time_us"), MAX_MICROSECONDS)
+    size = _whole(perf.get(f"{kind}_msg_size_bytes"), MAX_BYTES)
+    source = TIMING.get(str(perf.get(f"{kind}_timing_source")))
+    if rank is None or nranks is None or took is None or size is None or source is None:
+        return None
+    if rank >= nranks:
+        return None
+    return Record(rank, nranks, operation(perf.get(kind)), source, took / 1e6, size)
+
+
+def _dropped(stats: dict[str, Any]) -> Dropped | None:
+    counts = [
+        _whole(stats.get(f"{kind}_dropped_since_last_dump"), MAX_BYTES) for kind in ("coll", "p2p")
+    ]
+    return Dropped(sum(count for count in counts if count is not None))
+
+
+def _whole(value: object, limit: int) -> int | None:
+    """Return a whole number from 0 to a limit; JSON's true and false are none."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit:
+        return value
+    return None

@@ -1,0 +1,312 @@
+"""NCCL Inspector's files: what is exported of them, and what hostile or broken ones do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankscope_agent.collector import NoData
+from rankscope_agent.collectors.nccl_inspector import NcclInspectorCollector
+from rankscope_agent.inspector import records, textfile
+from rankscope_agent.inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
+from rankscope_agent.inspector.records import Dropped, Record
+from rankscope_agent.inspector.textfile import Speed
+from rankscope_agent.metrics import inspector as metrics
+from rankscope_agent.model import Metric
+
+UUID = "3f2a91c0-aaaa-bbbb-cccc-0123456789ab"
+PROM = f"nccl_inspector_metrics_{UUID}.prom"
+
+
+def header(rank: int, nranks: int) -> dict[str, object]:
+    return {"id": "0x9e2a6fc8", "comm_name": "x", "rank": rank, "n_ranks": nranks, "nnodes": 2}
+
+
+def line(rank: int = 3, nranks: int = 16, **changed: object) -> str:
+    """Return a line as Inspector's format v4.2 has it."""
+    perf = {
+        "coll": "AllReduce",
+        "coll_algo": "RING",
+        "coll_proto": "SIMPLE",
+        "coll_sn": 1407,
+        "coll_msg_size_bytes": 17179869184,
+        "coll_exec_time_us": 61974,
+        "coll_timing_source": "kernel_gpu",
+        "coll_algobw_gbs": 277.21,
+        "coll_busbw_gbs": 519.77,
+    }
+    metadata = {
+        "inspector_output_format_version": "v4.2",
+        "git_rev": "",
+        "rec_mechanism": "nccl_profiler_interface",
+        "dump_timestamp_us": 1795274145000000,
+        "hostname": "gpu-00",
+        "pid": 4711,
+    }
+    document = {"header": header(rank, nranks), "metadata": metadata, "coll_perf": perf | changed}
+    return json.dumps(document) + "\n"
+
+
+def send(rank: int, nranks: int) -> str:
+    perf = {
+        "p2p": "Send",
+        "p2p_sn": 1,
+        "p2p_peer": 4,
+        "p2p_msg_size_bytes": 1000,
+        "p2p_exec_time_us": 250,
+        "p2p_timing_source": "collective_cpu",
+    }
+    return json.dumps({"header": header(rank, nranks), "metadata": {}, "p2p_perf": perf}) + "\n"
+
+
+def prom(metric: str, value: object, op: str = "AllReduce", **labels: object) -> str:
+    known = {
+        "version": "v5.1",
+        "slurm_job_id": "unknown",
+        "node": "gpu-00",
+        "gpu": "GPU0",
+        "comm_name": "unknown",
+        "n_nodes": 2,
+        "nranks": 16,
+        ("p2p_operation" if "p2p" in metric else "collective"): op,
+        "message_size": "4-5MB",
+        "algo_proto": "RING_SIMPLE",
+    } | labels
+    pairs = ",".join(f'{name}="{text}"' for name, text in known.items())
+    return f"{metric}{{{pairs}}} {value}\n"
+
+
+class Clock:
+    """Unix time that passes fast enough to look for files in each run."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        self.now += 10
+        return self.now
+
+
+class Node:
+    """A node's directories and the collector on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        volume = root / "kubelet" / "pods" / "uid-1" / "volumes" / "kubernetes.io~empty-dir"
+        self.pod = volume / "rankscope" / "nccl-inspector"
+        self.pod.mkdir(parents=True)
+        self.log = self.pod / "gpu-00-pid4711.log"
+        self.cpu = 0.0
+        patterns = (root / "logs" / "nccl-inspector-*",)
+        self.follower = InspectorFollower(root / "kubelet", patterns, lambda: self.cpu, 1.0)
+        self.collector = NcclInspectorCollector(self.follower, Clock(root.stat().st_mtime))
+
+    def page(self) -> dict[tuple[Metric, tuple[str, ...]], object]:
+        samples = list(self.collector.collect())
+        series = {(sample.metric, sample.labels): sample.value for sample in samples}
+        assert len(series) == len(samples), "a series came twice"
+        return series
+
+
+@pytest.fixture
+def node(tmp_path):
+    made = Node(tmp_path)
+    yield made
+    made.follower.close()
+
+
+ALL_REDUCE = ("uid-1", "3", "AllReduce", "kernel")
+
+
+def test_operations_of_a_rank_are_counted(node):
+    node.log.write_text(line() + line(coll_exec_time_us=1_000_000, coll_msg_size_bytes=16))
+    page = node.page()
+    assert page[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 2
+    assert page[metrics.INSPECTOR_SECONDS, ALL_REDUCE] == pytest.approx(1.061974)
+    assert page[metrics.INSPECTOR_BYTES, ALL_REDUCE] == 17179869184 + 16
+    assert page[metrics.INSPECTOR_FILES, ()] == 1
+
+
+def test_a_file_is_read_on_as_it_grows_and_a_cut_line_waits_for_its_end(node):
+    whole = line()
+    node.log.write_text(whole + whole[:100])
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 1
+    with node.log.open("a") as sink:
+        sink.write(whole[100:])
+    page = node.page()
+    assert page[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 2
+    assert page[metrics.INSPECTOR_UNPARSED, ()] == 0
+
+
+def test_a_file_that_is_emptied_is_read_anew(node):
+    node.log.write_text(line() * 3)
+    node.page()
+    node.log.write_text(line())
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 4
+
+
+def test_a_rank_is_that_of_the_largest_communicator(node):
+    node.log.write_text(line(rank=1, nranks=8) + line(rank=11, nranks=64) + send(0, 2))
+    page = node.page()
+    assert page[metrics.INSPECTOR_OPERATIONS, ("uid-1", "11", "AllReduce", "kernel")] == 2
+    assert page[metrics.INSPECTOR_SECONDS, ("uid-1", "11", "Send", "host")] == 0.00025
+
+
+def test_counts_of_an_ended_process_stay_while_its_pod_is_there(node):
+    node.log.write_text(line())
+    node.page()
+    node.log.unlink()
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 1
+    (node.pod / "gpu-00-pid4999.log").write_text(line())
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] == 2
+    (node.root / "kubelet" / "pods" / "uid-1").rename(node.root / "gone")
+    (node.root / "logs" / "nccl-inspector-7").mkdir(parents=True)
+    assert (metrics.INSPECTOR_OPERATIONS, ALL_REDUCE) not in node.page()
+
+
+def test_what_inspector_dropped_is_counted(node):
+    stats = {"coll_dropped_since_last_dump": 7, "p2p_dropped_since_last_dump": 2}
+    node.log.write_text(json.dumps({"header": header(0, 2), "dump_stats": stats}) + "\n")
+    assert node.page()[metrics.INSPECTOR_DROPPED, ()] == 9
+
+
+def test_a_file_that_grows_too_fast_is_skipped_ahead_and_that_is_counted(node):
+    node.log.write_text(line() * (MAX_LAG // len(line()) + 100))
+    page = node.page()
+    size = node.log.stat().st_size
+    assert page[metrics.INSPECTOR_SKIPPED, ()] == size - READ_BYTES
+    assert 0 < page[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] <= READ_BYTES // len(line())
+    assert page[metrics.INSPECTOR_UNPARSED, ()] == 1
+
+
+def test_reading_stops_at_the_budget_and_goes_on_later(node):
+    node.log.write_text(line() * 1000)
+    ticks = iter(range(10_000))
+    node.follower._cpu_clock = lambda: next(ticks) * 0.6
+    first = node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE]
+    assert 0 < first < 1000
+    for _ in range(20):
+        last = node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE]
+    assert last == 1000
+
+
+def test_directories_outside_of_pods_are_given_by_a_setting(node):
+    folder = node.root / "logs" / "nccl-inspector-77"
+    folder.mkdir(parents=True)
+    (folder / "gpu-00-pid1.log").write_text(line())
+    assert node.page()[metrics.INSPECTOR_OPERATIONS, ("", *ALL_REDUCE[1:])] == 1
+
+
+def test_a_node_without_inspector_has_no_data(tmp_path):
+    follower = InspectorFollower(tmp_path / "kubelet", (), lambda: 0.0, 1.0)
+    with pytest.raises(NoData, match=r"--nccl\.inspector-dirs"):
+        list(NcclInspectorCollector(follower, Clock(0.0)).collect())
+
+
+def test_links_and_fifos_are_not_read(node):
+    secret = node.root / "secret-pid1.log"
+    secret.write_text(line())
+    (node.pod / "a-pid1.log").symlink_to(secret)
+    os.mkfifo(node.pod / "b-pid2.log")
+    (node.pod / PROM).symlink_to(secret)
+    page = node.page()
+    assert page[metrics.INSPECTOR_FILES, ()] == 0
+
+
+def test_a_directory_that_is_a_link_is_not_entered(node):
+    outside = node.root / "outside"
+    outside.mkdir()
+    (outside / "a-pid1.log").write_text(line())
+    node.pod.rmdir()
+    node.pod.symlink_to(outside)
+    with pytest.raises(NoData):
+        node.page()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        "{" * 5000,
+        '{"header": 3, "coll_perf": {}}',
+        line(rank=16, nranks=16),
+        line(rank=-1),
+        line(coll_exec_time_us=-1),
+        line(coll_exec_time_us=10**30),
+        line(coll_exec_time_us=1.5),
+        line(coll_msg_size_bytes=True),
+        line(coll_timing_source="guess"),
+        line()[:-20],
+    ],
+)
+def test_lines_that_cannot_be_true_are_refused(text):
+    assert records.parse(text.encode()) is None
+
+
+def test_names_of_a_file_become_labels_only_if_they_are_known(node):
+    node.log.write_text("".join(line(coll=f"Evil{n}") for n in range(50)))
+    page = node.page()
+    assert page[metrics.INSPECTOR_OPERATIONS, ("uid-1", "3", "other", "kernel")] == 50
+    assert "Evil" not in str([labels for _, labels in page])
+
+
+def test_means_of_a_gpu_are_those_of_its_largest_messages(node):
+    text = (
+        prom("nccl_bus_bandwidth_gbs", 20, message_size="4-5KB")
+        + prom("nccl_collective_exec_time_microseconds", 30, message_size="4-5KB")
+        + prom("nccl_bus_bandwidth_gbs", 410.5, message_size="1-2GB")
+        + prom("nccl_collective_exec_time_microseconds", 5200, message_size="1-2GB")
+        + prom("nccl_p2p_bus_bandwidth_gbs", 44, op="Send", n_nodes=1)
+        + prom("nccl_collectives_total", 3)
+    )
+    (node.pod / PROM).write_text(text)
+    page = node.page()
+    gpu = (f"GPU-{UUID}", "AllReduce", "inter_node")
+    assert page[metrics.INSPECTOR_GPU_BANDWIDTH, gpu] == pytest.approx(410.5e9)
+    assert page[metrics.INSPECTOR_GPU_SECONDS, gpu] == pytest.approx(0.0052)
+    sent = (f"GPU-{UUID}", "Send", "intra_node")
+    assert page[metrics.INSPECTOR_GPU_BANDWIDTH, sent] == pytest.approx(44e9)
+    assert (metrics.INSPECTOR_GPU_SECONDS, sent) not in page
+
+
+def test_the_slowest_of_several_communicators_counts():
+    text = "".join(prom("nccl_bus_bandwidth_gbs", v, comm_name=f"c{v}") for v in (300, 120, 200))
+    assert textfile.parse(text) == (
+        Speed("AllReduce", "inter_node", 4 << 20, None, pytest.approx(120e9)),
+    )
+
+
+def test_a_file_that_is_not_written_any_more_has_no_values(node):
+    path = node.pod / PROM
+    path.write_text(prom("nccl_bus_bandwidth_gbs", 400))
+    assert (metrics.INSPECTOR_GPU_BANDWIDTH, (f"GPU-{UUID}", "AllReduce", "inter_node")) in (
+        node.page()
+    )
+    os.utime(path, (1, 1))
+    assert node.page()[metrics.INSPECTOR_FILES, ()] == 0
+
+
+@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "1e99", "", "x"])
+def test_values_that_measure_nothing_are_absent(value):
+    assert textfile.parse(prom("nccl_bus_bandwidth_gbs", value)) == ()
+
+
+@pytest.mark.parametrize("name", ["metrics.prom", "nccl_inspector_metrics_x.prom", f"{PROM}.tmp"])
+def test_other_files_are_of_no_gpu(name):
+    assert textfile.gpu_uuid(name) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.integers(0, 400), st.text(max_size=60))
+def test_any_text_gives_values_or_none(noise, cut, label):
+    for data in (noise, line().encode()[:cut] + noise + line().encode()[cut:]):
+        found = records.parse(data)
+        assert found is None or isinstance(found, Record | Dropped)
+    for speed in textfile.parse(prom("nccl_bus_bandwidth_gbs", 3, message_size=label)):
+        assert speed.bytes_per_second == pytest.approx(3e9)

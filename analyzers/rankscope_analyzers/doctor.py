@@ -16,6 +16,9 @@ REMEDIES: Mapping[str, str] = {
     " pod volume named rankscope; the agent needs /var/lib/kubelet/pods (--path.kubelet), or"
     " RANKSCOPE_RING_DIR outside of pods",
     "nccl_log": "mount /var/log/pods (--path.pod-logs) and set NCCL_DEBUG=INFO in the job",
+    "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"
+    " NCCL_INSPECTOR_DUMP_DIR in the job (NCCL 2.28 and newer); outside of pods name that directory"
+    " with --nccl.inspector-dirs",
     "pods": "run with a service account that may list and watch pods, mount"
     " /var/lib/kubelet/pod-resources and run as root",
     "rdma": "mount the host's /sys (--path.sysfs)",

@@ -16,7 +16,6 @@ from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
     host,
-    kernel_log,
     nccl_inspector,
     nccl_log,
     nccl_ras,
@@ -47,7 +46,6 @@ COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "topology": topology.create,
     "nvml": nvml.create,
     "dcgm": dcgm.create,
-    "kernel_log": kernel_log.create,
 }
 """The collectors that need nothing but settings; each imports its libraries in its create function.
 """

@@ -46,11 +46,6 @@ class NvmlConfig(Protocol):
         ...
 
     @property
-    def node_name(self) -> str:
-        """Name of this node."""
-        ...
-
-    @property
     def deadline_seconds(self) -> float:
         """Seconds after which a run counts as failed."""
         ...
@@ -72,7 +67,7 @@ def _library(config: NvmlConfig) -> Nvml:
     if config.simulate is not None:
         from rankscope_agent.gpus.simulation.nvml import SimulatedNvml
 
-        return SimulatedNvml(config.simulate, time.time, config.node_name)
+        return SimulatedNvml(config.simulate, time.time)
     try:
         import pynvml
     except ImportError:

@@ -1,1 +1,0 @@
-"""Reads the running kernel's log from where the node offers it; `kernel` says what it means."""

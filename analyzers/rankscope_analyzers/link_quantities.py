@@ -1,0 +1,156 @@
+"""What is compared between ports: counters of one meaning, and how many of them are noticeable.
+
+A rate below its floor cannot hold a job up, whatever its peers have; above it, what counts is the
+skew against peers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LinkFault = Literal[
+    "retransmission",
+    "congestion",
+    "errors",
+    "flapping",
+    "link_down",
+    "rate_below_maximum",
+    "pci_link_degraded",
+    "asymmetric_rail",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Counters that are added up and compared.
+
+    Args:
+        kind: what an outlier is called.
+        name: what the sum is called in sentences.
+        columns: counters of the frame; those that it has are added.
+        unit: unit of the sum.
+        floor_per_second: rate below which it is not worth a look.
+        least: smallest increase that is judged at all.
+    """
+
+    kind: LinkFault
+    name: str
+    columns: tuple[str, ...]
+    unit: str
+    floor_per_second: float
+    least: float
+
+
+LEAST_EVENTS = 10.0
+"""Fewer events are chance: with 2 expected, 10 come by chance once in 20,000 windows (Poisson)."""
+
+RETRANSMISSIONS = Quantity(
+    "retransmission",
+    "lost and repeated packets",
+    (
+        "out_of_sequence",
+        "packet_seq_err",
+        "implied_nak_seq_err",
+        "local_ack_timeout_err",
+        "rnr_nak_retry_err",
+        "roce_adp_retrans",
+        "retrans_pkts",
+        "retrans_timeout_events",
+        "to_retransmits",
+        "seq_err_naks_rcvd",
+        "rnr_naks_rcvd",
+        "rcvd_seq_err",
+        "rcvd_rnr_err",
+    ),
+    "events",
+    # NCCL's default InfiniBand timeout (NCCL_IB_TIMEOUT=20) is some 4 s: one loss that waits for
+    # it in 20 s is a fifth of the time.
+    0.05,
+    LEAST_EVENTS,
+)
+TIMEOUTS = Quantity(
+    "retransmission",
+    "packets lost and missed by timeout only",
+    # Each costs seconds where a sequence error costs a round trip: those must not hide these.
+    ("local_ack_timeout_err", "retrans_timeout_events", "roce_adp_retrans_to"),
+    "events",
+    0.05,  # as above
+    LEAST_EVENTS,
+)
+
+QUANTITIES: tuple[Quantity, ...] = (
+    RETRANSMISSIONS,
+    TIMEOUTS,
+    Quantity(
+        "congestion",
+        "congestion notifications",
+        ("cnp_handled", "cnp_sent", "ecn_marked"),
+        "packets",
+        # A congestion-free port has none; DCQCN's fast recovery takes some 50 of its 55 us timers,
+        # so that a few hundred a second keep a sender below its rate all the time.
+        100.0,
+        1000.0,
+    ),
+    Quantity(
+        "congestion",
+        "ticks without credit to send",
+        ("transmit_wait_ticks",),
+        "ticks",
+        # A tick is some 20 ns on current adapters: a million are 2 % of a second.
+        1e6,
+        1e6,
+    ),
+    Quantity(
+        "congestion",
+        "time paused by the peer",
+        ("pfc_pause_seconds_receive",),
+        "seconds",
+        0.01,  # one per cent of the time
+        0.1,
+    ),
+    Quantity(
+        "congestion",
+        "pause frames from the peer",
+        ("pfc_pause_frames_receive",),
+        "frames",
+        100.0,
+        1000.0,
+    ),
+    Quantity(
+        "errors",
+        "link errors",
+        (
+            "symbol_error",
+            "port_rcv_errors",
+            "port_rcv_remote_physical_errors",
+            "local_link_integrity_errors",
+            "excessive_buffer_overrun_errors",
+            "link_recoveries",
+            "port_xmit_discards",
+            "rx_crc_errors_phy",
+            "rx_symbol_err_phy",
+            "rx_pcs_symbol_err_phy",
+            "rx_discards_phy",
+        ),
+        "events",
+        # 10 an hour: a bit error rate of 1e-12, which the specification allows, is more than that
+        # on a fast link, but error correction hides those; what is counted here got through.
+        10 / 3600,
+        LEAST_EVENTS,
+    ),
+)
+
+FLAPS = ("link_flaps", "link_downed", "carrier_down")
+"""Counters of one and the same thing: the largest counts, they are not added."""
+
+RUNBOOKS: dict[LinkFault, str] = {
+    "retransmission": "docs/runbooks/LinkRetransmission.md",
+    "congestion": "docs/runbooks/LinkCongestion.md",
+    "errors": "docs/runbooks/LinkErrors.md",
+    "flapping": "docs/runbooks/LinkFlapping.md",
+    "link_down": "docs/runbooks/LinkFlapping.md",
+    "rate_below_maximum": "docs/runbooks/LinkBelowMaximum.md",
+    "pci_link_degraded": "docs/runbooks/LinkBelowMaximum.md",
+    "asymmetric_rail": "docs/runbooks/AsymmetricRail.md",
+}

@@ -45,6 +45,8 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         inspector_dirs=(),
         ras_address=None,
         ras_interval_seconds=60.0,
+        kmsg=Path("/dev/kmsg"),
+        system_logs=Path("/var/log"),
         state_dir=Path("/var/lib/rankscope"),
         kubernetes_api="",
         kubernetes_jitter_seconds=30.0,

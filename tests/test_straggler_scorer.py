@@ -72,3 +72,25 @@ def test_a_heavy_stage_must_be_named():
     right = said(160.0, "partition_imbalance", (), pp_stage=2)
     assert scorer.scores(tally([heavy], [right]))["top-1 detected"] == 1.0
     assert scorer.scores(tally([heavy], [right | {"pp_stage": 1}]))["top-1 detected"] == 0.0
+
+
+def test_each_of_two_faults_at_a_time_gets_the_verdict_of_its_class():
+    faults = [fault(), fault(fault_id="b", **{"class": "data_loader"})]
+    counted = tally(faults, [said(160.0, "data_loader"), said(165.0), said(170.0, "data_loader")])
+    assert [(f["class"], v["class"]) for _, f, v in counted.matched] == [
+        ("gpu_compute", "gpu_compute"),
+        ("data_loader", "data_loader"),
+    ]
+    assert not counted.wrong
+
+
+def test_one_verdict_does_not_answer_for_two_faults():
+    counted = tally([fault(), fault(fault_id="b")], [said(160.0)])
+    assert [f["fault_id"] for _, f, _ in counted.matched] == ["a"]
+    assert [f["fault_id"] for f in counted.missed] == ["b"]
+
+
+def test_an_undetectable_fault_does_not_take_the_verdict_of_a_detectable_one():
+    faint = fault(fault_id="b", detectable=False, **{"class": "data_loader"})
+    counted = tally([faint, fault()], [said(160.0)])
+    assert [f["fault_id"] for _, f, _ in counted.matched] == ["a"]

@@ -39,6 +39,8 @@ class Config:
         inspector_dirs: directories of NCCL Inspector, with wildcards in their names.
         ras_address: where NCCL's RAS listens, None if it is not asked.
         ras_interval_seconds: time from one question to RAS to the next.
+        kmsg: the kernel's log device.
+        system_logs: the node's directory of logs, for its journal and its record of shutdowns.
         state_dir: where the agent keeps what it wants to know after a restart.
         kubernetes_api: URL of the API server, empty to find it as pods do.
         kubernetes_jitter_seconds: longest wait before the API server is first asked.
@@ -64,6 +66,8 @@ class Config:
     inspector_dirs: tuple[Path, ...]
     ras_address: ListenAddress | None
     ras_interval_seconds: float
+    kmsg: Path
+    system_logs: Path
     state_dir: Path
     kubernetes_api: str
     kubernetes_jitter_seconds: float

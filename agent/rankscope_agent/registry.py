@@ -16,6 +16,7 @@ from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
     host,
+    kernel_log,
     nccl_inspector,
     nccl_log,
     nccl_ras,
@@ -46,6 +47,7 @@ COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
     "topology": topology.create,
     "nvml": nvml.create,
     "dcgm": dcgm.create,
+    "kernel_log": kernel_log.create,
 }
 """The collectors that need nothing but settings; each imports its libraries in its create function.
 """

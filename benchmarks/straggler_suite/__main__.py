@@ -1,7 +1,9 @@
 """Score rankscope and published methods on simulated jobs.
 
-python -m benchmarks.straggler_suite FIRST COUNT     prints the table of docs
-python -m benchmarks.straggler_suite write DIR FIRST COUNT     writes traces and labels.json
+python -m benchmarks.straggler_suite FIRST COUNT [SUITE]     prints the tables of docs
+python -m benchmarks.straggler_suite write DIR FIRST COUNT [SUITE]     writes traces and labels.json
+
+Suites: usual (default), large (256 to 2,048 ranks), concurrent (two faults at a time).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,17 @@ KINDS = (*plan.SUBTYPES, None)
 OURS = "rankscope"
 
 
-def jobs(first: int, count: int) -> Iterator[job.Job]:
+SUITES: Mapping[str, Callable[[int, str | None], plan.Plan]] = {
+    "usual": plan.draw,
+    "large": lambda seed, kind: plan.draw(seed, kind, plan.LARGE_LAYOUTS),
+    "concurrent": plan.draw_two,
+}
+
+
+def jobs(first: int, count: int, suite: str = "usual") -> Iterator[job.Job]:
     """Yield the jobs of consecutive seeds."""
     for seed in range(first, first + count):
-        yield job.simulate(plan.draw(seed, KINDS[seed % len(KINDS)]))
+        yield job.simulate(SUITES[suite](seed, KINDS[seed % len(KINDS)]))
 
 
 def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
@@ -44,11 +53,11 @@ def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
     return {OURS: [as_object(incident) for incident in found], **others}
 
 
-def compare(first: int, count: int) -> dict[str, scorer.Tally]:
+def compare(first: int, count: int, suite: str = "usual") -> dict[str, scorer.Tally]:
     """Run every method on the jobs of consecutive seeds."""
     labels: dict[str, Any] = {}
     said: dict[str, dict[str, Any]] = {}
-    for made in jobs(first, count):
+    for made in jobs(first, count, suite):
         name = made.meta["job"]
         labels[name] = made.labels
         for method, verdicts in judge(made).items():
@@ -75,10 +84,10 @@ def report(tallies: dict[str, scorer.Tally]) -> str:
     return "\n".join(lines)
 
 
-def write(folder: Path, first: int, count: int) -> None:
+def write(folder: Path, first: int, count: int, suite: str = "usual") -> None:
     """Write the jobs of consecutive seeds as traces beside their labels."""
     labels = {}
-    for made in jobs(first, count):
+    for made in jobs(first, count, suite):
         place = folder / made.meta["job"]
         place.mkdir(parents=True, exist_ok=True)
         (place / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
@@ -90,10 +99,12 @@ def write(folder: Path, first: int, count: int) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line says."""
-    if arguments[:1] == ["write"] and len(arguments) == 4:
-        write(Path(arguments[1]), int(arguments[2]), int(arguments[3]))
-    elif len(arguments) == 2:
-        sys.stdout.write(report(compare(int(arguments[0]), int(arguments[1]))) + "\n")
+    suite = arguments[-1] if arguments and arguments[-1] in SUITES else "usual"
+    words = [word for word in arguments if word != suite]
+    if words[:1] == ["write"] and len(words) == 4:
+        write(Path(words[1]), int(words[2]), int(words[3]), suite)
+    elif len(words) == 2:
+        sys.stdout.write(report(compare(int(words[0]), int(words[1]), suite)) + "\n")
     else:
         sys.stderr.write(__doc__ or "")
         return 1

@@ -27,11 +27,14 @@ class Job:
 
 
 def simulate(plan: Plan) -> Job:
-    """Run a plan with and without its faults and label the difference."""
+    """Run a plan with and without each of its faults and label the difference."""
     stretches = _stretches(plan)
     runs = [_run(plan, stretch) for stretch in stretches]
     ends = _ends(runs)
-    healthy = _ends([_run(plan.without_faults(), stretch) for stretch in stretches])
+    healthy = [
+        _ends([_run(plan.without(fault), stretch) for stretch in stretches])
+        for fault in plan.faults
+    ]
     begins = [0.0] + [e[-1] + RESTART_GAP_SECONDS for e in ends[:-1]]
     parts = [
         _records(plan, stretch, run, START + begin)
@@ -133,9 +136,9 @@ def _meta(plan: Plan) -> dict[str, Any]:
 
 
 def _labels(
-    plan: Plan, stretches: list[Stretch], ends: list[np.ndarray], healthy: list[np.ndarray]
+    plan: Plan, stretches: list[Stretch], ends: list[np.ndarray], healthy: list[list[np.ndarray]]
 ) -> dict[str, Any]:
-    lasted, ideal = _durations(ends), _durations(healthy)
+    lasted = _durations(ends)
     unix = START + np.concatenate(ends)
     return {
         "world_size": plan.world,
@@ -144,7 +147,10 @@ def _labels(
         "wall_seconds": float(unix[-1] - START),
         "median_step_seconds": float(np.median(lasted)),
         "exec_end_unix": unix.tolist(),
-        "faults": [_label(plan, stretches, f, lasted, ideal, unix) for f in plan.faults],
+        "faults": [
+            _label(plan, stretches, number, lasted, _durations(ideal), unix)
+            for number, ideal in enumerate(healthy)
+        ],
         "subtypes": [f.subtype for f in plan.faults],
     }
 
@@ -157,17 +163,18 @@ def _durations(ends: list[np.ndarray]) -> np.ndarray:
 def _label(
     plan: Plan,
     stretches: list[Stretch],
-    fault: Fault,
+    number: int,
     lasted: np.ndarray,
     ideal: np.ndarray,
     unix: np.ndarray,
 ) -> dict[str, Any]:
+    fault = plan.faults[number]
     inside = slice(fault.first, fault.last)
     lost = float(1 - ideal[inside].sum() / lasted[inside].sum())
     culprits, accepted = _culprits(plan, stretches, fault)
     needed = HOST_DETECTABLE if fault.kind == "host_transient" else DETECTABLE
     return {
-        "fault_id": f"{plan.name}-0",
+        "fault_id": f"{plan.name}-{number}",
         "class": fault.kind,
         "subtype": fault.subtype,
         "start_unix": float(unix[fault.first] - lasted[fault.first]),

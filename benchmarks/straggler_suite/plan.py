@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,12 @@ LAYOUTS = (
     (128, 8, 4), (128, 4, 2),
 )  # fmt: skip
 """(world, tensor, pipeline) sizes; what remains is data parallel, at least two replicas."""
+
+
+LARGE_LAYOUTS = (
+    (256, 8, 4), (256, 1, 1), (512, 8, 8), (512, 4, 1), (1024, 8, 8), (2048, 8, 16),
+)  # fmt: skip
+"""The same beyond what a desk can hold; the effects of one rank drown in more others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,37 @@ class Plan:
         either = fault.subtype in {"intermittent", "born"} and fault.slot % 2 == 0
         return either and self.world > GPUS_PER_NODE
 
-    def without_faults(self) -> Plan:
-        """Return the same job as it would have run healthy."""
-        return replace(self, faults=())
+    def without(self, fault: Fault) -> Plan:
+        """Return the same job as it would have run without one of its faults."""
+        return replace(self, faults=tuple(other for other in self.faults if other is not fault))
 
 
-def draw(seed: int, kind: str | None) -> Plan:
+def draw_two(seed: int, kind: str | None) -> Plan:
+    """Return the job of a seed with a fault of a class, and one of another class beside it.
+
+    The second begins while the first goes on, or up to sixty steps before it.
+    """
+    plan = draw(seed, kind)
+    if not plan.faults:
+        return plan
+    random = np.random.default_rng([seed, 78])
+    (first,) = plan.faults
+    possible = [
+        other
+        for other in SUBTYPES
+        if other != kind and (other != "partition_imbalance" or plan.pipeline > 1)
+    ]
+    other = _fault(plan, str(random.choice(possible)), random)
+    begin = int(np.clip(random.integers(first.first - 60, first.last - 20), 70, plan.steps - 80))
+    begin = 0 if other.subtype == "born" else begin
+    last = min(plan.steps, begin + int(random.integers(60, 200)))
+    return replace(plan, faults=(first, replace(other, first=begin, last=last)))
+
+
+def draw(seed: int, kind: str | None, layouts: Sequence[tuple[int, int, int]] = LAYOUTS) -> Plan:
     """Return the job of a seed, with one fault of a class or none."""
     random = np.random.default_rng([seed, 77])
-    fits = [layout for layout in LAYOUTS if kind != "partition_imbalance" or layout[2] > 1]
+    fits = [layout for layout in layouts if kind != "partition_imbalance" or layout[2] > 1]
     world, tensor, pipeline = fits[random.integers(len(fits))]
     steps = int(random.integers(260, 420))
     compute = float(random.uniform(0.6, 6.0))

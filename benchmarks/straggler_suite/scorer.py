@@ -39,24 +39,29 @@ def tally(labels: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Tally:
 
 
 def _match(name: str, label: dict[str, Any], said: list[dict[str, Any]], result: Tally) -> None:
-    used: set[int] = set()
-    for fault in label["faults"]:
-        candidates = [
-            index
-            for index, verdict in enumerate(said)
-            if index not in used and _in_time(label, fault, verdict)
-        ]
-        right = [index for index in candidates if said[index]["class"] == fault["class"]]
-        best = (right or candidates or [None])[0]
-        if best is None:
-            if fault["detectable"]:
-                result.missed.append(fault)
-            continue
-        used |= {best, *right}
-        if fault["detectable"]:
-            result.matched.append((label, fault, said[best]))
+    faults, used = label["faults"], set[int]()
+    near = {
+        number: [index for index, verdict in enumerate(said) if _in_time(label, fault, verdict)]
+        for number, fault in enumerate(faults)
+    }
+    best: dict[int, int] = {}
+    for right in (True, False):  # what names a fault's class belongs to it before what does not
+        for number, fault in enumerate(faults):
+            free = [
+                index
+                for index in near[number]
+                if index not in used and (said[index]["class"] == fault["class"]) is right
+            ]
+            if number not in best and free:
+                best[number] = free[0]
+                used |= set(free) if right else {free[0]}
+    for number, fault in enumerate(faults):
+        if not fault["detectable"]:
+            used |= set(near[number]) if number in best else set()
+        elif number in best:
+            result.matched.append((label, fault, said[best[number]]))
         else:
-            used |= set(candidates)
+            result.missed.append(fault)
     result.wrong += [(name, verdict) for index, verdict in enumerate(said) if index not in used]
 
 

@@ -46,6 +46,11 @@ class NvmlConfig(Protocol):
         ...
 
     @property
+    def node_name(self) -> str:
+        """Name of this node."""
+        ...
+
+    @property
     def deadline_seconds(self) -> float:
         """Seconds after which a run counts as failed."""
         ...
@@ -67,7 +72,7 @@ def _library(config: NvmlConfig) -> Nvml:
     if config.simulate is not None:
         from rankscope_agent.gpus.simulation.nvml import SimulatedNvml
 
-        return SimulatedNvml(config.simulate, time.time)
+        return SimulatedNvml(config.simulate, time.time, config.node_name)
     try:
         import pynvml
     except ImportError:

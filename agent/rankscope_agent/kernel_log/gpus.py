@@ -1,0 +1,40 @@
+"""Which GPU has which PCI address, as the driver says in procfs: index, UUID."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.kernel.events import pci_address
+from rankscope_agent.kernel_files import names_in, read_text
+
+MAX_GPUS = 64
+UUID_FIELD = "GPU UUID:"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuName:
+    """A GPU's labels; `gpu` is its index by PCI address, as NVML and nvidia-smi number GPUs."""
+
+    gpu: str
+    uuid: str
+
+
+def gpu_names(procfs: Path) -> Mapping[str, GpuName]:
+    """Return the node's GPUs by `domain:bus:device`; none where the driver is not loaded."""
+    folder = procfs / "driver" / "nvidia" / "gpus"
+    names, _ = names_in(folder, MAX_GPUS)
+    known = sorted((pci, name) for name in names if (pci := pci_address(name)) is not None)
+    return {
+        pci: GpuName(str(index), _uuid(read_text(folder / name / "information")))
+        for index, (pci, name) in enumerate(known)
+    }
+
+
+def _uuid(information: str) -> str:
+    for line in information.splitlines():
+        if line.startswith(UUID_FIELD):
+            uuid = line.removeprefix(UUID_FIELD).strip()
+            return uuid if uuid.startswith("GPU-") and len(uuid) <= 64 else ""
+    return ""

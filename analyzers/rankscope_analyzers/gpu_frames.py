@@ -1,0 +1,125 @@
+"""GPU samples as a frame: what `throttle` judges, and how agents' pages become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.model import Metric
+
+GPU_COLUMNS: tuple[str, ...] = (
+    "time",
+    "node",
+    "gpu",
+    "uuid",
+    "pci",
+    "model",
+    "job_id",
+    "utilization_ratio",
+    "sm_clock_hertz",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+    "sw_power_cap_seconds",
+    "sw_thermal_slowdown_seconds",
+    "hw_thermal_slowdown_seconds",
+    "hw_power_brake_seconds",
+)
+"""Columns of the frame of GPU samples; one row is one GPU at one time.
+
+`time` is Unix seconds; node, gpu, uuid, pci, model and job_id are texts, empty where unknown; the
+others are floats, NaN where the GPU does not say. The last four are counters since the driver was
+loaded: how long the clock was held down for that reason.
+"""
+
+VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
+    "utilization_ratio": (metrics.GPU_UTILIZATION, ()),
+    "sm_clock_hertz": (metrics.GPU_CLOCK, ("sm",)),
+    "power_watts": (metrics.GPU_POWER, ()),
+    "power_limit_watts": (metrics.GPU_POWER_LIMIT, ("enforced",)),
+    "temperature_celsius": (metrics.GPU_TEMPERATURE, ("core",)),
+    **{
+        f"{reason}_seconds": (metrics.GPU_CLOCK_EVENT_SECONDS, (reason,))
+        for reason in (
+            "sw_power_cap",
+            "sw_thermal_slowdown",
+            "hw_thermal_slowdown",
+            "hw_power_brake",
+        )
+    },
+}
+"""Which series each column of numbers comes from, and its labels beyond those of the GPU."""
+
+ALLOCATION = "rankscope_gpu_allocation_info"
+
+_LINE = re.compile(r"(rankscope_gpu_[a-z0-9_]+)\{(.*)\} (\S+)")
+_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPage:
+    """The page of one agent at one time (Unix seconds)."""
+
+    node: str
+    time: float
+    text: str
+
+
+def from_pages(pages: Iterable[AgentPage]) -> pd.DataFrame:
+    """Return the frame of what agents' pages say about GPUs; without GPUs it is empty."""
+    rows = [row for page in pages for row in _rows(page)]
+    return pd.DataFrame(rows, columns=list(GPU_COLUMNS))
+
+
+def _rows(page: AgentPage) -> Iterator[Mapping[str, str | float]]:
+    series = list(_series(page.text))
+    models = _by_uuid(series, metrics.GPU_INFO.name, "model")
+    jobs = _by_uuid(series, ALLOCATION, "job_id")
+    gpus: dict[tuple[str, str, str], dict[str, str | float]] = {}
+    wanted = {
+        (metric.name, *extra): (column, metric.labels[3:])
+        for column, (metric, extra) in VALUES.items()
+    }
+    for name, labels, value in series:
+        extra = tuple(labels.get(label, "") for label in _EXTRA_LABELS.get(name, ()))
+        column = wanted.get((name, *extra), ("", ()))[0]
+        if column:
+            key = labels.get("gpu", ""), labels.get("uuid", ""), labels.get("pci", "")
+            gpus.setdefault(key, {})[column] = value
+    for (gpu, uuid, pci), values in gpus.items():
+        yield {
+            "time": page.time,
+            "node": page.node,
+            "gpu": gpu,
+            "uuid": uuid,
+            "pci": pci,
+            "model": models.get(uuid, ""),
+            "job_id": jobs.get(uuid, ""),
+            **values,
+        }
+
+
+_EXTRA_LABELS: Mapping[str, tuple[str, ...]] = {
+    metric.name: metric.labels[3:] for metric, _ in VALUES.values()
+}
+
+
+def _by_uuid(
+    series: Iterable[tuple[str, Mapping[str, str], float]], name: str, label: str
+) -> dict[str, str]:
+    return {
+        labels.get("uuid", ""): labels.get(label, "")
+        for found, labels, _ in series
+        if found == name
+    }
+
+
+def _series(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match:
+            yield match[1], dict(_LABEL.findall(match[2])), float(match[3])

@@ -1,0 +1,249 @@
+"""GPUs that deviate from their peers: which are named, which are not, and by what reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpu_nodes import Clock, library, read, session_of
+from rankscope_agent.exposition import TEXT, render
+from rankscope_agent.model import Scrape, Snapshot
+from rankscope_analyzers.gpu_frames import GPU_COLUMNS, AgentPage, from_pages
+from rankscope_analyzers.throttle import RUNBOOKS, analyze, summarize
+
+BEGIN = 1_760_000_000.0
+NS_OF_CLOCK = 15e6  # clocks come in steps of 15 MHz
+
+
+def samples(count=8, seconds=60, nodes=1, job="team/job", seed=0):
+    """Return healthy GPUs at full load, a row a second each, in which all things vary a little."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for node in range(nodes):
+        for gpu in range(count):
+            place = random.normal(0, 2)
+            rows += [
+                {
+                    "time": BEGIN + second,
+                    "node": f"node-{node}",
+                    "gpu": str(gpu),
+                    "uuid": f"GPU-{node}-{gpu}",
+                    "pci": f"0000:{gpu:02x}:00",
+                    "model": "NVIDIA H100 80GB HBM3",
+                    "job_id": job,
+                    "utilization_ratio": random.uniform(0.97, 1),
+                    "sm_clock_hertz": 1980e6 - NS_OF_CLOCK * random.integers(0, 3),
+                    "power_watts": random.normal(620, 15),
+                    "power_limit_watts": 700.0,
+                    "temperature_celsius": random.normal(60 + place, 0.5),
+                    "sw_power_cap_seconds": 100 + 0.1 * second,
+                    "sw_thermal_slowdown_seconds": 0.0,
+                    "hw_thermal_slowdown_seconds": 12.0,
+                    "hw_power_brake_seconds": 0.0,
+                }
+                for second in range(seconds)
+            ]
+    return pd.DataFrame(rows, columns=list(GPU_COLUMNS))
+
+
+def gpu_rows(frame, gpu, node="node-0"):
+    return (frame["gpu"] == str(gpu)) & (frame["node"] == node)
+
+
+def grow(frame, rows, column, share):
+    frame.loc[rows, column] += share * (frame.loc[rows, "time"] - BEGIN)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("count", "nodes"), [(8, 1), (8, 4), (4, 2), (3, 1)])
+def test_healthy_gpus_give_no_finding(seed, count, nodes):
+    assert analyze(samples(count, 30, nodes, seed=seed)) == ()
+
+
+def test_a_thermal_slowdown_is_named_with_reason_clock_and_time_lost():
+    frame = samples()
+    rows = gpu_rows(frame, 5)
+    frame.loc[rows, "sm_clock_hertz"] = 1200e6
+    frame.loc[rows, "temperature_celsius"] = 88.0
+    grow(frame, rows, "hw_thermal_slowdown_seconds", 0.9)
+    (found,) = analyze(frame)
+    assert (found.kind, found.node, found.gpus) == ("thermal_slowdown", "node-0", ("5",))
+    assert found.reason == "hw_thermal_slowdown"
+    assert found.severity == "page"
+    assert found.seconds_lost == pytest.approx(59 * (1 - 1200 / 1965), rel=0.02)
+    assert "1.20 GHz" in found.summary
+    assert "hardware thermal slowdown 90%" in found.summary
+    clock = next(at for at in found.evidence if at.source == "sm_clock_hertz")
+    assert clock.observed == 1200e6
+    assert clock.expected == pytest.approx(1965e6, abs=16e6)
+
+
+def test_slowdowns_of_before_the_window_are_none_now():
+    frame = samples()
+    frame.loc[gpu_rows(frame, 5), "hw_thermal_slowdown_seconds"] = 50_000.0
+    assert analyze(frame) == ()
+
+
+def test_a_counter_that_starts_again_with_the_driver_counts_what_came_after():
+    frame = samples()
+    rows = gpu_rows(frame, 5)
+    frame.loc[rows, "hw_thermal_slowdown_seconds"] = 5_000.0
+    later = rows & (frame["time"] >= BEGIN + 30)
+    frame.loc[later, "hw_thermal_slowdown_seconds"] = frame.loc[later, "time"] - BEGIN - 30
+    (found,) = analyze(frame)
+    assert found.kind == "thermal_slowdown"
+    assert found.evidence[-1].observed == pytest.approx(29 / 59, abs=0.01)
+
+
+def test_a_whole_node_that_is_too_hot_is_one_finding_with_all_its_gpus():
+    frame = samples(nodes=3)
+    rows = frame["node"] == "node-1"
+    frame.loc[rows, "sm_clock_hertz"] = 1500e6
+    grow(frame, rows, "sw_thermal_slowdown_seconds", 0.7)
+    (found,) = analyze(frame)
+    assert found.node == "node-1"
+    assert found.gpus == tuple(str(gpu) for gpu in range(8))
+    assert found.reason == "sw_thermal_slowdown"
+
+
+def test_a_capped_gpu_is_told_from_peers_that_touch_their_limit_as_well():
+    frame = samples()
+    rows = gpu_rows(frame, 2)
+    frame.loc[rows, "sm_clock_hertz"] = 1500e6
+    frame.loc[rows, "power_limit_watts"] = 500.0
+    grow(frame, rows, "sw_power_cap_seconds", 0.8)
+    kinds = {found.kind: found for found in analyze(frame)}
+    assert kinds.keys() == {"power_cap", "power_limit_differs"}
+    assert kinds["power_cap"].gpus == ("2",)
+    assert "500 W against 700 W" in kinds["power_cap"].summary
+
+
+def test_power_caps_that_differ_between_nodes_of_a_job_are_found():
+    frame = samples(nodes=4)
+    frame.loc[frame["node"] == "node-2", "power_limit_watts"] = 600.0
+    (found,) = analyze(frame)
+    assert (found.kind, found.node, len(found.gpus)) == ("power_limit_differs", "node-2", 8)
+    assert found.evidence[0].observed == 600
+    assert found.evidence[0].expected == 700
+
+
+def test_limits_of_different_jobs_and_models_may_differ():
+    one, other = samples(job="team/a"), samples(job="team/b")
+    other["node"] = "node-9"
+    other["power_limit_watts"] = 600.0
+    mixed = samples(job="team/a")
+    mixed["node"], mixed["model"], mixed["power_limit_watts"] = "node-8", "NVIDIA A100", 400.0
+    mixed["sm_clock_hertz"] = 1400e6
+    assert analyze(pd.concat([one, other, mixed], ignore_index=True)) == ()
+
+
+def test_a_power_brake_is_a_finding_however_short():
+    frame = samples()
+    grow(frame, frame["node"] == "node-0", "hw_power_brake_seconds", 0.03)
+    (found,) = analyze(frame)
+    assert (found.kind, len(found.gpus)) == ("power_brake", 8)
+
+
+def test_a_low_clock_without_a_reason_is_said_to_have_none():
+    frame = samples()
+    frame.loc[gpu_rows(frame, 7), "sm_clock_hertz"] = 1410e6
+    (found,) = analyze(frame)
+    assert (found.kind, found.reason, found.gpus) == ("clock_low", "", ("7",))
+
+
+def test_low_power_at_the_same_clock_and_high_temperature_are_tickets():
+    frame = samples()
+    frame.loc[gpu_rows(frame, 1), "power_watts"] = 300.0
+    frame.loc[gpu_rows(frame, 3), "temperature_celsius"] = 80.0
+    found = {at.kind: at for at in analyze(frame)}
+    assert found.keys() == {"power_low", "temperature_high"}
+    assert found["power_low"].gpus == ("1",)
+    assert found["temperature_high"].gpus == ("3",)
+    assert {at.severity for at in found.values()} == {"ticket"}
+
+
+def test_idle_gpus_are_nobodys_peers_and_are_not_judged():
+    frame = samples()
+    rows = gpu_rows(frame, 4)
+    frame.loc[rows, "utilization_ratio"] = 0.0
+    frame.loc[rows, "sm_clock_hertz"] = 345e6
+    frame.loc[rows, "power_watts"] = 70.0
+    assert analyze(frame) == ()
+
+
+def test_two_gpus_cannot_say_which_of_them_is_the_odd_one():
+    frame = samples(count=2)
+    frame.loc[gpu_rows(frame, 1), "sm_clock_hertz"] = 1200e6
+    assert analyze(frame) == ()
+
+
+def test_two_gpus_still_say_that_one_is_too_hot():
+    frame = samples(count=2)
+    grow(frame, gpu_rows(frame, 1), "hw_thermal_slowdown_seconds", 0.9)
+    (found,) = analyze(frame)
+    assert found.kind == "thermal_slowdown"
+    assert found.seconds_lost == 0, "without peers nobody knows the clock it should have"
+
+
+@pytest.mark.parametrize("column", GPU_COLUMNS[7:])
+def test_what_gpus_do_not_say_is_not_judged(column):
+    frame = samples()
+    frame[column] = np.nan
+    assert analyze(frame) == ()
+
+
+def test_empty_and_single_samples_are_fine():
+    assert analyze(pd.DataFrame(columns=list(GPU_COLUMNS))) == ()
+    assert analyze(samples(seconds=1)) == ()
+    assert summarize(samples(seconds=1))["loaded_seconds"].eq(0).all()
+
+
+def test_every_runbook_exists(pytestconfig):
+    for runbook in RUNBOOKS.values():
+        assert (pytestconfig.rootpath / runbook).is_file()
+
+
+def pages_of(text, node, seconds=20):
+    clock = Clock()
+    session = session_of(library(text, clock), clock)
+    for _ in range(seconds):
+        scrape = Scrape("nvml", True, 0.0, tuple(read(session).samples), "", None)
+        snapshot = Snapshot(node, clock.now, (scrape,))
+        yield AgentPage(node, clock.now, render(snapshot, TEXT, None).decode())
+        clock.now += 1
+
+
+def test_pages_of_agents_become_a_frame_with_every_column():
+    frame = from_pages(pages_of("h100x8", "gpu-07", 2))
+    assert list(frame.columns) == list(GPU_COLUMNS)
+    assert len(frame) == 16
+    assert frame.drop(columns=["job_id"]).notna().all().all()
+    assert set(frame["model"]) == {"NVIDIA H100 80GB HBM3"}
+
+
+def test_the_job_of_a_gpu_is_taken_from_its_allocation():
+    (page, *_) = pages_of("h100x2", "n", 1)
+    uuid = from_pages([page])["uuid"].iloc[1]
+    info = f'rankscope_gpu_allocation_info{{gpu="1",job_id="team/job",uuid="{uuid}"}} 1.0\n'
+    frame = from_pages([AgentPage("n", 1.0, page.text + info)])
+    assert list(frame["job_id"]) == ["", "team/job"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kinds"),
+    [
+        ("healthy", set()),
+        ("thermal", {"thermal_slowdown"}),
+        ("power-cap", {"power_cap", "power_limit_differs"}),
+        ("ecc-storm", set()),
+        ("nvlink", set()),
+        ("xid79", set()),
+    ],
+)
+@pytest.mark.parametrize("model", ["h100x8", "a100x8", "l40sx4"])
+def test_simulated_scenarios_are_judged_as_what_they_are(model, scenario, kinds):
+    findings = analyze(from_pages(pages_of(f"{model}:{scenario}", "n")))
+    assert {found.kind for found in findings} == kinds
+    target = "3" if model == "l40sx4" else "5"
+    assert {gpu for found in findings for gpu in found.gpus} == ({target} if kinds else set())

@@ -123,7 +123,7 @@ class Page:
 
 
 def session_of(nvml: Any, clock: Clock, patience: float = PATIENCE) -> Session:
-    return Session(nvml, patience, clock)
+    return Session(nvml, patience, patience, clock)
 
 
 def read(session: Session) -> Page:

@@ -10,7 +10,11 @@ import pytest
 
 from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
 from rankscope_agent.gpus.nvml import NvmlError
-from rankscope_agent.gpus.session import MAX_REOPEN_SECONDS, REOPEN_SECONDS
+from rankscope_agent.gpus.session import (
+    MAX_CLOSED_SECONDS,
+    MAX_REOPEN_SECONDS,
+    REOPEN_SECONDS,
+)
 from rankscope_agent.metrics import gpu as metrics
 
 SHORT = 0.2  # patience of tests in which something hangs
@@ -216,3 +220,105 @@ def test_xids_and_other_events_are_counted_by_gpu():
     assert page.of(metrics.GPU_XIDS, 0) == {}
     assert page.of(metrics.GPU_EVENTS, 2) == {("single_bit_ecc_error_storm",): 1}
     assert page.value(metrics.GPU_XID_TIMESTAMP, "79", gpu=1) > 1.7e9
+
+
+class SlowIdentity(FaultyDevice):
+    """A GPU that says who it is only once it is released."""
+
+    def __init__(self, real, code=0):
+        super().__init__(real)
+        self.released = threading.Event()
+        self.code = code
+
+    def identity(self):
+        self.released.wait()
+        if self.code:
+            raise NvmlError(self.code, "identity")
+        return self._real.identity()
+
+
+def slow_gpu(index, code=0):
+    return SlowIdentity(device("h100x3", index), code)
+
+
+def test_a_gpu_that_hangs_before_it_says_who_it_is_costs_the_others_nothing():
+    slow = slow_gpu(1)
+    session = session_of(Library([*gpus(1), slow]), Clock(), SHORT)
+    for _ in range(2):
+        page = read(session)
+        assert page.series[metrics.GPU_UNRESPONSIVE.name, ("1", "unknown", "unknown")] == 1
+        assert page.value(metrics.GPU_CLOCK, "sm") == 1980e6
+    slow.released.set()
+    page = until_responsive(session, 1)
+    assert page.value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
+    assert not [s for s in page.samples if "unknown" in s.labels]
+
+
+def test_a_gpu_that_hangs_in_a_later_session_keeps_its_name():
+    clock, devices = Clock(), gpus(3)
+    nvml = Library(devices)
+    session = session_of(nvml, clock, SHORT)
+    before = read(session).of(metrics.GPU_LOST, 1)
+    devices[0].codes["fields"] = 15
+    read(session)
+    slow = slow_gpu(1)
+    nvml.devices[1] = slow
+    clock.now += REOPEN_SECONDS
+    page = read(session)
+    slow.released.set()
+    assert before == {(): 0}
+    assert page.of(metrics.GPU_LOST, 1) == {}, "it hangs, and nobody knows whether it is lost"
+    assert [s.labels[1] for s in page.samples if s.metric == metrics.GPU_UNRESPONSIVE and s.value]
+    assert not [s for s in page.samples if "unknown" in s.labels[:3]]
+
+
+def test_a_gpu_that_turns_out_to_be_lost_after_it_hung_is_lost():
+    slow = slow_gpu(1, 15)
+    session = session_of(Library([*gpus(1), slow]), Clock(), SHORT)
+    read(session)
+    slow.released.set()
+    for _ in range(1000):
+        time.sleep(0.005)
+        page = read(session)
+        if page.of(metrics.GPU_LOST, 1):
+            break
+    assert page.series[metrics.GPU_LOST.name, ("1", "unknown", "unknown")] == 1
+
+
+def test_a_driver_that_goes_away_while_gpus_are_asked_who_they_are_is_followed():
+    clock, devices = Clock(), gpus(2)
+    nvml = Library([devices[0], 9])
+    session = session_of(nvml, clock)
+    with pytest.raises(NvmlError):
+        read(session)
+    nvml.devices = devices
+    clock.now += REOPEN_SECONDS
+    assert read(session).value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
+
+
+def test_a_driver_that_is_loaded_after_the_agent_started_is_found_at_once():
+    clock = Clock()
+    nvml = Library(gpus(1))
+    nvml.open_code = 12
+    session = session_of(nvml, clock)
+    for _ in range(200):
+        clock.now += 10
+        with pytest.raises(NvmlError):
+            read(session)
+    nvml.open_code, nvml.present = 0, frozenset({"0000:1b:00"})
+    clock.now += 6
+    assert read(session).value(metrics.GPU_CLOCK, "sm") == 1980e6
+
+
+def test_a_driver_whose_list_of_gpus_is_hidden_is_found_within_a_minute():
+    clock = Clock()
+    nvml = Library(gpus(1))
+    nvml.open_code = 12
+    session = session_of(nvml, clock)
+    for _ in range(200):
+        clock.now += 10
+        with pytest.raises(NvmlError):
+            read(session)
+    nvml.open_code = 0
+    clock.now += MAX_CLOSED_SECONDS
+    assert read(session).value(metrics.GPU_CLOCK, "sm") == 1980e6

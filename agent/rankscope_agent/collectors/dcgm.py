@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from rankscope_agent import __version__
 from rankscope_agent.collector import NoData
 from rankscope_agent.gpus.dcgm import DcgmPage
+from rankscope_agent.gpus.simulation.spec import Simulation
 from rankscope_agent.metrics import gpu as metrics
 from rankscope_agent.model import Sample
 
@@ -40,6 +41,11 @@ class DcgmConfig(Protocol):
         ...
 
     @property
+    def simulate(self) -> Simulation | None:
+        """The node to make up, None for the real one."""
+        ...
+
+    @property
     def deadline_seconds(self) -> float:
         """Seconds after which a run counts as failed."""
         ...
@@ -53,8 +59,10 @@ def create(config: DcgmConfig) -> DcgmCollector:
     """Make the collector of a dcgm-exporter.
 
     Raises:
-        NoData: no address was given.
+        NoData: no address was given, or the GPUs are made up.
     """
+    if config.simulate is not None:
+        raise NoData("the node is simulated, and its GPUs with it")
     if not config.dcgm_url:
         raise NoData("no --dcgm.url is given, so the GPUs are read with NVML")
     timeout = min(TIMEOUT_SECONDS, config.deadline_seconds / 2)

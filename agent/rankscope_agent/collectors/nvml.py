@@ -64,8 +64,8 @@ def create(config: NvmlConfig) -> NvmlCollector:
     """
     if config.simulate is None and config.dcgm_url:
         raise NoData(f"the GPUs are read from dcgm-exporter, as --dcgm.url is {config.dcgm_url}")
-    patience = min(PATIENCE_SECONDS, config.deadline_seconds / 2)
-    return NvmlCollector(_library(config), patience)
+    patience = min(PATIENCE_SECONDS, config.deadline_seconds / 4)
+    return NvmlCollector(_library(config), patience, config.deadline_seconds / 2)
 
 
 def _library(config: NvmlConfig) -> Nvml:
@@ -88,10 +88,11 @@ class NvmlCollector:
     Args:
         nvml: the library.
         patience_seconds: how long a run waits for calls that do not return.
+        opening_seconds: how long the first run waits for the library to open.
     """
 
-    def __init__(self, nvml: Nvml, patience_seconds: float) -> None:
-        self._session = Session(nvml, patience_seconds, time.monotonic)
+    def __init__(self, nvml: Nvml, patience_seconds: float, opening_seconds: float) -> None:
+        self._session = Session(nvml, patience_seconds, opening_seconds, time.monotonic)
 
     def collect(self) -> Iterable[Sample]:
         """Return what is known of each GPU.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class NvidiaLibrary:
         self._procfs = procfs
         self._driver = ""
         self._handles: list[Any] = []
+        self._devices: list[NvidiaDevice] = []
         self._event_set: Any = None
 
     def open(self) -> None:
@@ -76,9 +77,14 @@ class NvidiaLibrary:
     def close(self) -> None:
         """End the session."""
         event_set, self._event_set = self._event_set, None
-        with self._errors("close"):
+        devices, self._devices = self._devices, []
+        for device in devices:
+            device.free()
+        # What cannot be given back must not keep the session open: the next would not be a new one.
+        with suppress(self._pynvml.NVMLError):
             if event_set is not None:
                 self._pynvml.nvmlEventSetFree(event_set)
+        with self._errors("close"):
             self._pynvml.nvmlShutdown()
 
     def count(self) -> int:
@@ -91,7 +97,9 @@ class NvidiaLibrary:
         with self._errors("device"):
             handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
         self._handles.append((index, handle))
-        return NvidiaDevice(self._pynvml, handle, index, self._driver)
+        device = NvidiaDevice(self._pynvml, handle, index, self._driver)
+        self._devices.append(device)
+        return device
 
     def bound(self) -> frozenset[str] | None:
         """Return the PCI addresses in the driver's list, None where that is not there."""
@@ -184,7 +192,7 @@ class NvidiaDevice:
     def _optional(self, call: Callable[[], Any]) -> str:
         try:
             return _text(call())
-        except (self._pynvml.NVMLError, AttributeError):
+        except (self._pynvml.NVMLError, AttributeError, UnicodeDecodeError):
             return ""
 
     def fields(self, requests: Sequence[FieldRequest]) -> Sequence[FieldValue]:
@@ -328,6 +336,11 @@ class NvidiaDevice:
                 self._activity[gpu_instance] = _Activity(self._pynvml, metrics)
             return self._activity[gpu_instance].read(self._handle, gpu_instance)
 
+    def free(self) -> None:
+        """Give back what the library has allocated for this GPU; nothing is read of it any more."""
+        while self._activity:
+            self._activity.popitem()[1].free()
+
 
 class _Activity:
     """Two GPM samples taken in turns, and the request that compares them."""
@@ -359,6 +372,12 @@ class _Activity:
         self._pynvml.nvmlGpmMetricsGet(self._request)
         answers = [self._request.metrics[place] for place in range(self._count)]
         return {int(at.metricId): float(at.value) for at in answers if at.nvmlReturn == SUCCESS}
+
+    def free(self) -> None:
+        """Give both samples back."""
+        for sample in (self._spare, self._newest):
+            with suppress(self._pynvml.NVMLError):
+                self._pynvml.nvmlGpmSampleFree(sample)
 
 
 def _field(answer: Any) -> FieldValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from rankscope_agent.gpus.call_errors import CallErrors
@@ -148,8 +148,9 @@ class GpuReader:
             self._refused[metric.name] = UNSUPPORTED_CODES[code]
 
     def _unsupported(self) -> Iterator[Sample]:
+        partly = {GROUPS.get(name) for name in self._answered}
         missing = {
-            (GROUPS.get(name) or name.removeprefix("rankscope_gpu_"), reason)
+            (_reading_name(name, partly), reason)
             for name, reason in self._refused.items()
             if name not in self._answered and INSTEAD.get(name) not in self._answered
         }
@@ -161,7 +162,13 @@ class GpuReader:
         requests = [(field.id, field.scope) for field in asked]
         if self._ask_recovery:
             requests.append((RECOVERY_FIELD, 0))
-        answers = self._device.fields(requests)
+        if not requests:
+            return
+        try:
+            answers = self._device.fields(requests)
+        except NvmlError as error:
+            self._fields_refused(error.code)
+            raise
         for field, answer in zip(asked, answers, strict=False):
             if answer.code == SUCCESS:
                 yield from self._field(field, answer.value)
@@ -169,6 +176,13 @@ class GpuReader:
                 self._field_failed(field, answer.code)
         if self._ask_recovery:
             yield from self._recovery(answers[-1].code, answers[-1].value)
+
+    def _fields_refused(self, code: int) -> None:
+        """Ask for no field any more if the driver does not know them at all."""
+        if code in UNSUPPORTED_CODES:
+            self._refuse([field.metric for field in self._fields], code)
+            self._refuse((metrics.GPU_RECOVERY_ACTION,), code)
+            self._fields, self._ask_recovery = [], False
 
     def _field(self, field: Field, raw: float) -> Iterator[Value]:
         key = field.metric.name, field.labels
@@ -240,6 +254,14 @@ class GpuReader:
         for number in sorted({instance.gpu_instance for instance in instances}):
             members = [at for at in instances if at.gpu_instance == number]
             yield from self._take(partial(_mig_activity, self._device, members))
+
+
+def _reading_name(metric: str, partly: Collection[str | None]) -> str:
+    """Name what is missing: the group if nothing of it is there, else the metric alone."""
+    group = GROUPS.get(metric)
+    if group is None or group in partly:
+        return metric.removeprefix("rankscope_gpu_")
+    return group
 
 
 def _mig_labels(instance: MigInstance) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     agent_cost,
+    fsdp_cost,
     nccl_log_cost,
     probe_cost,
     rdma_cost,
@@ -20,6 +21,7 @@ from benchmarks import (
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": lambda: probe_cost.report(probe_cost.measure()),
+    "fsdp": lambda: fsdp_cost.report(fsdp_cost.measure()),
     "agent": lambda: agent_cost.report(agent_cost.measure()),
     "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),

@@ -8,7 +8,6 @@ CPU time of the training thread: the probe never waits, and wall time on a busy 
 
 from __future__ import annotations
 
-import atexit
 import json
 import operator
 import os
@@ -103,50 +102,61 @@ def bare_probe(module: Any, directory: str) -> Any:
     probe.written = probe.step = probe.attempt = probe.samples = 0
     probe.begin_unix_ns = time.time_ns()
     probe.data_ns, probe.sync_ns = 4_000_000, 6_000_000
-    probe.loader_used, probe.timing = True, 2
+    probe.loader_used, probe.timing, probe.device_waits = True, 2, None
     return probe
 
 
 class Switch:
-    """Takes an installed probe out of a process and puts it back, for paired blocks."""
+    """Takes an installed probe out of a process and puts it back, for paired blocks.
 
-    def __init__(self, probe: Any) -> None:
+    It must be made before the first step, as long as torch's own functions are still in place.
+    """
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
         from torch.optim import optimizer
         from torch.utils.data import dataloader
 
-        self.probe = probe
-        self.hooks = optimizer._global_optimizer_post_hooks
-        self.kept = dict(self.hooks)
+        import rankscope_probe
+
+        self.probe = rankscope_probe._probe
+        self.steps: dict[Any, Any] = optimizer._global_optimizer_post_hooks
+        self.kept_steps = dict(self.steps)
         self.iterator: Any = dataloader._BaseDataLoaderIter
         self.watched_next = self.iterator.__next__
+        waits = (torch._C._distributed_c10d.Work, torch._C.Future)
+        places = [*((owner, "wait") for owner in waits), (dist, "_broadcast_coalesced")]
+        self.places = [*places, (torch.autograd, "backward")]
+        self.own = [getattr(owner, name) for owner, name in self.places]
+        self.watched: list[Any] = []
+
+    def keep(self) -> None:
+        """Remember what the probe has put in, once its first step is done."""
+        self.watched = [getattr(owner, name) for owner, name in self.places]
 
     def off(self) -> None:
         """Leave training as it is without the probe."""
-        self.hooks.clear()
+        self.steps.clear()
         self.iterator.__next__ = self.watched_next.__wrapped__.__wrapped__
+        self._place(self.own)
         for library in self.probe.libraries:
             library._destroy()
         self.probe.libraries.clear()
 
     def on(self, collectives: bool) -> None:
-        """Put the hooks back, those in collectives only on request."""
-        self.hooks.update(self.kept)
+        """Put the hooks back, those that time collectives only on request.
+
+        Kernels of operators stay out: no job here calls those operators.
+        """
+        self.steps.update(self.kept_steps)
         self.iterator.__next__ = self.watched_next
         if collectives:
-            hook_operators(self.probe)
+            self._place(self.watched)
 
-
-def hook_operators(probe: Any) -> None:
-    """Put the kernels back; the wrapped waits stay, which a step of this job never calls."""
-    import torch
-    import torch.distributed as dist
-
-    waits = (torch._C._distributed_c10d.Work, torch._C.Future)
-    kept = [owner.wait for owner in waits], dist._broadcast_coalesced
-    probe.hook_collectives()
-    for owner, wait in zip(waits, kept[0], strict=True):
-        owner.wait = wait
-    dist._broadcast_coalesced = kept[1]
+    def _place(self, functions: list[Any]) -> None:
+        for (owner, name), function in zip(self.places, functions, strict=True):
+            setattr(owner, name, function)
 
 
 def train_paired(rank: int, meeting: str) -> None:
@@ -155,9 +165,8 @@ def train_paired(rank: int, meeting: str) -> None:
     import torch.distributed as dist
     from torch.utils.data import DataLoader, TensorDataset
 
-    import rankscope_probe
-
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    switch = Switch()
     model = torch.nn.parallel.DistributedDataParallel(
         torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)]), bucket_cap_mb=0.2
     )
@@ -174,7 +183,7 @@ def train_paired(rank: int, meeting: str) -> None:
         return median(map(operator.sub, stamps[1:], stamps)) / 1e3
 
     block_us()
-    switch = Switch(rankscope_probe._probe)
+    switch.keep()
     switch.off()
     walls = [block_us(time.perf_counter_ns) for _ in range(PAIRS // 8)]
     costs: dict[bool, list[float]] = {False: [], True: []}
@@ -189,7 +198,6 @@ def train_paired(rank: int, meeting: str) -> None:
         after = block_us()
         costs[collectives].append(watched - (before + after) / 2)
         bare.append(before)
-    atexit.unregister(time.sleep)  # one for each time that collectives were hooked
     dist.barrier()
     if rank == 0:
         print(json.dumps([median(walls), median(bare), median(costs[False]), median(costs[True])]))
@@ -202,6 +210,15 @@ def step_cost(directory: str) -> StepCost:
     Raises:
         subprocess.CalledProcessError: a rank failed.
     """
+    return StepCost(*run_pair("benchmarks.probe_cost", "train_paired", directory))
+
+
+def run_pair(module: str, function: str, directory: str) -> list[float]:
+    """Run two ranks of a function and return what the first one prints.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(PROBE), str(Path(__file__).parents[1])]),
@@ -209,15 +226,15 @@ def step_cost(directory: str) -> StepCost:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    code = "from benchmarks.probe_cost import train_paired; train_paired({}, 'file://{}/meeting')"
-    commands = [[sys.executable, "-c", code.format(rank, directory)] for rank in (0, 1)]
+    code = f"from {module} import {function} as run; run({{}}, 'file://{directory}/meeting')"
+    commands = [[sys.executable, "-c", code.format(rank)] for rank in (0, 1)]
     peer = subprocess.Popen(commands[1], env=variables, stdout=subprocess.DEVNULL)
     try:
         shown = subprocess.check_output(commands[0], env=variables, timeout=JOB_SECONDS)
     finally:
         peer.kill()
         peer.wait()
-    return StepCost(*json.loads(shown))
+    return [float(value) for value in json.loads(shown)]
 
 
 def memory_directory() -> str | None:
@@ -244,7 +261,7 @@ def report(costs: tuple[WriteCost, StepCost]) -> str:
         ("step of a small 2-rank job, wall time", steps.wall, "us"),
         ("the same in CPU time of its thread", steps.step, "us"),
         ("probe per step, goal at most 40", steps.without_collectives, "us"),
-        ("probe per step with 3 collectives hooked", steps.with_collectives, "us"),
+        ("probe per step with 3 collectives timed", steps.with_collectives, "us"),
     )
     return "\n".join(f"{name:42} {value:10.2f} {unit}" for name, value, unit in rows)
 

@@ -4,7 +4,10 @@ torch >= 2.5 calls `_autoload` at the end of `import torch` when this folder is 
 older ones call `watch()` once, before training. One record per step goes to a ring file that the
 node's agent reads, in RANKSCOPE_RING_DIR (default /run/rankscope; keep it on tmpfs or in a Memory
 emptyDir: what waits for a disk waits in the training loop). RANKSCOPE_PROBE=0 switches the probe
-off, RANKSCOPE_PROBE_COLLECTIVES=0 its hooks in collectives (compute and sync are then unmeasured).
+off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocked calls on gloo. Where compute and sync go
+unmeasured, a worker server of torch's listens on `<ring's name>.sock` beside the ring, where the
+agent fetches the Flight Recorder; RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
+RANKSCOPE_PROBE_DURATIONS=1 asks NCCL to time collectives, see `time_collectives`.
 RANKSCOPE_PROBE_DEBUG=1 prints every error of ours with its traceback, otherwise one gets a line.
 
 A step ends when `step()` of the primary optimizer returns; there the next one begins. Primary is
@@ -14,8 +17,9 @@ as nobody saw its beginning. A GradScaler update with no step before it ends a s
 
 * data: blocked in torch's DataLoader with gradients enabled; -1 while none was used so far.
 * sync: blocked in collectives on gloo: in `Work.wait()` and its like, and at the end of a backward,
-  where DistributedDataParallel waits for its buckets. Not what runs beside the backward. 0 in a
-  job of one process, -1 on other backends.
+  where DistributedDataParallel waits for its buckets. Not what runs beside the backward. With CUDA,
+  in jobs that only DistributedDataParallel makes wait, the device's wait at that place, by CUDA
+  events. 0 in a job of one process, -1 everywhere else.
 * compute: all the rest (evaluation, checkpoints, logging too); -1 where sync is -1.
 
 The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with a leading dot and
@@ -30,7 +34,8 @@ process group tells them (readers then take all ranks as data-parallel); see `_l
 Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
-A slot of zeros is empty. One pwrite per record is the only write after creation; the writer holds
+A slot of zeros is empty. One pwrite per record is the only write after creation; with CUDA events
+it comes once the device has passed the step, at most 8 steps late. The writer holds
 flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer closure,
 8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the process.
 """
@@ -49,6 +54,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -68,6 +74,9 @@ _LOOKS = 8  # items looked at for a batch's first tensor; collated batches have 
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
 _KEPT_RINGS = 32  # four attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
+_PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
+_MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
+_SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 
 # A gloo thread that lets go of a finished collective takes the interpreter's lock, and aborts the
@@ -75,9 +84,7 @@ _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses
 # without this probe, 10 of 32 with its hooks, none of 16 with this pause before the exit.
 _SETTLE_SECONDS = 0.05
 
-# What DistributedDataParallel's reducer and torch's own communication hooks launch in a backward,
-# and what blocks by itself. Other collectives are waited for in Python and seen there.
-_LAUNCHES = ("c10d::allreduce_", "c10d::allgather_")
+# What blocks by itself. Other collectives are waited for in Python, or at the end of a backward.
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
 
 # The first variable that is set wins. SLURM_NTASKS is not asked: it is set in a batch script too,
@@ -240,6 +247,7 @@ def _remove_stale(directory: str) -> None:
                 stack.callback(os.close, ring)
                 fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
+                os.unlink(path[: -len("ring")] + "sock")  # last: most rings have none
 
 
 def _batch_size(batch: Any, tensor_type: Any) -> int:
@@ -256,6 +264,61 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
     return _SIZE_UNKNOWN
 
 
+class _DeviceWaits:
+    """How long the device waited at the ends of backwards, by CUDA events that are used again.
+
+    Nothing here waits for the device: `query()` only asks whether it has passed an event.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+        self.pool: list[Any] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the step's waits."""
+        self.pairs: list[tuple[Any, Any]] = []
+        self.begun: Any = None
+        self.spoiled = False  # something cannot be timed, so that the whole step is not
+
+    def event(self) -> Any:
+        """Put an event into the current stream."""
+        event = self.pool.pop() if self.pool else self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def begin(self) -> None:
+        """Take the place behind all kernels of a backward; a capture would keep our event."""
+        if self.cuda.is_current_stream_capturing() or len(self.pairs) >= _MAX_WAITS:
+            self.spoiled = True
+        else:
+            self.begun = self.event()
+
+    def end(self) -> None:
+        """Take the place at which the stream has all gradients."""
+        if self.begun is not None:
+            self.pairs.append((self.begun, self.event()))
+            self.begun = None
+
+    def take(self) -> tuple[list[tuple[Any, Any]], bool]:
+        """Return the waits of the step that ends, and whether they are all there are."""
+        taken = self.pairs, bool(self.pairs) and not self.spoiled
+        self.restart()
+        return taken
+
+    def passed(self, pairs: list[tuple[Any, Any]]) -> bool:
+        """Say whether the device has passed all of these waits."""
+        return all(end.query() for _, end in reversed(pairs))
+
+    def read(self, pairs: list[tuple[Any, Any]]) -> int:
+        """Return the nanoseconds of waits that the device has passed."""
+        return int(sum(begin.elapsed_time(end) for begin, end in pairs) * 1e6)
+
+    def give_back(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Use the events of these waits again."""
+        self.pool.extend(event for pair in pairs for event in pair)
+
+
 class _Probe:
     """What one process has measured of its current step, and the hooks that measure it.
 
@@ -265,10 +328,11 @@ class _Probe:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.distributed: Any = torch.distributed if torch.distributed.is_available() else None
-        self.graph_task: Callable[[], int] = torch._C._current_graph_task_id
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
         self.errors, self.ring = 0, -1
+        self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
+        self.backwards_hooked = False
         self.restart()
 
     def restart(self) -> None:
@@ -284,7 +348,10 @@ class _Probe:
         self.device, self.timing, self.attempt = "", _TIMING_NONE, 0
         self.mesh: Any = None  # that the primary optimizer's parameters are distributed over
         self.layout: tuple[int, ...] = _NO_LAYOUT
-        self.task = -1  # the backward whose end is already being watched
+        self.armed = False  # the backward that begins next is to be watched
+        self.device_waits: Any = None
+        self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
+        self.socket = ""
         self.wait_begin = self.wait_before = self.begin_ns = self.begin_unix_ns = 0
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
 
@@ -368,17 +435,43 @@ class _Probe:
             version, attempt = self.torch.__version__, self.attempt
             self.ring = _open_ring(directory, version, joined, attempt, self.layout)
             flags |= _FIRST
-        data_ns = min(self.data_ns, step_ns)
-        compute_ns = sync_ns = -1
-        if self.timing:
-            sync_ns = min(self.sync_ns, step_ns - data_ns)
-            compute_ns = step_ns - data_ns - sync_ns
-        seq, samples = self.written + 1, self.samples
+            blind = not self.timing or self.device_waits is not None
+            if joined is not None and blind and joined.get_world_size() > 1:
+                self.guarded(self.serve_flight_recorder)(directory)
+        samples, data_ns = self.samples, min(self.data_ns, step_ns)
         if not self.loader_used:
-            data_ns = samples = -1
-        times = (self.begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns)
-        counts = (self.step, samples if samples >= 0 else _UNKNOWN_SAMPLES)
-        packed = _RECORD.pack(seq, *times, *counts, flags | self.timing, self.attempt, seq)
+            samples = -1
+        count = samples if samples >= 0 else _UNKNOWN_SAMPLES
+        step = (self.begin_unix_ns, step_ns, data_ns, self.loader_used, self.step, count, flags)
+        if self.device_waits is None:
+            self.write(step, min(self.sync_ns, step_ns - data_ns) if self.timing else -1)
+        else:
+            self.pending.append((step, *self.device_waits.take()))
+            self.write_passed(_PENDING_STEPS)
+
+    def write_passed(self, kept: int) -> None:
+        """Write the steps that the device has passed, and unmeasured what else is too many."""
+        waits = self.device_waits
+        while self.pending:
+            step, pairs, complete = self.pending[0]
+            passed = waits.passed(pairs)
+            if not passed and len(self.pending) <= kept:
+                return
+            del self.pending[0]
+            sync_ns = waits.read(pairs) if passed and complete else -1
+            waits.give_back(pairs)
+            self.write(step, sync_ns if sync_ns < 0 else min(sync_ns, step[1] - step[2]))
+
+    def write(self, measured: tuple[Any, ...], sync_ns: int) -> None:
+        """Put one record into the ring; `sync_ns` is -1 if it could not be told from compute."""
+        begin_unix_ns, step_ns, data_ns, loader_used, step, samples, flags = measured
+        compute_ns = -1
+        if sync_ns >= 0:
+            compute_ns = step_ns - data_ns - sync_ns
+            flags |= _TIMING_WALL
+        seq = self.written + 1
+        times = (begin_unix_ns, step_ns, data_ns if loader_used else -1, compute_ns, sync_ns)
+        packed = _RECORD.pack(seq, *times, step, samples, flags, self.attempt, seq)
         os.pwrite(self.ring, packed, _HEADER.size + (seq - 1) % _CAPACITY * _RECORD.size)
         self.written = seq
 
@@ -406,6 +499,9 @@ class _Probe:
             return _TIMING_WALL if _identity(None)[2] == 1 else _TIMING_NONE
         if self.distributed.get_world_size() == 1:
             return _TIMING_WALL
+        if self.device == "cuda":
+            self.time_device_waits()
+            return _TIMING_WALL if self.device_waits else _TIMING_NONE
         gloo = "cpu:gloo" in str(self.distributed.get_backend_config())
         if not gloo or self.device != "cpu" or os.environ.get("RANKSCOPE_PROBE_COLLECTIVES") == "0":
             return _TIMING_NONE
@@ -413,30 +509,126 @@ class _Probe:
             self.hook_collectives()
         return _TIMING_WALL
 
+    def time_device_waits(self) -> None:
+        """Time the device's waits, if the ends of backwards are where all of them are.
+
+        They are with DistributedDataParallel alone. Sharded parameters are waited for layer by
+        layer, and ranks of further groups wait for each other who knows where.
+        """
+        modules = [module for module in (replica() for replica in self.replicas) if module]
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        groups = [
+            ranks for ranks in getattr(world, "pg_group_ranks", {}).values() if len(ranks) > 1
+        ]
+        if not modules or self.mesh is not None or len(groups) != 1:
+            return
+        self.device_waits = _DeviceWaits(self.torch.cuda)
+        atexit.register(self.guarded(self.write_passed), 0)
+        self.hook_backwards()
+        work = self.torch._C._distributed_c10d.Work
+        work.wait = self.torch._disable_dynamo(self.spoiling(work.wait))
+
+    def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
+
+        @functools.wraps(blocking)
+        def wait(*arguments: Any, **options: Any) -> Any:
+            if self.device_waits is not None:
+                self.device_waits.spoiled = True
+            return blocking(*arguments, **options)
+
+        return wait
+
+    def serve_flight_recorder(self, directory: str) -> None:
+        """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
+
+        The server is never shut down: that hangs right after its start, and its destructor does so
+        too. One reference too many keeps it until the process ends.
+        """
+        environ = os.environ
+        size = environ.get("TORCH_FR_BUFFER_SIZE") or environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
+        server_type = getattr(self.torch._C._distributed_c10d, "_WorkerServer", None)
+        if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
+            return
+        self.guarded(self.time_collectives)()
+        name = "{}-{}.sock".format(os.getpid(), _process_start_ticks())
+        path = os.path.abspath(os.path.join(directory, name))
+        if len(os.fsencode(path)) > _SOCKET_PATH:
+            raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server_type(path)))
+        self.socket = path
+        atexit.register(self.close_socket)
+
+    def close_socket(self) -> None:
+        """Let nobody call a process that ends."""
+        if self.socket:
+            with contextlib.suppress(OSError):
+                os.unlink(self.socket)
+
+    def time_collectives(self) -> None:
+        """Have NCCL's collectives timed on the device, by request only: it is not free.
+
+        With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
+        exchange and compute (pytorch issue 143890), so that it is refused there.
+        """
+        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
+            return
+        if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
+            sys.stderr.write(
+                "rankscope probe: RANKSCOPE_PROBE_DURATIONS=1 is refused, as with"
+                " CUDA_DEVICE_MAX_CONNECTIONS=1 timed collectives overlap with nothing\n"
+            )
+            return
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        for group in list(getattr(world, "pg_map", {})):
+            group._enable_collectives_timing()
+
     def hook_collectives(self) -> None:
-        """Time what blocks in collectives, and learn of launches inside a backward."""
+        """Time what blocks in collectives, and what blocks at the end of a backward."""
         atexit.register(time.sleep, _SETTLE_SECONDS)
         c10d, torch = self.distributed, self.torch
         for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
             owner.wait = torch._disable_dynamo(self.timed(owner.wait))
         buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
         c10d._broadcast_coalesced = torch._disable_dynamo(buffers)
-        for operator in _LAUNCHES + _BLOCKING:
+        self.hook_backwards()
+        for operator in _BLOCKING:
             namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
             if packet is not None:  # not every torch has them all
-                call = packet.default.redispatch
-                kernel = self.kernel(self.timed(call) if operator in _BLOCKING else call)
+                kernel = self.kernel(self.timed(packet.default.redispatch))
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
 
+    def hook_backwards(self) -> None:
+        """Watch the ends of all backwards from now on, `Tensor.backward()` included."""
+        if self.backwards_hooked:  # by this process, or by the one that it was forked from
+            return
+        self.backwards_hooked = True
+        autograd, thread_id = self.torch.autograd, threading.get_ident
+        backward, arm, ended = autograd.backward, self.guarded(self.arm), self.guarded(self.ended)
+        self.begun = self.guarded(self.backward_begun)
+        self.computed = self.guarded(self.backward_computed)
+
+        @functools.wraps(backward)
+        def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
+            if thread_id() != self.thread:
+                return backward(tensors, *arguments, **options)
+            arm(tensors)
+            result = backward(tensors, *arguments, **options)
+            ended()
+            return result
+
+        autograd.backward = self.torch._disable_dynamo(running)
+
     def kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a kernel that notes a launch and goes on to the operator's own kernel."""
-        note, select = self.guarded(self.launched), self.torch._C.DispatchKey.BackendSelect
+        """Return a kernel that goes on to the operator's own one."""
+        select = self.torch._C.DispatchKey.BackendSelect
 
         def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
-            note()
             return call(keys.remove(select), *arguments, **options)
 
         return launch
@@ -457,25 +649,36 @@ class _Probe:
 
         return wait
 
-    def launched(self) -> None:
-        """Take the launch of a collective: inside a backward, watch what blocks at its end.
+    def arm(self, tensors: Any) -> None:
+        """Prepare to watch the end of the backward that begins with the first of these tensors.
 
-        The engine runs final callbacks in the order in which they were queued. The reducer queues
-        its own, which waits for all buckets, after launching the last of them: later than this.
+        The engine runs final callbacks in the order in which they were queued. Ours is queued at
+        the very begin, so that it runs before that of the reducer, which waits for all buckets.
         """
-        task = self.graph_task()
-        if task not in (-1, self.task) and threading.get_ident() == self.thread:
-            self.task = task
-            self.queue_callback(self.guarded(self.backward_waits))
+        self.wait_begin = 0
+        first = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
+        if isinstance(first, self.torch.Tensor) and first.requires_grad:
+            self.armed = True
+            first.register_hook(self.begun)
 
-    def backward_waits(self) -> None:
+    def backward_begun(self, gradient: Any) -> None:
+        """Queue our callback; a second backward through one tensor calls this twice."""
+        if self.armed:
+            self.armed = False
+            self.queue_callback(self.computed)
+
+    def backward_computed(self) -> None:
         """Take the moment at which a backward has computed all; what follows is waiting."""
+        if self.device_waits is not None:
+            self.device_waits.begin()
         self.wait_begin, self.wait_before = time.perf_counter_ns(), self.sync_ns
-        self.queue_callback(self.guarded(self.backward_ended))
 
-    def backward_ended(self) -> None:
-        """Take the moment at which the reducer has all buckets."""
-        self.sync_ns = self.wait_before + time.perf_counter_ns() - self.wait_begin
+    def ended(self) -> None:
+        """Take the moment at which a backward returns, with all buckets in the reducer."""
+        if self.wait_begin:
+            self.sync_ns = self.wait_before + time.perf_counter_ns() - self.wait_begin
+            if self.device_waits is not None:
+                self.device_waits.end()
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
@@ -506,6 +709,10 @@ class _Probe:
 
         return method
 
+    def replicated(self, module: Any) -> None:
+        """Take note of a model that DistributedDataParallel was put around."""
+        self.replicas.append(weakref.ref(module))
+
     def install(self) -> None:
         """Put the hooks in that every process gets; those for collectives wait for a first step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -525,6 +732,15 @@ class _Probe:
             note(scaler)
 
         scaler_type.update = updating
+        parallel = self.torch.nn.parallel.DistributedDataParallel
+        make, note_made = parallel.__init__, self.guarded(self.replicated)
+
+        @functools.wraps(make)
+        def making(module: Any, *arguments: Any, **options: Any) -> None:
+            make(module, *arguments, **options)
+            note_made(module)
+
+        parallel.__init__ = making
         os.register_at_fork(after_in_child=self.guarded(self.restart))
 
 

@@ -1,0 +1,305 @@
+"""The device's waits as the probe times them, on a fake of torch.cuda: no test here has a GPU.
+
+The fake's stream is a list of things to do, each with the time it takes; the device works them off
+when a test says so, long after the host has gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rankscope_probe
+from probe_jobs.running import WALL, Record, read_only_ring
+
+MS = 1_000_000
+
+
+class Event:
+    """Has what the probe may use: nothing that waits for the device is there to be called."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        self.passed_at: float | None = None
+        self.recorded = 0
+
+    def record(self) -> None:
+        assert not self.cuda.capturing, "an event was put into a graph"
+        self.passed_at = None
+        self.recorded += 1
+        self.cuda.queue.append(self)
+
+    def query(self) -> bool:
+        return self.passed_at is not None
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.passed_at is not None
+        assert end.passed_at is not None
+        return end.passed_at - self.passed_at
+
+
+class Cuda:
+    """A device with one stream; times in milliseconds."""
+
+    def __init__(self) -> None:
+        self.capturing = False
+        self.queue: list[Event | float] = []
+        self.now = 0.0
+        self.made: list[Event] = []
+
+    def Event(self, *, enable_timing: bool) -> Event:  # noqa: N802 - torch's name
+        assert enable_timing
+        self.made.append(Event(self))
+        return self.made[-1]
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def work_off(self) -> None:
+        for item in self.queue:
+            if isinstance(item, Event):
+                item.passed_at = self.now
+            else:
+                self.now += item
+        self.queue.clear()
+
+
+class Loss:
+    requires_grad = True
+
+    def __init__(self) -> None:
+        self.hooks: list[Callable[[Any], None]] = []
+
+    def register_hook(self, hook: Callable[[Any], None]) -> None:
+        self.hooks.append(hook)
+
+
+class Job:
+    """A rank of a job, with a torch that has no more than the probe looks at."""
+
+    def __init__(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch, groups: int = 1, **given: Any
+    ) -> None:
+        monkeypatch.setenv("RANKSCOPE_RING_DIR", str(directory))
+        self.cuda = Cuda()
+        self.callbacks: list[Callable[[], None]] = []
+        self.wait_ms = 0.0
+        world = SimpleNamespace(
+            pg_group_ranks={f"group {number}": {0: 0, 1: 1} for number in range(groups)},
+            pg_map={},
+        )
+        bindings = SimpleNamespace(Work=type("Work", (), {"wait": lambda work: None}))
+        self.torch = SimpleNamespace(
+            __version__="2.13.0+cu130",
+            Tensor=Loss,
+            cuda=self.cuda,
+            _disable_dynamo=lambda function: function,
+            _C=SimpleNamespace(_distributed_c10d=bindings),
+            autograd=SimpleNamespace(
+                Variable=SimpleNamespace(
+                    _execution_engine=SimpleNamespace(queue_callback=self.callbacks.append)
+                ),
+                backward=self.backward,
+            ),
+            distributed=SimpleNamespace(
+                is_available=lambda: True,
+                is_initialized=lambda: True,
+                get_world_size=lambda: 2,
+                get_rank=lambda: 0,
+                distributed_c10d=SimpleNamespace(_world=world),
+            ),
+        )
+        self.probe = rankscope_probe._Probe(self.torch)
+        self.probe.device = "cuda"
+        self.probe.mesh = given.get("mesh")
+        self.model = SimpleNamespace()  # only its being there matters
+        if given.get("replicated", True):
+            self.model = type("Model", (), {})()
+            self.probe.replicated(self.model)
+        self.probe.end_step(0)
+
+    def backward(self, loss: Loss) -> None:
+        """Run kernels for 5 ms, then what was queued, which the reducer's wait is part of."""
+        for hook in loss.hooks:
+            hook(None)
+        self.cuda.queue.append(5.0)
+        self.callbacks.append(lambda: self.cuda.queue.append(self.wait_ms))
+        while self.callbacks:
+            self.callbacks.pop(0)()
+
+    def step(self, wait_ms: float, backwards: int = 1) -> None:
+        self.wait_ms = wait_ms
+        for _ in range(backwards):
+            self.torch.autograd.backward(Loss())
+        # The host is faster than the device; a real step would take its time.
+        self.probe.begin_ns -= 100 * MS
+        self.probe.end_step(0)
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
+    return lambda **given: Job(tmp_path, monkeypatch, **given)
+
+
+def records(directory: Path) -> list[Record]:
+    return list(read_only_ring(directory).records)
+
+
+def test_sync_is_the_time_that_the_device_waited(make: Callable[..., Job], tmp_path: Path) -> None:
+    job = make()
+    for wait_ms in (3.0, 40.0, 1.5):
+        job.step(wait_ms)
+        job.cuda.work_off()
+    job.step(0.0)
+    first, *rest = records(tmp_path)
+    assert [record.sync_ns for record in (first, *rest)] == [3 * MS, 40 * MS, 1.5 * MS]
+    for record in (first, *rest):
+        assert record.flags & 3 == WALL
+        assert record.data_ns == -1  # no loader was used
+        assert record.compute_ns + record.sync_ns == record.step_ns
+
+
+def test_record_waits_for_the_device_and_never_makes_the_host_wait(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    for _ in range(4):
+        job.step(2.0)
+    assert records(tmp_path) == []
+    job.cuda.work_off()
+    job.step(2.0)
+    assert [record.step for record in records(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_device_that_is_far_behind_leaves_steps_unmeasured(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    for _ in range(10):
+        job.step(2.0)
+    late = records(tmp_path)
+    assert [record.step for record in late] == [1, 2]
+    assert {(record.compute_ns, record.sync_ns, record.flags & 3) for record in late} == {
+        (-1, -1, 0)
+    }
+
+
+def test_events_are_used_again(make: Callable[..., Job]) -> None:
+    job = make()
+    for _ in range(50):
+        job.step(2.0)
+        job.cuda.work_off()
+    assert len(job.cuda.made) == 4  # a pair on its way while the next one is recorded
+    assert sum(event.recorded for event in job.cuda.made) == 100
+
+
+def test_waits_of_all_backwards_of_a_step_count(make: Callable[..., Job], tmp_path: Path) -> None:
+    job = make()
+    job.step(3.0, backwards=4)
+    job.cuda.work_off()
+    job.step(0.0)
+    assert records(tmp_path)[0].sync_ns == 12 * MS
+
+
+def test_step_with_more_backwards_than_are_timed_is_unmeasured(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    job.step(0.1, backwards=rankscope_probe._MAX_WAITS + 1)
+    job.cuda.work_off()
+    job.step(0.0)
+    assert records(tmp_path)[0].sync_ns == -1
+
+
+def test_nothing_is_put_into_a_graph_under_capture(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    job.cuda.capturing = True
+    job.step(2.0)
+    job.cuda.capturing = False
+    job.step(2.0)
+    job.cuda.work_off()
+    job.step(2.0)
+    assert [record.sync_ns for record in records(tmp_path)] == [-1, 2 * MS]
+
+
+def test_replay_without_a_backward_is_unmeasured(make: Callable[..., Job], tmp_path: Path) -> None:
+    job = make()
+    job.step(2.0, backwards=0)
+    assert [record.sync_ns for record in records(tmp_path)] == [-1]
+
+
+def test_wait_elsewhere_leaves_its_step_unmeasured(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    job.torch._C._distributed_c10d.Work().wait()
+    job.step(2.0)
+    job.step(2.0)
+    job.cuda.work_off()
+    job.step(2.0)
+    assert [record.sync_ns for record in records(tmp_path)] == [-1, 2 * MS]
+
+
+@pytest.mark.parametrize(
+    "given", [{"replicated": False}, {"mesh": "of sharded parameters"}, {"groups": 2}]
+)
+def test_jobs_that_wait_in_other_places_get_no_events(
+    make: Callable[..., Job], tmp_path: Path, given: dict[str, Any]
+) -> None:
+    job = make(**given)
+    job.step(2.0)
+    assert job.cuda.made == []
+    assert [(record.sync_ns, record.flags & 3) for record in records(tmp_path)] == [(-1, 0)]
+
+
+def test_steps_on_their_way_are_written_when_the_process_ends(
+    make: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = make()
+    job.step(2.0)
+    job.cuda.work_off()
+    job.step(4.0)
+    job.probe.write_passed(0)
+    assert [record.sync_ns for record in records(tmp_path)] == [2 * MS, -1]
+
+
+class Group:
+    def __init__(self) -> None:
+        self.timed = False
+
+    def _enable_collectives_timing(self) -> None:
+        self.timed = True
+
+
+@pytest.mark.parametrize(
+    ("variables", "timed"),
+    [
+        ({}, False),
+        ({"RANKSCOPE_PROBE_DURATIONS": "1"}, True),
+        ({"RANKSCOPE_PROBE_DURATIONS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "32"}, True),
+        ({"RANKSCOPE_PROBE_DURATIONS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}, False),
+    ],
+)
+def test_durations_are_asked_for_by_request_and_refused_where_they_end_overlap(
+    make: Callable[..., Job],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    timed: bool,
+) -> None:
+    for name in ("RANKSCOPE_PROBE_DURATIONS", "CUDA_DEVICE_MAX_CONNECTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    job, group = make(), Group()
+    job.torch.distributed.distributed_c10d._world.pg_map = {group: "nccl"}
+    job.probe.time_collectives()
+    assert group.timed is timed
+    refused = "CUDA_DEVICE_MAX_CONNECTIONS" in variables and not timed
+    assert ("is refused" in capsys.readouterr().err) is refused

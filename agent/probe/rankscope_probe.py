@@ -437,7 +437,7 @@ class _Probe:
             flags |= _FIRST
             blind = not self.timing or self.device_waits is not None
             if joined is not None and blind and joined.get_world_size() > 1:
-                self.guarded(self.serve_flight_recorder)(directory)
+                self.guarded(self.serve_flight_recorder)()
         samples, data_ns = self.samples, min(self.data_ns, step_ns)
         if not self.loader_used:
             samples = -1
@@ -539,7 +539,7 @@ class _Probe:
 
         return wait
 
-    def serve_flight_recorder(self, directory: str) -> None:
+    def serve_flight_recorder(self) -> None:
         """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
 
         The server is never shut down: that hangs right after its start, and its destructor does so
@@ -551,8 +551,7 @@ class _Probe:
         if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
             return
         self.guarded(self.time_collectives)()
-        name = "{}-{}.sock".format(os.getpid(), _process_start_ticks())
-        path = os.path.abspath(os.path.join(directory, name))
+        path = os.readlink("/proc/self/fd/{}".format(self.ring))[: -len("ring")] + "sock"
         if len(os.fsencode(path)) > _SOCKET_PATH:
             raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
         import ctypes
@@ -736,9 +735,9 @@ class _Probe:
         make, note_made = parallel.__init__, self.guarded(self.replicated)
 
         @functools.wraps(make)
-        def making(module: Any, *arguments: Any, **options: Any) -> None:
-            make(module, *arguments, **options)
-            note_made(module)
+        def making(*arguments: Any, **options: Any) -> None:
+            make(*arguments, **options)  # its own parameter is called `module` as well
+            note_made(arguments[0])
 
         parallel.__init__ = making
         os.register_at_fork(after_in_child=self.guarded(self.restart))

@@ -13,6 +13,8 @@ from typing import Any
 
 from rankscope_agent import __version__
 from rankscope_agent.exposition import PageCache, accepts_gzip, choose_format
+from rankscope_agent.flight.stream import windows_json
+from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.landing import landing_page
 from rankscope_agent.model import StepSource
 from rankscope_agent.pods.directory import PodDirectory
@@ -67,8 +69,10 @@ class Api:
         max_series: int,
         disabled: Sequence[str] = (),
         pods: PodDirectory | None = None,
+        windows: FlightWindows | None = None,
     ) -> None:
         self._pods = pods or PodDirectory()
+        self._windows = windows or FlightWindows()
         self._node = node
         self._registry = registry
         self._steps = steps
@@ -85,6 +89,7 @@ class Api:
             "/api/v1/pods": Route(self.pods),
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
+            "/api/v1/collectives": Route(self.collectives, heavy=True),
         }
 
     def metrics(self, request: Request) -> Response:
@@ -146,21 +151,34 @@ class Api:
         return _json({"node": self._node, "ranks": ranks})
 
     def step_records(self, request: Request) -> Response:
-        """Stream the records of steps that started at or after `since`, of one job or all.
-
-        A parameter without a value counts as not given.
-        """
-        if not set(request.query) <= {"job", "since"}:
-            return sentence(400, "Unknown query parameter; this path takes job and since.")
-        job, since_text = (request.query.get(name, [""])[0] for name in ("job", "since"))
-        since = _unix_seconds(since_text or "0")
-        if since is None:
-            return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
-        rows = iter(self._steps.steps(job or None, since))
+        """Stream the records of steps that started at or after `since`, of one job or all."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        rows = iter(self._steps.steps(*wanted))
         # Fetched before the status line is sent, while a failure can still become one.
         first = tuple(itertools.islice(rows, 1))
         pieces = steps_json(itertools.chain(first, rows), self._node)
         return Response(200, JSON_TYPE, pieces, compress=True)
+
+    def collectives(self, request: Request) -> Response:
+        """Stream the sampled windows of collectives that end after `since`, of one job or all."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        pieces = windows_json(self._windows.since(*wanted), self._node)
+        return Response(200, JSON_TYPE, pieces, compress=True)
+
+
+def _selection(request: Request) -> tuple[str | None, float] | Response:
+    """Read the parameters `job` and `since`; one without a value counts as not given."""
+    if not set(request.query) <= {"job", "since"}:
+        return sentence(400, "Unknown query parameter; this path takes job and since.")
+    job, since_text = (request.query.get(name, [""])[0] for name in ("job", "since"))
+    since = _unix_seconds(since_text or "0")
+    if since is None:
+        return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
+    return job or None, since
 
 
 def sentence(status: int, text: str) -> Response:

@@ -16,6 +16,7 @@ from rankscope_agent.api import Api
 from rankscope_agent.collector import Collector
 from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
+from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import Registry, all_collectors, create_registry
@@ -49,9 +50,9 @@ def main(
     """
     arguments = sys.argv[1:] if argv is None else argv
     variables = os.environ if environ is None else environ
-    pods = PodDirectory()
+    pods, windows = PodDirectory(), FlightWindows()
     if collectors is None:
-        collectors = all_collectors(pods)
+        collectors = all_collectors(pods, windows)
     try:
         config = parse_config(arguments, variables, tuple(collectors), __version__)
     except UsageError as error:
@@ -62,7 +63,7 @@ def main(
         if node.once:
             return _print_once(registry)
         disabled = [name for name in collectors if name not in node.collectors]
-        return _serve(node, registry, pods, disabled)
+        return _serve(node, registry, pods, windows, disabled)
 
 
 @contextlib.contextmanager
@@ -91,10 +92,16 @@ def _print_once(registry: Registry) -> int:
     return 0
 
 
-def _serve(config: Config, registry: Registry, pods: PodDirectory, disabled: Sequence[str]) -> int:
+def _serve(
+    config: Config,
+    registry: Registry,
+    pods: PodDirectory,
+    windows: FlightWindows,
+    disabled: Sequence[str],
+) -> int:
     """Serve until a stop signal comes."""
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
-    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods)
+    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows)
     with _held_back(STOP_SIGNALS):
         try:
             server = AgentServer(config.listen, api.routes())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rankscope_agent.collector import Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
+    flight_recorder,
     host,
     kernel_log,
     nccl_inspector,
@@ -28,6 +29,7 @@ from rankscope_agent.collectors import (
     training,
 )
 from rankscope_agent.config import Config
+from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.model import Sample, Scrape, Snapshot
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.vetting import vet
@@ -53,11 +55,14 @@ COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
 """
 
 
-def all_collectors(directory: PodDirectory) -> Mapping[str, Callable[[Config], Collector]]:
-    """Return every collector by name, those that share what is known of pods among them."""
+def all_collectors(
+    directory: PodDirectory, windows: FlightWindows
+) -> Mapping[str, Callable[[Config], Collector]]:
+    """Return every collector by name, those that share what they know with others among them."""
     return {
         "pods": lambda config: pods.create(config, directory),
         "training": lambda config: training.create(config, directory),
+        "flight_recorder": lambda config: flight_recorder.create(config, directory, windows),
         **COLLECTORS,
         "host": lambda config: host.create(config, directory),
     }

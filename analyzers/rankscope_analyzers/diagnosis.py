@@ -15,13 +15,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rankscope_analyzers import (
+    clocks,
     dark_ranks,
     data_skew,
+    flight_records,
     frames,
     incident_findings,
     verdict,
     what_if,
 )
+from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.finding import Analyzer
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.record_tables import FrameTable
@@ -51,6 +54,8 @@ def _diagnose(job: JobRecords) -> Verdict:
 
 def _judged(job: JobRecords) -> Verdict:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
+    offsets = clocks.offsets(frame)
+    frame, windows = _completed(frame, job, offsets)
     known = "compute_timing" in job.meta
     arranged = layout(job.meta if known else {}, frame.world_size)
     analyzers = _incidents(frame, job, arranged) if known else ANALYZERS
@@ -61,9 +66,26 @@ def _judged(job: JobRecords) -> Verdict:
     limits = () if known else _limits(stages)
     return replace(
         said,
-        unobserved=(*job.notes, *waiting, *limits, *said.unobserved),
+        unobserved=(*job.notes, *waiting, *limits, *windows, *said.unobserved),
         what_if=what_if.ideals(frame, arranged) if known or stages == 1 else None,
+        clock_offsets=offsets,
     )
+
+
+def _completed(
+    frame: StepFrame, job: JobRecords, offsets: tuple[ClockOffset, ...]
+) -> tuple[StepFrame, tuple[str, ...]]:
+    """Add to a frame what sampled windows of collectives tell, and say what they do not."""
+    if not job.windows:
+        return frame, ()
+    by_rank = clocks.per_rank(frame, offsets)
+    try:
+        records, notes = flight_records.complete(job.records, job.windows, by_rank)
+    except flight_records.WindowError as error:
+        return frame, (str(error),)
+    if records is job.records:
+        return frame, notes
+    return frames.build(job.job_id, records, job.world_size, newest_run=job.live), notes
 
 
 def _limits(stages: int) -> tuple[str, ...]:

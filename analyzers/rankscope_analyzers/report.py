@@ -5,7 +5,7 @@ The JSON schema is part of the product's interface (docs/verdict_json.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,6 +24,8 @@ TABLE_RANKS = 16
 
 SAME_IDEAL = 0.005
 """Ideals that differ by less of the step are one number to a person."""
+NOTABLE_OFFSET_SECONDS = 0.005
+"""A step's tenth in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
 
 BAR_WIDTH = 24
 """Characters of the bar that stands for one step."""
@@ -49,6 +51,15 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         ],
         "what_if": _what_if_object(verdict.what_if),
         "unobserved": list(verdict.unobserved),
+        "clock_offsets": [
+            {
+                "node": offset.node,
+                "offset_seconds": round(offset.seconds, 6),
+                "error_seconds": round(offset.error_seconds, 6),
+                "drift_ppm": round(offset.drift * 1e6, 3),
+            }
+            for offset in verdict.clock_offsets
+        ],
         "steps_judged": verdict.steps,
         "median_step_seconds": verdict.median_step_seconds,
         "naive": {"rank": verdict.naive.rank, "step_time_spread": round(verdict.naive.spread, 6)},
@@ -121,6 +132,7 @@ def render(verdict: Verdict) -> RenderableType:
         parts.append(_rank_table(verdict))
     parts.append(_what_if_line(verdict))
     parts.append(_naive_line(verdict))
+    parts.extend(_clock_lines(verdict))
     parts.extend(Text(f"Not seen: {sentence}.", style="yellow") for sentence in verdict.unobserved)
     return Group(*parts)
 
@@ -227,6 +239,19 @@ def _what_if_line(verdict: Verdict) -> Text:
             f"({kept.gpu_hours:.3g} GPU-hours)"
         )
     return Text(f"{said}.")
+
+
+def _clock_lines(verdict: Verdict) -> Iterator[Text]:
+    """Name the node whose clock is furthest off, if that would mislead who compares logs."""
+    known = [offset for offset in verdict.clock_offsets if offset.significant]
+    worst = max(known, key=lambda offset: abs(offset.seconds), default=None)
+    if worst is not None and abs(worst.seconds) >= NOTABLE_OFFSET_SECONDS:
+        where = "ahead of" if worst.seconds > 0 else "behind"
+        yield Text(
+            f"Clocks: {worst.node} is {_duration(abs(worst.seconds))} {where} the middle of"
+            f" {len(verdict.clock_offsets)} nodes, by the common ends of their steps.",
+            style="dim",
+        )
 
 
 def _naive_line(verdict: Verdict) -> Text:

@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 from zipfile import BadZipFile
@@ -63,6 +65,7 @@ class JobRecords:
         live: read from agents, so that only the newest run is of interest.
         meta: what the trace says about the job's layout, empty for agents.
         path: the file of records, None for agents.
+        windows: of collectives, as agents sample them from Flight Recorders.
     """
 
     job_id: str
@@ -72,6 +75,7 @@ class JobRecords:
     live: bool
     meta: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
+    windows: tuple[Mapping[str, Any], ...] = ()
 
 
 def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
@@ -219,7 +223,14 @@ def from_agents(
         wanted = f"of job {job_id} " if job_id else ""
         raise SourceError(f"no step records {wanted}at {', '.join(urls)}: is the probe injected?")
     return tuple(
-        JobRecords(str(name), rows, _world_size(nodes, str(name)), failures, live=True)
+        JobRecords(
+            str(name),
+            rows,
+            _world_size(nodes, str(name)),
+            failures,
+            live=True,
+            windows=_windows_of(nodes, str(name)),
+        )
         for name, rows in steps.groupby("job_id", sort=True)
     )
 
@@ -228,6 +239,12 @@ def from_agents(
 class _NodeAnswer:
     steps: pd.DataFrame
     ranks: list[dict[str, Any]]
+    windows: list[dict[str, Any]]
+
+
+def _windows_of(nodes: Sequence[_NodeAnswer], job_id: str) -> tuple[Mapping[str, Any], ...]:
+    windows = (window for node in nodes for window in node.windows)
+    return tuple(window for window in windows if window.get("job_id") == job_id)
 
 
 def _world_size(nodes: Sequence[_NodeAnswer], job_id: str) -> int | None:
@@ -257,7 +274,8 @@ def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer
         return f"{url} is not the http address of an agent"
     try:
         ranks = list(_get(f"{base}/api/v1/ranks")["ranks"])
-        return _NodeAnswer(_steps(base, job_id, since_unix_seconds), ranks)
+        steps = _steps(base, job_id, since_unix_seconds)
+        return _NodeAnswer(steps, ranks, _windows(base, job_id, steps))
     except (OSError, HTTPException) as error:
         return f"agent {url} cannot be reached: {getattr(error, 'reason', error)}"
     except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
@@ -276,6 +294,20 @@ def _steps(base: str, job_id: str | None, since_unix_seconds: float) -> pd.DataF
         starts = frame["t_start_unix_seconds"]
         since = float(starts.max() - (starts.max() - starts.min()) / 4)
     raise ValueError(f"more than {len(frame)} records since {since:.0f}")
+
+
+def _windows(base: str, job_id: str | None, steps: pd.DataFrame) -> list[dict[str, Any]]:
+    """Fetch windows of collectives where records lack sync time; older agents have none."""
+    if steps.empty or steps["sync_seconds"].notna().all():
+        return []
+    since = {"since": f"{float(steps['t_start_unix_seconds'].min()):.6f}"}
+    query = urlencode({**since, **({"job": job_id} if job_id else {})})
+    try:
+        return list(_get(f"{base}/api/v1/collectives?{query}")["windows"])
+    except HTTPError as error:
+        if error.code == HTTPStatus.NOT_FOUND:
+            return []
+        raise
 
 
 def _get(url: str) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.finding import Analyzer, Finding
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.naive import NaiveAnswer, largest_step_time, step_medians
@@ -53,6 +54,7 @@ class Verdict:
         naive: what step times alone would say.
         steps: usable steps that were judged.
         what_if: how much faster the job would be if nobody was slow, None where that is not known.
+        clock_offsets: by how much the clocks of the job's nodes differ; none with one node.
     """
 
     job_id: str
@@ -65,6 +67,7 @@ class Verdict:
     steps: int
     median_step_seconds: float | None
     what_if: WhatIf | None = None
+    clock_offsets: tuple[ClockOffset, ...] = ()
 
 
 def judge(frame: StepFrame, analyzers: Mapping[str, Analyzer]) -> Verdict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import (
     agent,
+    flight_recorder,
     gpu,
     host,
     inspector,
@@ -27,6 +28,7 @@ from rankscope_agent.model import Metric
 SUBJECTS = (
     agent,
     training,
+    flight_recorder,
     nccl,
     ras,
     rdma,

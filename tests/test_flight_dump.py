@@ -1,0 +1,100 @@
+"""Dumps of a Flight Recorder, true and false ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flight_servers import dump, entry
+from rankscope_agent.flight.dump import MAX_ENTRIES, FlightError, Launch, parse_dump
+
+NOW = 1_795_272_662_623_976_391
+
+
+def refusal(body: bytes) -> str:
+    with pytest.raises(FlightError) as caught:
+        parse_dump(body)
+    return caught.value.reason
+
+
+def test_entries_become_launches_in_order_of_time() -> None:
+    body = dump(
+        entry(2, NOW + 9, process_group=["1", "mesh_tp"], profiling_name="gloo:all_gather"),
+        entry(1, NOW),
+    )
+    read = parse_dump(body)
+    assert read.backend == "gloo"
+    assert read.launches == (
+        Launch("0", "all_reduce", 1, NOW, -1),
+        Launch("1", "all_gather", 2, NOW + 9, -1),
+    )
+
+
+def test_durations_are_taken_where_collectives_are_timed() -> None:
+    body = dump(
+        entry(1, NOW, profiling_name="nccl:all_reduce", duration_ms=12.5),
+        entry(2, NOW, profiling_name="nccl:all_reduce", duration_ms=None),
+    )
+    assert [launch.duration_us for launch in parse_dump(body).launches] == [12_500, -1]
+
+
+def test_messages_between_two_ranks_are_left_out() -> None:
+    assert parse_dump(dump(entry(1, NOW, is_p2p=True))).launches == ()
+
+
+def test_recorder_says_whether_it_still_has_its_first_entry() -> None:
+    assert parse_dump(dump(entry(1, NOW))).whole
+    assert not parse_dump(dump(entry(2, NOW))).whole
+    assert parse_dump(dump()).whole
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"time_created_ns": "now"},
+        {"time_created_ns": -5},
+        {"time_created_ns": True},
+        {"time_created_ns": 1 << 80},
+        {"collective_seq_id": None},
+        {"duration_ms": float("nan")},
+        {"duration_ms": 1e300},
+        {"process_group": []},
+        {"process_group": ["x" * 65, ""]},
+        {"process_group": ['a"b\n', ""]},
+        {"profiling_name": 7},
+    ],
+)
+def test_entry_that_contradicts_itself_is_skipped_and_counted(changed) -> None:
+    read = parse_dump(dump(entry(1, NOW, **changed), entry(2, NOW)))
+    assert [launch.seq for launch in read.launches] == [2]
+    assert read.skipped == 1
+
+
+def test_things_that_are_no_entries_are_skipped() -> None:
+    body = json.dumps({"version": "2.10", "entries": [1, None, [], "x", {}]}).encode()
+    assert parse_dump(body).skipped == 5
+
+
+@pytest.mark.parametrize("version", ["1.5", "3.0", "", "2"])
+def test_other_versions_are_refused(version: str) -> None:
+    assert refusal(dump(entry(1, NOW), version=version)) == "version"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x80\x04}q\x00.", b"null", b"[1]", b"[" * 100_000, b'{"version": "2.1", "entries": 5}'],
+)
+def test_what_is_no_dump_is_refused(body: bytes) -> None:
+    assert refusal(body) in {"malformed", "version"}
+
+
+def test_more_values_than_a_dump_has_are_refused_before_they_become_objects() -> None:
+    assert refusal(b'{"version":"2.1","entries":[' + b"{}," * 700_000 + b"{}]}") == "too_large"
+    assert refusal(b" " * (5 << 20)) == "too_large"
+
+
+def test_largest_recorder_is_read() -> None:
+    entries = [entry(number, NOW + number) for number in range(1, MAX_ENTRIES + 1)]
+    body = json.dumps({"version": "2.10", "entries": entries}, separators=(",", ":")).encode()
+    assert len(parse_dump(body).launches) == MAX_ENTRIES

@@ -5,12 +5,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import pod, uid
+from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import all_collectors
 from rankscope_analyzers import cli, cluster
@@ -81,8 +83,9 @@ def kubelet(node) -> Iterator[FakeKubelet]:
 def eventually(ask: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if ask():
-            return True
+        with contextlib.suppress(HTTPError):  # 503 as long as a collector has not run yet
+            if ask():
+                return True
         time.sleep(0.05)
     return ask()
 
@@ -182,7 +185,7 @@ def test_ranks_whose_environments_differ_are_named(node, api, capsys):
 
 
 def test_every_collector_has_a_remedy():
-    assert set(all_collectors(PodDirectory())) <= set(REMEDIES)
+    assert set(all_collectors(PodDirectory(), FlightWindows())) <= set(REMEDIES)
 
 
 def test_no_agent_at_all_is_an_error(capsys):

@@ -11,8 +11,8 @@ until the step's end: that much was waited in between. The all-reduces of a tens
 block, each of them.
 
 Two ways of knowing an arrival's lateness: from the launch times of hosts, which must be on one
-clock (`clocks`), or from durations on the device, where waiting for peers is part of a duration, so that
-the shortest one is the last to arrive and no clock is needed.
+clock (`clocks`), or from durations on the device, where waiting for peers is part of a duration, so
+that the shortest one is the last to arrive and no clock is needed.
 """
 
 from __future__ import annotations

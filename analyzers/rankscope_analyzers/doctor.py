@@ -15,6 +15,9 @@ REMEDIES: Mapping[str, str] = {
     "training": "put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"
     " pod volume named rankscope; the agent needs /var/lib/kubelet/pods (--path.kubelet), or"
     " RANKSCOPE_RING_DIR outside of pods",
+    "flight_recorder": "nothing where the probe times waiting by itself (as on gloo); else let"
+    " the job keep torch 2.13's Flight Recorder (TORCH_FR_BUFFER_SIZE, RANKSCOPE_PROBE_FLIGHT) and"
+    " its ring directory's path below 90 characters",
     "nccl_log": "mount /var/log/pods (--path.pod-logs) and set NCCL_DEBUG=INFO in the job",
     "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"
     " NCCL_INSPECTOR_DUMP_DIR in the job (NCCL 2.28 and newer); outside of pods name that directory"

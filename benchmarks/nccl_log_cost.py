@@ -33,6 +33,7 @@ MTAIL_SIZE = 5_000_000  # mtail needs a second for each five megabytes
 FOLLOW_SECONDS = 20.0
 FOLLOWED_FILES = 8
 LINES_PER_SECOND = 100  # and file
+TICKS = 100  # of the writer in a second
 MAX_LINES = 100_000  # in memory, after which they come again
 FLOOD_LINES_PER_SECOND = 100_000  # in all files
 FLOOD_GOAL_PERCENT = 100 * CPU_SHARE + 0.5  # for reading, and for what it does besides
@@ -251,18 +252,22 @@ def _following(
 
 
 def _write_on(files: Sequence[Path], lines: Sequence[str], rate: int, seconds: float) -> float:
-    """Append to every file ten times a second; return how long that took."""
+    """Append to every file, as many times a second as `TICKS` says; return how long that took.
+
+    Each line has a write of its own, as the logger of containerd does it and whatever flushes its
+    output line by line; of a flood each file's lines of a tick are written at once.
+    """
     begin = time.monotonic()
-    sinks = [file.open("a", buffering=1 << 16) for file in files]
+    at_once = max(1, rate // TICKS)
+    whole = [("".join(lines[at : at + at_once])).encode() for at in range(0, len(lines), at_once)]
+    sinks = [file.open("ab", buffering=0) for file in files]
     turn = 0
     while (lasted := time.monotonic() - begin) < seconds:
-        while turn < lasted * 10:
-            first = turn * (rate // 10) % (len(lines) - rate // 10)
+        while turn < lasted * rate / at_once:
             for sink in sinks:
-                sink.writelines(lines[first : first + rate // 10])
-                sink.flush()
+                sink.write(whole[turn % len(whole)])
             turn += 1
-        time.sleep(0.1)
+        time.sleep(0.5 / TICKS)
     for sink in sinks:
         sink.close()
     return time.monotonic() - begin

@@ -30,8 +30,9 @@ tenth of a per cent; a job's start of some ten thousand lines is read within a f
 RESCAN_SECONDS = 5.0
 """How often logs are looked for: the kubelet rotates every ten seconds at most."""
 
-SAVE_SECONDS = 10.0
-"""How often the state is written, if anything was read: what a killed agent reads again."""
+SAVE_SECONDS = 30.0
+"""How often the state is written, if anything was read: what a killed agent reads again. The kernel
+takes milliseconds to replace a file, ten times what following quiet logs takes in a second."""
 
 MAX_STATE_BYTES = 64 << 20
 """Largest state read: 64 pods of a megabyte each."""

@@ -224,6 +224,22 @@ def test_files_and_ports_that_vanish_cost_themselves_and_come_back(sysfs, node):
     assert node.look_later()[metrics.LINK_DOWNED, ONE] == 1
 
 
+def test_what_a_vanished_file_said_last_is_not_said_again(sysfs):
+    port = add_port(sysfs, counters=dict(COUNTERS, link_downed=255))
+    write(sysfs / "class" / "infiniband" / "mlx5_0" / "hw_counters" / "cmds_err", 2)
+    node = Node(sysfs, descriptors=0)
+    assert node.look()[metrics.SATURATED, (*ONE, "link_downed")] == 1
+    (port / "counters" / "link_downed").unlink()
+    (sysfs / "class" / "infiniband" / "mlx5_0" / "hw_counters" / "cmds_err").unlink()
+    series = node.look()
+    assert (metrics.LINK_DOWNED, ONE) not in series
+    assert (metrics.SATURATED, (*ONE, "link_downed")) not in series
+    assert (metrics.DEVICE_EVENTS, ("mlx5_0", "cmds_err")) not in series
+    write(sysfs / "class" / "infiniband" / "mlx5_0" / "hw_counters" / "cmds_err", 3)
+    assert node.look()[metrics.DEVICE_EVENTS, ("mlx5_0", "cmds_err")] == 3
+    node.tree.close()
+
+
 def test_a_file_replaced_by_another_is_read_anew(sysfs, node):
     port = add_port(sysfs)
     node.look()

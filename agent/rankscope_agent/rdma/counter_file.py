@@ -91,6 +91,11 @@ class CounterFile:
         if raw != self.raw:
             self.take(raw)
 
+    def forget(self) -> None:
+        """Show nothing, as what was read last holds no more."""
+        self.raw = b""
+        self.value = self.sample = self.saturated = None
+
     def take(self, raw: bytes) -> None:
         """Take note of a text that differs from the last one."""
         self.raw = raw

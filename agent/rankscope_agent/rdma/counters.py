@@ -212,6 +212,7 @@ class Counters:
             return
         if error.errno in GONE:
             self.gone = True
+            file.forget()
             return
         failed.append(file)
 

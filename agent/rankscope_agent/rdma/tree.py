@@ -72,7 +72,8 @@ class RdmaTree:
     @property
     def changed(self) -> bool:
         """Whether something vanished since the last `refresh`."""
-        return any(port.gone for port in self._ports.values())
+        ports = any(port.gone for port in self._ports.values())
+        return ports or any(counters.gone for counters in self._devices.values())
 
     def refresh(self) -> None:
         """Find the devices and ports that have come, gone or changed."""

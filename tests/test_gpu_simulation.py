@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rankscope_agent.gpus.simulation.ports import (
 )
 from rankscope_agent.gpus.simulation.spec import SCENARIOS, parse_simulation
 from rankscope_agent.metrics import gpu as metrics
+from running_agent import PATIENCE_SECONDS, running_agent
 
 MAX_SERIES_OF_A_GPU = 55
 MAX_SERIES_OF_A_NODE = 900
@@ -235,6 +237,17 @@ def test_the_agent_prints_a_whole_simulated_node_and_says_that_it_is_one():
     for collector in ("nvml", "rdma"):
         success = rf'^rankscope_collector_success\{{collector="{collector}"\}} 1.0$'
         assert re.search(success, done.stdout, re.MULTILINE)
-    series = [line for line in done.stdout.splitlines() if line.startswith("rankscope_")]
-    assert len(series) <= MAX_SERIES_OF_A_NODE
     assert 'rankscope_rdma_port_state{device="mlx5_8",port="1"} 4.0' in done.stdout
+
+
+def test_a_simulated_node_stays_within_the_series_of_a_node(tmp_path):
+    with running_agent(tmp_path, "--simulate=h100x8:thermal") as agent:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        page = agent.get("/metrics")
+        while 'collector_success{collector="nvml"} 1.0' not in page:
+            assert time.monotonic() < deadline, page
+            time.sleep(0.1)
+            page = agent.get("/metrics")
+    series = [line for line in page.splitlines() if line.startswith("rankscope_")]
+    assert sum(line.startswith("rankscope_gpu_nic_info") for line in series) == 8
+    assert 600 < len(series) <= MAX_SERIES_OF_A_NODE

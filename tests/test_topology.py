@@ -8,9 +8,12 @@ import pytest
 
 from rankscope_agent.collector import NoData
 from rankscope_agent.collectors.topology import TopologyCollector
+from rankscope_agent.gpus.simulation.nvml import simulated_gpus
+from rankscope_agent.gpus.simulation.ports import simulated_sysfs
+from rankscope_agent.gpus.simulation.spec import parse_simulation
 from rankscope_agent.metrics import topology as metrics
 from rankscope_agent.pci.distance import MAX_NEAREST, distance, location, nearest
-from rankscope_agent.pci.nvidia_gpus import parse_uuid
+from rankscope_agent.pci.nvidia_gpus import nvidia_gpus, parse_uuid
 from rdma_files import add_port, write
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000{}"
@@ -100,7 +103,7 @@ class Machine:
             device.symlink_to(self.device(index, f"0000:{index}2:00.0", 1))
 
     def look(self):
-        collector = TopologyCollector(self.sysfs, self.procfs, lambda: 0.0)
+        collector = TopologyCollector(self.sysfs, lambda: nvidia_gpus(self.procfs), lambda: 0.0)
         return [sample.labels for sample in collector.collect()]
 
 
@@ -140,7 +143,27 @@ def test_a_gpu_that_is_gone_from_the_bus_costs_itself(tmp_path):
 
 def test_a_node_without_gpus_says_so(tmp_path):
     with pytest.raises(NoData, match="driver/nvidia/gpus"):
-        TopologyCollector(tmp_path, tmp_path, lambda: 0.0).collect()
+        TopologyCollector(tmp_path, dict, lambda: 0.0).collect()
+
+
+@pytest.mark.parametrize(
+    ("text", "served"),
+    [
+        ("h100x8", {f"mlx5_{index}": "PIX" for index in (0, 1, 3, 4, 5, 6, 7, 8)}),
+        ("a100x2", {"mlx5_0": "PIX", "mlx5_1": "PIX"}),
+        ("l40sx8", {"mlx5_0": "NODE", "mlx5_1": "NODE"}),
+    ],
+)
+def test_simulated_gpus_have_their_adapters_and_the_one_for_storage_serves_none(text, served):
+    made_up = parse_simulation(text)
+    assert made_up is not None
+    with simulated_sysfs(made_up) as sysfs:
+        gpus = simulated_gpus(made_up, "node")
+        collector = TopologyCollector(sysfs, lambda: gpus, lambda: 0.0)
+        labels = [sample.labels for sample in collector.collect()]
+    assert {uuid for uuid, _, _ in labels} == set(gpus.values())
+    assert len(labels) == made_up.count
+    assert {device: way for _, device, way in labels} == served
 
 
 def test_the_metric_has_the_labels_that_joins_stand_on():

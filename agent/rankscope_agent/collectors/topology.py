@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from rankscope_agent.collector import NoData
+from rankscope_agent.gpus.simulation.nvml import simulated_gpus
+from rankscope_agent.gpus.simulation.spec import Simulation
 from rankscope_agent.kernel_files import names_in, read_number, resolved
 from rankscope_agent.metrics import topology as metrics
 from rankscope_agent.model import Sample
@@ -37,10 +39,25 @@ class TopologyConfig(Protocol):
         """The node's procfs."""
         ...
 
+    @property
+    def simulate(self) -> Simulation | None:
+        """The node to make up, None for the real one."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """Name of this node."""
+        ...
+
 
 def create(config: TopologyConfig) -> TopologyCollector:
     """Make the collector of the node's wiring."""
-    return TopologyCollector(config.sysfs, config.procfs, time.monotonic)
+    made_up, node = config.simulate, config.node_name
+    if made_up is not None:
+        return TopologyCollector(
+            config.sysfs, lambda: simulated_gpus(made_up, node), time.monotonic
+        )
+    return TopologyCollector(config.sysfs, lambda: nvidia_gpus(config.procfs), time.monotonic)
 
 
 class TopologyCollector:
@@ -48,13 +65,15 @@ class TopologyCollector:
 
     Args:
         sysfs: the node's sysfs.
-        procfs: the node's procfs, where the GPU driver names its GPUs.
+        gpus: gives the UUIDs of the node's GPUs by PCI function.
         clock: gives seconds that never go back.
     """
 
-    def __init__(self, sysfs: Path, procfs: Path, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, sysfs: Path, gpus: Callable[[], Mapping[str, str]], clock: Callable[[], float]
+    ) -> None:
         self._sysfs = sysfs
-        self._procfs = procfs
+        self._gpus = gpus
         self._clock = clock
         self._scanned = float("-inf")
         self._samples: tuple[Sample, ...] = ()
@@ -71,14 +90,14 @@ class TopologyCollector:
             self._scanned = now
         if not self._samples:
             raise NoData(
-                f"no GPU in {self._procfs}/driver/nvidia/gpus with an adapter on the PCI buses of"
+                "no GPU in driver/nvidia/gpus of the procfs with an adapter on the PCI buses of"
                 f" {self._sysfs}"
             )
         return self._samples
 
     def _look(self) -> Iterator[Sample]:
         gpus: dict[str, Location] = {}
-        for pci, uuid in nvidia_gpus(self._procfs).items():
+        for pci, uuid in self._gpus().items():
             place = locate(self._sysfs / "bus" / "pci" / "devices" / pci)
             if place is not None:
                 gpus[uuid] = place

@@ -137,6 +137,16 @@ def pci_address(index: int) -> str:
     return f"0000:{0x1B + 0x10 * index & 0xFF:02x}:00"
 
 
+def gpu_uuid(node: str, index: int) -> str:
+    """Return the UUID of a simulated node's GPU."""
+    return f"GPU-{uuid.uuid5(NAMESPACE, f'{node}/{index}')}"
+
+
+def simulated_gpus(simulation: Simulation, node: str) -> Mapping[str, str]:
+    """Return the UUIDs of a simulated node's GPUs by PCI function."""
+    return {f"{pci_address(i)}.0": gpu_uuid(node, i) for i in range(simulation.count)}
+
+
 class SimulatedDevice:
     """One GPU; see `gpus.nvml.Device`."""
 
@@ -170,7 +180,7 @@ class SimulatedDevice:
         index = self._index
         return Identity(
             gpu=str(index),
-            uuid=f"GPU-{uuid.uuid5(NAMESPACE, f'{self._node}/{index}')}",
+            uuid=gpu_uuid(self._node, index),
             pci=pci_address(index),
             model=self._model.name,
             serial=f"165492500{index:04d}",

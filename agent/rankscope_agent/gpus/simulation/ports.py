@@ -114,7 +114,7 @@ class PortTree:
         self._begin = clock()
         self._written: dict[Path, str] = {}
         for index in range(simulation.count):
-            self._device_folder(pci_address(index), index)
+            self._device_folder(pci_address(index), _bus(index), index)
         for port in range(self._model.ports):
             self._adapter(port)
 
@@ -130,7 +130,10 @@ class PortTree:
         """Make what does not change: who the adapter is and where it sits."""
         device = self._root / "class/infiniband" / f"mlx5_{port}"
         address = f"0000:{0x1D + 0x10 * port & 0xFF:02x}:00"
-        pci = self._device_folder(address, port)
+        gpu = served_gpu(self._simulation, port)
+        near = port * self._simulation.count // self._model.ports if gpu is None else gpu
+        bus = f"pci{address[:7]}" if gpu is None else _bus(gpu)
+        pci = self._device_folder(address, bus, near)
         files = {
             "fw_ver": "28.39.3004\n",
             "hca_type": f"{self._model.port_type}\n",
@@ -142,9 +145,9 @@ class PortTree:
             self._put(device / name, text)
         (device / "device").symlink_to(pci)
 
-    def _device_folder(self, address: str, index: int) -> Path:
+    def _device_folder(self, address: str, bus: str, index: int) -> Path:
         """Make a PCI device; the halves of a node hang on a socket each."""
-        folder = self._root / "devices" / f"pci{address[:7]}" / f"{address}.0"
+        folder = self._root / "devices" / bus / f"{address}.0"
         half = max(1, self._simulation.count // 2)
         self._put(folder / "numa_node", f"{min(1, index // half)}\n")
         link = self._root / "bus/pci/devices" / f"{address}.0"
@@ -164,6 +167,27 @@ class PortTree:
         finally:
             os.close(descriptor)
         self._written[path] = text
+
+
+def served_gpu(simulation: Simulation, port: int) -> int | None:
+    """Return the GPU that shares a PCIe switch with an adapter, None for one that is for storage.
+
+    Boards with fewer adapters than GPUs have them elsewhere: they serve no GPU in particular.
+    """
+    ports = MODELS[simulation.model].ports
+    if ports < simulation.count:
+        return None
+    if ports == simulation.count:
+        return port
+    gpu = port - (port > STORAGE_PORT)
+    return gpu if port != STORAGE_PORT and gpu < simulation.count else None
+
+
+def _bus(gpu: int) -> str:
+    """Return the path of the switch that a GPU is behind."""
+    address = pci_address(gpu)
+    root = f"{address[:5]}{int(address[5:7], 16) - 1:02x}"
+    return f"pci{root}/{root}:01.0"
 
 
 def port_files(simulation: Simulation, port: int, elapsed: float) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
 from rankscope_agent.nccl.facts import Limits
 from rankscope_agent.nccl.framing import Unframer
 from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.nccl.verdict import judge
 
 EDGES = {
     # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.
@@ -281,7 +282,7 @@ def test_a_long_line_of_many_records_keeps_only_the_text_next_to_each():
     piece = b"x" * 5000 + b"NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC" + b"y" * 500
     parser.feed(piece * 200 + b"\n")
     assert len(parser.facts.processes) == 1
-    assert max(map(len, parser._threads), default=0) <= 1024
+    assert max(map(len, parser._speakers.threads), default=0) <= 1024
 
 
 def test_lines_whose_heads_end_alike_are_those_of_different_processes():
@@ -289,3 +290,51 @@ def test_lines_whose_heads_end_alike_are_those_of_different_processes():
     text += "".join(f"{mark}{text}" for mark in ("x", "y ", "x"))
     hosts = {host for host, _ in facts_of(text).processes}
     assert hosts == {"gpu-0", "xgpu-0"}
+
+
+def test_connections_printed_again_after_they_were_counted_count_once():
+    parser = NcclLog()
+    for channel in range(4):
+        parser.feed(start(0, 2, "NET/IB/0").encode())
+        parser.feed(info(0, edge(0, 1, "NET/IB/1", channel)).encode())
+        parser.feed(info(0, f"CollNet {channel:02d}/0 : 0 [send] via COLLNET/SHARP/0").encode())
+        parser.sum_up()
+    counts = judge(parser.facts).connections
+    assert {t.name: count for t, count in counts.items()} == {"NET/IB": 1, "COLLNET/SHARP": 1}
+
+
+def test_a_start_that_never_ended_is_over_once_another_process_starts_in_its_place():
+    hung = "".join(info(rank, comm(rank, 2, "START", "0x1")) for rank in (0, 1))
+    assert verdict_of(hung).communicators[0].communicator.stuck_ranks == (0, 1)
+    again = "".join(
+        info(rank, comm(rank, 2, event, "0x2"), pid=9000 + rank)
+        for rank in (0, 1)
+        for event in ("START", "COMPLETE")
+    )
+    (only,) = verdict_of(hung + again).communicators
+    assert (only.communicator.name, only.communicator.stuck_ranks) == ("0x2", ())
+
+
+def test_two_processes_that_start_as_the_same_rank_at_a_time_are_both_kept():
+    text = info(0, comm(0, 2, "START")) + info(0, comm(0, 2, "START"), pid=9000)
+    (only,) = verdict_of(text).communicators
+    assert len(only.communicator.members) == 2
+
+
+def test_repeated_starts_and_unreadable_heads_take_no_more_room():
+    parser = NcclLog(Limits(threads=10))
+    events = info(0, comm(0, 2, "START")) + info(0, edge(0, 1, "P2P/IPC"))
+    events += info(0, comm(0, 2, "COMPLETE")) + info(0, edge(1, 0, "P2P/IPC"))
+    for number in range(500):
+        parser.feed(f"{events}{number} NCCL INFO Using network IB\n".encode())
+    assert sum(map(len, parser.facts.loose_edges.values())) <= 20
+
+
+def test_settings_of_all_processes_together_have_a_limit():
+    parser = NcclLog(Limits(settings=20))
+    for rank in range(9):
+        for number in range(9):
+            parser.feed(info(rank, f"NCCL_X{number} set by environment to 1.").encode())
+    facts = parser.facts
+    assert sum(len(p.environment) for p in facts.processes.values()) == facts.settings == 20
+    assert facts.beyond_limits == 61

@@ -11,7 +11,7 @@ from typing import Any
 from rankscope_agent.nccl.facts import Edges, Facts, Member, Process, Transport, WarningCount
 from rankscope_agent.nccl.watchdog import Culprit, GroupState, Timeout
 
-VERSION = 1
+VERSION = 2
 
 
 class StateError(Exception):
@@ -63,7 +63,7 @@ def _member(member: Member) -> list[Any]:
         member.process.pid,
         [member.pointer, member.rank, member.nranks, member.group, member.linked],
         [member.nodes, member.mnnvl, member.started, member.complete, member.network],
-        [member.coll_channels, member.nvls_channels, member.init_seconds],
+        [member.coll_channels, member.nvls_channels, member.gpu, member.init_seconds],
         _edges(member.edges),
     ]
 
@@ -71,7 +71,7 @@ def _member(member: Member) -> list[Any]:
 def _edges(edges: Edges) -> list[Any]:
     return [
         [[t.name, t.gdr, t.direction, count] for t, count in edges.counts.items()],
-        sorted(edges.local_pairs),
+        [[t.name, t.gdr, t.direction, sorted(codes)] for t, codes in edges.pairs.items()],
         sorted(edges.owners),
         edges.highest_rank,
         edges.ring_size,
@@ -97,6 +97,7 @@ def _facts(state: Mapping[str, Any]) -> Facts:
     for values in state["processes"]:
         process = _read_process(values)
         facts.processes[process.host, process.pid] = process
+        facts.settings += len(process.environment)
     for values in state["members"]:
         member = _read_member(facts, values)
         facts.members[member.process.host, member.process.pid, member.pointer] = member
@@ -138,7 +139,7 @@ def _read_member(facts: Facts, values: list[Any]) -> Member:
     process = facts.processes.setdefault((host, pid), Process(host, pid))
     pointer, rank, nranks, group, linked = who
     nodes, mnnvl, started, complete, network = state
-    coll_channels, nvls_channels, init_seconds = shape
+    coll_channels, nvls_channels, gpu, init_seconds = shape
     return Member(
         process=process,
         pointer=pointer,
@@ -153,6 +154,7 @@ def _read_member(facts: Facts, values: list[Any]) -> Member:
         network=network,
         coll_channels=coll_channels,
         nvls_channels=nvls_channels,
+        gpu=gpu,
         init_seconds=init_seconds,
         edges=_read_edges(edges),
     )
@@ -163,7 +165,7 @@ def _read_edges(values: list[Any]) -> Edges:
     return Edges(
         set(),
         {Transport(name, gdr, direction): n for name, gdr, direction, n in counts},
-        {(source, target) for source, target in pairs},
+        {Transport(name, gdr, direction): set(codes) for name, gdr, direction, codes in pairs},
         set(owners),
         highest,
         ring_size,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.nccl.facts import Edges, Facts, Member, Transport
+from rankscope_agent.nccl.facts import MAX_RANK, Edges, Facts, Member, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,21 @@ def _owner(edges: Edges, members: Sequence[Member]) -> Member | None:
 
 def _communicator(name: str, members: Sequence[Member], lazy: Iterable[Edges]) -> Communicator:
     edges: Counter[Transport] = Counter()
-    pairs: set[tuple[int, int]] = set()
+    pairs: dict[Transport, set[int]] = defaultdict(set)
     for part in (*(m.edges for m in members), *lazy):
-        edges.update(part.counts)
-        pairs |= part.local_pairs
+        for transport, codes in part.pairs.items():
+            # A member's lazy connections repeat those of its start; beyond a limit none are told
+            # apart.
+            edges[transport] += part.counts[transport] - len(codes & pairs[transport])
+            pairs[transport] |= codes
     linked = all(member.linked for member in members)
-    return Communicator(name, linked, tuple(members), edges, frozenset(pairs))
+    return Communicator(name, linked, tuple(members), edges, local_pairs(pairs))
+
+
+def local_pairs(pairs: Mapping[Transport, Iterable[int]]) -> frozenset[tuple[int, int]]:
+    """Return the pairs of ranks connected without a network."""
+    local = (codes for transport, codes in pairs.items() if not transport.is_net)
+    return frozenset(divmod(code, MAX_RANK) for codes in local for code in codes)
 
 
 def connects_all(pairs: Iterable[tuple[int, int]], nranks: int | None) -> bool:

@@ -31,12 +31,14 @@ class Limits:
         threads: threads that printed something.
         edges: distinct connections not yet summed up, over all members.
         warning_codes: kinds of warnings.
+        settings: NCCL_... variables, over all processes.
     """
 
     members: int = 131_072
     threads: int = 131_072
     edges: int = 400_000
     warning_codes: int = 256
+    settings: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Edges:
     Args:
         distinct: as printed, until they are summed up.
         counts: distinct connections by transport.
-        local_pairs: pairs of ranks connected without a network.
+        pairs: these connections, as `pair_code` writes them, so that each counts once.
         owners: ranks that printed their connections here.
         highest_rank: highest rank at either end.
         ring_size: ranks in a printed ring, 0 where none was.
@@ -78,10 +80,15 @@ class Edges:
 
     distinct: set[bytes] = field(default_factory=set)
     counts: dict[Transport, int] = field(default_factory=dict)
-    local_pairs: set[tuple[int, int]] = field(default_factory=set)
+    pairs: dict[Transport, set[int]] = field(default_factory=dict)
     owners: set[int] = field(default_factory=set)
     highest_rank: int = 0
     ring_size: int = 0
+
+
+def pair_code(source: int, target: int) -> int:
+    """Write a pair of ranks as one number, half as large as a tuple of two."""
+    return source * MAX_RANK + target
 
 
 @dataclass(slots=True)
@@ -105,6 +112,7 @@ class Member:
     Args:
         group: what its communicator is known by across processes: its commId where that is
             printed, else what comes nearest; `linked` says that it is known for certain.
+        gpu: PCI address of its GPU as the start of its initialisation has it.
     """
 
     process: Process
@@ -117,6 +125,7 @@ class Member:
     mnnvl: bool = False
     started: bool = False
     complete: bool = False
+    gpu: str = ""
     network: str = ""
     coll_channels: int | None = None
     nvls_channels: int | None = None
@@ -144,6 +153,7 @@ class Facts:
         tagged_ranks: ranks named by launchers' tags and by PyTorch's.
         comm_ranks: ranks named by communicators' lines, those about their end included.
         largest_comm: ranks of the largest communicator named by these, 0 before the first.
+        settings: NCCL_... variables kept, over all processes.
         unparsed: records that look like known ones and cannot be read.
         beyond_limits: facts that were left out for lack of room.
     """
@@ -159,6 +169,7 @@ class Facts:
     largest_comm: int = 0
     watchdog: WatchdogFacts = field(default_factory=WatchdogFacts)
     version: str = ""
+    settings: int = 0
     unparsed: int = 0
     beyond_limits: int = 0
 

@@ -14,17 +14,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from rankscope_agent.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport
+from rankscope_agent.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport, pair_code
 
 MAX_EDGE_TRANSPORTS = 32
 """Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""
 
 MAX_KNOWN_TRANSPORTS = 1024
 """Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
-GPUDirect and direction); a text has at most 400 bytes."""
+GPUDirect and direction); a text has at most 256 bytes."""
 
-MAX_LOCAL_PAIRS = 4096
-"""Pairs of ranks on one node remembered for a member; a rank has at most 72 such peers."""
+MAX_PAIRS = 16_384
+"""Connections told apart for each member and transport: to all ranks of the largest jobs known.
+Further ones count as often as they are summed up."""
 
 CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
 """Groups of `SCAN`, of which a match has exactly one: what it found."""
@@ -32,7 +33,7 @@ CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
 SCAN = re.compile(
     rb"NCCL(?: INFO (?:"
     # CONNECTION, or, (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
-    rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,400})|"
+    rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
     rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
     rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
     rb"\d+ coll channels|transport/net_|Loading topology|RAS declaring)[^\n]{0,1024})"  # INFO
@@ -92,6 +93,7 @@ _PARENT = re.compile(
     rb"parent (0x[0-9a-f]{1,16})(?: (?:splitCount|childCount) (\d+))? color (-?\d+) key"
 )
 _NODES = re.compile(rb"nNodes (\d{1,7})(?= |$)(?:.* MNNVL (\d))?")
+_GPU = re.compile(rb"busId ([0-9a-f]{1,16})(?= |$)")
 _PHASE = re.compile(r"\b(total|kernels|alloc|bootstrap|allgathers|topo|graphs|connections|rest) ")
 _TIMINGS = re.compile(r"Init timings[^:]*: rank (\d{1,8}) nranks (\d{1,8}) (total .*)")
 _ENDS = re.compile(
@@ -113,6 +115,7 @@ class CommLine(NamedTuple):
     Args:
         event: START, COMPLETE, DESTROYED, or empty for a line that only describes.
         split: parent pointer, child count and colour of a communicator without an id of its own.
+        gpu: PCI address of the rank's GPU, as NCCL writes it.
     """
 
     pointer: str
@@ -123,6 +126,7 @@ class CommLine(NamedTuple):
     event: str
     nodes: int | None
     mnnvl: bool
+    gpu: str
 
 
 def parse_comm(text: bytes) -> CommLine | None:
@@ -138,6 +142,7 @@ def parse_comm(text: bytes) -> CommLine | None:
     comm_id = _COMM_ID.search(rest) if b" commId " in rest else None
     parent = _PARENT.search(rest) if b" parent " in rest else None
     nodes = _NODES.search(rest) if b" nNodes " in rest else None
+    gpu = _GPU.search(rest) if b" busId " in rest else None
     return CommLine(
         pointer=match[2].decode(),
         rank=int(match[3]),
@@ -147,6 +152,7 @@ def parse_comm(text: bytes) -> CommLine | None:
         event=_event(rest),
         nodes=int(nodes[1]) if nodes else None,
         mnnvl=bool(nodes and nodes[2] == b"1"),
+        gpu=gpu[1].decode() if gpu else "",
     )
 
 
@@ -222,16 +228,21 @@ def sum_up(edges: Edges) -> int:
         if transport is None or max(map(max, pairs)) >= MAX_RANK:
             garbage += len(pairs)
         else:
-            _count(edges, transport, pairs)
+            count(edges, transport, pairs)
     return garbage
 
 
-def _count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]]) -> None:
-    if transport in edges.counts or len(edges.counts) < MAX_EDGE_TRANSPORTS:
-        edges.counts[transport] = edges.counts.get(transport, 0) + len(pairs)
+def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]]) -> None:
+    """Add connections over a transport, each pair of ranks once."""
+    known = edges.pairs.get(transport)
+    if known is None:
+        if len(edges.pairs) >= MAX_EDGE_TRANSPORTS:
+            return
+        known = edges.pairs[transport] = set()
+    new = {pair_code(*pair) for pair in pairs} - known
+    edges.counts[transport] = edges.counts.get(transport, 0) + len(new)
+    known.update(itertools.islice(new, MAX_PAIRS - len(known)))
     edges.highest_rank = max(edges.highest_rank, *map(max, pairs))
-    if len(edges.owners) < MAX_LOCAL_PAIRS:
+    if len(edges.owners) < MAX_PAIRS:
         own = 1 if transport.direction == "receive" else 0
-        edges.owners.update(pair[own] for pair in pairs[:MAX_LOCAL_PAIRS])
-    if not transport.is_net and len(edges.local_pairs) < MAX_LOCAL_PAIRS:
-        edges.local_pairs.update(pairs[:MAX_LOCAL_PAIRS])
+        edges.owners.update(pair[own] for pair in pairs[:MAX_PAIRS])

@@ -10,7 +10,6 @@ import re
 
 from rankscope_agent.nccl.facts import (
     MAX_NAME,
-    Edges,
     Facts,
     Limits,
     Member,
@@ -21,12 +20,11 @@ from rankscope_agent.nccl.lines import (
     BARE,
     CONNECTION,
     INFO,
-    MPI_TAG,
-    TOKEN,
     TORCH_TAG,
     WARN_HEAD,
     WARNING,
     CommLine,
+    count,
     parse_collnet,
     parse_comm,
     parse_timings,
@@ -34,6 +32,7 @@ from rankscope_agent.nccl.lines import (
     sum_up,
 )
 from rankscope_agent.nccl.signs import read_process_line
+from rankscope_agent.nccl.speakers import Speakers, Thread
 from rankscope_agent.nccl.warnings import classify
 from rankscope_agent.nccl.watchdog import DESYNC
 
@@ -52,17 +51,6 @@ _LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024
 _CHANNELS = re.compile(r"(\d{1,4}) coll channels(?:.*?(\d{1,4}) nvls channels)?")
 
 
-class _Thread:
-    """One thread that printed something: its process and the communicator it speaks of."""
-
-    __slots__ = ("member", "process", "sink")
-
-    def __init__(self, process: Process, sink: Edges) -> None:
-        self.process = process
-        self.sink = sink
-        self.member: Member | None = None
-
-
 class NcclLog:
     """The incremental parser of one log, or of all logs of one job.
 
@@ -74,8 +62,12 @@ class NcclLog:
     def __init__(self, limits: Limits | None = None, facts: Facts | None = None) -> None:
         self.limits = limits or Limits()
         self.facts = facts or Facts()
-        self._threads: dict[bytes, _Thread] = {}
-        self._hosts: set[str] = {host for host, _ in self.facts.processes}
+        self._speakers = Speakers(self.facts, self.limits)
+        self._starting = {
+            (m.process.host, m.gpu, m.rank, m.nranks): m
+            for m in self.facts.members.values()
+            if m.gpu and m.started
+        }
         self._new_edges = 0
         self._contexts = 0
         self._open_context = False
@@ -89,6 +81,12 @@ class NcclLog:
         if self._new_edges > self.limits.edges:
             self.sum_up()
         return found
+
+    def stop_growing(self) -> None:
+        """Keep nothing new from here on; what is left out is counted."""
+        edges = self.limits.edges
+        self.limits = Limits(members=0, threads=0, edges=edges, warning_codes=0, settings=0)
+        self._speakers.limits = self.limits
 
     def sum_up(self) -> None:
         """Count the edges gathered so far; the same ones seen again later count again."""
@@ -125,7 +123,7 @@ class NcclLog:
         self._new_edges += edges
         return found
 
-    def _spoken_by(self, text: bytes, start: int, torn: bool) -> tuple[bytes | None, _Thread]:
+    def _spoken_by(self, text: bytes, start: int, torn: bool) -> tuple[bytes | None, Thread]:
         """Return the thread of the record at `start`, and the text by which it is known again.
 
         That begins one character before its first word: what ends alike is another's. None where
@@ -135,10 +133,10 @@ class NcclLog:
         head = text.rfind(b" ", line, max(line, text.rfind(b" ", line, start - 1))) + 1
         begin = head or line
         token = text[begin:start]
-        thread = self._threads.get(token) or self._thread(token, torn)
+        thread = self._speakers.threads.get(token) or self._speakers.thread(token, torn=torn)
         return (text[begin - 1 : start] if begin else None), thread
 
-    def _read_fused(self, thread: _Thread, match: re.Match[bytes]) -> None:
+    def _read_fused(self, thread: Thread, match: re.Match[bytes]) -> None:
         """Read a record that another writer's record runs into, then that one.
 
         What it overwrote is cut off; of a connection nothing is left to be sure of.
@@ -159,7 +157,7 @@ class NcclLog:
         else:
             self._read_bare(text, line, match)
 
-    def _read_info(self, thread: _Thread, info: bytes) -> None:
+    def _read_info(self, thread: Thread, info: bytes) -> None:
         if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
             self._read_comm(thread, info)
             return
@@ -173,17 +171,22 @@ class NcclLog:
         else:
             self._read_process(thread, text)
 
-    def _read_process(self, thread: _Thread, text: str) -> None:
+    def _read_process(self, thread: Thread, text: str) -> None:
         """Read what concerns a process rather than a communicator."""
-        process = thread.process
+        process, facts = thread.process, self.facts
+        if text.startswith("NCCL_") and facts.settings >= self.limits.settings:
+            facts.beyond_limits += 1
+            return
+        before = len(process.environment)
         for code in read_process_line(process, text):
-            self.facts.warn(code, text, self.limits)
+            facts.warn(code, text, self.limits)
+        facts.settings += len(process.environment) - before
         if process.version and not self.facts.version:
             self.facts.version = process.version
         if thread.member is not None and text.startswith("Using"):
             thread.member.network = process.network
 
-    def _read_comm(self, thread: _Thread, info: bytes) -> None:
+    def _read_comm(self, thread: Thread, info: bytes) -> None:
         line = parse_comm(info)
         if line is None:
             self.facts.unparsed += 1
@@ -197,12 +200,14 @@ class NcclLog:
         if line.nodes is not None:
             member.nodes, member.mnnvl = line.nodes, line.mnnvl
         if line.event:
+            member.gpu = member.gpu or line.gpu
             self._begin_or_end(thread, member, line.event)
 
-    def _begin_or_end(self, thread: _Thread, member: Member, event: str) -> None:
+    def _begin_or_end(self, thread: Thread, member: Member, event: str) -> None:
         """Note Init START or COMPLETE and whose connections the thread prints from here on."""
         member.network = member.network or thread.process.network
         if event == "START":
+            self._take_place(member)
             member.started = True
             thread.member, thread.sink = member, member.edges
             return
@@ -214,8 +219,26 @@ class NcclLog:
         if thread.member is None:
             thread.member = member
         elif thread.member is member:  # what this thread connects from here on is lazy
-            thread.sink = self._loose(thread.process)
-            thread.member = None
+            self._speakers.set_free(thread)
+
+    def _take_place(self, member: Member) -> None:
+        """Forget who began in the same place before and did not come to an end.
+
+        A GPU has one process of a rank at a time: a launcher started the job's workers anew, and
+        the earlier one is gone.
+        """
+        if not member.gpu:
+            return
+        place = (member.process.host, member.gpu, member.rank, member.nranks)
+        former = self._starting.get(place)
+        self._starting[place] = member
+        if former is None or former.complete or former.process is member.process:
+            return
+        if former.group == member.group:  # two at a time, as a wrong launcher starts them
+            return
+        key = (former.process.host, former.process.pid, former.pointer)
+        if self.facts.members.get(key) is former:
+            del self.facts.members[key]
 
     def _member(self, process: Process, line: CommLine) -> Member | None:
         """Return the member a line speaks of; None if it cannot be kept."""
@@ -251,7 +274,7 @@ class NcclLog:
             return f"split of {line.nranks} ranks, color {colour}"[:128], False
         return f"{line.nranks} ranks", False
 
-    def _read_timings(self, thread: _Thread, text: str) -> None:
+    def _read_timings(self, thread: Thread, text: str) -> None:
         timings = parse_timings(text)
         if timings is None:
             self.facts.unparsed += 1
@@ -263,18 +286,18 @@ class NcclLog:
                 member.init_seconds = seconds
                 return
 
-    def _read_channels(self, thread: _Thread, text: str) -> None:
+    def _read_channels(self, thread: Thread, text: str) -> None:
         match = _CHANNELS.match(text)
         if match is None or thread.member is None:
             return
         thread.member.coll_channels = int(match[1])
         thread.member.nvls_channels = int(match[2]) if match[2] else None
 
-    def _read_collnet(self, thread: _Thread, text: str) -> None:
+    def _read_collnet(self, thread: Thread, text: str) -> None:
         found = parse_collnet(text)
         if found is not None:
-            counts = thread.sink.counts
-            counts[found[1]] = counts.get(found[1], 0) + 1
+            rank, transport = found
+            count(thread.sink, transport, [(rank, rank)])
 
     def _read_warning(self, text: bytes, head: bytes, warn: bytes, end: int) -> None:
         message = warn[len(b"WARN ") :].decode(errors="replace").strip()
@@ -284,8 +307,8 @@ class NcclLog:
     def _speaker(self, head: bytes) -> Process:
         match = WARN_HEAD.search(head)
         if match is None:
-            return self._process("", 0)
-        return self._process(match[1].decode(), int(match[2]))
+            return self._speakers.process("", 0)
+        return self._speakers.process(match[1].decode(), int(match[2]))
 
     def _count_warning(self, message: str, process: Process) -> None:
         warned = classify(message)
@@ -325,56 +348,13 @@ class NcclLog:
     def _read_context(self, after: bytes) -> None:
         error = _LAST_ERROR.search(after)
         if error is not None:
-            self._count_warning(error[1].decode(errors="replace").strip(), self._process("", 0))
+            self._count_warning(
+                error[1].decode(errors="replace").strip(), self._speakers.process("", 0)
+            )
         if b" collective #" in after and self.facts.watchdog.read_report(after):
             self.facts.warn(DESYNC, after.decode(errors="replace"), self.limits)
         for rank in TORCH_TAG.findall(after):
-            self._tag(int(rank))
-
-    def _tag(self, rank: int) -> None:
-        if len(self.facts.tagged_ranks) < self.limits.members:
-            self.facts.tagged_ranks.add(rank)
-
-    def _thread(self, token: bytes, torn: bool) -> _Thread:
-        """Make known a thread by the text before its `NCCL INFO`."""
-        token = token[-MAX_HEAD:]
-        tag = MPI_TAG.search(token)
-        if tag is not None:
-            self._tag(int(tag[1]))
-        match = TOKEN.search(token)
-        if match is None or len(self._threads) >= self.limits.threads:
-            self.facts.beyond_limits += match is not None
-            process = self._process("", 0)
-            return self._threads.setdefault(b"", _Thread(process, self._loose(process)))
-        process = self._process(self._host(match[1].decode(), torn), int(match[2]))
-        thread = self._threads[token] = _Thread(process, self._loose(process))
-        return thread
-
-    def _host(self, name: str, torn: bool) -> str:
-        """Return the host's name without what a torn line left before it."""
-        if torn and name not in self._hosts:
-            glued = [host for host in self._hosts if host and name.endswith(host)]
-            if glued:
-                return max(glued, key=len)
-        if not torn and len(self._hosts) < self.limits.threads:
-            self._hosts.add(name)
-        return name
-
-    def _process(self, host: str, pid: int) -> Process:
-        processes = self.facts.processes
-        known = processes.get((host, pid))
-        if known is None:
-            if len(processes) >= self.limits.threads:
-                self.facts.beyond_limits += 1
-                host, pid = "", 0
-            known = processes.setdefault((host, pid), Process(host, pid))
-        return known
-
-    def _loose(self, process: Process) -> Edges:
-        """Return a place for connections of a thread that has no communicator (yet)."""
-        several = self.facts.loose_edges.setdefault((process.host, process.pid), [])
-        several.append(Edges())
-        return several[-1]
+            self._speakers.tag(int(rank))
 
 
 def _line_of(text: bytes, start: int) -> int:

@@ -141,6 +141,15 @@ def test_values_of_a_whole_gpu_are_counted_once_though_every_instance_repeats_th
     }
 
 
+def test_activity_of_an_instance_is_not_that_of_its_gpu():
+    fields = ("SM_OCCUPANCY", "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO")
+    text = "".join(line(f"DCGM_FI_PROF_{field}", 0.5, GPU_I_ID="3") for field in fields)
+    page = DcgmPage(text)
+    assert page.ignored == {"instance": 3}
+    whole = read(line("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.5))
+    assert whole.of(metrics.GPU_ENGINE_UTILIZATION) == {("graphics",): 0.5}
+
+
 def test_one_gpu_shared_by_pods_is_one_series():
     text = line("DCGM_FI_DEV_GPU_UTIL", 50, pod="a") + line("DCGM_FI_DEV_GPU_UTIL", 50, pod="b")
     page = DcgmPage(text)

@@ -7,8 +7,11 @@ fetched within one deadline for all of it, and is taken for what `gpus.dcgm` can
 from __future__ import annotations
 
 import http.client
+import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -31,6 +34,11 @@ MAX_PAGE_BYTES = 8 << 20
 
 CHUNK_BYTES = 65536
 
+STALE_SECONDS = 150.0
+"""Time without a change of a GPU's energy counter after which its values are old: five times the
+30 s between dcgm-exporter's own looks. A GPU that answers has used energy in any second. Exporters
+go on showing the last values of a GPU whose driver hangs."""
+
 
 class DcgmConfig(Protocol):
     """What the collector needs of the agent's settings."""
@@ -49,6 +57,10 @@ class DcgmConfig(Protocol):
     def deadline_seconds(self) -> float:
         """Seconds after which a run counts as failed."""
         ...
+
+
+GpuLabels = tuple[str, ...]
+"""Index, uuid and PCI address of a GPU."""
 
 
 class EndpointError(Exception):
@@ -84,6 +96,7 @@ class DcgmCollector:
         self._clock = clock
         self._due = clock()
         self._samples: tuple[Sample, ...] = ()
+        self._energy: dict[GpuLabels, tuple[object, float]] = {}
 
     def collect(self) -> Sequence[Sample]:
         """Return what the endpoint said at the last fetch.
@@ -104,10 +117,27 @@ class DcgmCollector:
         page = DcgmPage(fetch_text(self._url, self._timeout))
         if not page.gpus:
             raise NoData(f"{self._url} answers, but shows no GPU")
+        samples = tuple(page.samples())
+        old = self._old(samples)
         known = tuple(
-            Sample(metrics.GPU_UNRESPONSIVE, identity.labels, 0) for identity in page.gpus
+            Sample(metrics.GPU_UNRESPONSIVE, identity.labels, int(identity.labels in old))
+            for identity in page.gpus
         )
-        return (*known, *page.samples())
+        current = (s for s in samples if s.metric is metrics.GPU_INFO or s.labels[:3] not in old)
+        return (*known, *current)
+
+    def _old(self, samples: Iterable[Sample]) -> frozenset[GpuLabels]:
+        """Return the GPUs whose energy counter stands still."""
+        now = self._clock()
+        before, self._energy = self._energy, {}
+        for sample in samples:
+            if sample.metric is metrics.GPU_ENERGY and sample.value:
+                value, since = before.get(sample.labels, (sample.value, now))
+                since = since if value == sample.value else now
+                self._energy[sample.labels] = sample.value, since
+        return frozenset(
+            gpu for gpu, (_, since) in self._energy.items() if now - since >= STALE_SECONDS
+        )
 
 
 def fetch_text(url: str, timeout_seconds: float) -> str:
@@ -117,42 +147,68 @@ def fetch_text(url: str, timeout_seconds: float) -> str:
         EndpointError: the answer is an error, a redirection, HTML, too long or too late.
         OSError: there is no answer.
     """
-    end = time.monotonic() + timeout_seconds
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET", path, headers={"User-Agent": f"rankscope-agent/{__version__}"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise EndpointError(f"{url} answers with status {answer.status}")
-        if "html" in (answer.getheader("Content-Type") or "").lower():
-            raise EndpointError(f"{url} answers with HTML; is the path right, such as /metrics?")
-        return _read(connection, answer, url, end).decode(errors="replace")
+        connection.connect()
+        with _ended_after(connection.sock, timeout_seconds) as late:
+            try:
+                text = _answer(connection, path, url)
+            except (OSError, http.client.HTTPException):
+                if not late.is_set():
+                    raise
+            # The end of a connection that we have cut looks like the end of the page.
+            if late.is_set():
+                raise EndpointError(f"{url} sends its page too slowly")
+            return text
     except http.client.HTTPException as error:
         raise EndpointError(f"{url} does not speak HTTP: {type(error).__name__}") from None
     finally:
         connection.close()
 
 
-def _read(
-    connection: http.client.HTTPConnection,
-    answer: http.client.HTTPResponse,
-    url: str,
-    end: float,
-) -> bytes:
-    """Read a body piece by piece, so that one that trickles in does not take for ever."""
+@contextmanager
+def _ended_after(connected: socket.socket, seconds: float) -> Iterator[threading.Event]:
+    """Cut a connection after some time, whatever is sent on it; give what says that it was cut.
+
+    A socket's own timeout is for each piece, and who sends a byte a second never meets it.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _answer(connection: http.client.HTTPConnection, path: str, url: str) -> str:
+    """Ask for a page.
+
+    Raises:
+        EndpointError: the answer is none.
+        OSError: the connection broke.
+        http.client.HTTPException: the answer is not HTTP.
+    """
+    connection.request("GET", path, headers={"User-Agent": f"rankscope-agent/{__version__}"})
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise EndpointError(f"{url} answers with status {answer.status}")
+    if "html" in (answer.getheader("Content-Type") or "").lower():
+        raise EndpointError(f"{url} answers with HTML; is the path right, such as /metrics?")
     body = bytearray()
-    while True:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise EndpointError(f"{url} sends its page too slowly")
-        if connection.sock is not None:
-            connection.sock.settimeout(left)
-        piece = answer.read1(CHUNK_BYTES)
-        if not piece:
-            return bytes(body)
+    while piece := answer.read1(CHUNK_BYTES):
         body += piece
         if len(body) > MAX_PAGE_BYTES:
             raise EndpointError(f"{url} sends more than {MAX_PAGE_BYTES} bytes")
+    return body.decode(errors="replace")

@@ -148,6 +148,9 @@ GPU_FIELDS: Mapping[str, Target] = {
 }
 """DCGM_FI_DEV_ fields of whole GPUs."""
 
+ENGINE_FIELDS = frozenset({"GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL_RATIO"})
+"""DCGM_FI_PROF_ fields of the engine that runs kernels, which dcgm-exporter shows by default."""
+
 ACTIVITY_FIELDS: Mapping[str, Metric] = {
     "SM_ACTIVE": metrics.GPU_SM_ACTIVE,
     "SM_UTIL_RATIO": metrics.GPU_SM_ACTIVE,
@@ -167,6 +170,8 @@ INSTANCE_METRICS: Mapping[Metric, Metric] = {
     metrics.GPU_SM_ACTIVE: metrics.MIG_SM_ACTIVE,
 }
 """What is the instance's own on a series that names one."""
+
+GRAPHICS = ("graphics",)
 
 ONLY_INSTANCE = frozenset(ACTIVITY_FIELDS.values()) | {metrics.GPU_MEMORY_RESERVED}
 """Instance's own as well, and without a metric of ours: neither can it pass for the GPU's."""
@@ -250,7 +255,7 @@ class DcgmPage:
                 self._instances.add((key, extra[0]))
                 if len([at for at in self._instances if at[0] == key]) > MAX_INSTANCES:
                     return "too_many_instances"
-            elif metric in ONLY_INSTANCE:
+            elif metric in ONLY_INSTANCE or extra == GRAPHICS:
                 return "instance"
         if not _is_usable(metric, value):
             return "unusable_value"
@@ -297,9 +302,11 @@ def _instance(labels: Mapping[str, str]) -> tuple[str, str, str]:
 
 def _values(sample: PageSample) -> Iterator[Value]:
     if sample.name.startswith(PROF):
-        metric = ACTIVITY_FIELDS.get(sample.name.removeprefix(PROF))
-        if metric is not None:
-            yield metric, (), sample.value
+        field = sample.name.removeprefix(PROF)
+        if field in ACTIVITY_FIELDS:
+            yield ACTIVITY_FIELDS[field], (), sample.value
+        elif field in ENGINE_FIELDS:
+            yield metrics.GPU_ENGINE_UTILIZATION, GRAPHICS, sample.value
         return
     field = sample.name.removeprefix(DEV)
     if field in REASON_FIELDS:

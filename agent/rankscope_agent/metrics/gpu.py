@@ -26,7 +26,7 @@ GPU_LOST = Metric(
 GPU_UNRESPONSIVE = Metric(
     "rankscope_gpu_unresponsive",
     "gauge",
-    "1 if a call to the driver about this GPU has not returned in time: it has no other values.",
+    "1 if nobody can say how the GPU is: a call hangs, the driver is away, what is told is old.",
     GPU,
 )
 GPU_UTILIZATION = Metric(
@@ -125,7 +125,7 @@ GPU_REMAP_FAILURE = Metric(
 GPU_ENGINE_UTILIZATION = Metric(
     "rankscope_gpu_engine_utilization_ratio",
     "gauge",
-    "Share of time in which a video engine worked: encoder, decoder; from dcgm-exporter.",
+    "Share of time in which an engine worked: graphics, encoder, decoder; from dcgm-exporter.",
     (*GPU, "engine"),
 )
 GPU_MEMORY_FREE = Metric(

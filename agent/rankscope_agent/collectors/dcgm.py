@@ -156,9 +156,10 @@ def fetch_text(url: str, timeout_seconds: float) -> str:
         with _ended_after(connection.sock, timeout_seconds) as late:
             try:
                 text = _answer(connection, path, url)
-            except (OSError, http.client.HTTPException):
-                if not late.is_set():
+            except (OSError, http.client.HTTPException) as error:
+                if not late.is_set() and not isinstance(error, TimeoutError):
                     raise
+                late.set()  # the socket's own timeout is of the same length
             # The end of a connection that we have cut looks like the end of the page.
             if late.is_set():
                 raise EndpointError(f"{url} sends its page too slowly")

@@ -58,7 +58,8 @@ class _Node:
 
     def __init__(self, text: str) -> None:
         simulation = parse_simulation(text)
-        assert simulation is not None
+        if simulation is None:
+            raise ValueError("no node is named")
         self._clock = _Clock()
         patience = 60.0  # nothing hangs here
         nvml = SimulatedNvml(simulation, self._clock)

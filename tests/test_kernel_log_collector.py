@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rankscope_agent.kernel_log.tally import MAX_SUBJECTS, Tally, from_json
 
 NOW, UPTIME = 1_800_000_000.0, 5_000.0
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
+XID_79 = ("rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal", "reboot_node")
 
 
 class Log:
@@ -76,9 +78,9 @@ def test_xids_are_counted_by_gpu_code_and_severity_with_the_time_of_the_last(nod
     log = Log(xid(45), xid(45), xid(79), "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
     found = page(opened(node, log))
     gpu = ("0", UUID, "0000:3b:00")
-    assert found[("rankscope_gpu_xid_errors_total", *gpu, "45", "info")] == 2
-    assert found[("rankscope_gpu_xid_errors_total", *gpu, "79", "fatal")] == 1
-    last = found[("rankscope_gpu_xid_last_timestamp_seconds", *gpu, "79")]
+    assert found[("rankscope_gpu_xid_errors_total", *gpu, "45", "info", "none")] == 2
+    assert found[("rankscope_gpu_xid_errors_total", *gpu, "79", "fatal", "reboot_node")] == 1
+    last = found[("rankscope_gpu_xid_last_timestamp_seconds", *gpu, "79", "fatal", "reboot_node")]
     assert last == pytest.approx(NOW - UPTIME + 2.0, abs=600)
     assert found[("rankscope_gpu_fallen_off_bus_total", *gpu)] == 1
     assert found[("rankscope_gpu_init_failures_total", *gpu)] == 0
@@ -123,13 +125,23 @@ def test_other_subjects_have_counters_of_their_own(node):
 def test_counts_go_on_after_a_restart_and_nothing_is_counted_twice(node):
     page(opened(node, Log(xid(79))))
     found = page(opened(node, Log(xid(79), xid(79))))
-    assert found["rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal"] == 2
+    assert found[XID_79] == 2
+
+
+def test_a_gpu_that_the_driver_no_longer_lists_keeps_its_name(node):
+    page(opened(node, Log()))
+    (node.procfs / "driver" / "nvidia" / "gpus" / "0000:3b:00.0" / "information").write_text(
+        "GPU UUID: \t GPU-????????-????-????-????-????????????\n"
+    )
+    assert page(opened(node, Log(xid(79))))[XID_79] == 1
+    shutil.rmtree(node.procfs / "driver")
+    assert page(opened(node, Log(xid(79), xid(79))))[XID_79] == 2
 
 
 def test_another_source_does_not_count_the_same_records_again(node):
     page(opened(node, Log(xid(79), xid(79))))
     found = page(opened(node, Log(xid(79), xid(79), xid(79), name="syslog")))
-    assert found["rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal"] == 3
+    assert found[XID_79] == 3
 
 
 def test_after_a_boot_the_log_is_read_from_its_beginning(node):
@@ -137,7 +149,7 @@ def test_after_a_boot_the_log_is_read_from_its_beginning(node):
     boot_id = node.procfs / "sys" / "kernel" / "random" / "boot_id"
     boot_id.write_text("99999999-2222-3333-4444-555555555555\n")
     found = page(opened(node, Log(xid(79))))
-    assert found["rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal"] == 2
+    assert found[XID_79] == 2
     assert found["rankscope_node_reboots_total", "unknown"] == 1
     again = page(opened(node, Log(xid(79))))
     assert again["rankscope_node_reboots_total", "unknown"] == 1
@@ -155,7 +167,7 @@ def test_lost_records_are_counted(node):
 def test_a_damaged_state_is_left_behind(node, text, caplog):
     node.state_file.write_text(text)
     found = page(opened(node, Log(xid(79))))
-    assert found["rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal"] == 1
+    assert found[XID_79] == 1
     assert "cannot go on" in caplog.text
     assert json.loads(node.state_file.read_text())["boot"]
 
@@ -199,7 +211,20 @@ def test_one_look_goes_on_from_a_state_and_leaves_it_alone(node):
     kept = node.state_file.read_bytes()
     look = dataclasses.replace(node, keeps_state=False)
     found = page(opened(look, Log(xid(79), xid(79))))
-    assert found[("rankscope_gpu_xid_errors_total", "0", UUID, "0000:3b:00", "79", "fatal")] == 2
+    assert (
+        found[
+            (
+                "rankscope_gpu_xid_errors_total",
+                "0",
+                UUID,
+                "0000:3b:00",
+                "79",
+                "fatal",
+                "reboot_node",
+            )
+        ]
+        == 2
+    )
     assert node.state_file.read_bytes() == kept
 
 
@@ -222,7 +247,7 @@ def test_devices_beyond_the_limit_share_a_name():
         event = read(xid(79, pci=f"{number:04x}:3b:00").encode())
         tally.add(event, NOW)
     assert len(tally.xids) == MAX_SUBJECTS + 1
-    assert tally.xids["other", "79", "fatal"] == MAX_SUBJECTS
+    assert tally.xids["other", "79", "fatal", "reboot_node"] == MAX_SUBJECTS
     assert from_json(json.loads(json.dumps(tally.to_json()))).xids == tally.xids
 
 

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "what a log in hand says: NCCL's, PyTorch's timeouts, the kernel's",
     ),
     "gpus": ("gpus_command", "GPUs that run slower, hotter or on less power than their peers"),
+    "xids": ("xids_command", "what went wrong with GPUs: one incident per GPU and root, and rates"),
     "demo": ("demo_command", "a real training run with a slow rank, diagnosed"),
     "probe-path": ("probe_path_command", "print the folder to put on a trainer's PYTHONPATH"),
 }

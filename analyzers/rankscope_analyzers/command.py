@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class InputError(Exception):
@@ -47,3 +51,27 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a result for programs."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_token(path: Path | None) -> str:
+    """Return the token in a file, an empty text without one.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="ascii").strip() if path else ""
+    except (OSError, ValueError) as error:
+        raise InputError(f"the token cannot be read: {error}") from None
+
+
+def age_seconds(age: str) -> float:
+    """Return the seconds of an age such as `30m`.
+
+    Raises:
+        InputError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
+    if not match:
+        raise InputError(f"--since takes an age such as 30m or 2h, not {age!r}")
+    return float(match[1]) * SECONDS[match[2]]

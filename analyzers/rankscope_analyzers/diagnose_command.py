@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from pathlib import Path
 
@@ -11,12 +10,16 @@ import shtab
 from rich.console import Console
 
 from rankscope_analyzers import kineto_files, prometheus_steps, report, sources, verdict_file
-from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    print_json,
+    read_token,
+)
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.step_records import RecordError
-
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 FAILURES: tuple[type[Exception], ...] = (InputError, sources.SourceError, RecordError)
 
@@ -91,22 +94,8 @@ def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:
     if options.kineto:
         return kineto_files.from_kineto(options.kineto)
     now = time.time()
-    since = now - _seconds(options.since)
+    since = now - age_seconds(options.since)
     if options.prometheus:
-        server = Prometheus(options.prometheus, _token(options.token_file))
+        server = Prometheus(options.prometheus, read_token(options.token_file))
         return prometheus_steps.from_prometheus(server, options.job, since, now)
     return sources.from_agents(options.agent, options.job, since)
-
-
-def _token(path: Path | None) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip() if path else ""
-    except (OSError, ValueError) as error:
-        raise InputError(f"the token cannot be read: {error}") from None
-
-
-def _seconds(age: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
-    if not match:
-        raise InputError(f"--since takes an age such as 30m or 2h, not {age!r}")
-    return float(match[1]) * SECONDS[match[2]]

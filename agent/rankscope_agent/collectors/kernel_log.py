@@ -18,7 +18,7 @@ from rankscope_agent.collector import NoData
 from rankscope_agent.kernel.log import read
 from rankscope_agent.kernel_files import read_text
 from rankscope_agent.kernel_log import reboots
-from rankscope_agent.kernel_log.gpus import GpuName, gpu_names
+from rankscope_agent.kernel_log.gpus import GpuName, gpu_names, remembered
 from rankscope_agent.kernel_log.journal import JournalSource
 from rankscope_agent.kernel_log.kmsg import KmsgSource, open_kmsg
 from rankscope_agent.kernel_log.records import Batch
@@ -173,7 +173,8 @@ class KernelLogCollector:
             self._look(source, now)
             self._looked = now
         if not 0 <= now - self._asked < GPU_SECONDS:
-            self._gpus, self._asked = gpu_names(self._node.procfs), now
+            self._gpus = remembered(self._gpus, gpu_names(self._node.procfs))
+            self._asked = now
         if self._node.keeps_state and not 0 <= now - self._saved < SAVE_SECONDS:
             self._save(now)
             self._saved = now
@@ -218,7 +219,7 @@ class KernelLogCollector:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("cannot go on from %s (%s)", self._node.state_file, error)
-            self._tally, self._cursors, self._seconds = Tally(), {}, -1.0
+            self._tally, self._cursors, self._seconds, self._gpus = Tally(), {}, -1.0, {}
 
     def _take(self, state: dict[str, Any]) -> None:
         self._tally = from_json(state["tally"])
@@ -230,6 +231,9 @@ class KernelLogCollector:
                 for name, cursor in cursors.items()
             }
             self._seconds = float(state["seconds"])
+            self._gpus = {
+                str(pci): GpuName(str(gpu), str(uuid)) for pci, (gpu, uuid) in state["gpus"].items()
+            }
             return
         reason = reboots.ended(self._node.pstore, self._node.wtmp, alive)
         self._tally.reboots[reason,] += 1
@@ -242,6 +246,7 @@ class KernelLogCollector:
             "alive_unix_seconds": now,
             "cursors": self._cursors,
             "seconds": self._seconds,
+            "gpus": {pci: (name.gpu, name.uuid) for pci, name in self._gpus.items()},
             "tally": self._tally.to_json(),
         }
         made = self._node.state_file.with_suffix(".tmp")

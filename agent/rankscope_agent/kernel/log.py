@@ -46,6 +46,7 @@ class Seen:
         first_line: the line it was first seen in, cut to `MAX_LINE`.
         last_line: the line it was last seen in.
         modules: kernel modules in the stack traces behind it.
+        times: when it was first and last seen, if known otherwise than by the lines.
     """
 
     event: KernelEvent
@@ -54,15 +55,20 @@ class Seen:
     last_line: bytes
     count: int = 0
     modules: set[str] = field(default_factory=set)
+    times: tuple[float, float] | None = None
 
     @property
     def first_seconds(self) -> float | None:
         """When it was first seen, in seconds since boot, if the log says."""
+        if self.times is not None:
+            return self.times[0]
         return uptime_seconds(self.first_line.decode(errors="replace"))
 
     @property
     def last_seconds(self) -> float | None:
         """When it was last seen."""
+        if self.times is not None:
+            return self.times[1]
         return uptime_seconds(self.last_line.decode(errors="replace"))
 
 

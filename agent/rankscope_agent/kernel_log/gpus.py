@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from rankscope_agent.kernel_files import names_in, read_text
 
 MAX_GPUS = 64
 UUID_FIELD = "GPU UUID:"
+
+# The driver writes question marks for a GPU that it could not ask.
+_UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,22 @@ def gpu_names(procfs: Path) -> Mapping[str, GpuName]:
     }
 
 
+def remembered(known: Mapping[str, GpuName], seen: Mapping[str, GpuName]) -> Mapping[str, GpuName]:
+    """Return the names of GPUs, of those too that the driver lists no longer or cannot ask.
+
+    What is lost keeps its name, and so do the others: without it they would be counted differently.
+    """
+    new = {
+        pci: name
+        for pci, name in seen.items()
+        if pci not in known or name.uuid not in {"", known[pci].uuid}
+    }
+    return {**known, **new}
+
+
 def _uuid(information: str) -> str:
     for line in information.splitlines():
         if line.startswith(UUID_FIELD):
             uuid = line.removeprefix(UUID_FIELD).strip()
-            return uuid if uuid.startswith("GPU-") and len(uuid) <= 64 else ""
+            return uuid if _UUID.fullmatch(uuid) else ""
     return ""

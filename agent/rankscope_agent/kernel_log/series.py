@@ -45,12 +45,12 @@ def samples(tally: Tally, gpus: Mapping[str, GpuName]) -> Iterator[Sample]:
 
 
 def _gpu_samples(tally: Tally, gpus: Mapping[str, GpuName]) -> Iterator[Sample]:
-    for (pci, code, severity), count in tally.xids.items():
+    for (pci, *code), count in tally.xids.items():
         name = gpus.get(pci, NO_NAME)
-        yield Sample(metrics.XID_ERRORS, (name.gpu, name.uuid, pci, code, severity), count)
-    for (pci, code), seconds in tally.xid_times.items():
+        yield Sample(metrics.XID_ERRORS, (name.gpu, name.uuid, pci, *code), count)
+    for (pci, *code), seconds in tally.xid_times.items():
         name = gpus.get(pci, NO_NAME)
-        yield Sample(metrics.XID_LAST, (name.gpu, name.uuid, pci, code), seconds)
+        yield Sample(metrics.XID_LAST, (name.gpu, name.uuid, pci, *code), seconds)
     for pci in sorted(gpus.keys() | {pci for pci, _ in tally.gpus}):
         name = gpus.get(pci, NO_NAME)
         for kind, metric in GPU_KINDS.items():

@@ -12,7 +12,7 @@ from rankscope_agent.kernel.events import KernelEvent, Kind
 from rankscope_agent.kernel.sxid import KNOWN
 from rankscope_agent.xid import XIDS
 
-VERSION = 1
+VERSION = 2
 
 MAX_SUBJECTS = 64
 """Devices, disks or pods counted by name: a node has fewer; others share one name."""
@@ -51,7 +51,7 @@ class Tally:
     """What was counted so far; each key is made of bounded names.
 
     Args:
-        xids: by PCI address, code and severity.
+        xids: by PCI address, code, severity and action.
         sxids: by PCI address, code and severity.
         gpus: other events on GPUs, by PCI address and kind.
         pcie: AER errors by PCI address and severity.
@@ -60,7 +60,7 @@ class Tally:
         ooms: killed processes by scope and pod.
         kinds: events by kind.
         reboots: boots by how the one before ended.
-        xid_times: Unix time of the last one, by PCI address and code; `sxid_times` alike.
+        xid_times: Unix time of the last one, by the same names; `sxid_times` alike.
         kind_times: Unix time of the last event, by kind.
         reboot_times: Unix time of the last boot, by how the one before ended.
         lost: records that could not be read.
@@ -105,8 +105,9 @@ class Tally:
         counts, times = (self.xids, self.xid_times) if own else (self.sxids, self.sxid_times)
         code = str(event.code) if event.code in (XIDS if own else KNOWN) else OTHER
         pci = _bounded(event.pci or UNKNOWN, (name[0] for name in counts))
-        counts[pci, code, event.severity] += 1
-        times[pci, code] = unix_seconds
+        name = (pci, code, event.severity, *((event.action,) if own else ()))
+        counts[name] += 1
+        times[name] = unix_seconds
 
     def _add_subject(self, event: KernelEvent) -> None:
         if event.kind == "gpu_fallen_off_bus" and event.pci is None:

@@ -9,14 +9,15 @@ GPU = ("gpu", "uuid", "pci")
 XID_ERRORS = Metric(
     "rankscope_gpu_xid_errors_total",
     "counter",
-    "Xids of the GPU by code, of codes that occurred; severity is info, warn, error or fatal.",
-    (*GPU, "xid", "severity"),
+    "Xids of the GPU by code, of codes that occurred; severity is info, warn, error or fatal,"
+    " action what the line and its code ask for first.",
+    (*GPU, "xid", "severity", "action"),
 )
 XID_LAST = Metric(
     "rankscope_gpu_xid_last_timestamp_seconds",
     "gauge",
     "Unix time at which the kernel last reported this Xid of the GPU.",
-    (*GPU, "xid"),
+    (*GPU, "xid", "severity", "action"),
 )
 SXID_ERRORS = Metric(
     "rankscope_nvswitch_sxid_errors_total",
@@ -28,7 +29,7 @@ SXID_LAST = Metric(
     "rankscope_nvswitch_sxid_last_timestamp_seconds",
     "gauge",
     "Unix time at which the kernel last reported this SXid of the NVSwitch.",
-    ("pci", "sxid"),
+    ("pci", "sxid", "severity"),
 )
 GPU_FALLEN = Metric(
     "rankscope_gpu_fallen_off_bus_total",

@@ -1,0 +1,176 @@
+"""`rankscope xids`: what went wrong with the GPUs of a cluster, one incident per GPU and root."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.agent_client import Agent, AgentError
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    print_json,
+    read_token,
+)
+from rankscope_analyzers.gpu_error_sources import ErrorLog, Page, from_pages, from_prometheus
+from rankscope_analyzers.kernel_report import ACTION_TEXTS
+from rankscope_analyzers.nccl_report import printable
+from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
+from rankscope_analyzers.xid_incidents import XidFinding, analyze
+from rankscope_analyzers.xid_rates import PUBLISHED, Rate, rates
+
+FAILURES: tuple[type[Exception], ...] = (InputError, AgentError, PrometheusError)
+
+POOL_SIZE = 32
+"""Agents asked at once, as many as for step records."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the errors come from and how far back."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    parser.add_argument("--job", metavar="ID", help="only incidents that hit this job")
+    parser.add_argument(
+        "--since", default="24h", metavar="AGE", help="how far back (default %(default)s)"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the incidents and their rates.
+
+    Raises:
+        InputError: an option cannot be used.
+        AgentError: no agent answers.
+        PrometheusError: the server cannot be asked.
+    """
+    now = time.time()
+    since = now - age_seconds(options.since)
+    silent: list[str] = []
+    if options.prometheus:
+        server = Prometheus(options.prometheus, read_token(options.token_file))
+        log = from_prometheus(server, since, now)
+    else:
+        pages, silent = _pages([Agent(url) for url in options.agent])
+        log = from_pages(pages, since)
+    found = analyze(log.errors)
+    compared = rates(found, log.gpu_hours)
+    if options.job:
+        found = tuple(one for one in found if options.job in one.job_ids)
+    if options.json:
+        print_json(as_object(log, found, compared, silent))
+    else:
+        _show(Console(no_color=options.no_color, highlight=False), log, found, compared, silent)
+    return 0
+
+
+def _pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
+    """Return the agents' pages, and a sentence for each that has none.
+
+    Raises:
+        AgentError: none answers at all.
+    """
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        answers = list(pool.map(_page, agents))
+    pages = [answer for answer in answers if isinstance(answer, Page)]
+    silent = [answer for answer in answers if isinstance(answer, str)]
+    if not pages:
+        raise AgentError("; ".join(silent))
+    return pages, silent
+
+
+def _page(agent: Agent) -> Page | str:
+    try:
+        node = str(agent.json("/healthz").get("node", agent.url))
+        return Page(node, time.time(), agent.text("/metrics"))
+    except AgentError as error:
+        return str(error)
+
+
+def as_object(
+    log: ErrorLog, findings: Sequence[XidFinding], compared: Sequence[Rate], silent: Sequence[str]
+) -> dict[str, Any]:
+    """Return incidents and rates as JSON-ready values, null for what is not known."""
+    return {
+        "since_unix_seconds": log.since_unix_seconds,
+        "until_unix_seconds": log.until_unix_seconds,
+        "gpu_hours": log.gpu_hours,
+        "incidents": [asdict(one) for one in findings],
+        "rates": [asdict(rate) for rate in compared],
+        "rates_published_by": PUBLISHED,
+        "unobserved": [*_unobserved(log), *silent],
+    }
+
+
+def _unobserved(log: ErrorLog) -> Iterator[str]:
+    if log.gpu_hours is None:
+        yield (
+            "how many GPU-hours were watched is not known (that takes Prometheus, and nodes whose"
+            " kernel log is read), so there are no rates"
+        )
+
+
+def _show(
+    console: Console,
+    log: ErrorLog,
+    findings: Sequence[XidFinding],
+    compared: Sequence[Rate],
+    silent: Sequence[str],
+) -> None:
+    for one in findings:
+        style = "bold red" if one.severity == "page" else "bold"
+        console.print(f"[{style}]{one.kind}[/]: {_text(one.summary)}.")
+        console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
+        console.print(f"  See {one.runbook}.")
+    if not findings:
+        console.print("No GPU reported an error that asks for something.")
+    for sentence in (*_unobserved(log), *silent):
+        console.print(f"Not seen: {_text(sentence)}.")
+    if log.gpu_hours is not None:
+        console.print(_rate_table(compared, log.gpu_hours))
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def _when(one: XidFinding) -> str:
+    since, until = _clock(one.since_unix_seconds), _clock(one.until_unix_seconds)
+    return f"At {since}" if since == until else f"From {since} to {until}"
+
+
+def _clock(unix_seconds: float) -> str:
+    return f"{datetime.fromtimestamp(unix_seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:
+    title = f"Interruptions per 1,000 GPU-hours, in {gpu_hours:,.1f} GPU-hours"
+    table = Table(title=title, title_justify="left", box=None, caption=f"published: {PUBLISHED}")
+    for name in ("", "incidents", "rate", "published", "expected by it"):
+        table.add_column(name, justify="right" if name else "left")
+    for rate in compared:
+        table.add_row(
+            rate.name,
+            str(rate.count),
+            f"{rate.per_thousand_gpu_hours or 0:.4f}",
+            f"{rate.published_per_thousand_gpu_hours:.4f}",
+            f"{rate.expected or 0:.2f}",
+        )
+    return table

@@ -1,0 +1,182 @@
+"""`rankscope xids` over a real Prometheus and over an agent's page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import cli
+from servers import free_port, require_server
+
+SCRAPE = 15
+SCRAPES = 80
+NODES = ("gpu-06", "gpu-07")
+LOST_AT = 40
+
+
+def gpu_of(node: str, gpu: int) -> str:
+    uuid = f"GPU-{node[-2:]}000000-0000-0000-0000-00000000000{gpu}"
+    return f'gpu="{gpu}",uuid="{uuid}",pci="0000:{gpu:02x}:00"'
+
+
+def exposition(start: int) -> Iterator[str]:
+    """Eight GPUs of one job; GPU 3 of gpu-07 is lost, and the node with it five scrapes later."""
+    lines: dict[str, list[str]] = {}
+
+    def add(name: str, labels: str, value: float, scrape: int) -> None:
+        stamp = start + scrape * SCRAPE
+        lines.setdefault(name, []).append(f"rankscope_{name}{{{labels}}} {value} {stamp}")
+
+    for node in NODES:
+        for gpu in range(4):
+            lost = node == "gpu-07" and gpu == 3
+            code = (
+                'xid="79",severity="fatal",action="reboot_node"'
+                if lost
+                else 'xid="45",severity="info",action="none"'
+            )
+            for scrape in range(SCRAPES):
+                if node == "gpu-07" and scrape > LOST_AT + 5:
+                    continue
+                labels = f'{gpu_of(node, gpu)},node="{node}"'
+                add("gpu_fallen_off_bus_total", labels, int(lost and scrape > LOST_AT), scrape)
+                holder = f'{labels},job_id="ml/llm",rank="{NODES.index(node) * 4 + gpu}"'
+                add("gpu_allocation_info", holder, 1, scrape)
+                if scrape > LOST_AT:
+                    moment = start + LOST_AT * SCRAPE + 1 + (not lost)
+                    add("gpu_xid_errors_total", f"{labels},{code}", 12, scrape)
+                    add("gpu_xid_last_timestamp_seconds", f"{labels},{code}", moment, scrape)
+    for name, samples in lines.items():
+        yield f"# TYPE rankscope_{name} {'counter' if name.endswith('_total') else 'gauge'}"
+        # Samples of a series have to stand together.
+        yield from sorted(samples, key=lambda line: line.split("}")[0])
+    yield "# EOF"
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory) -> Iterator[str]:
+    program, tool = require_server("prometheus"), require_server("promtool")
+    folder: Path = tmp_path_factory.mktemp("prometheus")
+    start = (int(time.time()) // SCRAPE) * SCRAPE - SCRAPES * SCRAPE
+    text, config = folder / "text", folder / "config.yml"
+    text.write_text("\n".join(exposition(start)) + "\n")
+    config.write_text("global: {scrape_interval: 15s}\n")
+    make = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")]
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    address = f"127.0.0.1:{free_port()}"
+    flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [program, *flags, f"--web.listen-address={address}"], stdout=log, stderr=log
+        )
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"http://{address}/-/ready", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://{address}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def said(capsys, *arguments: str) -> dict:
+    assert cli.main(["xids", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_lost_gpu_is_one_incident_of_its_job_though_its_node_is_gone(prometheus, capsys):
+    answer = said(capsys, "--prometheus", prometheus, "--since", "25m")
+    (found,) = answer["incidents"]
+    assert (found["kind"], found["action"], found["severity"]) == ("pcie", "reboot_node", "page")
+    assert (found["where"]["node"], found["where"]["gpu"]) == ("gpu-07", "3")
+    assert (found["job_ids"], found["ranks"]) == (["ml/llm"], ["7"])
+    assert found["codes"] == {"Xid 79": 12, "gpu fallen off bus": 1, "Xid 45": 84}
+    assert len(found["affected"]) == 7
+    watched = (4 * SCRAPES + 4 * (LOST_AT + 6)) * SCRAPE / 3600
+    assert answer["gpu_hours"] == pytest.approx(watched, rel=0.1)
+    everything = answer["rates"][0]
+    assert everything["count"] == 1
+    assert everything["per_thousand_gpu_hours"] == pytest.approx(1000 / answer["gpu_hours"])
+    assert said(capsys, "--prometheus", prometheus, "--job", "ml/other")["incidents"] == []
+
+
+def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):
+    assert cli.main(["xids", "--prometheus", prometheus, "--since", "25m"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "GPU 3 of node gpu-07" in text
+    assert "rank 7 of job ml/llm" in text
+    assert "First action: reboot the node. See docs/runbooks/GpuLost.md." in text
+    assert "faulty GPU 1" in text
+    assert "0.0070" in text
+
+
+@pytest.fixture
+def agent() -> Iterator[str]:
+    """An agent's page with one Xid, whose process has a name that no terminal should obey."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            labels = f'{gpu_of("gpu-07", 3)},xid="48",severity="fatal",action="reset_gpu"'
+            evil = labels.replace("GPU-07", "GPU-\x1b[2J<b>[red]")
+            body = '{"node": "gpu-07"}'
+            if self.path == "/metrics":
+                body = (
+                    f"rankscope_gpu_xid_errors_total{{{evil}}} 3.0\n"
+                    f"rankscope_gpu_xid_last_timestamp_seconds{{{evil}}} {time.time() - 30}\n"
+                )
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_agents_say_what_happened_and_not_how_often_per_hour(agent, capsys):
+    silent = f"http://127.0.0.1:{free_port()}"
+    answer = said(capsys, "--agent", agent, "--agent", silent)
+    (found,) = answer["incidents"]
+    assert (found["kind"], found["codes"]) == ("gpu_memory", {"Xid 48": 3})
+    assert [rate["per_thousand_gpu_hours"] for rate in answer["rates"]] == [None] * 4
+    assert "no rates" in answer["unobserved"][0]
+    assert "cannot be reached" in answer["unobserved"][1]
+
+
+def test_names_that_a_terminal_would_obey_are_shown_as_text(agent, capsys):
+    assert cli.main(["xids", "--agent", agent]) == 0
+    text = capsys.readouterr().out
+    assert "[red]" in text
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--agent", "http://127.0.0.1:9"), "cannot be reached"),
+        (("--prometheus", "http://127.0.0.1:9"), "cannot be reached"),
+        (("--agent", "x", "--since", "soon"), "takes an age"),
+        (("--prometheus", "x", "--token-file", "/nowhere"), "token cannot be read"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_one_sentence(arguments, why, capsys):
+    assert cli.main(["xids", *arguments]) == 1
+    assert why in capsys.readouterr().err

@@ -37,9 +37,10 @@ bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/python -m benchmarks
 
-# What tests need of the system: the real servers that they talk to, and Python's venv module, which
-# Debian packages apart. Elsewhere than as root on Debian, tests without their server say they skip.
-PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter
+# What tests need of the system: the real servers that they talk to, a browser for the report, and
+# Python's venv module, which Debian packages apart. Elsewhere than as root on Debian, tests without
+# their server say they skip.
+PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter chromium
 servers:
 	@needed="$(PACKAGES)"; $(PYTHON) -c 'import ensurepip' 2>/dev/null || needed="$$needed python3-venv"; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $$needed >/dev/null 2>&1; then \

@@ -31,6 +31,9 @@ def test_the_wheel_holds_the_packages_and_the_probe_and_nothing_else(wheel):
         "rankscope_dashboards",
     }
     assert "rankscope_agent/probe/rankscope_probe.py" in names
+    assert {f"rankscope_analyzers/report_page/{file}" for file in ("page.html", "style.css")} < {
+        *names
+    }
 
 
 def test_an_installed_rankscope_prints_a_folder_that_injects_the_probe(wheel, tmp_path):
@@ -63,3 +66,27 @@ def test_an_installed_rankscope_prints_a_folder_that_injects_the_probe(wheel, tm
         env={**os.environ, "PYTHONPATH": printed},
     ).stdout
     assert "rankscope_probe:_autoload" in points
+
+
+def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_path):
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    ask = (
+        "import rankscope_analyzers.html_report as report, rankscope_analyzers.runbooks as books;"
+        "print(len(report.write([]))); print(books.text('docs/runbooks/StragglerData.md'))"
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {ask}"]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    printed = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=environment,
+        cwd=tmp_path,
+    ).stdout
+    size, _, book = printed.partition("\n")
+    assert int(size) > 10_000
+    assert book.strip() == (ROOT / "docs/runbooks/StragglerData.md").read_text().strip()

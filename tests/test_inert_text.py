@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from rankscope_analyzers.inert_text import markdown, name, visible
+
+
+def test_plain_text_stays_as_it_is():
+    assert visible("rank 5 (node gpu-07, GPU 5) é 漢字") == "rank 5 (node gpu-07, GPU 5) é 漢字"
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J", "\x9b31m", "a\rb", "a\nb", "\u202egnp.exe", "\u2028", "\x00", "\udc80"]
+)
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(text):
+    shown = visible(text)
+    assert shown.isprintable()
+    assert "\\" in shown
+
+
+def test_names_are_no_longer_than_kubernetes_allows():
+    assert len(name("n" * 10_000)) == 253
+    assert name("n" * 10_000).endswith("...")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "[click](http://evil.example)",
+        "![x](http://evil.example/x.png)",
+        "`code` *bold* _it_ ~~no~~ $x$",
+        "# heading",
+        "- item",
+        "1. item",
+        "| a | b |",
+        "<http://evil.example>",
+        "&lt;b&gt; &amp;",
+        "a\\",
+        "    indented",
+        "> quote",
+        "===",
+    ],
+)
+def test_markdown_shows_a_sentence_as_it_is(text):
+    tokens = MarkdownIt("commonmark").enable("table").parse(f"Name: {markdown(text)} end")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    (inline,) = (token for token in tokens if token.type == "inline")
+    assert all(child.type in {"text", "text_special"} for child in inline.children)
+    assert "".join(child.content for child in inline.children) == f"Name: {text} end"
+
+
+@given(st.text(max_size=60))
+def test_whatever_stands_in_a_table_cell_leaves_the_table_alone(text):
+    table = f"| a | b |\n|---|---|\n| {markdown(text)} | 1 |\n"
+    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(table)
+    assert sum(token.type == "td_open" for token in tokens) == 2
+    inline = [child for token in tokens for child in token.children or ()]
+    assert all(child.type in {"text", "text_special"} for child in inline)

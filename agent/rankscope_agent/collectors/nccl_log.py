@@ -108,7 +108,7 @@ class NcclLogCollector:
         """
         now = self._clock()
         if not 0 <= now - self._scanned < RESCAN_SECONDS:
-            self._there = self._follower.rescan()
+            self._there = self._follower.rescan(now)
             self._rdma = rdma_devices(self._sysfs)
             self._scanned = now
         if not self._there:

@@ -15,9 +15,11 @@ from typing import Any
 
 from rankscope_agent.job_logs import state as nccl_state
 from rankscope_agent.job_logs import step_state
+from rankscope_agent.job_logs.pod import PodLogs
 from rankscope_agent.job_logs.segments import LogRejectedError
 from rankscope_agent.job_logs.streams import (
     MAX_STREAMS,
+    NO_POD,
     LogOwner,
     LogPlace,
     LogStream,
@@ -25,16 +27,10 @@ from rankscope_agent.job_logs.streams import (
     pattern_logs,
     pod_logs,
 )
-from rankscope_agent.nccl.facts import Facts, Limits
+from rankscope_agent.nccl.facts import Facts
 from rankscope_agent.nccl.framing import Unframer
-from rankscope_agent.nccl.parser import NcclLog
-from rankscope_agent.nccl.verdict import JobVerdict, judge
-from rankscope_agent.step_lines.parser import StepLog
 
 log = logging.getLogger(__name__)
-
-POD_LIMITS = Limits(members=4096, threads=4096, edges=20_000)
-"""Remembered of one pod: 16 ranks with 256 communicators each, some megabytes at most."""
 
 MAX_JOBS = 64
 """Pods with words of NCCL that are remembered at a time: four for each GPU of the largest nodes."""
@@ -43,9 +39,11 @@ MAX_PENDING = 64 << 10
 """Bytes kept of a line without an end, for each log: the CRI cuts lines at 16 KiB."""
 
 
-VERDICT_SECONDS = 5.0
-"""How often the verdict on a pod is made anew while its logs grow: several times within any
-scrape interval in use, and a fifth of the cost of doing it each second."""
+MAX_BYTES = 16 << 20
+"""What the facts of all pods may take: a third of what the agent as a whole may (48 MiB)."""
+
+DRAIN_READS = 64
+"""Readings (4 MiB in all) that the log of a container that ended is given to come to its end."""
 
 
 @dataclass(slots=True)
@@ -55,66 +53,14 @@ class Following:
     Args:
         at_end: it was read to its end, so that what comes next is new.
         behind: the last run did not get to its end.
+        spoke: NCCL spoke in it.
     """
 
     stream: LogStream
     framing: Unframer
     at_end: bool = False
     behind: bool = True
-
-
-class PodLogs:
-    """What the logs of one pod said; times are Unix seconds, None before the first.
-
-    Args:
-        owner: the pod.
-        facts: what an earlier run of the agent found.
-    """
-
-    def __init__(self, owner: LogOwner, facts: Facts) -> None:
-        self.owner = owner
-        self.steps = StepLog()
-        self.last_line: float | None = None
-        self.last_warning: float | None = None
-        self._parser = NcclLog(POD_LIMITS, facts)
-        self._verdict: JobVerdict | None = None
-        self._grew = True
-        self._judged = float("-inf")
-
-    @property
-    def facts(self) -> Facts:
-        """Everything said so far."""
-        return self._parser.facts
-
-    @property
-    def spoke(self) -> bool:
-        """Whether NCCL or its watchdog said anything."""
-        facts = self.facts
-        return bool(facts.processes or facts.warnings or facts.version or facts.members)
-
-    def feed(self, text: bytes, now: float, *, fresh: bool) -> None:
-        """Take in whole lines; `fresh` says that they were written since the last reading."""
-        self.steps.feed(text, now, now if fresh else None)
-        before = sum(warning.count for warning in self.facts.warnings.values())
-        if not self._parser.feed(text):
-            return
-        self.last_line = now
-        self._grew = True
-        if sum(warning.count for warning in self.facts.warnings.values()) > before:
-            self.last_warning = now
-
-    def verdict(self, now: float) -> JobVerdict:
-        """Return what the logs prove by now, or did a moment ago."""
-        late = not 0 <= now - self._judged < VERDICT_SECONDS
-        if self._verdict is None or (self._grew and late):
-            self.sum_up()
-            self._verdict = judge(self.facts)
-            self._grew, self._judged = False, now
-        return self._verdict
-
-    def sum_up(self) -> None:
-        """Count the connections gathered so far."""
-        self._parser.sum_up()
+    spoke: bool = False
 
 
 class NcclFollower:
@@ -143,7 +89,7 @@ class NcclFollower:
         self._budget = budget_seconds
         self._followed: dict[Path, Following] = {}
         self._jobs: dict[LogOwner, PodLogs] = {}
-        self._resume: dict[str, Position] = {}
+        self._resume: dict[Path, tuple[Position, bool]] = {}
         self._turn = 0
 
     @property
@@ -170,8 +116,11 @@ class NcclFollower:
         """Return about how many lines these are."""
         return sum(one.stream.left_lines() for one in self._followed.values() if one.behind)
 
-    def rescan(self) -> bool:
+    def rescan(self, now: float) -> bool:
         """Look for logs that came, went or were rotated; say whether there is a place for any.
+
+        Args:
+            now: the Unix time.
 
         Raises:
             OSError: the directory of pods' logs cannot be read.
@@ -179,10 +128,13 @@ class NcclFollower:
         self.rejected.clear()
         places = {place.path: place for place in self._places()}
         there = self._pods.is_dir() or bool(self._patterns)
+        newest = {p.path.parent for p in places.values() if p.owner != NO_POD}
         for path in [path for path in self._followed if path not in places]:
+            if path.parent in newest:
+                self._take_leave(path, now)
             self._end(path)
         for place in places.values():
-            self._follow(place)
+            self._follow(place, now)
         owners = {place.owner for place in places.values()}
         for owner in [owner for owner in self._jobs if owner not in owners]:
             del self._jobs[owner]
@@ -194,7 +146,7 @@ class NcclFollower:
         for pattern in self._patterns:
             yield from pattern_logs(pattern)
 
-    def _follow(self, place: LogPlace) -> None:
+    def _follow(self, place: LogPlace, now: float) -> None:
         """Begin to follow a log, or see whether one that is followed was rotated."""
         try:
             followed = self._followed.get(place.path)
@@ -203,13 +155,42 @@ class NcclFollower:
             elif len(self._followed) >= MAX_STREAMS:
                 self.rejected["too_many"] += 1
             else:
-                stream = LogStream(place, self._resume.pop(str(place.path), None))
-                self._followed[place.path] = Following(stream, Unframer(MAX_PENDING))
+                self._resume_former(place, now)
+                self._open(place)
         except LogRejectedError as error:
             self.rejected[error.reason] += 1
 
+    def _open(self, place: LogPlace) -> None:
+        position, spoke = self._resume.pop(place.path, (None, False))
+        stream = LogStream(place, position)
+        self._followed[place.path] = Following(stream, Unframer(MAX_PENDING), spoke=spoke)
+
+    def _resume_former(self, place: LogPlace, now: float) -> None:
+        """Finish the log of a container that was started again while no agent ran."""
+        formers = [path for path in self._resume if path.parent == place.path.parent]
+        for path in formers if place.owner != NO_POD else ():
+            if path != place.path:
+                self._open(LogPlace(path, place.owner))
+                self._take_leave(path, now)
+                self._end(path)
+
+    def _take_leave(self, path: Path, now: float) -> None:
+        """Read what a container wrote before it was started again, and forget the state it left."""
+        followed = self._followed[path]
+        end = self._cpu_clock() + self._budget
+        for _ in range(DRAIN_READS):
+            if self._cpu_clock() >= end or not self._read_one(followed, now):
+                break
+        self.skipped_bytes += followed.stream.left()
+        job = self._jobs.get(followed.stream.place.owner)
+        if job is not None and followed.spoke:
+            job.begin_anew()
+
     def _end(self, path: Path) -> None:
-        stream = self._followed.pop(path).stream
+        followed = self._followed.pop(path, None)
+        if followed is None:  # it could not be read
+            return
+        stream = followed.stream
         self.skipped_bytes += stream.skipped_bytes
         stream.close()
 
@@ -226,6 +207,13 @@ class NcclFollower:
             waiting = [
                 one for one in waiting if self._cpu_clock() < end and self._read_one(one, now)
             ]
+        self._bound()
+
+    def _bound(self) -> None:
+        """Keep all pods together within bounds: whoever takes most room is given no more."""
+        growing = [job for job in self._jobs.values() if not job.full]
+        if growing and sum(job.weight for job in self._jobs.values()) > MAX_BYTES:
+            max(growing, key=lambda job: job.weight).fill()
 
     def _read_one(self, followed: Following, now: float) -> bool:
         """Read a piece of a log; return whether there may be more."""
@@ -242,7 +230,7 @@ class NcclFollower:
         if text:
             job = self._job(place.owner)
             if job is not None:
-                job.feed(text, now, fresh=followed.at_end)
+                followed.spoke |= job.feed(text, now, fresh=followed.at_end)
                 job.facts.unparsed += followed.framing.oversized - oversized
         followed.at_end = followed.stream.at_end
         followed.behind = not followed.at_end
@@ -274,7 +262,8 @@ class NcclFollower:
             position = followed.stream.position(followed.framing.pending_bytes)
             if position is None:
                 return None
-            positions[str(path)] = [list(position.inode), position.offset, list(position.done)]
+            read = [list(position.inode), position.offset, list(position.done)]
+            positions[str(path)] = [*read, followed.spoke]
         jobs = []
         for job in self.jobs():
             job.sum_up()
@@ -296,8 +285,9 @@ class NcclFollower:
         if state.get("version") != nccl_state.VERSION:
             raise nccl_state.StateError(f"version {state.get('version')!r}")
         try:
-            for path, (inode, offset, done) in state["logs"].items():
-                self._resume[path] = Position((inode[0], inode[1]), offset, tuple(done))
+            for path, (inode, offset, done, spoke) in state["logs"].items():
+                position = Position((inode[0], inode[1]), offset, tuple(done))
+                self._resume[Path(path)] = (position, bool(spoke))
             for owner, last_line, last_warning, facts in state["jobs"]:
                 job = PodLogs(LogOwner(*owner), nccl_state.from_json(facts))
                 job.last_line, job.last_warning = last_line, last_warning

@@ -171,6 +171,8 @@ def _trouble_samples(pod: tuple[str, str], facts: Facts, devices: Set[str]) -> I
     for labels, count in errors.items():
         yield Sample(metrics.NCCL_IB_ERRORS, (*pod, *labels), count)
     timeouts: Counter[str] = Counter()
+    for operation, count in facts.watchdog.earlier.items():
+        timeouts[_bounded(operation, OPERATIONS)] += count
     for timeout in facts.watchdog.timeouts.values():
         timeouts[_bounded(timeout.operation, OPERATIONS)] += 1
     yield from _counts(metrics.NCCL_TIMEOUTS, pod, timeouts)

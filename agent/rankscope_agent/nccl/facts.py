@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rankscope_agent.nccl.watchdog import WatchdogFacts
+from rankscope_agent.nccl.watchdog import MAX_EVENTS, WatchdogFacts
 
 MAX_NAME = 64
 """Longest network, device or version name kept: the longest known (`AWS Libfabric`,
@@ -32,6 +32,7 @@ class Limits:
         edges: distinct connections not yet summed up, over all members.
         warning_codes: kinds of warnings.
         settings: NCCL_... variables, over all processes.
+        watchdog_events: timeouts and states of PyTorch's watchdogs, each.
     """
 
     members: int = 131_072
@@ -39,6 +40,7 @@ class Limits:
     edges: int = 400_000
     warning_codes: int = 256
     settings: int = 1_000_000
+    watchdog_events: int = MAX_EVENTS
 
 
 @dataclass(frozen=True, slots=True)

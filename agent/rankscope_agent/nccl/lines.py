@@ -23,8 +23,8 @@ MAX_KNOWN_TRANSPORTS = 1024
 """Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
 GPUDirect and direction); a text has at most 256 bytes."""
 
-MAX_PAIRS = 16_384
-"""Connections told apart for each member and transport: to all ranks of the largest jobs known.
+MAX_PAIRS = 4096
+"""Connections told apart for each member and transport: rings and trees make below a hundred.
 Further ones count as often as they are summed up."""
 
 CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
@@ -208,8 +208,13 @@ def parse_collnet(text: str) -> tuple[int, Transport] | None:
     return int(match[1]), Transport(name, "/GDRDMA" in match[4], match[2])
 
 
-def sum_up(edges: Edges) -> int:
-    """Turn distinct edges into counts; return how many texts were no connection at all."""
+def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
+    """Turn distinct edges into counts; return how many texts were no connection at all.
+
+    Args:
+        edges: as printed.
+        room: how many are remembered for each transport, to be known again.
+    """
     garbage = 0
     by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
     for text in edges.distinct:
@@ -228,11 +233,11 @@ def sum_up(edges: Edges) -> int:
         if transport is None or max(map(max, pairs)) >= MAX_RANK:
             garbage += len(pairs)
         else:
-            count(edges, transport, pairs)
+            count(edges, transport, pairs, room)
     return garbage
 
 
-def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]]) -> None:
+def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room: int) -> None:
     """Add connections over a transport, each pair of ranks once."""
     known = edges.pairs.get(transport)
     if known is None:
@@ -241,8 +246,8 @@ def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]]) -> N
         known = edges.pairs[transport] = set()
     new = {pair_code(*pair) for pair in pairs} - known
     edges.counts[transport] = edges.counts.get(transport, 0) + len(new)
-    known.update(itertools.islice(new, MAX_PAIRS - len(known)))
+    known.update(itertools.islice(new, max(0, room - len(known))))
     edges.highest_rank = max(edges.highest_rank, *map(max, pairs))
-    if len(edges.owners) < MAX_PAIRS:
+    if len(edges.owners) < room:
         own = 1 if transport.direction == "receive" else 0
-        edges.owners.update(pair[own] for pair in pairs[:MAX_PAIRS])
+        edges.owners.update(pair[own] for pair in pairs[:room])

@@ -20,6 +20,7 @@ from rankscope_agent.nccl.lines import (
     BARE,
     CONNECTION,
     INFO,
+    MAX_PAIRS,
     TORCH_TAG,
     WARN_HEAD,
     WARNING,
@@ -62,6 +63,7 @@ class NcclLog:
     def __init__(self, limits: Limits | None = None, facts: Facts | None = None) -> None:
         self.limits = limits or Limits()
         self.facts = facts or Facts()
+        self.facts.watchdog.limit = self.limits.watchdog_events
         self._speakers = Speakers(self.facts, self.limits)
         self._starting = {
             (m.process.host, m.gpu, m.rank, m.nranks): m
@@ -69,6 +71,7 @@ class NcclLog:
             if m.gpu and m.started
         }
         self._new_edges = 0
+        self._pairs = MAX_PAIRS
         self._contexts = 0
         self._open_context = False
 
@@ -84,9 +87,15 @@ class NcclLog:
 
     def stop_growing(self) -> None:
         """Keep nothing new from here on; what is left out is counted."""
-        edges = self.limits.edges
-        self.limits = Limits(members=0, threads=0, edges=edges, warning_codes=0, settings=0)
+        self.limits = Limits(0, 0, self.limits.edges, 0, 0, 0)
         self._speakers.limits = self.limits
+        self.facts.watchdog.limit = 0
+        self._pairs = 0
+
+    @property
+    def threads(self) -> int:
+        """How many threads are known."""
+        return len(self._speakers.threads)
 
     def sum_up(self) -> None:
         """Count the edges gathered so far; the same ones seen again later count again."""
@@ -94,7 +103,7 @@ class NcclLog:
         loose = itertools.chain.from_iterable(facts.loose_edges.values())
         for edges in itertools.chain((m.edges for m in facts.all_members()), loose):
             if edges.distinct:
-                facts.unparsed += sum_up(edges)
+                facts.unparsed += sum_up(edges, self._pairs)
         self._new_edges = 0
 
     def _scan(self, text: bytes, *, torn: bool) -> int:
@@ -297,7 +306,7 @@ class NcclLog:
         found = parse_collnet(text)
         if found is not None:
             rank, transport = found
-            count(thread.sink, transport, [(rank, rank)])
+            count(thread.sink, transport, [(rank, rank)], self._pairs)
 
     def _read_warning(self, text: bytes, head: bytes, warn: bytes, end: int) -> None:
         message = warn[len(b"WARN ") :].decode(errors="replace").strip()

@@ -79,7 +79,12 @@ class Culprit:
 
 @dataclass(slots=True)
 class WatchdogFacts:
-    """What the watchdogs of a job said; keys make each event count once."""
+    """What the watchdogs of a job said; keys make each event count once.
+
+    Args:
+        earlier: timeouts of earlier attempts by operation, which are only counted.
+        limit: how much is kept of each kind.
+    """
 
     timeouts: dict[tuple[int | None, str, int, str], Timeout] = field(default_factory=dict)
     states: dict[tuple[int, str], GroupState] = field(default_factory=dict)
@@ -88,11 +93,13 @@ class WatchdogFacts:
     stuck: set[int | None] = field(default_factory=set)
     ended: int = 0
     ranks: set[int] = field(default_factory=set)
+    earlier: dict[str, int] = field(default_factory=dict)
+    limit: int = MAX_EVENTS
 
     def read(self, line: bytes) -> tuple[str, ...]:
         """Take in a line; return the codes of what is new in it."""
         rank, group = _speaker(line)
-        if rank is not None and len(self.ranks) < MAX_EVENTS:
+        if rank is not None and len(self.ranks) < self.limit:
             self.ranks.add(rank)
         codes = []
         if self._read_timeout(line, rank, group):
@@ -110,10 +117,10 @@ class WatchdogFacts:
         """Take in a desync report; say whether it names a rank that was not named before."""
         before = len(self.culprits)
         for ranks, finished, missing, unfinished in re.findall(_CULPRIT, text):
-            for rank in re.findall(rb"\d{1,7}", ranks)[:MAX_EVENTS]:
+            for rank in re.findall(rb"\d{1,7}", ranks)[: self.limit]:
                 number = int(rank)
                 done = int(finished) if finished else None
-                if len(self.culprits) < MAX_EVENTS:
+                if len(self.culprits) < self.limit:
                     self.culprits[number] = Culprit(number, done, int(missing or unfinished))
         self.ranks.update(self.culprits)
         return len(self.culprits) > before
@@ -124,7 +131,7 @@ class WatchdogFacts:
             return False
         operation = work[2].decode()[:MAX_OPERATION]
         key = (rank, group, int(work[1]), operation)
-        if key in self.timeouts or len(self.timeouts) >= MAX_EVENTS:
+        if key in self.timeouts or len(self.timeouts) >= self.limit:
             return False
         shape = {name: int(number) for name, number in re.findall(_SHAPE, work[3])}
         self.timeouts[key] = Timeout(
@@ -138,10 +145,10 @@ class WatchdogFacts:
 
     def _read_state(self, line: bytes, rank: int | None, group: str) -> None:
         state = re.search(_STATE, line)
-        if state is not None and rank is not None and len(self.states) < MAX_EVENTS:
+        if state is not None and rank is not None and len(self.states) < self.limit:
             self.states[rank, group] = GroupState(rank, group, int(state[1]), int(state[2]))
         signal = re.search(_SIGNAL, line)
-        if signal is not None and len(self.signalled_by) < MAX_EVENTS:
+        if signal is not None and len(self.signalled_by) < self.limit:
             self.signalled_by.add(int(signal[1]))
 
 

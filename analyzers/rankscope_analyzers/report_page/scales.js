@@ -23,7 +23,7 @@ const MAP_TITLES = {
   data: "Waiting for input, share of the step",
 };
 const MAP_WORDS = {
-  compute: ["computes ", " of its peers' time"],
+  compute: ["computes ", " as long as its peers"],
   sync: ["waits in collectives ", " of the step"],
   data: ["waits for input ", " of the step"],
 };

@@ -9,22 +9,50 @@ import pytest
 from rankscope_analyzers.cli import main
 from running_agent import running_agent
 
+QUICKLY = ["--seconds", "2"]
 
-def test_a_throttled_gpu_is_named_in_text_and_in_json(tmp_path, capsys):
-    with running_agent(tmp_path, "--simulate=h100x8:thermal") as agent:
-        assert main(["gpus", "--agent", agent.url, "--seconds", "4"]) == 0
-        text = capsys.readouterr().out
-        arguments = ["--agent", "127.0.0.1:1", "--seconds", "2", "--json"]
-        assert main(["gpus", "--agent", agent.url, *arguments]) == 0
-    assert "thermal_slowdown: GPU 5 of node test-node" in text
+
+@pytest.fixture(scope="module")
+def hot(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hot")
+    with running_agent(folder, "--simulate=h100x4:thermal@2", "--node-name=hot") as agent:
+        yield agent.url
+
+
+@pytest.fixture(scope="module")
+def low(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("low")
+    with running_agent(folder, "--simulate=h100x2:power-cap@all", "--node-name=low") as agent:
+        yield agent.url
+
+
+def test_a_throttled_gpu_is_named_with_its_runbook(hot, capsys):
+    assert main(["gpus", "--agent", hot, *QUICKLY]) == 0
+    text = capsys.readouterr().out
+    assert "thermal_slowdown: GPU 2 of node hot" in text
     assert "docs/runbooks/GpuThermalSlowdown.md" in text
+    assert text.count("1.98 GHz") == 3
+
+
+def test_json_says_the_same_and_who_was_not_seen(hot, capsys):
+    assert main(["gpus", "--agent", hot, "--agent", "127.0.0.1:1", *QUICKLY, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["unobserved"][0].startswith("agent 127.0.0.1:1 cannot be reached")
-    assert isinstance(printed["findings"], list)
+    assert [at["kind"] for at in printed["findings"]] == ["thermal_slowdown"]
+    assert printed["findings"][0]["gpus"] == ["2"]
 
 
-@pytest.mark.parametrize("arguments", [["--seconds", "0"], ["--seconds", "2", "--job", "team/x"]])
-def test_what_cannot_be_answered_is_said(tmp_path, capsys, arguments):
-    with running_agent(tmp_path, "--simulate=h100x2") as agent:
-        assert main(["gpus", "--agent", agent.url, *arguments]) == 1
+def test_power_limits_of_nodes_are_compared_if_they_work_together(hot, low, capsys):
+    agents = ["--agent", low, "--agent", hot, *QUICKLY]
+    assert main(["gpus", *agents, "--one-job"]) == 0
+    together = capsys.readouterr().out
+    assert main(["gpus", *agents]) == 0
+    apart = capsys.readouterr().out
+    assert "power_limit_differs: GPUs 0, 1 of node low: power limit 400 W, others" in together
+    assert "power_limit_differs" not in apart, "each node may work for a job of its own"
+
+
+@pytest.mark.parametrize("arguments", [["--seconds", "0"], [*QUICKLY, "--job", "team/x"]])
+def test_what_cannot_be_answered_is_said(hot, capsys, arguments):
+    assert main(["gpus", "--agent", hot, *arguments]) == 1
     assert capsys.readouterr().err.startswith("rankscope gpus: ")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.metrics.pods import GPU_ALLOCATION_INFO
+from rankscope_agent.metrics.training import RANK_INFO
 from rankscope_agent.model import Metric
 
 GPU_COLUMNS: tuple[str, ...] = (
@@ -54,9 +56,7 @@ VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
 }
 """Which series each column of numbers comes from, and its labels beyond those of the GPU."""
 
-ALLOCATION = "rankscope_gpu_allocation_info"
-
-_LINE = re.compile(r"(rankscope_gpu_[a-z0-9_]+)\{(.*)\} (\S+)")
+_LINE = re.compile(r"(rankscope_(?:gpu|rank)_[a-z0-9_]+)\{(.*)\} (\S+)")
 _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -77,8 +77,8 @@ def from_pages(pages: Iterable[AgentPage]) -> pd.DataFrame:
 
 def _rows(page: AgentPage) -> Iterator[Mapping[str, str | float]]:
     series = list(_series(page.text))
-    models = _by_uuid(series, metrics.GPU_INFO.name, "model")
-    jobs = _by_uuid(series, ALLOCATION, "job_id")
+    models = _by_uuid(series, metrics.GPU_INFO, "model")
+    jobs = _jobs(series)
     gpus: dict[tuple[str, str, str], dict[str, str | float]] = {}
     wanted = {
         (metric.name, *extra): (column, metric.labels[3:])
@@ -108,17 +108,35 @@ _EXTRA_LABELS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _by_uuid(
-    series: Iterable[tuple[str, Mapping[str, str], float]], name: str, label: str
-) -> dict[str, str]:
+def _jobs(series: Sequence[_Series]) -> dict[str, str]:
+    """Return the job of each GPU: by who was given it, by its rank, or the node's only job.
+
+    Where GPUs are not given out one by one, a node whose ranks are all of one job, and as many as
+    it has GPUs, is that job's.
+    """
+    by_rank = _by_uuid(series, RANK_INFO, "job_id")
+    jobs = by_rank | _by_uuid(series, GPU_ALLOCATION_INFO, "job_id")
+    known = {uuid: job for uuid, job in jobs.items() if uuid and job}
+    gpus = _by_uuid(series, metrics.GPU_INFO, "model")
+    ranks = [labels.get("job_id", "") for name, labels, _ in series if name == RANK_INFO.name]
+    if not known and len(set(ranks)) == 1 and len(ranks) == len(gpus):
+        return dict.fromkeys(gpus, ranks[0])
+    return known
+
+
+def _by_uuid(series: Iterable[_Series], metric: Metric, label: str) -> dict[str, str]:
+    """Return a label by the GPU's uuid; that of a GPU that is shared has a replica's number."""
     return {
-        labels.get("uuid", ""): labels.get(label, "")
-        for found, labels, _ in series
-        if found == name
+        labels.get("uuid", "").partition("::")[0]: labels.get(label, "")
+        for name, labels, _ in series
+        if name == metric.name
     }
 
 
-def _series(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+_Series = tuple[str, Mapping[str, str], float]
+
+
+def _series(text: str) -> Iterator[_Series]:
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match:

@@ -29,6 +29,9 @@ LOOK_SECONDS = 2.0
 MAX_SECONDS = 600.0
 """Longest time watched: a command is no recording, Prometheus has that."""
 
+ONE_JOB = "of these agents"
+"""Stands for the name of a job that nothing names."""
+
 POOL_SIZE = 32
 """Agents asked at once, as many as for step records."""
 
@@ -38,7 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
     )
-    parser.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
+    whose.add_argument(
+        "--one-job",
+        action="store_true",
+        help="all GPUs of these agents work for one job, whose name is not known to them",
+    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -62,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
     samples = from_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
+    if options.one_job:
+        samples["job_id"] = ONE_JOB
     if samples.empty:
         whose = f" of job {options.job}" if options.job else ""
         raise InputError(f"there is no GPU{whose} at {', '.join(options.agent)}")

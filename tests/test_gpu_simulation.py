@@ -251,3 +251,26 @@ def test_a_simulated_node_stays_within_the_series_of_a_node(tmp_path):
     series = [line for line in page.splitlines() if line.startswith("rankscope_")]
     assert sum(line.startswith("rankscope_gpu_nic_info") for line in series) == 8
     assert 600 < len(series) <= MAX_SERIES_OF_A_NODE
+
+
+def of_gpu(page, gpu):
+    """Return the series of a GPU on a page by name, with the value of the last of each name."""
+    line = re.compile(rf'^(rankscope_gpu_\w+)\{{.*gpu="{gpu}".*\}} (\S+)$', re.MULTILINE)
+    return dict(line.findall(page))
+
+
+def test_a_hung_call_takes_only_its_gpu_off_the_page_and_freezes_no_value(tmp_path):
+    flags = ("--simulate=h100x4:hung@3", "--collector.deadline=1")
+    with running_agent(tmp_path, *flags) as agent:
+        seen = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len({page.get("rankscope_gpu_energy_joules_total") for page in seen}) < 4:
+            assert time.monotonic() < deadline, "the others' values do not go on"
+            time.sleep(0.2)
+            page = agent.get("/metrics")
+            hung = of_gpu(page, 3)
+            assert hung.get("rankscope_gpu_unresponsive", "1.0") == "1.0"
+            assert "rankscope_gpu_energy_joules_total" not in hung
+            seen.append(of_gpu(page, 0))
+        assert hung.keys() >= {"rankscope_gpu_info", "rankscope_gpu_unresponsive"}
+        assert 'collector_success{collector="nvml"} 1.0' in page

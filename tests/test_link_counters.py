@@ -301,6 +301,44 @@ def test_a_port_of_several_ranks_names_them_all():
     assert found.subject.ranks == (3, 99)
 
 
+def test_counters_read_at_different_times_are_added_all_the_same():
+    cluster = Cluster(2, 27)
+    rows = cluster.rows("node0", "mlx5_3")
+    times = cluster.frame["t_unix_seconds"]
+    for column, last in (
+        ("out_of_sequence", None),
+        ("packet_seq_err", -1),
+        ("roce_adp_retrans", -2),
+    ):
+        if column not in cluster.frame:
+            cluster.frame[column] = 0.0
+        cluster.add(rows, column, 200.0)
+        if last is not None:
+            inner = (times > START) & (times != cluster.times[last])
+            cluster.frame.loc[rows & inner, column] = np.nan
+    (found,) = analyze(cluster.frame)
+    assert named([found]) == [("retransmission", ("node0",), "mlx5_3")]
+    assert found.since_unix_seconds == START
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_holes_odd_values_and_missing_columns_cost_what_they_hide_only(seed):
+    random = np.random.default_rng(seed)
+    cluster = Cluster(2, seed, burst=float(random.random()))
+    frame = cluster.frame
+    counters = [*NOISE, "transmit_bytes", "state", "rate_bytes_per_second", "link_flaps"]
+    for column in counters:
+        frame[column] = frame[column].astype(float)
+        frame.loc[random.random(len(frame)) < random.uniform(0, 0.5), column] = np.nan
+        odd = random.choice([-1, math.inf, 2.0**64, 255])
+        frame.loc[random.random(len(frame)) < random.choice([0, 0.05]), column] = odd
+    dropped = random.choice(counters, 3, replace=False)
+    for found in analyze(frame.drop(columns=list(dropped))):
+        assert math.isfinite(found.since_unix_seconds)
+        assert "nan" not in found.summary
+        assert not set(dropped) & {name for e in found.evidence for name in e.source.split("+")}
+
+
 def test_the_order_of_rows_does_not_matter():
     cluster = Cluster(4, 26)
     cluster.add(cluster.rows("node0", "mlx5_3"), "out_of_sequence", 3.0)

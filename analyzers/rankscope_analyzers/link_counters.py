@@ -161,7 +161,10 @@ def _parts(
 
 
 def _since(ports: Ports, row: int, columns: Sequence[str], expected: float) -> float:
-    """Return the start of the first interval in which a port had more than its share."""
+    """Return the start of the first interval in which a port had more than its share.
+
+    Where its counters were read at different times, no interval may have all of it: then the first.
+    """
     grown: dict[tuple[float, float], float] = defaultdict(float)
     for column in columns:
         numbers, starts, ends, amounts = ports.steps(column)
@@ -171,7 +174,9 @@ def _since(ports: Ports, row: int, columns: Sequence[str], expected: float) -> f
     seconds = float(ports.durations()[row])
     # Half-way between its peers' rate and its own: above chance before the fault, below the fault.
     fast = (expected + sum(grown.values())) / 2 / seconds
-    return min(start for (start, end), amount in grown.items() if amount > fast * (end - start))
+    first = min(start for start, _ in grown)
+    above = (start for (start, end), amount in grown.items() if amount > fast * (end - start))
+    return min(above, default=first)
 
 
 def _number(value: float) -> str:

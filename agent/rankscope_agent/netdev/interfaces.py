@@ -65,12 +65,15 @@ def _interface(path: Path) -> Interface | None:
     if not path.is_dir() or not path.name.isprintable():
         return None
     device = path / "device"
+    is_bond = (path / "bonding").is_dir()
+    if not device.exists():  # a veth pair, a bridge, a bond: each further look is a system call
+        return Interface(path.name, path, "bond" if is_bond else "virtual", "", rdma=False)
     kind: Kind = "virtual"
-    if (path / "bonding").is_dir():
+    if is_bond:
         kind = "bond"
-    elif device.exists() and not (device / "physfn").exists() and not _is_representor(path):
+    elif not (device / "physfn").exists() and not _is_representor(path):
         kind = "physical"
-    place = resolved(device) if device.exists() else None
+    place = resolved(device)
     pci = place.name if place is not None and PCI_FUNCTION.fullmatch(place.name) else ""
     return Interface(path.name, path, kind, pci, (device / "infiniband").is_dir())
 

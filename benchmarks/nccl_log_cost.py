@@ -46,6 +46,7 @@ SELECTION = (
     r"NCCL(?: INFO (?:Channel \d+(?:/\d+)? : .|Ring \d+ : \S+ -> \S+ [^-]|Using (?:internal )?"
     r"[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|NCCL_|NCCL version |"
     r"Failed to |Initialized NET|Assigned NET|Could not |CollNet |\d+ coll channels|"
+    r"NVLS multicast support is available|"
     r"transport/net_|Loading topology|RAS declaring)| WARN | version \d| error|\(SeqNum|"
     r"\.cpp:\d+\]| watchdog)"
 )

@@ -48,6 +48,26 @@ def test_the_json_has_the_promised_members(tmp_path, capsys):
     assert said["findings"][0]["runbook"] == "docs/runbooks/NcclSocketFallback.md"
 
 
+def test_settings_show_where_processes_differ(tmp_path, capsys):
+    log = tmp_path / "nccl.log"
+    lines = [
+        start(rank, 2, "NET/IB/0", extra=(f"NCCL_IB_HCA set to mlx5_{rank}",)) for rank in (0, 1)
+    ]
+    log.write_text("".join(lines))
+    assert explained(capsys, "nccl-log", str(log))["environment"] == {
+        "NCCL_IB_HCA": ["mlx5_0", "mlx5_1"]
+    }
+    assert cli.main(["explain", "nccl-log", str(log)]) == 0
+    assert "settings: NCCL_IB_HCA=mlx5_0 or mlx5_1" in capsys.readouterr().out.splitlines()
+
+
+def test_a_log_cannot_write_to_the_terminal(tmp_path, capsys):
+    log = tmp_path / "nccl.log"
+    log.write_text(start(0, 2, "NET/IB/0", network="\x1b]0;owned\x07"))
+    assert cli.main(["explain", "nccl-log", str(log)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def test_the_text_says_the_verdict_first(tmp_path, capsys):
     log = tmp_path / "nccl.log"
     log.write_text(FALLBACK)

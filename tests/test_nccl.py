@@ -223,6 +223,21 @@ def test_completion_errors_are_counted_by_adapter_and_status():
     assert facts_of(line * 3).ib_errors == {("mlx5_15", "retry_exc"): 3}
 
 
+@pytest.mark.parametrize(
+    ("text", "counted"),
+    [
+        ("NET/IB : mlx5_3:1 async fatal event on QP (0x7f): access error", {"async_fatal": 1}),
+        ("NET/IB : mlx5_3:1 Got async error event: port error", {"port_error": 1}),
+        ("NET/IB : mlx5_3:1 Got non-fatal async event: port error(10)", {"port_error": 1}),
+        ("NET/IB : mlx5_3:1 Got non-fatal async event: port active(9)", {}),
+    ],
+)
+def test_events_of_an_adapter_are_counted_where_they_are_errors(text, counted):
+    facts = facts_of(f"gpu-00:1:2 [0] transport/net_ib.cc:1 NCCL WARN {text}\n")
+    assert facts.ib_errors == {("mlx5_3", status): n for status, n in counted.items()}
+    assert set(facts.warnings) == {"IB_ASYNC_EVENT"}
+
+
 def test_the_last_error_of_an_exception_is_read_even_if_it_comes_later():
     first = b"[rank7] NCCL error: remote process exited, NCCL version 2.28.9\nLast error:\n"
     then = b"NET/IB: Got completion from peer 10.0.0.5<3> with status=12 opcode=0 len=0\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nccl_job_text import comm, edge, facts_of, info, start
 from rankscope_agent.nccl.verdict import judge
 from rankscope_analyzers.nccl_findings import NcclFinding, findings, shown
@@ -77,6 +79,20 @@ def test_shared_memory_is_degraded_only_beside_hosts_that_do_without():
     assert "intra_node_degraded" not in found(shared)
     finding = found(shared + direct)["intra_node_degraded"]
     assert finding.hosts == ("gpu-00",)
+
+
+SWITCH = "NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)"
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [((), "SHM"), (("NCCL_P2P_DISABLE set by environment to 1.",), "switched off")],
+)
+def test_shared_memory_where_there_is_nvswitch_is_degraded_on_all_hosts(extra, said):
+    text = "".join(start(rank, 8, "SHM/direct/direct", extra=(SWITCH, *extra)) for rank in range(8))
+    assert said in found(text)["intra_node_degraded"].summary
+    plain = "".join(start(rank, 8, "SHM/direct/direct") for rank in range(8))
+    assert not found(plain)
 
 
 def test_versions_that_differ_name_the_rare_one():

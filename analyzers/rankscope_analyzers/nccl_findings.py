@@ -7,7 +7,7 @@ that is not in this file) is no finding.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,7 +122,7 @@ def _lacks_gdr(member: Member) -> bool:
 
 
 def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
-    """Shared memory between GPUs of a node is only wrong where others of the job use P2P alone."""
+    """Shared memory between GPUs of a node is wrong beside NVSwitch, or hosts that use P2P."""
     members = [m for c in verdict.communicators for m in c.communicator.members]
     shared = [m for m in members if any(t.is_shared_memory for t in m.edges.counts)]
     hosts = {m.process.host for m in shared}
@@ -131,12 +131,24 @@ def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
     if broken:
         summary = "P2P between GPUs of a node could not be enabled"
         yield _finding("intra_node_degraded", summary, broken, "NcclIntraNodeDegraded")
+    elif switched := [
+        m for m in shared if m.nvls_channels or nccl_signs.NVSWITCH in m.process.signs
+    ]:
+        forced = any(_p2p_disabled(m.process.environment) for m in switched)
+        why = ": P2P is switched off (NCCL_P2P_DISABLE or NCCL_P2P_LEVEL)" if forced else ""
+        summary = f"GPUs with NVSwitch between them talk through host memory (SHM){why}"
+        yield _finding("intra_node_degraded", summary, switched, "NcclIntraNodeDegraded")
     elif shared and direct - hosts:
         summary = (
             f"GPUs of {', '.join(sorted(hosts)[:4])} talk through host memory (SHM), those of"
             f" {len(direct - hosts)} other hosts directly"
         )
         yield _finding("intra_node_degraded", summary, shared, "NcclIntraNodeDegraded")
+
+
+def _p2p_disabled(environment: Mapping[str, str]) -> bool:
+    disabled = environment.get("NCCL_P2P_DISABLE", "0") not in {"0", ""}
+    return disabled or environment.get("NCCL_P2P_LEVEL", "") in {"0", "LOC"}
 
 
 def _is_p2p(name: str) -> bool:

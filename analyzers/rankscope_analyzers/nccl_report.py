@@ -24,6 +24,9 @@ TEXT_COMMUNICATORS = 12
 MAX_LISTED = 1 << 17
 """Ranks written out one by one: eight times the ranks of the largest jobs known."""
 
+MAX_SETTINGS, MAX_VALUES = 256, 8
+"""NCCL_... variables written out, and values of each: NCCL knows some 250."""
+
 REASON_SENTENCES = {
     nccl_verdict.OTHER_NETWORK: "data between nodes goes over {transports}",
     nccl_verdict.SINGLE_RANK: "there is a single rank and nothing to talk to",
@@ -55,6 +58,7 @@ def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]
         "reason": network.reason,
         "init_complete_ranks": list(verdict.init_complete_ranks[:MAX_LISTED]),
         "warnings": _warnings(facts),
+        "environment": {name: sorted(values) for name, values in environment(facts).items()},
         "communicators": [_communicator(c) for c in largest[:MAX_COMMUNICATORS]],
         "communicators_left_out": max(0, len(largest) - MAX_COMMUNICATORS),
         "findings": [_finding(found) for found in findings],
@@ -62,6 +66,18 @@ def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]
         "unparsed_lines": facts.unparsed,
         "beyond_limits": facts.beyond_limits,
     }
+
+
+def environment(facts: Facts) -> dict[str, set[str]]:
+    """Return the values of each NCCL_... variable: several where processes differ."""
+    found: dict[str, set[str]] = {}
+    for process in facts.processes.values():
+        for name, value in process.environment.items():
+            if name in found or len(found) < MAX_SETTINGS:
+                values = found.setdefault(name, set())
+                if len(values) < MAX_VALUES:
+                    values.add(value)
+    return dict(sorted(found.items()))
 
 
 def _warnings(facts: Facts) -> list[dict[str, Any]]:
@@ -126,12 +142,19 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding])
 
 def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
     """Yield the report for a person."""
+    return map(printable, _lines(facts, verdict, findings))
+
+
+def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
     yield f"verdict: {sentence(facts, verdict, findings)}"
     yield from _overview(verdict)
     for found in findings:
         yield f"finding: {found.kind}: {found.summary}; see {found.runbook}"
     for code, warning in facts.warnings.items():
-        yield f"warning: {warning.count}x {code}: {printable(warning.example)}"
+        yield f"warning: {warning.count}x {code}: {warning.example}"
+    settings = [f"{name}={' or '.join(sorted(v))}" for name, v in environment(facts).items()]
+    if settings:
+        yield f"settings: {', '.join(settings)}"
     largest = sorted(verdict.communicators, key=lambda c: -(c.communicator.nranks or 0))
     for judged in largest[:TEXT_COMMUNICATORS]:
         yield _communicator_line(judged)
@@ -220,6 +243,10 @@ def suspects_sentence(facts: Facts, found: Sequence[Suspect]) -> str:
 
 def suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     """Yield the report on collective timeouts for a person."""
+    return map(printable, _suspects_lines(facts, found))
+
+
+def _suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     yield f"verdict: {suspects_sentence(facts, found)}"
     victims = sorted({t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None})
     operations = sorted({f"{t.operation} #{t.sequence}" for t in facts.watchdog.timeouts.values()})
@@ -228,4 +255,4 @@ def suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     for suspect in found:
         yield f"suspect: rank {suspect.rank}: {suspect.why}"
     for code, warning in facts.warnings.items():
-        yield f"warning: {warning.count}x {code}: {printable(warning.example)}"
+        yield f"warning: {warning.count}x {code}: {warning.example}"

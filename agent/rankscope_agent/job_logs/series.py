@@ -32,6 +32,8 @@ NETWORKS = frozenset(
         "gIB",
         "FasTrak",
         "FastSocket",
+        "GPUDirectTCPX",
+        "GPUDirectTCPX_v7",
         "UCX",
         "IBext",
         *(f"IBext_v{version}" for version in range(4, 13)),

@@ -36,7 +36,8 @@ SCAN = re.compile(
     rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
     rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
     rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
-    rb"\d+ coll channels|transport/net_|Loading topology|RAS declaring)[^\n]{0,1024})"  # INFO
+    rb"NVLS multicast support is available|\d+ coll channels|transport/net_|Loading topology|"
+    rb"RAS declaring)[^\n]{0,1024})"  # INFO
     rb")| (WARN [^\n]{0,1024})"  # WARNING
     # BARE: the version line, and what PyTorch prints
     rb"|((?: version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)[^\n]{0,2048}))"

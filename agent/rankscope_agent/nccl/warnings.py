@@ -36,6 +36,11 @@ _COMPLETION = (
     r"Got completion (?:from peer \S{1,80} )?with (?:error |status=)(?:\w{1,40}\()?(\d{1,4})"
 )
 _HCA = r"\bhca ([\w.:+-]{1,40})"
+# `NET/IB : mlx5_0:1 Got async event : port error`; an active port is news, not an error.
+_ASYNC_ERROR = (
+    r"NET/IB ?: ([\w.+-]{1,40}):\d{1,3} "
+    r".*(?:(async fatal) event|async (?:error )?event ?: ?(port error))"
+)
 _CUDA = r"Cuda failure (\d{1,3}) "
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
@@ -110,7 +115,7 @@ class Warned:
     Args:
         code: one of `CODES`, or `CUDA_FAILURE_<number>`.
         transport: the transport that data was on when it failed, empty where that is not said.
-        status: of an InfiniBand completion error, its name in small letters.
+        status: of an InfiniBand completion error or asynchronous event, its name in small letters.
         device: the adapter, `unknown` where it is not printed.
     """
 
@@ -126,6 +131,10 @@ def classify(text: str) -> Warned:
     if completion is not None:
         return _completion_error(int(completion[1]), text)
     code = next((code for code, pattern in _PATTERNS if re.search(pattern, text)), OTHER)
+    event = re.search(_ASYNC_ERROR, text) if code == "IB_ASYNC_EVENT" else None
+    if event is not None:
+        status = (event[2] or event[3]).replace(" ", "_")
+        return Warned(code, status=status, device=event[1])
     cuda = re.search(_CUDA, text)
     if code == "CUDA_FAILURE" and cuda is not None:
         return Warned(f"CUDA_FAILURE_{int(cuda[1])}")

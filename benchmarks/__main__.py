@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks import (
     agent_cost,
     fsdp_cost,
+    gpu_check,
     gpu_cost,
     nccl_log_cost,
     probe_cost,
@@ -25,6 +26,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "fsdp": lambda: fsdp_cost.report(fsdp_cost.measure()),
     "agent": lambda: agent_cost.report(agent_cost.measure()),
     "gpu": lambda: gpu_cost.report(gpu_cost.measure()),
+    "gpu-check": lambda: gpu_check.report(gpu_check.measure()),
     "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),

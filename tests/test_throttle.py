@@ -41,6 +41,10 @@ def samples(count=8, seconds=60, nodes=1, job="team/job", seed=0):
                     "sw_thermal_slowdown_seconds": 0.0,
                     "hw_thermal_slowdown_seconds": 12.0,
                     "hw_power_brake_seconds": 0.0,
+                    "sw_power_cap_active": 0.0,
+                    "sw_thermal_slowdown_active": 0.0,
+                    "hw_thermal_slowdown_active": 0.0,
+                    "hw_power_brake_active": 0.0,
                 }
                 for second in range(seconds)
             ]
@@ -117,6 +121,38 @@ def test_a_capped_gpu_is_told_from_peers_that_touch_their_limit_as_well():
     assert kinds.keys() == {"power_cap", "power_limit_differs"}
     assert kinds["power_cap"].gpus == ("2",)
     assert "500 W against 700 W" in kinds["power_cap"].summary
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boards_at_their_power_limit_may_differ_as_silicon_does(seed):
+    frame = samples(nodes=2, seed=seed)
+    grow(frame, frame["gpu"] != "", "sw_power_cap_seconds", 0.8)
+    random = np.random.default_rng(seed)
+    for (_, _), rows in frame.groupby(["node", "gpu"]):
+        frame.loc[rows.index, "sm_clock_hertz"] = 1600e6 * random.uniform(0.95, 1.03)
+    assert analyze(frame) == ()
+
+
+def test_a_board_that_is_far_slower_at_the_same_power_limit_is_named():
+    frame = samples(nodes=2)
+    grow(frame, frame["gpu"] != "", "sw_power_cap_seconds", 0.8)
+    frame["sm_clock_hertz"] = 1600e6
+    frame.loc[gpu_rows(frame, 3, "node-1"), "sm_clock_hertz"] = 1380e6
+    (found,) = analyze(frame)
+    assert (found.kind, found.node, found.gpus) == ("power_cap", "node-1", ("3",))
+    assert found.seconds_lost == pytest.approx(59 * (1 - 1380 / 1600), rel=0.02)
+
+
+def test_without_counters_of_time_the_bits_of_the_looks_say_the_reason():
+    frame = samples()
+    for reason in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"):
+        frame[f"{reason}_seconds"] = np.nan
+    rows = gpu_rows(frame, 5)
+    frame.loc[rows, "sm_clock_hertz"] = 1300e6
+    frame.loc[rows & (frame["time"] < BEGIN + 45), "sw_thermal_slowdown_active"] = 1.0
+    (found,) = analyze(frame)
+    assert (found.kind, found.reason) == ("thermal_slowdown", "sw_thermal_slowdown")
+    assert "software thermal slowdown 75%" in found.summary
 
 
 def test_power_caps_that_differ_between_nodes_of_a_job_are_found():

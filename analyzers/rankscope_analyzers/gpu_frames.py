@@ -30,13 +30,20 @@ GPU_COLUMNS: tuple[str, ...] = (
     "sw_thermal_slowdown_seconds",
     "hw_thermal_slowdown_seconds",
     "hw_power_brake_seconds",
+    "sw_power_cap_active",
+    "sw_thermal_slowdown_active",
+    "hw_thermal_slowdown_active",
+    "hw_power_brake_active",
 )
 """Columns of the frame of GPU samples; one row is one GPU at one time.
 
 `time` is Unix seconds; node, gpu, uuid, pci, model and job_id are texts, empty where unknown; the
-others are floats, NaN where the GPU does not say. The last four are counters since the driver was
-loaded: how long the clock was held down for that reason.
+others are floats, NaN where the GPU does not say. Columns of seconds are counters since the driver
+was loaded: how long the clock was held down for that reason; those of `active` are 1 where it is at
+that moment, else 0.
 """
+
+_REASONS = ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake")
 
 VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
     "utilization_ratio": (metrics.GPU_UTILIZATION, ()),
@@ -44,15 +51,8 @@ VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
     "power_watts": (metrics.GPU_POWER, ()),
     "power_limit_watts": (metrics.GPU_POWER_LIMIT, ("enforced",)),
     "temperature_celsius": (metrics.GPU_TEMPERATURE, ("core",)),
-    **{
-        f"{reason}_seconds": (metrics.GPU_CLOCK_EVENT_SECONDS, (reason,))
-        for reason in (
-            "sw_power_cap",
-            "sw_thermal_slowdown",
-            "hw_thermal_slowdown",
-            "hw_power_brake",
-        )
-    },
+    **{f"{at}_seconds": (metrics.GPU_CLOCK_EVENT_SECONDS, (at,)) for at in _REASONS},
+    **{f"{at}_active": (metrics.GPU_CLOCK_EVENT, (at,)) for at in _REASONS},
 }
 """Which series each column of numbers comes from, and its labels beyond those of the GPU."""
 

@@ -42,6 +42,10 @@ LOW_CLOCK = 0.95
 """Below this share of its peers' median clock a GPU is slow: boards of one model differ by a few
 steps of 15 MHz, which is 2 to 3 %, at the same power."""
 
+LOW_CLOCK_AT_LIMIT = 0.90
+"""The same where all are at their power limit: what clock a board reaches there is a matter of its
+silicon and its cooling, and boards of one model differ by 8 % (Sinha and others, SC 2022)."""
+
 SLOWDOWN_SHARE = 0.05
 """Share of the time under thermal slowdown from which it is a finding: a twentieth of the time at
 half the clock costs a synchronous job 5 %; less is a GPU that touches its limit now and then."""
@@ -137,8 +141,8 @@ def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
 def summarize(samples: pd.DataFrame) -> pd.DataFrame:
     """Return one row per GPU that had work: medians while it had, and shares of time by reason.
 
-    Beyond the columns of medians: `loaded_seconds`, and `<reason>_share` for each of `REASONS`, NaN
-    where the GPU does not count it.
+    Beyond the columns of medians: `loaded_seconds`, and `<reason>_share` for each of `REASONS`: of
+    time by its counter, of looks where the GPU does not count it, NaN where it says neither.
     """
     rows = [
         _summary(part.sort_values("time"))
@@ -171,9 +175,15 @@ def _summary(part: pd.DataFrame) -> dict[str, object] | None:
         row[name] = float(loaded[name].astype(float).median())
     row["loaded_seconds"] = lasted * len(loaded) / len(part)
     for reason in REASONS:
-        grown = _growth(part[f"{reason}_seconds"].to_numpy(dtype=np.float64))
-        row[f"{reason}_share"] = float(np.minimum(1.0, grown / lasted)) if lasted > 0 else np.nan
+        row[f"{reason}_share"] = _time_share(part, reason, lasted)
     return row
+
+
+def _time_share(part: pd.DataFrame, reason: str, lasted: float) -> float:
+    grown = _growth(part[f"{reason}_seconds"].to_numpy(dtype=np.float64))
+    if np.isnan(grown):
+        return float(part[f"{reason}_active"].astype(float).mean()) if lasted > 0 else float("nan")
+    return float(np.minimum(1.0, grown / lasted)) if lasted > 0 else float("nan")
 
 
 def _growth(counter: Floats) -> float:
@@ -209,15 +219,17 @@ def _peers(gpus: pd.DataFrame, index: object, row: pd.Series[float]) -> pd.DataF
 def _judge(row: pd.Series[float], peers: pd.DataFrame) -> Iterator[_Judged]:
     """Yield what is wrong with a GPU; a slow clock is said once, with the best reason for it."""
     normal = peers.median(numeric_only=True)
-    slow = _ratio(row, normal, "sm_clock_hertz") < LOW_CLOCK
+    at_limit = _share(row, "sw_power_cap") >= CAP_EXCESS
+    pace = _ratio(row, normal, "sm_clock_hertz")
+    slow = pace < LOW_CLOCK
     thermal = max(("hw_thermal_slowdown", "sw_thermal_slowdown"), key=lambda at: _share(row, at))
     if _share(row, thermal) >= SLOWDOWN_SHARE:
         yield _Judged("thermal_slowdown", thermal, row, normal)
     elif _share(row, "hw_power_brake") >= BRAKE_SHARE:
         yield _Judged("power_brake", "hw_power_brake", row, normal)
-    elif slow and _capped(row, normal):
+    elif (slow and _capped(row, normal)) or (at_limit and pace < LOW_CLOCK_AT_LIMIT):
         yield _Judged("power_cap", "sw_power_cap", row, normal)
-    elif slow:
+    elif slow and not at_limit:
         yield _Judged("clock_low", "", row, normal)
     elif _ratio(row, normal, "power_watts") < LOW_POWER:
         yield _Judged("power_low", "", row, normal)

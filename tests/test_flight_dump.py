@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flight_servers import dump, entry
-from rankscope_agent.flight.dump import MAX_ENTRIES, FlightError, Launch, parse_dump
+from rankscope_agent.flight.dump import MAX_ENTRIES, MESSAGES, FlightError, Launch, parse_dump
 
 NOW = 1_795_272_662_623_976_391
 
@@ -39,8 +39,25 @@ def test_durations_are_taken_where_collectives_are_timed() -> None:
     assert [launch.duration_us for launch in parse_dump(body).launches] == [12_500, -1]
 
 
-def test_messages_between_two_ranks_are_left_out() -> None:
-    assert parse_dump(dump(entry(1, NOW, is_p2p=True))).launches == ()
+def test_messages_between_two_ranks_are_no_numbered_collectives() -> None:
+    sent = entry(1, NOW, is_p2p=True, profiling_name="nccl:send 0->1")
+    (launch,) = parse_dump(dump(sent)).launches
+    assert launch == Launch("0", "send", MESSAGES, NOW, -1)
+
+
+def test_messages_that_gloo_does_not_record_show_in_its_count_of_operations() -> None:
+    body = dump(
+        entry(1, NOW, op_id=2),
+        entry(1, NOW + 1, op_id=1, process_group=["1", "mesh_tp"]),
+        entry(2, NOW + 2, op_id=5),
+        entry(2, NOW + 3, op_id=2, process_group=["1", "mesh_tp"]),
+        entry(3, NOW + 4, op_id=6),
+    )
+    found = [(launch.group, launch.seq) for launch in parse_dump(body).launches]
+    assert found == [("0", 1), ("1", 1), ("0", MESSAGES), ("0", 2), ("1", 2), ("0", 3)]
+    # That of NCCL counts each part of what is coalesced, and has entries for messages.
+    coalesced = dump(*(entry(n, NOW, op_id=3 * n, profiling_name="nccl:_x") for n in (1, 2)))
+    assert [launch.seq for launch in parse_dump(coalesced).launches] == [1, 2]
 
 
 def test_recorder_says_whether_it_still_has_its_first_entry() -> None:
@@ -63,6 +80,7 @@ def test_recorder_says_whether_it_still_has_its_first_entry() -> None:
         {"process_group": ["x" * 65, ""]},
         {"process_group": ['a"b\n', ""]},
         {"profiling_name": 7},
+        {"op_id": "first"},
     ],
 )
 def test_entry_that_contradicts_itself_is_skipped_and_counted(changed) -> None:

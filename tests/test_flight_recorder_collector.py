@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from flight_servers import dump, entry, recorder, serving
@@ -21,6 +24,7 @@ from rankscope_agent.flight.dump import Dump, Launch, parse_dump
 from rankscope_agent.flight.stream import windows_json
 from rankscope_agent.flight.windows import KEPT_SECONDS, MAX_LAUNCHES, NS, FlightWindows
 from rankscope_agent.pods.directory import PodDirectory
+from rankscope_analyzers.flight_records import complete
 from ring_writer import HEADER_FIELDS, RingWriter
 
 NOW = 1_795_000_000.0
@@ -56,6 +60,23 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     running = Nursery(tmp_path_factory.mktemp("nursery"))
     yield running
     running.close()
+
+
+def sent(windows: FlightWindows) -> list[dict[str, Any]]:
+    """Give windows as the agent sends them."""
+    answer = json.loads(b"".join(windows_json(windows.since(None, 0.0), "n")))
+    return list(answer["windows"])
+
+
+def records(rings: Path) -> pd.DataFrame:
+    """Give the step records of a job, of which the probe knows no sync."""
+    rows = [
+        (ring.rank, record.start_unix_ns / NS, record.step_ns / NS)
+        for ring in read_rings(rings)
+        for record in ring.records
+    ]
+    table = pd.DataFrame(rows, columns=["rank", "t_start_unix_seconds", "step_seconds"])
+    return table.assign(data_seconds=np.nan, compute_seconds=np.nan, sync_seconds=np.nan)
 
 
 @contextmanager
@@ -116,6 +137,10 @@ def test_recorders_of_a_real_job_are_kept_with_their_windows(
         for seq in shared
     ]
     assert sorted(late)[len(late) // 2] > 0.02 * NS  # the slow rank launches 30 ms after the other
+    filled, _ = complete(records(rings), sent(windows), {}, 2)
+    compute = filled.groupby("rank")["compute_seconds"].median()
+    assert compute[1] - compute[0] > 0.02
+    assert filled["sync_seconds"].notna().sum() > 20
     # A process that ended has taken its socket away.
     assert list(rings.glob("*.sock")) == []
 

@@ -56,14 +56,11 @@ class ClockOffset:
 
 def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:
     """Estimate the offset of every node of a job; none where there are not two nodes to compare."""
-    nodes = np.unique(np.array(frame.nodes))
+    nodes, node_of = np.unique(np.array(frame.nodes), return_inverse=True)
     rows = np.flatnonzero(frame.usable)[-NEWEST_STEPS:]
     if len(nodes) < 2 or len(rows) < MINIMUM_STEPS:
         return ()
-    ends = frame.starts[rows] + frame.step[rows]
-    of_node = np.column_stack(
-        [row_median(ends[:, np.array(frame.nodes) == node]) for node in nodes]
-    )
+    of_node = _medians(frame.starts[rows] + frame.step[rows], node_of)
     middle = row_median(of_node)
     found = []
     for column, node in enumerate(nodes):
@@ -72,6 +69,18 @@ def offsets(frame: StepFrame) -> tuple[ClockOffset, ...]:
         if known.sum() >= MINIMUM_STEPS:
             found.append(_offset(str(node), middle[known], ahead[known]))
     return tuple(found)
+
+
+def _medians(ends: Floats, node_of: Integers) -> Floats:
+    """Return (S, nodes) medians over the ranks of each node; all nodes of one size at once."""
+    sizes = np.bincount(node_of)
+    columns = np.argsort(node_of, kind="stable")
+    medians = np.empty((len(ends), len(sizes)))
+    for size in np.unique(sizes):
+        alike = sizes == size
+        chosen = ends[:, columns[np.repeat(alike, sizes)]]
+        medians[:, alike] = row_median(chosen.reshape(-1, size)).reshape(len(ends), -1)
+    return medians
 
 
 def _offset(node: str, times: Floats, ahead: Floats) -> ClockOffset:

@@ -80,7 +80,9 @@ def _completed(
         return frame, ()
     by_rank = clocks.per_rank(frame, offsets)
     try:
-        records, notes = flight_records.complete(job.records, job.windows, by_rank)
+        records, notes = flight_records.complete(
+            job.records, job.windows, by_rank, frame.world_size
+        )
     except flight_records.WindowError as error:
         return frame, (str(error),)
     if records is job.records:

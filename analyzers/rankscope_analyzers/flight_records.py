@@ -7,7 +7,7 @@ collectives long before its device comes to them. What hosts do show, who of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from rankscope_analyzers.collective_waits import LAUNCH_COLUMNS
 
 NS = 1e9
 US = 1e6
+
+BLOCKING_BACKEND = "gloo"
+"""Its hosts launch a collective when it is to begin; those of others queue it for the device."""
 
 HOST_LATE_SHARE = 0.05
 """Share of a step by which a host must come last before it is worth a sentence."""
@@ -42,7 +45,7 @@ def tables(windows: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, pd.DataF
         spans = [[w["rank"], w["begin_ns"] / NS, w["end_ns"] / NS] for w in windows]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise WindowError(f"a window of collectives lacks or garbles {error}") from error
-    empty = pd.DataFrame(columns=[*LAUNCH_COLUMNS, "backend"])
+    empty = pd.DataFrame(columns=LAUNCH_COLUMNS)
     return (
         pd.concat(launches, ignore_index=True) if launches else empty,
         pd.DataFrame(spans, columns=["rank", "begin", "end"]),
@@ -61,7 +64,7 @@ def _launches(window: Mapping[str, Any]) -> pd.DataFrame:
             # As integers to the microsecond: a float holds today's nanoseconds to 0.2 us only.
             "time": np.asarray(window["time_ns"], dtype=np.int64) // 1000 / US,
             "duration": np.where(duration >= 0, duration / US, np.nan),
-            "backend": str(window["backend"]),
+            "enqueued": window["backend"] != BLOCKING_BACKEND,
         }
     )
 
@@ -70,6 +73,7 @@ def complete(
     records: pd.DataFrame,
     windows: Sequence[Mapping[str, Any]],
     offsets: Mapping[int, ClockOffset],
+    world_size: int,
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Fill in sync and compute where records have none; also return what to say about them.
 
@@ -77,6 +81,7 @@ def complete(
         records: columns of the trace contract, of one job.
         windows: of that job, as agents send them.
         offsets: of the clocks of the ranks' nodes.
+        world_size: ranks that the job has.
 
     Raises:
         WindowError: the windows are not as agents send them.
@@ -85,6 +90,12 @@ def complete(
     launches, spans = tables(windows)
     if not blind.any() or spans.empty:
         return records, ()
+    silent = sorted(set(range(world_size)) - set(spans["rank"].tolist()))
+    if silent:
+        return records, (
+            f"{len(silent)} of {world_size} ranks, the first is rank {silent[0]}, have no windows"
+            " of collectives, so that waiting for them cannot be told from compute",
+        )
     oldest = records["t_start_unix_seconds"].min() - MARGIN_SECONDS
     launches = launches[launches["time"] >= oldest].reset_index(drop=True)
     found = collective_waits.lateness(launches, offsets)
@@ -96,14 +107,10 @@ def complete(
         }
     )[blind]
     waits = collective_waits.by_step(found, steps, _blocking(records, launches), spans)
-    enqueued = (launches["backend"] != "gloo") & ~found["timed"].reindex(
-        launches.index, fill_value=False
-    )
-    if enqueued.any():
-        return records, _about_hosts(records, waits)
-    source = "kernel" if len(found) and found["timed"].all() else "host"
-    filled = _filled(records, waits, source)
-    return filled, _about_windows(filled, blind, source)
+    if waits.table.empty:
+        return records, tuple(_why_none(records, found, waits))
+    filled = _filled(records, waits)
+    return filled, (_about_windows(filled, blind, waits),)
 
 
 def _blocking(records: pd.DataFrame, launches: pd.DataFrame) -> frozenset[str]:
@@ -119,10 +126,11 @@ def _blocking(records: pd.DataFrame, launches: pd.DataFrame) -> frozenset[str]:
     )
 
 
-def _filled(records: pd.DataFrame, waits: collective_waits.Waits, source: str) -> pd.DataFrame:
+def _filled(records: pd.DataFrame, waits: collective_waits.Waits) -> pd.DataFrame:
     keys = ["rank", "t_start_unix_seconds"]
     table = waits.table.rename(columns={"start": "t_start_unix_seconds"}).drop_duplicates(keys)
-    waited = records[keys].merge(table, how="left", on=keys)["waited"].to_numpy(np.float64)
+    joined = records[keys].merge(table, how="left", on=keys)
+    waited = joined["waited"].to_numpy(np.float64)
     known = np.isfinite(waited) & records["sync_seconds"].isna().to_numpy()
     busy = (records["step_seconds"] - records["data_seconds"].fillna(0.0)).to_numpy(np.float64)
     sync = np.clip(waited, 0.0, busy)
@@ -130,33 +138,38 @@ def _filled(records: pd.DataFrame, waits: collective_waits.Waits, source: str) -
     filled.loc[known, "sync_seconds"] = sync[known]
     filled.loc[known, "compute_seconds"] = (busy - sync)[known]
     if "timing_source" in filled.columns:
-        filled.loc[known, "timing_source"] = source
+        source = np.where(joined["timed"].eq(True), "kernel", "host")
+        filled.loc[known, "timing_source"] = source[known]
     return filled
 
 
-def _about_windows(filled: pd.DataFrame, blind: pd.Series[bool], source: str) -> tuple[str, ...]:
-    known = int((blind & filled["sync_seconds"].notna()).sum())
-    if not known:
-        return ("no step lies wholly in the sampled windows of its Flight Recorder",)
-    how = "launches on the host" if source == "host" else "durations on the device"
-    total = int(blind.sum())
+def _about_windows(
+    filled: pd.DataFrame, blind: pd.Series[bool], waits: collective_waits.Waits
+) -> str:
+    unknown, total = int((blind & filled["sync_seconds"].isna()).sum()), int(blind.sum())
+    how = "durations on the device" if waits.table["timed"].all() else "launches on the host"
     return (
-        f"{total - known} of {total} step records lie outside of the Flight Recorder's sampled"
-        f" windows; in the others sync is waiting by {how}, and transfer is in compute",
+        f"{unknown} of {total} step records lie outside of the Flight Recorder's sampled windows"
+        f" or hold collectives that not all ranks recorded; in the others sync is waiting by {how},"
+        " and transfer is in compute"
     )
 
 
-def _about_hosts(records: pd.DataFrame, waits: collective_waits.Waits) -> tuple[str, ...]:
-    said = "the Flight Recorder of NCCL has no durations: when hosts launch tells no device's time"
+def _why_none(
+    records: pd.DataFrame, found: pd.DataFrame, waits: collective_waits.Waits
+) -> Iterator[str]:
+    """Say why no step got its waits, and what the hosts show nevertheless."""
+    if not (found["enqueued"] & ~found["timed"]).any():
+        yield (
+            "no step lies wholly in the sampled windows of its Flight Recorder with collectives"
+            " that all ranks recorded"
+        )
+        return
+    yield "the Flight Recorder of NCCL has no durations: when hosts launch tells no device's time"
     step = float(records["step_seconds"].median())
-    late = {
-        rank: seconds for rank, seconds in waits.late.items() if seconds > HOST_LATE_SHARE * step
-    }
-    if not late:
-        return (said,)
-    rank = max(late, key=lambda number: late[number])
-    return (
-        said,
-        f"compute is unknown, but rank {rank}'s host comes last to collectives, by"
-        f" {late[rank] * 1e3:.0f} ms in a step of {step * 1e3:.0f} ms",
-    )
+    rank = max(waits.late, key=lambda number: waits.late[number], default=None)
+    if rank is not None and waits.late[rank] > HOST_LATE_SHARE * step:
+        yield (
+            f"compute is unknown, but rank {rank}'s host comes last to collectives, by"
+            f" {waits.late[rank] * 1e3:.0f} ms in a step of {step * 1e3:.0f} ms"
+        )

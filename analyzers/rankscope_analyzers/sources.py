@@ -25,6 +25,10 @@ import pandas as pd
 
 from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
 
+WINDOWS_SECONDS = 900.0
+"""How far back windows of collectives are fetched: 8 ranks then have up to 100,000 collectives, of
+which a hundred nodes' take half a minute to compare."""
+
 AGENT_TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold the verdict."""
 
@@ -300,7 +304,8 @@ def _windows(base: str, job_id: str | None, steps: pd.DataFrame) -> list[dict[st
     """Fetch windows of collectives where records lack sync time; older agents have none."""
     if steps.empty or steps["sync_seconds"].notna().all():
         return []
-    since = {"since": f"{float(steps['t_start_unix_seconds'].min()):.6f}"}
+    starts = steps["t_start_unix_seconds"]
+    since = {"since": f"{float(max(starts.min(), starts.max() - WINDOWS_SECONDS)):.6f}"}
     query = urlencode({**since, **({"job": job_id} if job_id else {})})
     try:
         return list(_get(f"{base}/api/v1/collectives?{query}")["windows"])

@@ -17,6 +17,7 @@ DEADLINE_SECONDS = 50
 SLOW_RANK = 1
 BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.03
+SETTLE_SECONDS = 0.2
 WIDTH = 32
 
 
@@ -57,6 +58,10 @@ def main() -> None:
             dist.all_reduce(ended)  # both end after the same step
         else:
             ended.zero_()
+    # A gloo thread takes the interpreter's lock to let go of the last tensor. Whoever then frees
+    # the model, and with it the last reference to the group, joins that thread with the lock held:
+    # without this pause 2 of 30 such jobs hung, with no probe in their way either.
+    time.sleep(SETTLE_SECONDS)
     dist.destroy_process_group()
 
 

@@ -43,6 +43,11 @@ MAX_UNIX_NS = 4_102_444_800 * 10**9
 """Start of the year 2100; a later time is no time."""
 
 MAX_SEQ = 1 << 48
+
+MESSAGES = -1
+"""Instead of a number: a rank waits for messages too, but a Flight Recorder does not say how long,
+and that of gloo has no entries for them, but counts them in the `op_id` of what comes next."""
+
 MAX_DURATION_MS = 86_400_000.0
 """A day: NCCL's watchdog ends collectives after ten minutes by default."""
 
@@ -58,10 +63,11 @@ class FlightError(Exception):
 
 
 class Launch(NamedTuple):
-    """One collective of one rank.
+    """One collective of one rank, or messages between two ranks.
 
-    `seq` numbers the group's collectives, alike on all of its ranks; `duration_us` is the time on
-    the device, waiting for peers included, -1 where it was not measured.
+    `seq` numbers the group's collectives, alike on all of its ranks; it is `MESSAGES` for messages
+    before the time. `duration_us` is the time on the device, waiting for peers included, -1 where
+    it was not measured.
     """
 
     group: str
@@ -95,19 +101,49 @@ def parse_dump(body: bytes) -> Dump:
         FlightError: it is no dump of this version, or larger than any is.
     """
     entries = _entries(body)
-    launches, first, backend, skipped = [], True, "", 0
+    launches: list[Launch] = []
+    unrecorded: dict[str, int] = {}
+    whole, backend, skipped = True, "", 0
     for entry in entries:
-        try:
-            backend, launch = _launch(entry)
-        except (LookupError, TypeError, ValueError):
+        read = _read(entry, unrecorded)
+        if read is None:
             skipped += 1
             continue
-        if launch is not None:
-            launches.append(launch)
+        backend, found = read
+        launches += found
     if entries:
-        first = isinstance(entries[0], dict) and entries[0].get("record_id") == 0
+        whole = isinstance(entries[0], dict) and entries[0].get("record_id") == 0
     launches.sort(key=lambda launch: launch.time_ns)
-    return Dump(backend, tuple(launches), first, skipped)
+    return Dump(backend, tuple(launches), whole, skipped)
+
+
+def _read(entry: Any, unrecorded: dict[str, int]) -> tuple[str, tuple[Launch, ...]] | None:
+    """Read the backend and the launches of an entry; None if it contradicts itself."""
+    try:
+        backend, launch = _launch(entry)
+        if backend == "gloo" and _messages_before(entry, launch, unrecorded):
+            messages = launch._replace(operation="messages", seq=MESSAGES)
+            return backend, (messages, launch)
+    except (LookupError, TypeError, ValueError):
+        return None
+    return backend, (launch,)
+
+
+def _messages_before(entry: Mapping[str, Any], launch: Launch, unrecorded: dict[str, int]) -> bool:
+    """Say whether a group's operations since its last entry are more than its entries.
+
+    Args:
+        entry: of the dump.
+        launch: what it says.
+        unrecorded: operations without an entry so far, by group.
+
+    Raises:
+        LookupError, TypeError, ValueError: the count is missing or cannot be true.
+    """
+    surplus = int(_number(entry["op_id"], MAX_SEQ)) - launch.seq
+    before = unrecorded.setdefault(launch.group, surplus)
+    unrecorded[launch.group] = surplus
+    return surplus > before
 
 
 def _entries(body: bytes) -> list[Any]:
@@ -131,22 +167,24 @@ def _entries(body: bytes) -> list[Any]:
     return entries
 
 
-def _launch(entry: Mapping[str, Any]) -> tuple[str, Launch | None]:
-    """Read one entry; None for messages between two ranks, which nobody else waits for.
+def _launch(entry: Mapping[str, Any]) -> tuple[str, Launch]:
+    """Read the backend and the launch of one entry.
 
     Raises:
         LookupError, TypeError, ValueError: a field is missing or cannot be true.
     """
-    backend, _, operation = _name(entry["profiling_name"]).partition(":")
-    if entry.get("is_p2p", False):
-        return backend, None
+    name = entry["profiling_name"]
+    messages = bool(entry["is_p2p"])
+    if messages and isinstance(name, str):
+        name = name.partition(" ")[0]  # behind it: who sends to whom
+    backend, _, operation = _name(name).partition(":")
     duration_us = -1
     if entry.get("duration_ms") is not None:
         duration_us = round(_number(float(entry["duration_ms"]), MAX_DURATION_MS) * 1e3)
     return backend, Launch(
         group=_name(entry["process_group"][0]),
         operation=operation,
-        seq=int(_number(entry["collective_seq_id"], MAX_SEQ)),
+        seq=MESSAGES if messages else int(_number(entry["collective_seq_id"], MAX_SEQ)),
         time_ns=int(_number(entry["time_created_ns"], MAX_UNIX_NS)),
         duration_us=duration_us,
     )

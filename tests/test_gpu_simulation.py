@@ -18,8 +18,12 @@ from rankscope_agent.gpus.session import REOPEN_SECONDS
 from rankscope_agent.gpus.simulation.ports import (
     FLAP_DOWN,
     FLAP_PERIOD,
+    LOCK,
     MEMORY_FOLDER,
+    PREFIX,
     PortTree,
+    remove_abandoned,
+    simulated_sysfs,
 )
 from rankscope_agent.gpus.simulation.spec import SCENARIOS, parse_simulation
 from rankscope_agent.metrics import gpu as metrics
@@ -228,6 +232,22 @@ def test_files_are_written_in_place_for_readers_that_keep_them_open(folder):
         tree.write()
         kept.seek(0)
         assert kept.read() == b"1: DOWN\n"
+
+
+def test_trees_of_killed_agents_are_removed_and_those_in_use_are_not(folder):
+    with simulated_sysfs(parse_simulation("l40sx1")) as used:
+        abandoned, foreign = folder / f"{PREFIX}x", folder / f"{PREFIX}y"
+        for made in (abandoned, foreign):
+            (made / "class").mkdir(parents=True)
+        (abandoned / LOCK).touch()
+        alive = folder / f"{PREFIX}z"
+        alive.symlink_to(used)
+        remove_abandoned(folder)
+        remove_abandoned(used.parent)
+        assert not abandoned.exists()
+        assert foreign.exists(), "it may be one that is just being made"
+        assert (alive / "class/infiniband").is_dir()
+    assert not used.exists()
 
 
 def test_the_agent_prints_a_whole_simulated_node_and_says_that_it_is_one():

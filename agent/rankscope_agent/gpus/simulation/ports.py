@@ -7,7 +7,9 @@ written in place, as readers keep them open.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -17,6 +19,10 @@ from pathlib import Path
 from rankscope_agent.gpus.simulation import physics
 from rankscope_agent.gpus.simulation.nvml import pci_address
 from rankscope_agent.gpus.simulation.spec import MODELS, Model, Simulation
+
+PREFIX = "rankscope-simulated-"
+LOCK = ".lock"
+"""File in the tree that its agent has locked: a tree without an agent would stay in memory."""
 
 UPDATE_SECONDS = 1.0
 """Time between two updates of the counters: as often as they are read."""
@@ -79,7 +85,11 @@ HARDWARE_COUNTERS_AT_ZERO = (
 def simulated_sysfs(simulation: Simulation) -> Iterator[Path]:
     """Give the root of a sysfs with the node's RDMA ports, kept up to date until the end."""
     memory = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="rankscope-simulated-", dir=memory) as folder:
+    remove_abandoned(Path(memory or tempfile.gettempdir()))
+    with (
+        tempfile.TemporaryDirectory(prefix=PREFIX, dir=memory) as folder,
+        _locked(Path(folder) / LOCK),
+    ):
         tree = PortTree(Path(folder), simulation, time.time)
         tree.write()
         stop = threading.Event()
@@ -90,6 +100,30 @@ def simulated_sysfs(simulation: Simulation) -> Iterator[Path]:
         finally:
             stop.set()
             thread.join()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however that ends."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned(place: Path) -> None:
+    """Remove trees of agents that were killed: our own, and locked by nobody any more."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is in use, or somebody else has just removed it
+            _remove_unlocked(folder)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    if folder.lstat().st_uid == os.geteuid() and (folder / LOCK).is_file():
+        with _locked(folder / LOCK):
+            shutil.rmtree(folder)
 
 
 def _keep(tree: PortTree, stop: threading.Event) -> None:

@@ -9,7 +9,8 @@ import pytest
 from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.model import Scrape, Snapshot
-from rankscope_analyzers.gpu_frames import GPU_COLUMNS, AgentPage, from_pages
+from rankscope_analyzers.gpu_frames import GPU_COLUMNS, of_pages
+from rankscope_analyzers.observed import Page
 from rankscope_analyzers.throttle import RUNBOOKS, analyze, summarize
 
 BEGIN = 1_760_000_000.0
@@ -246,12 +247,12 @@ def pages_of(text, node, seconds=10):
     for _ in range(seconds):
         scrape = Scrape("nvml", True, 0.0, tuple(read(session).samples), "", None)
         snapshot = Snapshot(node, clock.now, (scrape,))
-        yield AgentPage(node, clock.now, render(snapshot, TEXT, None).decode())
+        yield Page(node, clock.now, render(snapshot, TEXT, None).decode())
         clock.now += 1
 
 
 def test_pages_of_agents_become_a_frame_with_every_column():
-    frame = from_pages(pages_of("h100x8", "gpu-07", 2))
+    frame = of_pages(pages_of("h100x8", "gpu-07", 2))
     assert list(frame.columns) == list(GPU_COLUMNS)
     assert len(frame) == 16
     assert frame.drop(columns=["job_id"]).notna().all().all()
@@ -260,9 +261,9 @@ def test_pages_of_agents_become_a_frame_with_every_column():
 
 def test_the_job_of_a_gpu_is_taken_from_its_allocation():
     (page, *_) = pages_of("h100x2", "n", 1)
-    uuid = from_pages([page])["uuid"].iloc[1]
+    uuid = of_pages([page])["uuid"].iloc[1]
     info = f'rankscope_gpu_allocation_info{{gpu="1",job_id="team/job",uuid="{uuid}"}} 1.0\n'
-    frame = from_pages([AgentPage("n", 1.0, page.text + info)])
+    frame = of_pages([Page("n", 1.0, page.text + info)])
     assert list(frame["job_id"]) == ["", "team/job"]
 
 
@@ -272,8 +273,8 @@ def rank_info(job, rank, uuid=""):
 
 def test_the_job_of_a_gpu_that_nobody_gave_out_is_that_of_its_rank():
     (page, *_) = pages_of("h100x2", "n", 1)
-    uuid = from_pages([page])["uuid"].iloc[0]
-    frame = from_pages([AgentPage("n", 1.0, page.text + rank_info("7841", 0, uuid))])
+    uuid = of_pages([page])["uuid"].iloc[0]
+    frame = of_pages([Page("n", 1.0, page.text + rank_info("7841", 0, uuid))])
     assert list(frame["job_id"]) == ["7841", ""]
 
 
@@ -288,14 +289,14 @@ def test_the_job_of_a_gpu_that_nobody_gave_out_is_that_of_its_rank():
 def test_a_node_with_a_rank_of_one_job_for_each_gpu_is_that_jobs(ranks, jobs):
     (page, *_) = pages_of("h100x2", "n", 1)
     text = page.text + "".join(rank_info(*rank) for rank in ranks)
-    assert list(from_pages([AgentPage("n", 1.0, text)])["job_id"]) == jobs
+    assert list(of_pages([Page("n", 1.0, text)])["job_id"]) == jobs
 
 
 def test_a_shared_gpu_has_the_job_of_its_replica():
     (page, *_) = pages_of("h100x2", "n", 1)
-    uuid = from_pages([page])["uuid"].iloc[1]
+    uuid = of_pages([page])["uuid"].iloc[1]
     info = f'rankscope_gpu_allocation_info{{job_id="team/job",uuid="{uuid}::3"}} 1.0\n'
-    frame = from_pages([AgentPage("n", 1.0, page.text + info)])
+    frame = of_pages([Page("n", 1.0, page.text + info)])
     assert list(frame["job_id"]) == ["", "team/job"]
 
 
@@ -312,7 +313,7 @@ def test_a_shared_gpu_has_the_job_of_its_replica():
 )
 @pytest.mark.parametrize("model", ["h100x8", "l40sx4"])
 def test_simulated_scenarios_are_judged_as_what_they_are(model, scenario, kinds):
-    findings = analyze(from_pages(pages_of(f"{model}:{scenario}", "n")))
+    findings = analyze(of_pages(pages_of(f"{model}:{scenario}", "n")))
     assert {found.kind for found in findings} == kinds
     target = "3" if model == "l40sx4" else "5"
     assert {gpu for found in findings for gpu in found.gpus} == ({target} if kinds else set())

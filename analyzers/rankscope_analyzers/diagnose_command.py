@@ -9,7 +9,15 @@ from pathlib import Path
 import shtab
 from rich.console import Console
 
-from rankscope_analyzers import kineto_files, prometheus_steps, report, sources, verdict_file
+from rankscope_analyzers import (
+    evidence_sources,
+    job_reports,
+    json_report,
+    kineto_files,
+    sources,
+    terminal_report,
+    verdict_file,
+)
 from rankscope_analyzers.command import (
     InputError,
     add_output,
@@ -17,7 +25,8 @@ from rankscope_analyzers.command import (
     print_json,
     read_token,
 )
-from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.evidence_sources import Gathered
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.step_records import RecordError
 
@@ -68,14 +77,19 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.verdicts:
         return _write(options)
-    jobs = [job for job in _records(options) if options.job in {None, job.job_id}]
-    if not jobs:
+    gathered = _gathered(options)
+    diagnoses = [diagnosis(job) for job in gathered.jobs if options.job in {None, job.job_id}]
+    reports = [
+        job
+        for job in job_reports.reports(diagnoses, gathered.evidence, time.time())
+        if options.job in {None, job.job_id}
+    ]
+    if not reports:
         raise InputError(f"there is no job {options.job!r} in what was read")
-    verdicts = diagnose(jobs)
     if options.json:
-        print_json({verdict.job_id: report.as_object(verdict) for verdict in verdicts})
+        print_json({job.job_id: json_report.as_object(job) for job in reports})
     else:
-        report.show(Console(no_color=options.no_color, highlight=False), verdicts)
+        terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
     return 0
 
 
@@ -88,14 +102,14 @@ def _write(options: argparse.Namespace) -> int:
     return verdict_file.run(options.trace, options.verdicts, options.workers, console)
 
 
-def _records(options: argparse.Namespace) -> tuple[sources.JobRecords, ...]:
+def _gathered(options: argparse.Namespace) -> Gathered:
     if options.trace:
-        return sources.from_traces(options.trace)
+        return evidence_sources.of_files(sources.from_traces, options.trace)
     if options.kineto:
-        return kineto_files.from_kineto(options.kineto)
+        return evidence_sources.of_files(kineto_files.from_kineto, options.kineto)
     now = time.time()
     since = now - age_seconds(options.since)
     if options.prometheus:
         server = Prometheus(options.prometheus, read_token(options.token_file))
-        return prometheus_steps.from_prometheus(server, options.job, since, now)
-    return sources.from_agents(options.agent, options.job, since)
+        return evidence_sources.of_prometheus(server, options.job, since, now)
+    return evidence_sources.of_agents(options.agent, options.job, since)

@@ -12,7 +12,7 @@ cannot tell that from work that is dealt unevenly. The small ones accused nobody
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rankscope_analyzers import (
     clocks,
@@ -36,23 +36,36 @@ from rankscope_analyzers.stragglers.layout import Layout, layout
 from rankscope_analyzers.verdict import Verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the timing of a job's steps says, and the steps that it was judged by."""
+
+    verdict: Verdict
+    frame: StepFrame
+
+
 def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
     """Return a verdict for each job.
 
     Raises:
         rankscope_analyzers.step_records.RecordError: the records of a job cannot be analysed.
     """
-    return tuple(_diagnose(job) for job in jobs)
+    return tuple(diagnosis(job).verdict for job in jobs)
 
 
-def _diagnose(job: JobRecords) -> Verdict:
+def diagnosis(job: JobRecords) -> Diagnosis:
+    """Return the verdict of a job with its steps.
+
+    Raises:
+        rankscope_analyzers.step_records.RecordError: its records cannot be analysed.
+    """
     try:
         return _judged(job)
     except RecordError as error:
         raise RecordError(f"{job.path}: {error}" if job.path else str(error)) from error
 
 
-def _judged(job: JobRecords) -> Verdict:
+def _judged(job: JobRecords) -> Diagnosis:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
     frame, windows = _completed(frame, job, offsets)
@@ -64,12 +77,13 @@ def _judged(job: JobRecords) -> Verdict:
     stages = len(set(frame.stages.tolist()))
     waiting = dark_ranks.suspects(frame, arranged, found) if known or stages == 1 else ()
     limits = () if known else _limits(stages)
-    return replace(
+    whole = replace(
         said,
         unobserved=(*job.notes, *waiting, *limits, *windows, *said.unobserved),
         what_if=what_if.ideals(frame, arranged) if known or stages == 1 else None,
         clock_offsets=offsets,
     )
+    return Diagnosis(whole, frame)
 
 
 def _completed(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
@@ -12,6 +11,7 @@ from rankscope_agent.metrics import gpu as metrics
 from rankscope_agent.metrics.pods import GPU_ALLOCATION_INFO
 from rankscope_agent.metrics.training import RANK_INFO
 from rankscope_agent.model import Metric
+from rankscope_analyzers.observed import Observed, Page, from_pages
 
 GPU_COLUMNS: tuple[str, ...] = (
     "time",
@@ -56,88 +56,80 @@ VALUES: Mapping[str, tuple[Metric, tuple[str, ...]]] = {
 }
 """Which series each column of numbers comes from, and its labels beyond those of the GPU."""
 
-_LINE = re.compile(r"(rankscope_(?:gpu|rank)_[a-z0-9_]+)\{(.*)\} (\S+)")
-_LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+READS: tuple[Metric, ...] = (
+    *dict.fromkeys(metric for metric, _ in VALUES.values()),
+    metrics.GPU_INFO,
+    GPU_ALLOCATION_INFO,
+    RANK_INFO,
+)
+"""All series that the frame is made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentPage:
-    """The page of one agent at one time (Unix seconds)."""
-
-    node: str
-    time: float
-    text: str
-
-
-def from_pages(pages: Iterable[AgentPage]) -> pd.DataFrame:
+def of_pages(pages: Iterable[Page]) -> pd.DataFrame:
     """Return the frame of what agents' pages say about GPUs; without GPUs it is empty."""
-    rows = [row for page in pages for row in _rows(page)]
-    return pd.DataFrame(rows, columns=list(GPU_COLUMNS))
+    return of_observed(from_pages(pages, READS))
 
 
-def _rows(page: AgentPage) -> Iterator[Mapping[str, str | float]]:
-    series = list(_series(page.text))
-    models = _by_uuid(series, metrics.GPU_INFO, "model")
-    jobs = _jobs(series)
-    gpus: dict[tuple[str, str, str], dict[str, str | float]] = {}
-    wanted = {
-        (metric.name, *extra): (column, metric.labels[3:])
-        for column, (metric, extra) in VALUES.items()
-    }
-    for name, labels, value in series:
-        extra = tuple(labels.get(label, "") for label in _EXTRA_LABELS.get(name, ()))
-        column = wanted.get((name, *extra), ("", ()))[0]
-        if column:
-            key = labels.get("gpu", ""), labels.get("uuid", ""), labels.get("pci", "")
-            gpus.setdefault(key, {})[column] = value
-    for (gpu, uuid, pci), values in gpus.items():
-        yield {
-            "time": page.time,
-            "node": page.node,
-            "gpu": gpu,
-            "uuid": uuid,
-            "pci": pci,
-            "model": models.get(uuid, ""),
-            "job_id": jobs.get(uuid, ""),
-            **values,
-        }
+def of_observed(observed: Observed) -> pd.DataFrame:
+    """Return the frame of what was read about GPUs; without GPUs it is empty."""
+    models = _by_uuid(observed, metrics.GPU_INFO, "model")
+    jobs = _jobs(observed)
+    rows: dict[tuple[str, ...], dict[str, str | float]] = {}
+    for column, (key, time, value) in _values(observed):
+        node, gpu, uuid, pci = key
+        row = rows.setdefault(
+            (*key, repr(time)),
+            {
+                "time": time,
+                "node": node,
+                "gpu": gpu,
+                "uuid": uuid,
+                "pci": pci,
+                "model": models.get(uuid, ""),
+                "job_id": jobs.get(uuid, ""),
+            },
+        )
+        row[column] = value
+    return pd.DataFrame(list(rows.values()), columns=list(GPU_COLUMNS))
 
 
-_EXTRA_LABELS: Mapping[str, tuple[str, ...]] = {
-    metric.name: metric.labels[3:] for metric, _ in VALUES.values()
-}
+def _values(
+    observed: Observed,
+) -> Iterator[tuple[str, tuple[tuple[str, str, str, str], float, float]]]:
+    for column, (metric, extra) in VALUES.items():
+        wanted = dict(zip(metric.labels[3:], extra, strict=True))
+        for series in observed.of(metric, **wanted):
+            labels = series.labels
+            key = (series.node, *(labels.get(name, "") for name in ("gpu", "uuid", "pci")))
+            for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
+                yield column, ((key[0], key[1], key[2], key[3]), time, value)
 
 
-def _jobs(series: Sequence[_Series]) -> dict[str, str]:
-    """Return the job of each GPU: by who was given it, by its rank, or the node's only job.
+def _jobs(observed: Observed) -> dict[str, str]:
+    """Return the job of each GPU: by who was given it, by its rank, or its node's only job.
 
     Where GPUs are not given out one by one, a node whose ranks are all of one job, and as many as
     it has GPUs, is that job's.
     """
-    by_rank = _by_uuid(series, RANK_INFO, "job_id")
-    jobs = by_rank | _by_uuid(series, GPU_ALLOCATION_INFO, "job_id")
+    by_rank = _by_uuid(observed, RANK_INFO, "job_id")
+    jobs = by_rank | _by_uuid(observed, GPU_ALLOCATION_INFO, "job_id")
     known = {uuid: job for uuid, job in jobs.items() if uuid and job}
-    gpus = _by_uuid(series, metrics.GPU_INFO, "model")
-    ranks = [labels.get("job_id", "") for name, labels, _ in series if name == RANK_INFO.name]
-    if not known and len(set(ranks)) == 1 and len(ranks) == len(gpus):
-        return dict.fromkeys(gpus, ranks[0])
+    told, gpus, ranks = set(), defaultdict(set), defaultdict(list)
+    for series in observed.of(metrics.GPU_INFO):
+        uuid = series.labels.get("uuid", "")
+        gpus[series.node].add(uuid)
+        told |= {series.node} if uuid in known else set()
+    for series in observed.of(RANK_INFO):
+        ranks[series.node].append(series.labels.get("job_id", ""))
+    for node in set(gpus) - told:
+        if len(set(ranks[node])) == 1 and len(ranks[node]) == len(gpus[node]):
+            known |= dict.fromkeys(gpus[node], ranks[node][0])
     return known
 
 
-def _by_uuid(series: Iterable[_Series], metric: Metric, label: str) -> dict[str, str]:
+def _by_uuid(observed: Observed, metric: Metric, label: str) -> dict[str, str]:
     """Return a label by the GPU's uuid; that of a GPU that is shared has a replica's number."""
     return {
-        labels.get("uuid", "").partition("::")[0]: labels.get(label, "")
-        for name, labels, _ in series
-        if name == metric.name
+        series.labels.get("uuid", "").partition("::")[0]: series.labels.get(label, "")
+        for series in observed.of(metric)
     }
-
-
-_Series = tuple[str, Mapping[str, str], float]
-
-
-def _series(text: str) -> Iterator[_Series]:
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match:
-            yield match[1], dict(_LABEL.findall(match[2])), float(match[3])

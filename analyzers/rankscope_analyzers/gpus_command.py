@@ -18,7 +18,8 @@ from rich.table import Table
 from rankscope_analyzers import throttle
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.command import InputError, add_output, print_json
-from rankscope_analyzers.gpu_frames import AgentPage, from_pages
+from rankscope_analyzers.gpu_frames import of_pages
+from rankscope_analyzers.observed import Page
 from rankscope_analyzers.throttle import GpuFinding
 
 FAILURES: tuple[type[Exception], ...] = (InputError, AgentError)
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
         raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
     pages, silent = watch([Agent(url) for url in options.agent], options.seconds)
-    samples = from_pages(pages)
+    samples = of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
     if options.one_job:
@@ -85,31 +86,31 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[AgentPage], list[str]]:
+def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str]]:
     """Fetch the agents' pages again and again; return them, and who did not answer at the end.
 
     Raises:
         AgentError: none answers at all.
     """
-    pages: list[AgentPage] = []
+    pages: list[Page] = []
     silent: list[str] = []
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         for look in range(1 + round(seconds / LOOK_SECONDS)):  # at least two: counters have to move
             if look:
                 time.sleep(LOOK_SECONDS)
             answers = list(pool.map(_page, agents))
-            pages += [answer for answer in answers if isinstance(answer, AgentPage)]
+            pages += [answer for answer in answers if isinstance(answer, Page)]
             silent = [answer for answer in answers if isinstance(answer, str)]
     if not pages:
         raise AgentError("; ".join(silent))
     return pages, silent
 
 
-def _page(agent: Agent) -> AgentPage | str:
+def _page(agent: Agent) -> Page | str:
     """Return an agent's page, or one sentence about why there is none."""
     try:
         node = str(agent.json("/healthz").get("node", agent.url))
-        return AgentPage(node, time.time(), agent.text("/metrics"))
+        return Page(node, time.time(), agent.text("/metrics"))
     except AgentError as error:
         return str(error)
 

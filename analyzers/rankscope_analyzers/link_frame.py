@@ -63,7 +63,10 @@ _LABELLED: Mapping[Metric, tuple[str, str]] = {
     netdev.PHY_EVENTS: ("type", "{}"),
     netdev.CARRIER_CHANGES: ("direction", "carrier_{}"),
 }
-_BY_NAME = {metric.name: metric for metric in (*_PLAIN, *_LABELLED)}
+READS: tuple[Metric, ...] = (*_PLAIN, *_LABELLED)
+"""All series that a frame's columns come from."""
+
+_BY_NAME = {metric.name: metric for metric in READS}
 
 
 class LinkFrameError(ValueError):

@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rankscope_analyzers.finding import Finding
+from rankscope_analyzers.finding import Evidence, Finding
 from rankscope_analyzers.verdict import RankTimes, Verdict
 from rankscope_analyzers.what_if import WhatIf
 from rankscope_analyzers.wording import duration
@@ -104,17 +104,22 @@ def _finding_object(found: Finding) -> dict[str, Any]:
         "gpu_hours_lost": round(found.cost.gpu_hours, 6),
         "action": found.action,
         "runbook": found.runbook,
-        "evidence": [
-            {
-                "source": evidence.source,
-                "observed": evidence.observed,
-                "expected": evidence.expected,
-                "unit": evidence.unit,
-                "meaning": evidence.meaning,
-            }
-            for evidence in found.evidence
-        ],
+        "evidence": evidence_objects(found.evidence),
     }
+
+
+def evidence_objects(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
+    """Return evidence as JSON-ready values."""
+    return [
+        {
+            "source": item.source,
+            "observed": item.observed,
+            "expected": item.expected,
+            "unit": item.unit,
+            "meaning": item.meaning,
+        }
+        for item in evidence
+    ]
 
 
 def show(console: Console, verdicts: Sequence[Verdict]) -> None:

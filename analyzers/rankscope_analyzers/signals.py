@@ -36,6 +36,7 @@ class RankPlace:
         uuid: the GPU's UUID.
         nics: RDMA devices or interfaces that serve this GPU, the nearest first.
         pod: namespace/name.
+        pod_uid: the pod's UID.
         by_local_rank: the GPU is only known by the rank's number on its node.
     """
 
@@ -46,6 +47,7 @@ class RankPlace:
     uuid: str = ""
     nics: tuple[str, ...] = ()
     pod: str = ""
+    pod_uid: str = ""
     by_local_rank: bool = False
 
 

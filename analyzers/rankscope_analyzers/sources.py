@@ -12,31 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import urlencode
 from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
+from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
 from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
 
 WINDOWS_SECONDS = 900.0
 """How far back windows of collectives are fetched: 8 ranks then have up to 100,000 collectives, of
 which a hundred nodes' take half a minute to compare."""
 
-AGENT_TIMEOUT_SECONDS = 10.0
-"""An agent on the same cluster answers in milliseconds; a dead node must not hold the verdict."""
-
 MAXIMUM_ANSWER_BYTES = 512 << 20
 """Eight full rings of 65,536 records are about 80 MB of JSON."""
-
-GZIP = 31
-"""What zlib calls a gzip header around its largest window."""
 
 NARROWINGS = 6
 """An agent sends half a million rows at most, of the first ranks first. Asking again for a quarter
@@ -273,25 +265,23 @@ def _newest_step(steps: pd.DataFrame, job_id: str) -> float:
 
 def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:
     """Return what an agent says, or one sentence about why it says nothing."""
-    base = (url if "://" in url else f"http://{url}").rstrip("/")
-    if urlsplit(base).scheme not in {"http", "https"}:
-        return f"{url} is not the http address of an agent"
+    agent = Agent(url)
     try:
-        ranks = list(_get(f"{base}/api/v1/ranks")["ranks"])
-        steps = _steps(base, job_id, since_unix_seconds)
-        return _NodeAnswer(steps, ranks, _windows(base, job_id, steps))
-    except (OSError, HTTPException) as error:
-        return f"agent {url} cannot be reached: {getattr(error, 'reason', error)}"
-    except (ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
+        ranks = list(agent.json("/api/v1/ranks")["ranks"])
+        steps = _steps(agent, job_id, since_unix_seconds)
+        return _NodeAnswer(steps, ranks, _windows(agent, job_id, steps))
+    except AgentError as error:
+        return str(error)
+    except (ValueError, KeyError, TypeError) as error:
         return f"{url} does not answer like a rankscope agent: {error!r}"
 
 
-def _steps(base: str, job_id: str | None, since_unix_seconds: float) -> pd.DataFrame:
+def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> pd.DataFrame:
     """Fetch step records, of a shorter time as long as the agent had to leave some out."""
     since = since_unix_seconds
     for _ in range(NARROWINGS):
         query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
-        answer = _get(f"{base}/api/v1/steps?{urlencode(query)}")
+        answer = agent.json(f"/api/v1/steps?{urlencode(query)}", MAXIMUM_ANSWER_BYTES)
         frame = pd.DataFrame(answer["rows"], columns=answer["columns"])
         if not answer.get("truncated"):
             return frame
@@ -300,7 +290,7 @@ def _steps(base: str, job_id: str | None, since_unix_seconds: float) -> pd.DataF
     raise ValueError(f"more than {len(frame)} records since {since:.0f}")
 
 
-def _windows(base: str, job_id: str | None, steps: pd.DataFrame) -> list[dict[str, Any]]:
+def _windows(agent: Agent, job_id: str | None, steps: pd.DataFrame) -> list[dict[str, Any]]:
     """Fetch windows of collectives where records lack sync time; older agents have none."""
     if steps.empty or steps["sync_seconds"].notna().all():
         return []
@@ -308,19 +298,9 @@ def _windows(base: str, job_id: str | None, steps: pd.DataFrame) -> list[dict[st
     since = {"since": f"{float(max(starts.min(), starts.max() - WINDOWS_SECONDS)):.6f}"}
     query = urlencode({**since, **({"job": job_id} if job_id else {})})
     try:
-        return list(_get(f"{base}/api/v1/collectives?{query}")["windows"])
-    except HTTPError as error:
-        if error.code == HTTPStatus.NOT_FOUND:
+        answer = agent.json(f"/api/v1/collectives?{query}", MAXIMUM_ANSWER_BYTES)
+    except StatusError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
             return []
         raise
-
-
-def _get(url: str) -> Any:
-    request = Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - scheme is checked
-    with urlopen(request, timeout=AGENT_TIMEOUT_SECONDS) as answer:  # noqa: S310
-        body: bytes = answer.read(MAXIMUM_ANSWER_BYTES + 1)
-        if answer.headers["Content-Encoding"] == "gzip":
-            body = zlib.decompressobj(wbits=GZIP).decompress(body, MAXIMUM_ANSWER_BYTES + 1)
-    if len(body) > MAXIMUM_ANSWER_BYTES:
-        raise ValueError(f"the answer is larger than {MAXIMUM_ANSWER_BYTES} bytes")
-    return json.loads(body)
+    return list(answer["windows"])

@@ -1,0 +1,141 @@
+"""What can be the cause of what: one table, read by `incidents`.
+
+A row says how deep in the machine a kind of signal sits and which other kinds it brings about on
+the ranks that it touches. Nothing else decides which of two signals is cause and which symptom: the
+order in which they were noticed does not, since counters are read every few seconds and a slow rank
+is sure only after a dozen steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
+SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
+SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
+NO_RANK = frozenset(("missing_rank", "pod_failed"))
+STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag"))
+TRANSPORT = frozenset(("socket_fallback", "gdr_missing", "ib_errors"))
+GPU_STATE = frozenset(
+    ("gpu_unresponsive", "gpu_recovery_needed", "device_unhealthy", "fabric_unhealthy")
+)
+CLOCKS = frozenset(("clock_low", "power_low", "temperature_high"))
+LOSSES = frozenset(("errors", "retransmission", "congestion", "asymmetric_rail"))
+MEMORY = frozenset(("ecc_uncorrected", "row_remap_failed", "row_remap_pending"))
+HOST_FAULTS = frozenset(("host_transient", "cpu_pressure", "memory_pressure", "io_pressure"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of signal.
+
+    Args:
+        depth: 0 is what users feel, larger is nearer to the cause; of two signals that could each
+            explain a third, the deeper one is called the cause.
+        explains: kinds that it brings about on the ranks that it touches.
+        alone: worth an incident although no step time shows it.
+        elsewhere: seen on ranks that wait for the one with the fault, so that it need not be seen
+            where its cause is.
+    """
+
+    depth: int
+    explains: frozenset[str] = frozenset()
+    alone: bool = False
+    elsewhere: bool = False
+
+
+GONE = NO_RANK | STUCK | SLOW_RANK | frozenset(("job_failed",))
+"""What a GPU, node or process that is gone brings about."""
+
+KINDS: Mapping[str, Kind] = {
+    # What the timing of steps shows.
+    "global_slowdown": Kind(0),
+    "partition_imbalance": Kind(1, frozenset(("ras_lag",))),
+    "gpu_compute": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
+    "data_loader": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
+    "storage_checkpoint": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
+    "host_transient": Kind(2, frozenset(("ras_lag",))),
+    "network_link": Kind(2, frozenset(("global_slowdown", "ras_lag"))),
+    "missing_rank": Kind(3, STUCK, alone=True),
+    # What NCCL and the job's own logs say.
+    "ras_lag": Kind(0, elsewhere=True),
+    "ras_missing": Kind(1, elsewhere=True),
+    "init_incomplete": Kind(1, alone=True, elsewhere=True),
+    "collective_timeout": Kind(1, alone=True, elsewhere=True),
+    "gdr_missing": Kind(3, SLOW_NETWORK, alone=True),
+    "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, alone=True),
+    "ib_errors": Kind(6, SLOW_NETWORK | GONE, alone=True),
+    "job_failed": Kind(5, NO_RANK | STUCK, alone=True),
+    # Pods and environment.
+    "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), alone=True),
+    "pod_failed": Kind(4, STUCK | {"missing_rank"}, alone=True),
+    "device_unhealthy": Kind(6, GONE, alone=True),
+    "environment_differs": Kind(
+        7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}
+    ),
+    # The host.
+    "cpu_pressure": Kind(3, SLOW_RANK | SLOW_INPUT),
+    "io_pressure": Kind(3, SLOW_INPUT),
+    "memory_pressure": Kind(4, SLOW_RANK | SLOW_INPUT | {"io_pressure", "cpu_pressure"}),
+    "cpu_throttled": Kind(4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure"}),
+    "nfs_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
+    "disk_full": Kind(6, NO_RANK | {"storage_checkpoint", "job_failed"}),
+    "shm_full": Kind(6, NO_RANK | {"data_loader", "job_failed"}),
+    "pids_exhausted": Kind(6, NO_RANK | {"data_loader", "job_failed"}),
+    "oom_kill": Kind(6, NO_RANK | STUCK | {"job_failed", "data_loader"}, alone=True),
+    "node_silent": Kind(4, STUCK | {"missing_rank"}, alone=True),
+    # GPUs.
+    "power_low": Kind(2),
+    "temperature_high": Kind(2),
+    "clock_low": Kind(3, frozenset(("gpu_compute", "power_low"))),
+    "power_cap": Kind(4, CLOCKS | {"gpu_compute"}),
+    "power_limit_differs": Kind(6, CLOCKS | {"gpu_compute", "power_cap"}),
+    "power_brake": Kind(6, CLOCKS | {"gpu_compute", "power_cap"}),
+    "thermal_slowdown": Kind(6, CLOCKS | {"gpu_compute", "power_cap"}),
+    "gpu_pcie_degraded": Kind(6, SLOW_NETWORK | {"gpu_compute", "data_loader"}),
+    "nvlink_degraded": Kind(6, SLOW_NETWORK | {"gpu_compute"}),
+    "row_remap_pending": Kind(7, frozenset(("gpu_recovery_needed",))),
+    "gpu_recovery_needed": Kind(6, GONE),
+    "row_remap_failed": Kind(7, GONE | {"gpu_recovery_needed"}),
+    "ecc_uncorrected": Kind(7, GONE | {"gpu_recovery_needed"}),
+    "fabric_unhealthy": Kind(7, SLOW_NETWORK | STUCK | {"nvlink_degraded"}),
+    "gpu_unresponsive": Kind(7, GONE | {"device_unhealthy"}, alone=True),
+    "gpu_lost": Kind(8, GONE | GPU_STATE, alone=True),
+    # Links.
+    "asymmetric_rail": Kind(3, SLOW_NETWORK),
+    "retransmission": Kind(7, SLOW_NETWORK | STUCK | {"ib_errors", "asymmetric_rail"}),
+    "congestion": Kind(8, SLOW_NETWORK | {"retransmission", "asymmetric_rail"}),
+    "errors": Kind(8, SLOW_NETWORK | STUCK | {"ib_errors", "retransmission", "asymmetric_rail"}),
+    "rate_below_maximum": Kind(9, SLOW_NETWORK | {"asymmetric_rail", "congestion"}),
+    "pci_link_degraded": Kind(9, SLOW_NETWORK | LOSSES - {"errors"}),
+    "flapping": Kind(9, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES),
+    "link_down": Kind(10, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES | {"flapping"}, alone=True),
+    # The kernel's log, by the cause that it names.
+    "app": Kind(6, NO_RANK | STUCK | {"job_failed"}, alone=True),
+    "storage": Kind(7, SLOW_INPUT | {"io_pressure", "nfs_slow", "disk_full", "job_failed"}),
+    "host_memory": Kind(8, GONE | HOST_FAULTS),
+    "host_kernel": Kind(7, GONE | HOST_FAULTS | SLOW_INPUT),
+    "driver": Kind(9, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
+    "gpu_hardware": Kind(10, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
+    "gpu_memory": Kind(10, GONE | GPU_STATE | MEMORY | {"gpu_lost"}, alone=True),
+    "nvlink_fabric": Kind(10, GONE | GPU_STATE | SLOW_NETWORK | {"nvlink_degraded"}, alone=True),
+    "network_nic": Kind(
+        11, STUCK | TRANSPORT | SLOW_NETWORK | {"link_down", "flapping"}, alone=True
+    ),
+    "pcie": Kind(
+        12, GONE | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"}, alone=True
+    ),
+    "node_reboot": Kind(12, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
+}
+"""Every kind of signal. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its process
+and with it every collective), the transports that NCCL falls back to when a port is down, and the
+order in which a step spends its time. A kind explains shallower ones only, so there are no circles.
+"""
+
+UNKNOWN = Kind(0)
+
+
+def kind_of(name: str) -> Kind:
+    """Return the row of a kind; one that is not in the table explains nothing."""
+    return KINDS.get(name, UNKNOWN)

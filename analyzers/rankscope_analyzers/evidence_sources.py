@@ -1,0 +1,124 @@
+"""Reads step records and everything beside them from agents, Prometheus or files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankscope_analyzers import agent_pages, foreign_clocks, prometheus_nodes, sources
+from rankscope_analyzers.agent_client import Agent
+from rankscope_analyzers.environment_skew import differences
+from rankscope_analyzers.job_reports import READS, Evidence
+from rankscope_analyzers.layers import environment
+from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.prometheus_api import Prometheus
+from rankscope_analyzers.prometheus_steps import from_prometheus as steps_of_prometheus
+from rankscope_analyzers.signals import Signal
+from rankscope_analyzers.sources import JobRecords, SourceError
+
+SHOWN_FAILURES = 8
+"""Agents without an answer that are named one by one; of a dead rack the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Step records by job, and what was read beside them."""
+
+    jobs: tuple[JobRecords, ...]
+    evidence: Evidence
+
+
+def of_files(
+    read: Callable[[Sequence[Path]], tuple[JobRecords, ...]], paths: Sequence[Path]
+) -> Gathered:
+    """Read traces.
+
+    Raises:
+        SourceError: they cannot be read.
+    """
+    return Gathered(read(paths), Evidence(sources=tuple(map(str, paths))))
+
+
+def of_agents(urls: Sequence[str], job_id: str | None, since_unix_seconds: float) -> Gathered:
+    """Ask agents for step records and for their pages, twice, while the records are fetched.
+
+    Raises:
+        SourceError: no agent answers, or none knows of a job.
+    """
+    first = agent_pages.look([Agent(url) for url in urls])
+    if not first.pages:
+        raise SourceError(_few(first.failures))
+    started = time.monotonic()
+    answering = [agent.url for agent in first.agents.values()]
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(agent_pages.again, first, started)
+        jobs, problem = _steps(lambda: sources.from_agents(answering, job_id, since_unix_seconds))
+        second = later.result()
+    seen = agent_pages.observed([first, second], READS)
+    evidence = _evidence(seen, tuple(urls))
+    evidence = replace(
+        evidence,
+        notes=((_few(first.failures),) if first.failures else ()),
+        signals=tuple(_environment(first, seen)),
+    )
+    return _in_our_time(jobs, evidence, problem)
+
+
+def of_prometheus(
+    server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
+) -> Gathered:
+    """Read step counters and the series of the job's nodes from Prometheus.
+
+    Raises:
+        SourceError: the server cannot be asked, or knows of no such job.
+    """
+    span = since_unix_seconds, now_unix_seconds
+    seen = prometheus_nodes.from_prometheus(server, job_id, READS, *span)
+    jobs, problem = _steps(lambda: steps_of_prometheus(server, job_id, *span))
+    return _in_our_time(jobs, _evidence(seen, (server.url,)), problem)
+
+
+def _steps(
+    read: Callable[[], tuple[JobRecords, ...]],
+) -> tuple[tuple[JobRecords, ...], SourceError | None]:
+    """Return step records; jobs without any can still be judged by everything else."""
+    try:
+        return read(), None
+    except SourceError as error:
+        return (), error
+
+
+def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
+    ahead = foreign_clocks.ahead(seen)
+    return Evidence(foreign_clocks.of_series(seen, ahead), sources=read_from, clocks_ahead=ahead)
+
+
+def _in_our_time(
+    jobs: Sequence[JobRecords], evidence: Evidence, problem: SourceError | None
+) -> Gathered:
+    if not jobs and problem is not None and not any(evidence.observed.series):
+        raise problem
+    moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in jobs)
+    return Gathered(moved, evidence)
+
+
+def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Signal]:
+    """Name the variables that differ in jobs whose ranks have different hashes."""
+    hashes: dict[str, set[str]] = {}
+    nodes: dict[str, set[str]] = {}
+    for metric in environment.READS:
+        for series in seen.of(metric):
+            job = series.labels.get("job_id", "")
+            hashes.setdefault(job, set()).add(series.labels.get("hash", ""))
+            nodes.setdefault(job, set()).add(series.node)
+    odd = {node for job, found in hashes.items() if len(found) > 1 for node in nodes[job]}
+    ranks = agent_pages.environments(first.agents, sorted(odd))
+    return list(environment.of_differences(differences(ranks)))
+
+
+def _few(failures: Sequence[str]) -> str:
+    more = len(failures) - SHOWN_FAILURES
+    return "; ".join(failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")

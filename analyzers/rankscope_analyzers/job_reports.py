@@ -1,0 +1,140 @@
+"""From what was read to what is to be reported, job by job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rankscope_agent.metrics import agent as agent_metrics
+from rankscope_analyzers import layers
+from rankscope_analyzers.diagnosis import Diagnosis
+from rankscope_analyzers.finding import Finding
+from rankscope_analyzers.incidents import fuse
+from rankscope_analyzers.job_report import JobReport
+from rankscope_analyzers.layers.job_view import JobView, job_view
+from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.places import READS as PLACE_READS
+from rankscope_analyzers.places import Whereabouts, whereabouts
+from rankscope_analyzers.signals import LAYER_NAMES, Layer, RankPlace, Signal
+from rankscope_analyzers.whereabouts import named
+
+READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
+"""All series that a report is made of."""
+
+NO_SERIES = Observed({})
+
+EXPECTED_LAYERS: tuple[Layer, ...] = ("gpu", "link", "host", "kernel", "pod")
+"""Layers that every node of a cluster should show; NCCL's logs speak only if a job lets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was read beside step records.
+
+    Args:
+        observed: series of the nodes.
+        signals: of jobs, from sources other than series.
+        notes: what could not be read, as sentences.
+        sources: where it was read.
+        clocks_ahead: seconds by which nodes' clocks are ahead, of those that are far off.
+    """
+
+    observed: Observed = NO_SERIES
+    signals: tuple[Signal, ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    clocks_ahead: Mapping[str, float] = field(default_factory=dict)
+
+
+def reports(
+    diagnoses: Iterable[Diagnosis], evidence: Evidence, made_unix_seconds: float
+) -> tuple[JobReport, ...]:
+    """Return a report of each job that has step records, or ranks by its series."""
+    known = whereabouts(evidence.observed)
+    judged = {diagnosis.frame.job_id: diagnosis for diagnosis in diagnoses}
+    names = sorted({*judged, *known.jobs})
+    return tuple(
+        _report(name, judged.get(name), known, evidence, made_unix_seconds) for name in names
+    )
+
+
+def _report(
+    job_id: str,
+    diagnosis: Diagnosis | None,
+    known: Whereabouts,
+    evidence: Evidence,
+    made_unix_seconds: float,
+) -> JobReport:
+    frame = diagnosis.frame if diagnosis else None
+    places = known.of(job_id, frame)
+    view = job_view(job_id, places)
+    told = [signal for signal in evidence.signals if signal.job_id == job_id]
+    signals = [*told, *_unless_told(layers.signals(evidence.observed, view), told)]
+    seen = _layers_seen(evidence.observed, view)
+    judged = fuse(_findings(diagnosis), signals, places, seen)
+    verdict = diagnosis.verdict if diagnosis else None
+    unobserved = (
+        *evidence.notes,
+        *(_no_steps() if verdict is None else verdict.unobserved),
+        *_not_looked(evidence, view),
+        *_guessed(places),
+        *_clocks(evidence, view),
+    )
+    return JobReport(
+        job_id=job_id,
+        verdict=verdict,
+        frame=frame,
+        incidents=judged.incidents,
+        observations=judged.observations,
+        places=places,
+        unobserved=tuple(dict.fromkeys(unobserved)),
+        sources=evidence.sources,
+        made_unix_seconds=made_unix_seconds,
+    )
+
+
+def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
+    if diagnosis is None:
+        return ()
+    verdict = diagnosis.verdict
+    return (*([verdict.cause] if verdict.cause else []), *verdict.others)
+
+
+def _unless_told(signals: Iterable[Signal], told: Sequence[Signal]) -> Iterator[Signal]:
+    """Yield signals of kinds of which nothing better is known."""
+    kinds = {signal.kind for signal in told}
+    return (signal for signal in signals if signal.kind not in kinds)
+
+
+def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
+    """Return the layers that were seen on every node of a job."""
+    return frozenset(
+        layer for layer, nodes in layers.nodes_seen(observed).items() if view.nodes <= nodes
+    )
+
+
+def _no_steps() -> tuple[str, ...]:
+    return (
+        "no step records: without the probe in the job nobody knows which rank waits for which",
+    )
+
+
+def _not_looked(evidence: Evidence, view: JobView) -> Iterator[str]:
+    if not evidence.observed.series:
+        yield "GPUs, links, kernel logs and hosts: only step records were given"
+        return
+    for layer, nodes in layers.nodes_seen(evidence.observed).items():
+        blind = sorted(view.nodes - nodes)
+        if blind and layer in EXPECTED_LAYERS:
+            yield f"{LAYER_NAMES[layer]} of {named(blind, 'node')}"
+
+
+def _guessed(places: Mapping[int, RankPlace]) -> Iterator[str]:
+    if any(place.by_local_rank and place.uuid for place in places.values()):
+        yield "whose GPU is whose: ranks are taken to use the GPU of their number on the node"
+
+
+def _clocks(evidence: Evidence, view: JobView) -> Iterator[str]:
+    for node, by in sorted(evidence.clocks_ahead.items()):
+        if node in view.nodes:
+            yield f"the clock of node {node} is {abs(by):.0f} s {'ahead' if by > 0 else 'behind'}"

@@ -1,0 +1,75 @@
+"""What each layer beside the timing of steps has to say about a job, as signals.
+
+One module per subject: `READS` says which series it needs, `signals` is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rankscope_agent.metrics import pods, training
+from rankscope_agent.model import Metric
+from rankscope_analyzers.layers import (
+    environment,
+    gpu_clocks,
+    gpu_health,
+    host_pressure,
+    kernel_log,
+    link_faults,
+    membership,
+    nccl_transport,
+)
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.signals import Layer, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One module of this package.
+
+    Args:
+        layer: what it looks at.
+        reads: series that it needs.
+        signals: what it concludes of one job.
+    """
+
+    layer: Layer
+    reads: tuple[Metric, ...]
+    signals: Callable[[Observed, JobView], Iterator[Signal]]
+
+
+SUBJECTS: tuple[Subject, ...] = (
+    Subject("gpu", gpu_health.READS, gpu_health.signals),
+    Subject("gpu", gpu_clocks.READS, gpu_clocks.signals),
+    Subject("kernel", kernel_log.READS, kernel_log.signals),
+    Subject("link", link_faults.READS, link_faults.signals),
+    Subject("nccl", nccl_transport.READS, nccl_transport.signals),
+    Subject("host", host_pressure.READS, host_pressure.signals),
+    Subject("pod", membership.READS, membership.signals),
+    Subject("environment", environment.READS, environment.signals),
+)
+
+SHARED = frozenset((pods.GPU_ALLOCATION_INFO, training.RANK_INFO))
+"""Series that layers need and that do not show that the layer was looked at."""
+
+READS: tuple[Metric, ...] = tuple(
+    dict.fromkeys(metric for subject in SUBJECTS for metric in subject.reads)
+)
+"""All series that any layer needs."""
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield what the layers say of one job."""
+    for subject in SUBJECTS:
+        yield from subject.signals(observed, job)
+
+
+def nodes_seen(observed: Observed) -> Mapping[Layer, frozenset[str]]:
+    """Return the nodes of which each layer has any series."""
+    found: dict[Layer, frozenset[str]] = {}
+    for subject in SUBJECTS:
+        nodes = observed.nodes_with(metric for metric in subject.reads if metric not in SHARED)
+        found[subject.layer] = found.get(subject.layer, frozenset()) | nodes
+    return found

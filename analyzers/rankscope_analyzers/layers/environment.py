@@ -1,0 +1,51 @@
+"""Ranks whose transport variables differ from those of their job, as signals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rankscope_agent.metrics import pods
+from rankscope_agent.model import Metric
+from rankscope_analyzers.environment_skew import EnvironmentDifference
+from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.whereabouts import named
+
+SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
+
+DIFFERS = Advice("environment_differs", "environment", "ticket", SAME, "EnvironmentDiffers")
+
+READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield the ranks whose variables have another hash than those of most ranks."""
+    hashes = {
+        int(series.labels["rank"]): series.labels.get("hash", "")
+        for series in observed.of(pods.RANK_ENVIRONMENT_INFO, job_id=job.job_id)
+        if series.labels.get("rank", "").isdigit()
+    }
+    if len(set(hashes.values())) < 2:
+        return
+    ((usual, count),) = Counter(hashes.values()).most_common(1)
+    odd = tuple(sorted(rank for rank, found in hashes.items() if found != usual))
+    said = f"transport variables of {named(odd, 'rank')} are not those of {count} other ranks"
+    yield _signal(job.job_id, odd, said, len(odd))
+
+
+def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Signal]:
+    """Yield differences that are known by name; those that decide how ranks meet."""
+    for found in differences:
+        if found.weight == "fail":
+            odd = tuple(sorted(rank for _, ranks in found.values[1:] for rank in ranks))
+            yield _signal(found.job_id, odd, found.summary, len(odd))
+
+
+def _signal(job_id: str, odd: tuple[int, ...], said: str, count: int) -> Signal:
+    name = pods.RANK_ENVIRONMENT_INFO.name
+    evidence = Evidence(name, float(count), 0.0, "count", "ranks that differ from most others")
+    return DIFFERS.signal(job_id, Where(ranks=odd), said, (evidence,))

@@ -1,0 +1,162 @@
+"""GPUs that are lost, hang, have bad memory, or whose links are not what they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.model import Metric
+from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.whereabouts import named
+
+BUSY_UTILIZATION = 0.5
+"""An idle GPU lets its PCIe link fall back to save power; one that works has it up."""
+
+RESET = "Let the job end or checkpoint, drain the node, and reset the GPU."
+DRAIN = "Drain the node and restart the job elsewhere; reset the GPU or reboot the node."
+REPLACE = "Drain the node; the GPU is to be replaced."
+LATER = "Reset the GPU at the next boundary between jobs, not in the middle of one."
+FABRIC = "Look at the node's fabric manager and NVLinks; drain the node if it lasts."
+NVLINKS = "Check the NVLinks (nvidia-smi nvlink -e) and drain the node if errors go on."
+RESEAT = "Drain the node, reseat the GPU or its riser, and look for PCIe errors."
+ASKED = "Drain the node and do what the driver asks for."
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A series whose value alone says that something is wrong.
+
+    Args:
+        wrong: whether a series shows it.
+        saying: what is said of the GPU; {label} stands for a label of the series.
+        labels: of the series that are looked at.
+        counted: it is a counter, so that what counts is what it grew by.
+    """
+
+    metric: Metric
+    wrong: Callable[[Series], bool]
+    saying: str
+    advice: Advice
+    labels: Mapping[str, str] = field(default_factory=dict)
+    counted: bool = False
+
+
+def _is_set(series: Series) -> bool:
+    return series.last >= 1
+
+
+def _is_down(series: Series) -> bool:
+    return series.last == 0
+
+
+def _grew(series: Series) -> bool:
+    return series.increase() > 0
+
+
+def _is_asked(series: Series) -> bool:
+    return _is_set(series) and series.labels.get("action") not in NO_RECOVERY
+
+
+NO_RECOVERY = frozenset(("none", "", None))
+
+STATES: Sequence[State] = (
+    State(
+        metrics.GPU_LOST, _is_set, "the driver has lost it: it has fallen off the bus",
+        Advice("gpu_lost", "gpu", "page", DRAIN, "GpuLost"),
+    ),
+    State(
+        metrics.GPU_UNRESPONSIVE, _is_set, "the driver does not answer about it",
+        Advice("gpu_unresponsive", "gpu", "page", DRAIN, "GpuLost"),
+    ),
+    State(
+        metrics.GPU_RECOVERY_ACTION, _is_asked, "the driver asks for the action {action}",
+        Advice("gpu_recovery_needed", "gpu", "page", ASKED, "GpuLost"),
+    ),
+    State(
+        metrics.GPU_ECC_ERRORS, _grew, "memory errors that could not be corrected",
+        Advice("ecc_uncorrected", "gpu", "page", RESET, "GpuMemoryErrors"),
+        {"kind": "uncorrected", "scope": "volatile"}, counted=True,
+    ),
+    State(
+        metrics.GPU_REMAP_FAILURE, _is_set, "a bad memory row could not be replaced",
+        Advice("row_remap_failed", "gpu", "page", REPLACE, "GpuMemoryErrors"),
+    ),
+    State(
+        metrics.GPU_REMAP_PENDING, _is_set, "bad memory rows wait for a reset to be replaced",
+        Advice("row_remap_pending", "gpu", "ticket", LATER, "GpuMemoryErrors"),
+    ),
+    State(
+        metrics.GPU_FABRIC_UNHEALTHY, _is_set, "the NVLink fabric's check {check} fails",
+        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "NvlinkDegraded"),
+    ),
+    State(
+        metrics.GPU_NVLINK_LINK_UP, _is_down, "NVLink {link} is down",
+        Advice("nvlink_degraded", "gpu", "page", DRAIN, "NvlinkDegraded"),
+    ),
+    State(
+        metrics.GPU_NVLINK_LINK_ERRORS, _grew, "NVLink {link} has errors of type {type}",
+        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "NvlinkDegraded"), counted=True,
+    ),
+)  # fmt: skip
+"""What is wrong by itself, whatever other GPUs show."""
+
+DOWNGRADES = (
+    (metrics.GPU_PCIE_WIDTH, metrics.GPU_PCIE_WIDTH_MAX, "lanes"),
+    (metrics.GPU_PCIE_GENERATION, metrics.GPU_PCIE_GENERATION_MAX, "generation"),
+)
+DOWNGRADED = Advice("gpu_pcie_degraded", "gpu", "ticket", RESEAT, "GpuPcieDegraded")
+
+READS: tuple[Metric, ...] = (
+    *dict.fromkeys(state.metric for state in STATES),
+    *(metric for pair in DOWNGRADES for metric in pair[:2]),
+    metrics.GPU_UTILIZATION,
+)
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield what is wrong with the job's GPUs."""
+    for state in STATES:
+        for series in observed.of(state.metric, **state.labels):
+            where = job.of_gpu(series)
+            if where and state.wrong(series):
+                yield _signal(state, series, where, job)
+    yield from _pcie(observed, job)
+
+
+def _signal(state: State, series: Series, where: Where, job: JobView) -> Signal:
+    saying = state.saying.format_map(series.labels)
+    value, unit = (series.increase(), "count") if state.counted else (series.last, "state")
+    since = series.first_change() if state.counted else series.held_since()
+    evidence = Evidence(series.name, value, 1.0 if state.wrong is _is_down else 0.0, unit, saying)
+    said = f"{gpu_name(where)}: {saying}"
+    return state.advice.signal(job.job_id, where, said, (evidence,), since)
+
+
+def gpu_name(where: Where) -> str:
+    """Name a GPU as people look for it: index, node and UUID."""
+    gpu = named(where.gpus, "GPU") if where.gpus else "a GPU"
+    uuid = f", {where.uuids[0]}" if len(where.uuids) == 1 else ""
+    return f"{gpu} of node {', '.join(where.nodes)}{uuid}"
+
+
+def _pcie(observed: Observed, job: JobView) -> Iterator[Signal]:
+    busy = {
+        (series.node, series.labels.get("uuid"))
+        for series in observed.of(metrics.GPU_UTILIZATION)
+        if series.values.max() >= BUSY_UTILIZATION
+    }
+    for now, best, what in DOWNGRADES:
+        most = {(s.node, s.labels.get("uuid")): s.last for s in observed.of(best)}
+        for series in observed.of(now):
+            where, key = job.of_gpu(series), (series.node, series.labels.get("uuid"))
+            # The largest value: a link may rest between two steps and is up in the next.
+            value, full = float(series.values.max()), most.get(key, 0.0)
+            if where and key in busy and value < full:
+                said = f"{gpu_name(where)}: its PCIe link runs at {what} {value:.0f} of {full:.0f}"
+                evidence = Evidence(series.name, value, full, what, "PCIe link under load")
+                yield DOWNGRADED.signal(job.job_id, where, said, (evidence,))

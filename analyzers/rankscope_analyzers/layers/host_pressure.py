@@ -1,0 +1,237 @@
+"""Nodes and pods whose processes wait for CPU, memory, disks or file servers, or run out of them.
+
+Pressure alone is no fault: data loaders keep the CPUs busy on purpose. It becomes one where the
+node waits more than the job's other nodes do, and `incidents` uses it only where ranks of that node
+are slow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope_agent.metrics import host as metrics
+from rankscope_agent.model import Metric
+from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.signals import Signal, Where
+
+TIMES_PEERS = 2.0
+"""Nodes of one job do the same work: twice the waiting of the median node is the node's own."""
+
+OWN_CPUS = (
+    "Find what else runs on the node; give the job its own CPUs (static CPU manager) or more."
+)
+LESS_MEMORY = "Find what fills the node's memory; lower the loaders' prefetching or move it away."
+OTHER_DISK = "Find what uses the node's disks; move data set or checkpoints to a faster one."
+NO_LIMIT = "Raise or remove the pod's CPU limit, or start fewer loader workers."
+FREE_DISK = "Free space or inodes on the node's own disk: old images, logs, checkpoints, caches."
+FEWER_THREADS = "Find what starts so many threads: loader workers times OMP_NUM_THREADS."
+LARGER_SHM = "Mount a larger emptyDir with medium Memory at /dev/shm."
+FILE_SERVER = "Look at the file server and at the node's way to it."
+MORE_MEMORY = "Raise the pod's memory limit or lower its use: loader workers, pinned buffers."
+NEW_MEMORY = "Drain the node and have its memory replaced."
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """A share of time in which tasks waited.
+
+    Args:
+        resource: label of the series.
+        least: share from which on steps can suffer.
+    """
+
+    resource: str
+    least: float
+    advice: Advice
+
+
+PRESSURES: Sequence[Pressure] = (
+    # Runnable tasks that wait a fifth of the time stretch whatever prepares batches or launches
+    # kernels by as much.
+    Pressure("cpu", 0.2, Advice("cpu_pressure", "host", "ticket", OWN_CPUS, "HostStalls")),
+    # Any steady wait for memory means that pages are reclaimed or swapped while the job runs.
+    Pressure(
+        "memory", 0.05, Advice("memory_pressure", "host", "ticket", LESS_MEMORY, "HostStalls")
+    ),
+    # Disks serve other pods as well, so that a tenth is the least worth a look.
+    Pressure("io", 0.1, Advice("io_pressure", "host", "ticket", OTHER_DISK, "SlowStorage")),
+)
+
+DISK = Advice("disk_full", "host", "page", FREE_DISK, "HostExhausted")
+PIDS = Advice("pids_exhausted", "host", "page", FEWER_THREADS, "HostExhausted")
+SHM = Advice("shm_full", "host", "page", LARGER_SHM, "HostExhausted")
+MEMORY = Advice("memory_pressure", "host", "page", LESS_MEMORY, "HostExhausted")
+THROTTLED = Advice("cpu_throttled", "host", "ticket", NO_LIMIT, "HostStalls")
+NFS = Advice("nfs_slow", "host", "ticket", FILE_SERVER, "SlowStorage")
+OOM = Advice("oom_kill", "host", "page", MORE_MEMORY, "OomKill")
+BAD_MEMORY = Advice("host_memory", "host", "page", NEW_MEMORY, "HostHardware")
+
+FULL = 0.95
+"""The kubelet evicts pods at 90 % of the disk (eviction-hard nodefs.available<10%), so that 95 % is
+reached where nobody set a limit or where it did not help; pids and inodes alike."""
+
+ROOMS: Sequence[tuple[Metric, str, Advice]] = (
+    (metrics.DISK_USED, "disk space for pods is used to", DISK),
+    (metrics.INODES_USED, "inodes for pods are used to", DISK),
+    (metrics.PIDS_USED, "process numbers are used to", PIDS),
+)
+"""Ratios that must not reach their end."""
+
+THROTTLED_SHARE = 0.1
+"""Part of the periods of 100 ms in which a pod had used up its CPU limit before the end."""
+
+LITTLE_MEMORY = 0.03
+"""The kubelet's default eviction starts at 100 MiB; reclaim hurts well before that."""
+
+SLOW_NFS_SECONDS = 0.05
+"""Mean round trip of requests; a file server in the same hall answers in 1 to 5 ms."""
+
+FEWEST_REQUESTS = 20.0
+"""Requests whose mean says something."""
+
+READS: tuple[Metric, ...] = (
+    metrics.PRESSURE,
+    *(metric for metric, _, _ in ROOMS),
+    metrics.POD_PERIODS,
+    metrics.SHM_SIZE,
+    metrics.SHM_USED,
+    metrics.MEMORY_AVAILABLE,
+    metrics.MEMORY_TOTAL,
+    metrics.NFS_OPERATIONS,
+    metrics.NFS_ROUND_TRIP,
+    metrics.OOM_KILLS,
+    metrics.POD_OOM_KILLS,
+    metrics.EDAC_ERRORS,
+)
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield what is wrong with the job's nodes and pods."""
+    for pressure in PRESSURES:
+        yield from _pressure(observed, job, pressure)
+    for metric, what, advice in ROOMS:
+        for series in observed.of(metric):
+            where = job.of_node(series)
+            if where and series.last >= FULL:
+                said = f"{what} {series.last:.0%}"
+                yield _signal(advice, job, where, series, said, (series.last, FULL, "ratio"))
+    for look in (_throttled, _shm, _memory, _nfs, _events):
+        yield from look(observed, job)
+
+
+def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[Signal]:
+    shares = {
+        series.node: (series.rate(), series)
+        for series in observed.of(metrics.PRESSURE, resource=pressure.resource, kind="some")
+        if series.node in job.on_node and np.isfinite(series.rate())
+    }
+    for node, (share, series) in shares.items():
+        usual = _median([other for name, (other, _) in shares.items() if name != node])
+        if share >= pressure.least and share >= TIMES_PEERS * usual:
+            said = f"tasks wait for {pressure.resource} {share:.0%} of the time"
+            said += f", on its peers {usual:.0%}" if len(shares) > 1 else ""
+            values = (share, usual, "ratio")
+            yield _signal(pressure.advice, job, Where(nodes=(node,)), series, said, values)
+
+
+def _throttled(observed: Observed, job: JobView) -> Iterator[Signal]:
+    periods = _by_pod(observed, metrics.POD_PERIODS, kind="all")
+    for key, series in _by_pod(observed, metrics.POD_PERIODS, kind="throttled").items():
+        where = job.of_pod(series)
+        total = periods[key].increase() if key in periods else float("nan")
+        share = series.increase() / total if total > 0 else float("nan")
+        if where and share >= THROTTLED_SHARE:
+            said = f"a pod's CPU limit holds it back in {share:.0%} of the periods"
+            yield _signal(THROTTLED, job, where, series, said, (share, THROTTLED_SHARE, "ratio"))
+
+
+def _shm(observed: Observed, job: JobView) -> Iterator[Signal]:
+    sizes = _by_pod(observed, metrics.SHM_SIZE)
+    for key, series in _by_pod(observed, metrics.SHM_USED).items():
+        size = sizes[key].last if key in sizes else 0.0
+        where = job.of_pod(series) if key[1] else job.of_node(series)
+        if where and size > 0 and series.last / size >= FULL:
+            said = f"shared memory is used to {series.last / size:.0%} of {size / 2**20:.0f} MiB"
+            yield _signal(SHM, job, where, series, said, (series.last, size, "bytes"))
+
+
+def _memory(observed: Observed, job: JobView) -> Iterator[Signal]:
+    total = {series.node: series.last for series in observed.of(metrics.MEMORY_TOTAL)}
+    for series in observed.of(metrics.MEMORY_AVAILABLE):
+        where, whole = job.of_node(series), total.get(series.node, 0.0)
+        if where and whole > 0 and series.last / whole <= LITTLE_MEMORY:
+            said = f"{series.last / whole:.1%} of the memory is left"
+            values = (series.last, LITTLE_MEMORY * whole, "bytes")
+            yield _signal(MEMORY, job, where, series, said, values)
+
+
+def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
+    requests, waited = (
+        _sums(observed, metric) for metric in (metrics.NFS_OPERATIONS, metrics.NFS_ROUND_TRIP)
+    )
+    shown = _by_pod(observed, metrics.NFS_ROUND_TRIP)
+    means = {
+        key: waited[key] / count
+        for key, count in requests.items()
+        if count >= FEWEST_REQUESTS and key in shown
+    }
+    for key, mean in means.items():
+        peers = [other for name, other in means.items() if name[0] != key[0]]
+        where = job.of_pod(shown[key]) if key[1] else job.of_node(shown[key])
+        if where and mean >= SLOW_NFS_SECONDS and mean >= TIMES_PEERS * _median(peers):
+            said = f"NFS requests take {mean * 1e3:.0f} ms"
+            said += f", on its peers {_median(peers) * 1e3:.0f} ms" if peers else ""
+            yield _signal(NFS, job, where, shown[key], said, (mean, _median(peers), "seconds"))
+
+
+def _events(observed: Observed, job: JobView) -> Iterator[Signal]:
+    for metric, place in ((metrics.POD_OOM_KILLS, job.of_pod), (metrics.OOM_KILLS, job.of_node)):
+        for series in observed.of(metric):
+            where, killed = place(series), series.increase()
+            if where and killed > 0:
+                said = f"{killed:.0f} processes were killed for want of memory"
+                since = series.first_change()
+                yield _signal(OOM, job, where, series, said, (killed, 0.0, "count"), since)
+    for series in observed.of(metrics.EDAC_ERRORS, severity="uncorrected"):
+        where, errors = job.of_node(series), series.increase()
+        if where and errors > 0:
+            said = f"the node's memory had {errors:.0f} errors that could not be corrected"
+            since = series.first_change()
+            yield _signal(BAD_MEMORY, job, where, series, said, (errors, 0.0, "count"), since)
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values)) if values else 0.0
+
+
+def _by_pod(observed: Observed, metric: Metric, **labels: str) -> Mapping[tuple[str, str], Series]:
+    return {(s.node, s.labels.get("pod_uid", "")): s for s in observed.of(metric, **labels)}
+
+
+def _sums(observed: Observed, metric: Metric) -> Mapping[tuple[str, str], float]:
+    """Return by how much the operations of a pod grew together."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for series in observed.of(metric):
+        grown = series.increase()
+        found[series.node, series.labels.get("pod_uid", "")] += grown if grown > 0 else 0.0
+    return found
+
+
+def _signal(
+    advice: Advice,
+    job: JobView,
+    where: Where,
+    series: Series,
+    said: str,
+    values: tuple[float, float, str],
+    since: float | None = None,
+) -> Signal:
+    evidence = Evidence(series.name, *values, said)
+    return advice.signal(job.job_id, where, f"on node {series.node} {said}", (evidence,), since)

@@ -1,0 +1,82 @@
+"""One job as the layers see it: where its ranks run, and how series name them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_analyzers.observed import Series
+from rankscope_analyzers.signals import RankPlace, Where
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job.
+
+    Args:
+        places: where each rank runs, by rank.
+        on_node: the same by node.
+    """
+
+    job_id: str
+    places: Mapping[int, RankPlace]
+    on_node: Mapping[str, Sequence[RankPlace]]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes that it runs on."""
+        return frozenset(self.on_node)
+
+    def of_gpu(self, series: Series) -> Where | None:
+        """Return whose GPU a series is about, None if no rank of the job can hold it."""
+        labels = series.labels
+        return self.of_gpus(series.node, (labels.get("uuid", ""),), (labels.get("gpu", ""),))
+
+    def of_gpus(self, node: str, uuids: Sequence[str], gpus: Sequence[str]) -> Where | None:
+        """Return the ranks that hold one of these GPUs of a node, None if none of the job can."""
+        here = self.on_node.get(node, ())
+        ranks = [
+            place.rank
+            for place in here
+            if (
+                place.uuid in uuids
+                if place.uuid and any(uuids)
+                else place.gpu and place.gpu in gpus
+            )
+        ]
+        if not ranks and not any(not (place.uuid or place.gpu) for place in here):
+            return None
+        return Where(
+            nodes=(node,),
+            ranks=tuple(sorted(ranks)),
+            uuids=tuple(uuid for uuid in uuids if uuid),
+            gpus=tuple(gpu for gpu in gpus if gpu),
+        )
+
+    def of_pod(self, series: Series) -> Where | None:
+        """Return the ranks of the pod that a series is about, by its name or UID."""
+        labels = series.labels
+        name = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
+        uid = labels.get("pod_uid", "")
+        here = self.on_node.get(series.node, ())
+        ranks = [
+            place.rank for place in here if (uid and place.pod_uid == uid) or place.pod == name
+        ]
+        named = bool(uid) or name != "/" or any(place.pod or place.pod_uid for place in here)
+        # Outside of pods neither ranks nor logs carry names: the node is all there is in common.
+        if not ranks and (named or not here):
+            return None
+        return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
+
+    def of_node(self, series: Series) -> Where | None:
+        """Return the node of a series if the job runs there."""
+        return Where(nodes=(series.node,)) if series.node in self.on_node else None
+
+
+def job_view(job_id: str, places: Mapping[int, RankPlace]) -> JobView:
+    """Return the view of a job whose ranks run at these places."""
+    on_node: dict[str, list[RankPlace]] = defaultdict(list)
+    for place in places.values():
+        on_node[place.node].append(place)
+    return JobView(job_id, places, on_node)

@@ -1,0 +1,119 @@
+"""Ports that lose, congest, flap or are slower than their peers, as signals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from rankscope_agent.metrics import rdma
+from rankscope_agent.metrics.topology import GPU_NIC_INFO
+from rankscope_agent.model import Metric
+from rankscope_analyzers import link_counters, link_frame
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.link_finding import LinkFinding
+from rankscope_analyzers.link_quantities import LinkFault
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.signals import Signal, Where
+
+READS: tuple[Metric, ...] = (
+    *link_frame.READS,
+    rdma.DEVICE_INFO,
+    rdma.PORT_INFO,
+    GPU_NIC_INFO,
+)
+
+RDMA_SERIES = frozenset(metric for metric in link_frame.READS if metric.labels[:2] == rdma.PORT)
+"""Series that name RDMA devices, not network interfaces or PCI addresses."""
+
+ACTIONS: Mapping[LinkFault, str] = {
+    "link_down": "Look at the port and its cable; drain the node until the link is up.",
+    "flapping": "Reseat or replace the cable or transceiver; drain the node if it goes on.",
+    "errors": "Clean, reseat or replace the cable; look at the switch's port.",
+    "retransmission": "Look for losses on this port's way: cable, switch port, PFC settings.",
+    "congestion": "Look at what shares the switch's uplinks, and at ECN and PFC settings.",
+    "rate_below_maximum": "Reseat the cable; the link has come up with fewer lanes or slower.",
+    "pci_link_degraded": "Reseat the adapter; its PCI link has come up narrower or slower.",
+    "asymmetric_rail": "Look at the rail's leaf switch and at how ranks are spread over rails.",
+}
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield what is wrong with the links that the job uses."""
+    frame = _frame(observed, job)
+    if frame.empty:
+        return
+    for found in link_counters.analyze(frame):
+        about = found.subject
+        everywhere = len(job.nodes) > 1 and set(about.nodes) == job.nodes
+        where = Where(
+            nodes=() if everywhere else about.nodes,
+            ranks=about.ranks,
+            gpus=about.gpus,
+            devices=(about.device,),
+        )
+        runbook = found.runbook.rpartition("/")[2].removesuffix(".md")
+        advice = Advice(found.kind, "link", found.severity, ACTIONS[found.kind], runbook)
+        since = _since(found, frame)
+        yield advice.signal(job.job_id, where, found.summary, found.evidence, since)
+
+
+def _since(found: LinkFinding, frame: pd.DataFrame) -> float | None:
+    """Return when it began, None if it was there when we looked first."""
+    began = found.since_unix_seconds
+    return began if began > float(frame["t_unix_seconds"].min()) else None
+
+
+def _frame(observed: Observed, job: JobView) -> pd.DataFrame:
+    """Return the frame of `link_frame`, of the ports on the job's nodes."""
+    serves = _served(job)
+    models = {
+        (series.node, series.labels.get("device", "")): series.labels.get("board_id", "")
+        for series in observed.of(rdma.DEVICE_INFO)
+    }
+    samples: dict[tuple[str, str, str, float], dict[str, float]] = defaultdict(dict)
+    for series, device in _of_ports(observed, job):
+        column, port = (
+            link_frame.column_of(series.name, series.labels),
+            series.labels.get("port", "1"),
+        )
+        for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
+            if column is not None:
+                row = samples[series.node, device, port, time]
+                row[column] = row.get(column, 0.0) + value
+    rows = []
+    for (node, device, port, time), values in samples.items():
+        for rank, gpu in serves.get((node, device), [(None, None)]):
+            identity = {"job_id": job.job_id, "node": node, "device": device, "port": port}
+            known = {"rank": rank, "gpu": gpu, "model": models.get((node, device), "")}
+            rows.append({"t_unix_seconds": time, **identity, **known, **values})
+    return pd.DataFrame(rows)
+
+
+def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
+    """Yield what is known of RDMA devices, under their names, also what only a NIC's name has."""
+    named = {
+        (series.node, series.labels.get("pci", "")): series.labels.get("device", "")
+        for series in observed.of(rdma.DEVICE_INFO)
+    }
+    named |= {
+        (series.node, series.labels.get("netdev", "")): series.labels.get("device", "")
+        for series in observed.of(rdma.PORT_INFO)
+    }
+    for metric in link_frame.READS:
+        for series in observed.of(metric):
+            own = series.labels.get("device", series.labels.get("pci", ""))
+            device = named.get((series.node, own), own if metric in RDMA_SERIES else "")
+            if series.node in job.nodes and device:
+                yield series, device
+
+
+def _served(job: JobView) -> Mapping[tuple[str, str], list[tuple[int | None, str | None]]]:
+    """Return the ranks and GPUs that each node's devices serve."""
+    found: dict[tuple[str, str], list[tuple[int | None, str | None]]] = defaultdict(list)
+    for place in job.places.values():
+        for nic in place.nics:
+            found[place.node, nic].append((place.rank, place.gpu or None))
+    return found

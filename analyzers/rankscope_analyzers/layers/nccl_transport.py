@@ -1,0 +1,191 @@
+"""Jobs whose NCCL talks over sockets, without GPUDirect, with errors, or not at all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rankscope_agent.metrics import nccl as metrics
+from rankscope_agent.metrics import ras
+from rankscope_agent.model import Metric
+from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.nccl_findings import REASON_TEXTS
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.signals import Signal, Where
+
+Placed = tuple[Series, Where]
+"""A series of a pod and the ranks of that pod."""
+
+EXPECTED = "expected"
+"""Reason of a job on sockets where neither pod nor node has an RDMA port that is up."""
+
+NORMAL_LAG = 1.0
+"""Ranks launch collectives in their own time, so that one is always ahead by one."""
+
+
+DEVICES = (
+    "Give the job its RDMA devices back (resource request, NCCL_IB_HCA, image with libibverbs) and"
+    " restart it."
+)
+PEERMEM = "Load nvidia-peermem (or use DMA-BUF) on these nodes and look at ACS and the IOMMU."
+PORT = "Look at the port's state, cable and error counters."
+WATCHDOG = "Look for the rank that did not arrive (rankscope explain watchdog-log LOG...)."
+NEVER_STARTED = "Look for ranks that never started or cannot reach the others."
+
+SOCKET = Advice("socket_fallback", "nccl", "page", DEVICES, "NcclSocketFallback")
+INIT = Advice("init_incomplete", "nccl", "page", NEVER_STARTED, "NcclInitIncomplete")
+MISSING = Advice("ras_missing", "nccl", "page", NEVER_STARTED, "NcclInitIncomplete")
+LAG = Advice("ras_lag", "nccl", "ticket", WATCHDOG, "NcclCollectiveTimeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a series of NCCL's logs says when it is not zero.
+
+    Args:
+        saying: what is said of the job, {value} and labels of the series filled in.
+    """
+
+    metric: Metric
+    saying: str
+    advice: Advice
+
+
+TROUBLES: Sequence[Trouble] = (
+    Trouble(
+        metrics.NCCL_GDR_MISSING,
+        "NCCL moves data of {value:.0f} connections over RDMA without GPUDirect",
+        Advice("gdr_missing", "nccl", "ticket", PEERMEM, "NcclGdrMissing"),
+    ),
+    Trouble(
+        metrics.NCCL_IB_ERRORS,
+        "NCCL met {value:.0f} InfiniBand errors ({status}) on {device}",
+        Advice("ib_errors", "nccl", "page", PORT, "NcclIbErrors"),
+    ),
+    Trouble(
+        metrics.NCCL_TIMEOUTS,
+        "PyTorch's watchdog gave up on {value:.0f} {op} operations",
+        Advice("collective_timeout", "nccl", "page", WATCHDOG, "NcclCollectiveTimeout"),
+    ),
+)
+
+READS: tuple[Metric, ...] = (
+    metrics.NCCL_SOCKET_FALLBACK,
+    *(trouble.metric for trouble in TROUBLES),
+    metrics.NCCL_RANKS_EXPECTED,
+    metrics.NCCL_RANKS_INITIALIZED,
+    metrics.NCCL_LAST_LINE,
+    metrics.NCCL_LAST_WARNING,
+    ras.RAS_MISSING_RANKS,
+    ras.RAS_LAG,
+    ras.RAS_LAGGING_RANK,
+)
+
+INIT_PATIENCE_SECONDS = 60.0
+"""Communicators of thousands of ranks need some 20 s to start; after a minute of silence in the
+logs a start that has not ended hangs."""
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield what NCCL's logs and RAS say of the job, one signal for all its pods together."""
+    yield from _socket(observed, job)
+    for trouble in TROUBLES:
+        yield from _trouble(observed, job, trouble)
+    yield from _init(observed, job)
+    yield from _ras(observed, job)
+
+
+def _socket(observed: Observed, job: JobView) -> Iterator[Signal]:
+    found: dict[str, list[Placed]] = defaultdict(list)
+    for series in observed.of(metrics.NCCL_SOCKET_FALLBACK):
+        where, reason = job.of_pod(series), series.labels.get("reason", "")
+        if where and series.last == 1 and reason != EXPECTED:
+            found[reason].append((series, where))
+    for reason, several in found.items():
+        why = REASON_TEXTS.get(reason, reason.replace("_", " "))
+        said = f"NCCL carries data between nodes over TCP sockets: {why}"
+        yield _together(SOCKET, job, several, said)
+
+
+def _trouble(observed: Observed, job: JobView, trouble: Trouble) -> Iterator[Signal]:
+    found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
+    extra = [name for name in trouble.metric.labels if name not in metrics.LOG_POD]
+    for series in observed.of(trouble.metric):
+        where = job.of_pod(series)
+        if where and series.last > 0:
+            key = tuple(series.labels.get(name, "") for name in extra)
+            found[key].append((series, where))
+    for key, several in found.items():
+        named = dict(zip(extra, key, strict=True))
+        said = trouble.saying.format(value=_total(several), **named)
+        signal = _together(trouble.advice, job, several, said, named.get("device", ""))
+        yield replace(signal, since_unix_seconds=_warned(observed, several))
+
+
+def _warned(observed: Observed, several: Sequence[Placed]) -> float | None:
+    """Return when the pods' newest warning was read: that is when NCCL gave up at the latest."""
+    pods = {_pod(series) for series, _ in several}
+    times = [s.last for s in observed.of(metrics.NCCL_LAST_WARNING) if _pod(s) in pods]
+    return max(times, default=None)
+
+
+def _init(observed: Observed, job: JobView) -> Iterator[Signal]:
+    ended = {_pod(series): series.last for series in observed.of(metrics.NCCL_RANKS_INITIALIZED)}
+    quiet = {
+        _pod(series): float(series.times[-1]) - series.last
+        for series in observed.of(metrics.NCCL_LAST_LINE)
+    }
+    several = [
+        (series, where)
+        for series in observed.of(metrics.NCCL_RANKS_EXPECTED)
+        if (where := job.of_pod(series))
+        and ended.get(_pod(series), 0.0) < series.last
+        and quiet.get(_pod(series), 0.0) > INIT_PATIENCE_SECONDS
+    ]
+    if several:
+        missing = sum(series.last - ended.get(_pod(series), 0.0) for series, _ in several)
+        yield _together(INIT, job, several, f"NCCL's start has not ended on {missing:.0f} ranks")
+
+
+def _ras(observed: Observed, job: JobView) -> Iterator[Signal]:
+    for series in observed.of(ras.RAS_MISSING_RANKS):
+        if series.node in job.on_node and series.last > 0:
+            said = f"NCCL's RAS misses {series.last:.0f} ranks"
+            yield _together(MISSING, job, [(series, Where())], said)
+    for series in observed.of(ras.RAS_LAG):
+        if series.node in job.on_node and series.last > NORMAL_LAG:
+            op = series.labels.get("op", "")
+            said = f"a rank is {series.last:.0f} {op} operations behind by NCCL's RAS"
+            yield _together(LAG, job, [(series, Where())], said)
+
+
+def _pod(series: Series) -> tuple[str, str, str]:
+    labels = series.labels
+    return series.node, labels.get("pod_namespace", ""), labels.get("pod_name", "")
+
+
+def _total(several: Sequence[Placed]) -> float:
+    return sum(series.last for series, _ in several)
+
+
+def _together(
+    advice: Advice, job: JobView, several: Sequence[Placed], said: str, device: str = ""
+) -> Signal:
+    """Return one signal for several pods, since the first of them."""
+    evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", said)
+    starts = [start for series, _ in several if (start := series.held_since()) is not None]
+    where = _where(several, job, (device,) if device else ())
+    return advice.signal(job.job_id, where, said, (evidence,), min(starts, default=None))
+
+
+def _where(several: Sequence[Placed], job: JobView, devices: tuple[str, ...]) -> Where:
+    """Return the pods' ranks and nodes; nothing if these are all of the job's."""
+    ranks = sorted({rank for _, where in several for rank in where.ranks})
+    nodes = sorted({node for _, where in several for node in where.nodes})
+    whole = set(ranks) == set(job.places) or (not ranks and set(nodes) == job.nodes)
+    if whole and not devices:
+        return Where()
+    return Where(nodes=tuple(nodes), ranks=() if devices else tuple(ranks), devices=devices)

@@ -79,28 +79,28 @@ STATES: Sequence[State] = (
     ),
     State(
         metrics.GPU_ECC_ERRORS, _grew, "memory errors that could not be corrected",
-        Advice("ecc_uncorrected", "gpu", "page", RESET, "GpuMemoryErrors"),
+        Advice("ecc_uncorrected", "gpu", "page", RESET, "GpuMemoryError"),
         {"kind": "uncorrected", "scope": "volatile"}, counted=True,
     ),
     State(
         metrics.GPU_REMAP_FAILURE, _is_set, "a bad memory row could not be replaced",
-        Advice("row_remap_failed", "gpu", "page", REPLACE, "GpuMemoryErrors"),
+        Advice("row_remap_failed", "gpu", "page", REPLACE, "GpuRowRemap"),
     ),
     State(
         metrics.GPU_REMAP_PENDING, _is_set, "bad memory rows wait for a reset to be replaced",
-        Advice("row_remap_pending", "gpu", "ticket", LATER, "GpuMemoryErrors"),
+        Advice("row_remap_pending", "gpu", "ticket", LATER, "GpuRowRemap"),
     ),
     State(
         metrics.GPU_FABRIC_UNHEALTHY, _is_set, "the NVLink fabric's check {check} fails",
-        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "NvlinkDegraded"),
+        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "NvlinkFault"),
     ),
     State(
         metrics.GPU_NVLINK_LINK_UP, _is_down, "NVLink {link} is down",
-        Advice("nvlink_degraded", "gpu", "page", DRAIN, "NvlinkDegraded"),
+        Advice("nvlink_degraded", "gpu", "page", DRAIN, "NvlinkFault"),
     ),
     State(
         metrics.GPU_NVLINK_LINK_ERRORS, _grew, "NVLink {link} has errors of type {type}",
-        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "NvlinkDegraded"), counted=True,
+        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "NvlinkFault"), counted=True,
     ),
 )  # fmt: skip
 """What is wrong by itself, whatever other GPUs show."""

@@ -4,7 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rankscope_analyzers import frames, report, verdict
+from rankscope_analyzers import frames, report, verdict, verdict_text
 from rankscope_analyzers.registry import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
@@ -16,7 +16,7 @@ def judged(job=None, **changes):
 
 def text(said, width=100):
     console = Console(file=io.StringIO(), width=width, no_color=True)
-    report.show(console, [said])
+    verdict_text.show(console, [said])
     return console.file.getvalue()
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rankscope_agent.metrics import training as metrics
-from rankscope_analyzers import report, sources
+from rankscope_analyzers import report, sources, verdict_text
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.finding import FaultClass
 from rankscope_analyzers.probe_folder import probe_folder
@@ -107,7 +107,7 @@ def as_object(outcome: Outcome) -> dict[str, Any]:
 
 def show(console: Console, outcome: Outcome) -> None:
     """Print the verdict and how it compares with what was injected."""
-    console.print(report.render(outcome.verdict))
+    console.print(verdict_text.render(outcome.verdict))
     cause, naive = outcome.verdict.cause, outcome.verdict.naive.rank
     said = "no straggler" if cause is None else f"{cause.kind} on rank {cause.subject.ranks[0]}"
     if outcome.rank is None:

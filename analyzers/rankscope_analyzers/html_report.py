@@ -77,6 +77,7 @@ def _job(report: JobReport, number: int) -> Html:
         sections.section("Where it runs", drawing, class_="topology") if drawing else None,
         sections.unobserved(report),
         sections.observations(report),
+        sections.remarks(report),
         maps.rank_table(report, ident),
         sections.origin(report),
         id=ident,

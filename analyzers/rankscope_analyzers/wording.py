@@ -7,6 +7,17 @@ from datetime import datetime, timezone
 
 UNKNOWN = "unknown"
 
+PREFIXED = {"Hz": "Hz", "W": "W", "bytes": "B", "bytes/s": "B/s", "bits/s": "bit/s"}
+"""Units that people say with a prefix, and how they write them."""
+
+PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+WORDLESS = frozenset({"ratio", "state"})
+"""Units that are no word behind a number."""
+
+WHOLE_FROM = 1000
+"""Bigger numbers are written with separators and without an exponent."""
+
 
 def duration(seconds: float) -> str:
     """Return a duration with the unit that a person would use."""
@@ -22,7 +33,19 @@ def value(number: float, unit: str) -> str:
     """Return a measured value with its unit."""
     if not math.isfinite(number):
         return UNKNOWN
-    return duration(number) if unit == "seconds" else f"{number:.4g} {unit}".rstrip()
+    if unit == "seconds":
+        return duration(number)
+    if unit in PREFIXED:
+        return _prefixed(number, PREFIXED[unit])
+    plain = f"{number:,.0f}" if abs(number) >= WHOLE_FROM else f"{number:.4g}"
+    return plain if unit in WORDLESS else f"{plain} {unit}".rstrip()
+
+
+def _prefixed(number: float, unit: str) -> str:
+    for prefix, factor in PREFIXES:
+        if abs(number) >= factor:
+            return f"{number / factor:.4g} {prefix}{unit}"
+    return f"{number:.4g} {unit}"
 
 
 def clock(unix_seconds: float | None) -> str:

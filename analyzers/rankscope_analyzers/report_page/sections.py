@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rankscope_analyzers import job_answer, runbooks
+from rankscope_analyzers import job_answer, runbooks, verdict_remarks
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.inert_text import name
 from rankscope_analyzers.job_answer import EvidenceLine
@@ -147,6 +147,16 @@ def observations(report: JobReport) -> Html | None:
         "Seen as well, harmless so far",
         _table(("layer", "where", "what", "when"), rows, "observations"),
         _more(len(report.observations) - len(rows)),
+    )
+
+
+def remarks(report: JobReport) -> Html | None:
+    """Return what else the verdict has to say."""
+    said = verdict_remarks.remarks(report.verdict) if report.verdict else ()
+    return (
+        section("Also worth knowing", element("ul", *(element("li", one) for one in said)))
+        if said
+        else None
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import nccl_log_text
+from benchmarks.commands import cpu_of, environment, peak_memory_mib
 from benchmarks.processes import cpu_seconds
 
 from rankscope_agent.collectors.nccl_log import CPU_SHARE
@@ -124,7 +124,7 @@ def measure(
         for kind, log in logs.items():
             nccl_log_text.write(log, LINES[kind](), sizes[kind])
         speeds = {kind: _speeds(log, rounds, missing) for kind, log in logs.items()}
-        memory = _peak_memory(logs["trainer"])
+        memory = peak_memory_mib(_command(logs["trainer"]))
         if "mtail" not in missing:
             speeds["dense"] |= {"mtail": _mtail_speed(folder, logs["dense"])}
         following = {
@@ -158,22 +158,9 @@ def _speeds(log: Path, rounds: int, missing: Sequence[str]) -> dict[str, float]:
     spent: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
-            spent[name].append(_cpu_of(command))
+            spent[name].append(cpu_of(command))
     megabytes = log.stat().st_size / 1e6
     return {name: megabytes / statistics.median(values) for name, values in spent.items()}
-
-
-def _cpu_of(command: Sequence[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with Path(os.devnull).open("wb") as sink:
-        subprocess.run(command, stdout=sink, stderr=sink, env=_environment(), check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def _environment() -> dict[str, str]:
-    root = Path(__file__).parent.parent
-    return dict(os.environ) | {"PYTHONPATH": f"{root / 'agent'}:{root / 'analyzers'}"}
 
 
 def _mtail_speed(folder: Path, log: Path) -> float:
@@ -185,26 +172,8 @@ def _mtail_speed(folder: Path, log: Path) -> float:
         part.write_bytes(source.read(MTAIL_SIZE))
     empty.touch()
     flags = ["mtail", "--one_shot", "--progs", str(program), "--logs"]
-    spent = _cpu_of([*flags, str(part)]) - _cpu_of([*flags, str(empty)])
+    spent = cpu_of([*flags, str(part)]) - cpu_of([*flags, str(empty)])
     return MTAIL_SIZE / 1e6 / spent
-
-
-MEMORY_OF = """
-import os, sys
-pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
-_, status, usage = os.wait4(pid, 0)
-sys.stderr.write(str(usage.ru_maxrss))
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
-"""Runs a command and writes its peak memory in KiB. The kernel counts what a process had before it
-became another program, so that one as small as this has to start it, not the benchmark."""
-
-
-def _peak_memory(log: Path) -> float:
-    """Return the command's peak resident memory, as wait4(2) reports it, in MiB."""
-    command = [sys.executable, "-I", "-S", "-c", MEMORY_OF, *_command(log)]
-    done = subprocess.run(command, capture_output=True, env=_environment(), check=True, text=True)
-    return int(done.stderr) / 1024
 
 
 FOLLOWER = """
@@ -235,7 +204,7 @@ def _following(
         commands["tail -F"] = ["tail", "-qF", *map(str, files)]
     with Path(os.devnull).open("wb") as sink:
         running = {
-            name: subprocess.Popen(command, stdout=sink, stderr=sink, env=_environment())
+            name: subprocess.Popen(command, stdout=sink, stderr=sink, env=environment())
             for name, command in commands.items()
         }
     try:

@@ -55,6 +55,17 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("pcie_unrecovered", "pcie", "investigate", "error"),
     ),
+    # drivers/pci/pcie/dpc.c: the port has cut off what is behind it after an uncorrectable error.
+    Rule(
+        "DPC: ",
+        re.compile(rf"pcieport (?P<pci>{_ADDRESS}): DPC: containment event"),
+        plain("pcie_error", "pcie", "investigate", "error"),
+    ),
+    Rule(
+        "Card not",
+        re.compile(r"pciehp.{0,60}?[Ss]lot\((?P<device>[\w-]{1,16})\): Card not present"),
+        plain("pcie_link_down", "pcie", "investigate", "error"),
+    ),
     Rule(
         LINK,
         re.compile(r"pciehp.{0,60}?[Ss]lot\((?P<device>[\w-]{1,16})\): Link Down"),
@@ -70,7 +81,8 @@ RULES: tuple[Rule, ...] = (
         MLX,
         re.compile(
             _MLX
-            + r"(?:.*health.*(?:compromised|Fatal error|assert_var)|.*print_health_info:.*synd)"
+            + r"(?:.*health.*(?:compromised|Fatal error|assert_var|bad device)"
+            + r"|.*print_health_info:.*synd)"
         ),
         plain("nic_firmware_fault", "network_nic", "reboot_node", "error"),
     ),
@@ -129,6 +141,16 @@ RULES: tuple[Rule, ...] = (
         re.compile(
             r"\S{1,40} \S{1,40} (?P<device>\S{1,40}): NETDEV WATCHDOG: .*transmit queue \d+ timed"
         ),
+        plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+    ),
+    Rule(
+        "TX timeout",
+        re.compile(rf"\S{{1,40}} {_ADDRESS} (?P<device>\S{{1,40}}): TX timeout detected"),
+        plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+    ),
+    Rule(
+        "transmit timeout",
+        re.compile(r"(?P<device>ib\w{1,13}): transmit timeout: latency"),
         plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
     ),
     Rule(

@@ -94,6 +94,11 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"Oops: .*\[#\d+\]"),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal", True),
     ),
+    Rule(
+        "protection fault",
+        re.compile(r"general protection fault, .{0,80}\[#\d+\]"),
+        plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
+    ),
     # arch/x86/mm/fault.c and traps.c; a program that breaks by itself.
     Rule(
         ERROR,
@@ -126,6 +131,22 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"mce: \[Hardware Error\]: Machine check events logged"),
         plain("machine_check", "host_memory", "investigate", "warn"),
     ),
+    # mm/memory-failure.c: a page with an uncorrectable error; and reports of the firmware (APEI).
+    Rule(
+        "Memory failure",
+        re.compile(r"Memory failure: 0x[0-9a-f]+: (?:Killing|recovery action|.{0,60}unhandlable)"),
+        plain("memory_uncorrected", "host_memory", "drain", "fatal"),
+    ),
+    Rule(
+        ERROR,
+        re.compile(r"\[Hardware Error\]: event severity: (?:fatal|recoverable)"),
+        plain("machine_check", "host_memory", "drain", "fatal"),
+    ),
+    Rule(
+        ERROR,
+        re.compile(r"\[Hardware Error\]: Hardware error from APEI"),
+        plain("machine_check", "host_memory", "investigate", "warn"),
+    ),
     Rule(
         ERROR,
         re.compile(r"mce: \[Hardware Error\]: (?P<device>CPU \d+): Machine Check Exception"),
@@ -138,6 +159,22 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(ERROR, re.compile(rf"Buffer I/O error on dev(?:ice)? {_DISK}[, ]"), _DISK_ERROR),
     Rule(ERROR, re.compile(rf"(?:nvme )?{_DISK}: I/O Cmd\(0x\w+\) @ LBA .*I/O Error"), _DISK_ERROR),
+    # drivers/scsi/sd.c, libata-eh.c, md
+    Rule(
+        ERROR,
+        re.compile(r"\[(?P<device>sd[a-z]{1,3})\] .{0,40}Sense Key : (?:Medium|Hardware) Error"),
+        _DISK_ERROR,
+    ),
+    Rule(
+        "Emask",
+        re.compile(r"(?P<device>ata\d{1,3}(?:\.\d{2})?): exception Emask 0x"),
+        plain("disk_error", "storage", "investigate", "error"),
+    ),
+    Rule(
+        "Disk failure",
+        re.compile(r"md/raid\w*:\S{1,32}: Disk failure on (?P<device>[\w!/.-]{1,32}?),"),
+        _DISK_ERROR,
+    ),
     Rule(
         ERROR,
         re.compile(rf"EXT[234]-fs error \(device {_DISK}\)"),

@@ -190,7 +190,7 @@ class KernelLog:
 def read(line: bytes) -> KernelEvent | None:
     """Return the event of one line, also of one that `journalctl -o json` wrote."""
     text = line.decode(errors="replace")
-    return match(_journal_message(text) if text.startswith("{") else text)
+    return match(_journal_message(text) if text.startswith('{"') else text)
 
 
 def _in_context(event: KernelEvent) -> bool:

@@ -26,7 +26,7 @@ UNKNOWN = "unknown"
 # kubelet's cgroups: /kubepods/burstable/pod<uid>/..., or kubepods-burstable-pod<uid_>.slice.
 _POD = re.compile(r"\bpod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})\b")
 _DISK = re.compile(
-    r"nvme\d{1,4}(?=n\d|$)|(?:[svh]|xv)d[a-z]{1,3}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4}"
+    r"nvme\d{1,4}(?=n\d|$)|(?:[svh]|xv)d[a-z]{1,3}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4}|ata\d{1,3}"
 )
 
 _UNCOUNTED = {"xid", "sxid", "gpu_named", "oom_scope"}

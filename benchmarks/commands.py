@@ -1,0 +1,42 @@
+"""Runs commands of this project for benchmarks, and says what they cost as whole processes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+MEMORY_OF = """
+import os, sys
+pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+sys.stderr.write(str(usage.ru_maxrss))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs a command and writes its peak memory in KiB. The kernel counts what a process had before it
+became another program, so that one as small as this has to start it, not the benchmark."""
+
+
+def cpu_of(command: Sequence[str]) -> float:
+    """Return the CPU seconds, user and system, of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with Path(os.devnull).open("wb") as sink:
+        subprocess.run(command, stdout=sink, stderr=sink, env=environment(), check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def environment() -> dict[str, str]:
+    """Return the variables with which this tree is run."""
+    root = Path(__file__).parent.parent
+    return dict(os.environ) | {"PYTHONPATH": f"{root / 'agent'}:{root / 'analyzers'}"}
+
+
+def peak_memory_mib(command: Sequence[str]) -> float:
+    """Return a command's peak resident memory, as wait4(2) reports it."""
+    starter = [sys.executable, "-I", "-S", "-c", MEMORY_OF, *command]
+    done = subprocess.run(starter, capture_output=True, env=environment(), check=True, text=True)
+    return int(done.stderr) / 1024

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 
 import pytest
 
 from rankscope_analyzers.cli import main
-from running_agent import running_agent
+from running_agent import PATIENCE_SECONDS, running_agent
 
 QUICKLY = ["--seconds", "2"]
 
 
+@contextlib.contextmanager
+def node(folder, name, simulation):
+    """Run an agent of a simulated node, and give its address once it has read its GPUs."""
+    with running_agent(folder, f"--simulate={simulation}", f"--node-name={name}") as agent:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "rankscope_gpu_sm_active_ratio" not in agent.get("/metrics"):
+            assert time.monotonic() < deadline, agent.log.read_text()
+            time.sleep(0.1)
+        yield agent.url
+
+
 @pytest.fixture(scope="module")
 def hot(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hot")
-    with running_agent(folder, "--simulate=h100x4:thermal@2", "--node-name=hot") as agent:
-        yield agent.url
+    with node(tmp_path_factory.mktemp("hot"), "hot", "h100x4:thermal@2") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def low(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("low")
-    with running_agent(folder, "--simulate=h100x2:power-cap@all", "--node-name=low") as agent:
-        yield agent.url
+    with node(tmp_path_factory.mktemp("low"), "low", "h100x2:power-cap@all") as url:
+        yield url
 
 
 def test_a_throttled_gpu_is_named_with_its_runbook(hot, capsys):

@@ -236,6 +236,16 @@ def test_empty_and_single_samples_are_fine():
     assert summarize(samples(seconds=1))["loaded_seconds"].eq(0).all()
 
 
+def test_one_look_tells_the_reason_and_no_time():
+    frame = samples(seconds=1)
+    rows = gpu_rows(frame, 5)
+    frame.loc[rows, "sm_clock_hertz"] = 1200e6
+    frame.loc[rows, "hw_thermal_slowdown_active"] = 1.0
+    (found,) = analyze(frame)
+    assert (found.kind, found.reason) == ("thermal_slowdown", "hw_thermal_slowdown")
+    assert found.seconds_lost == 0
+
+
 def test_every_runbook_exists(pytestconfig):
     for runbook in RUNBOOKS.values():
         assert (pytestconfig.rootpath / runbook).is_file()

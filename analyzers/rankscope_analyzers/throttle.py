@@ -128,8 +128,8 @@ def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
     """Return what deviates, what costs most first.
 
     Args:
-        samples: columns of `gpu_frames.GPU_COLUMNS`, rows in any order; at least two times of each
-            GPU for the reasons, as these are counters.
+        samples: columns of `gpu_frames.GPU_COLUMNS`, rows in any order. One time of each GPU tells
+            what is so at that moment; time lost takes two, and a minute gives good figures.
     """
     gpus = summarize(samples)
     if gpus.empty:
@@ -181,9 +181,9 @@ def _summary(part: pd.DataFrame) -> dict[str, object] | None:
 
 def _time_share(part: pd.DataFrame, reason: str, lasted: float) -> float:
     grown = _growth(part[f"{reason}_seconds"].to_numpy(dtype=np.float64))
-    if np.isnan(grown):
-        return float(part[f"{reason}_active"].astype(float).mean()) if lasted > 0 else float("nan")
-    return float(np.minimum(1.0, grown / lasted)) if lasted > 0 else float("nan")
+    if np.isnan(grown) or lasted <= 0:
+        return float(part[f"{reason}_active"].astype(float).mean())
+    return float(np.minimum(1.0, grown / lasted))
 
 
 def _growth(counter: Floats) -> float:

@@ -129,6 +129,15 @@ def test_a_storage_port_that_carries_little_is_no_rail():
     assert analyze(cluster.frame) == ()
 
 
+def test_ports_of_gpus_that_the_job_does_not_use_are_no_rails():
+    cluster = Cluster(4, 6)
+    for index in range(4, 8):
+        rows = cluster.rows(device=f"mlx5_{index}")
+        cluster.scale(rows, 0.01)
+        cluster.frame.loc[rows, "rank"] = np.nan
+    assert analyze(cluster.frame) == ()
+
+
 def test_ports_of_a_job_that_stands_still_have_no_shares():
     cluster = Cluster(2, 7)
     cluster.scale(cluster.rows(), 1e-4)

@@ -9,4 +9,5 @@ import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+Strings: TypeAlias = npt.NDArray[np.str_]
 Booleans: TypeAlias = npt.NDArray[np.bool_]

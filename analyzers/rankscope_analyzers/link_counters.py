@@ -45,16 +45,11 @@ def analyze(frame: pd.DataFrame) -> tuple[LinkFinding, ...]:
 
 
 def peer_groups(ports: Ports) -> Integers:
-    """Number the groups of peers: ports of one job that serve GPUs alike, or of one model.
+    """Number the groups of peers: ports of one job that do the same work.
 
-    A port for storage has other traffic than those for GPUs, so it is no peer of theirs; where
-    nobody says which port serves a GPU, ports of one model are peers.
+    A port for storage, or of a GPU that the job does not use, has other traffic than the rest.
     """
-    table = ports.table
-    serves = (table["gpu"] != "") | table["ranks"].map(bool)
-    job_knows = serves.groupby(table["job_id"]).transform("any")
-    role = np.where(job_knows, np.where(serves, "gpu", "other"), table["model"])
-    keys = table["job_id"] + "\0" + pd.Series(role, index=table.index).astype(str)
+    keys = ports.table["job_id"] + "\0" + pd.Series(ports.roles(), index=ports.table.index)
     return pd.factorize(keys)[0].astype(np.int64)
 
 

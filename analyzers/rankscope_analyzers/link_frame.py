@@ -26,7 +26,7 @@ import pandas as pd
 
 from rankscope_agent.metrics import netdev, rdma
 from rankscope_agent.model import Metric
-from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.arrays import Floats, Integers, Strings
 
 KEY = ["node", "device", "port"]
 REQUIRED = ("t_unix_seconds", *KEY)
@@ -107,6 +107,20 @@ class Ports:
     def count(self) -> int:
         """How many ports there are."""
         return len(self.table)
+
+    def roles(self) -> Strings:
+        """Return what each port is for (P,); ports of one job and role do the same work.
+
+        `serves`: a rank of its job, or a GPU where no rank is known; `idle`: a GPU that no rank
+        uses; `other`: neither, as for storage; where nothing of that is known, the port's model.
+        """
+        table = self.table
+        ranks, gpus = table["ranks"].map(bool), table["gpu"] != ""
+        ranks_known = ranks.groupby(table["job_id"]).transform("any")
+        gpus_known = gpus.groupby(table["job_id"]).transform("any")
+        alone = np.where(ranks_known | gpus_known, "other", table["model"])
+        beside = np.where(gpus, np.where(ranks_known, "idle", "serves"), alone)
+        return np.where(ranks, "serves", beside).astype(np.str_)
 
     def has(self, column: str) -> bool:
         """Whether the frame has this column."""

@@ -52,7 +52,7 @@ def _shares(ports: Ports, groups: Integers, sent: Floats) -> tuple[Floats, Float
     """Return each port's part of what its siblings carry, and what these carry (P,)."""
     shares, siblings = np.full(ports.count, np.nan), np.full(ports.count, np.nan)
     seconds = ports.durations()
-    serves = ((ports.table["gpu"] != "") | ports.table["ranks"].map(bool)).to_numpy(np.bool_)
+    serves = ports.roles() == "serves"
     nodes = ports.table["node"].to_numpy()
     for node in np.unique(nodes.astype(str)):
         members = np.flatnonzero((nodes == node) & serves & np.isfinite(sent))

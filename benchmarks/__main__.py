@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     agent_cost,
+    flight_cost,
     fsdp_cost,
     gpu_check,
     gpu_cost,
@@ -25,6 +26,7 @@ from benchmarks import (
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": lambda: probe_cost.report(probe_cost.measure()),
     "fsdp": lambda: fsdp_cost.report(fsdp_cost.measure()),
+    "flight": lambda: flight_cost.report(flight_cost.measure()),
     "agent": lambda: agent_cost.report(agent_cost.measure()),
     "gpu": lambda: gpu_cost.report(gpu_cost.measure()),
     "gpu-check": lambda: gpu_check.report(gpu_check.measure()),

@@ -14,6 +14,8 @@ import pytest
 from rankscope_agent import server
 from rankscope_agent.api import Api
 from rankscope_agent.collector import NoData
+from rankscope_agent.flight.dump import Dump, Launch
+from rankscope_agent.flight.windows import NS, FlightWindows
 from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.registry import Registry
@@ -69,7 +71,10 @@ class Agent:
     def __init__(self, creators, deadline=PATIENCE_SECONDS):
         self.steps = Steps()
         self.registry = Registry("node-1", creators, 3600, deadline)
-        api = Api("node-1", self.registry, self.steps, 2000, disabled=("nvml",))
+        self.windows = FlightWindows()
+        api = Api(
+            "node-1", self.registry, self.steps, 2000, disabled=("nvml",), windows=self.windows
+        )
         self.server = AgentServer(ListenAddress("127.0.0.1", 0), api.routes())
         self.port = self.server.server_port
         self.thread = threading.Thread(
@@ -264,6 +269,18 @@ def test_a_source_that_cannot_be_read_is_a_500_with_a_sentence(agent):
     agent.steps.steps = unreadable
     status, _, body = agent.ask("/api/v1/steps")
     assert (status, body) == (500, b"Reading the answer's source failed: Permission denied.\n")
+
+
+def test_windows_of_collectives_are_given_by_job_and_time(agent):
+    for job_id, seconds in (("ns/train", 100), ("ns/train", 200), ("ns/other", 200)):
+        launch = Launch("0", "all_reduce", 5, seconds * NS - 10, -1)
+        agent.windows.add(job_id, 3, 1, seconds * NS, Dump("gloo", (launch,), True, 0))
+    status, answer, body = agent.ask("/api/v1/collectives?job=ns/train&since=150")
+    assert (status, answer["Content-Type"]) == (200, "application/json")
+    (window,) = json.loads(body)["windows"]
+    assert (window["rank"], window["end_ns"], window["seq"]) == (3, 200 * NS, [5])
+    assert len(json.loads(agent.ask("/api/v1/collectives")[2])["windows"]) == 3
+    assert agent.ask("/api/v1/collectives?since=x")[0] == 400
 
 
 @pytest.mark.parametrize("query", ["since=x", "since=nan", "since=1e999", "sinc=1", "x" * 99])

@@ -209,3 +209,41 @@ def test_an_agent_without_records_asks_for_the_probe():
     }
     with FakeAgent(answers) as agent, pytest.raises(SourceError, match="is the probe injected"):
         sources.from_agents([agent.url], "x/y", 0.0)
+
+
+def blind_agent(collectives):
+    rows = records(Job(ranks=2, steps=2000)).assign(job_id="a/b", sync_seconds=None)
+    sent = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
+    answers = {"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": json.dumps(sent).encode()}
+    return FakeAgent(answers | {"/api/v1/collectives": collectives}), rows
+
+
+def test_windows_of_collectives_are_fetched_where_sync_is_unknown_not_too_far_back():
+    asked = []
+
+    def collectives(query):
+        asked.append(parse_qs(query))
+        windows = [{"job_id": "a/b", "rank": 1}, {"job_id": "c/d", "rank": 0}, 7]
+        return json.dumps({"node": "n", "windows": windows}).encode()
+
+    fake, rows = blind_agent(collectives)
+    with fake as agent:
+        (job,) = sources.from_agents([agent.url], "a/b", 0.0)
+    assert job.windows == ({"job_id": "a/b", "rank": 1},)
+    assert asked[0]["job"] == ["a/b"]
+    back = rows["t_start_unix_seconds"].max() - float(asked[0]["since"][0])
+    assert back == pytest.approx(sources.WINDOWS_SECONDS)
+
+
+def test_no_windows_are_fetched_where_sync_is_known():
+    with agent_of([0, 1]) as agent:  # it would break off without an answer to that
+        (job,) = sources.from_agents([agent.url], None, 0.0)
+    assert (job.windows, job.notes) == ((), ())
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"windows": 3}', b"[", b"<html>"])
+def test_windows_that_do_not_come_cost_no_records(body):
+    fake, rows = blind_agent(body)
+    with fake as agent:
+        (job,) = sources.from_agents([agent.url], None, 0.0)
+    assert (job.windows, job.notes, len(job.records)) == ((), (), len(rows))

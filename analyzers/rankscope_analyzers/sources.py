@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,7 +19,7 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
+from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
 
 WINDOWS_SECONDS = 900.0
@@ -291,16 +290,15 @@ def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> pd.Da
 
 
 def _windows(agent: Agent, job_id: str | None, steps: pd.DataFrame) -> list[dict[str, Any]]:
-    """Fetch windows of collectives where records lack sync time; older agents have none."""
-    if steps.empty or steps["sync_seconds"].notna().all():
+    """Fetch windows of collectives where records lack sync time; none if that fails."""
+    sync = steps.get("sync_seconds")
+    if sync is None or sync.notna().all():
         return []
     starts = steps["t_start_unix_seconds"]
     since = {"since": f"{float(max(starts.min(), starts.max() - WINDOWS_SECONDS)):.6f}"}
     query = urlencode({**since, **({"job": job_id} if job_id else {})})
     try:
         answer = agent.json(f"/api/v1/collectives?{query}", MAXIMUM_ANSWER_BYTES)
-    except StatusError as error:
-        if error.status == HTTPStatus.NOT_FOUND:
-            return []
-        raise
-    return list(answer["windows"])
+        return [window for window in answer["windows"] if isinstance(window, dict)]
+    except (AgentError, KeyError, TypeError):
+        return []  # older agents have no such page, and the records are worth more than it

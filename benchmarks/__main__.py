@@ -18,6 +18,7 @@ from benchmarks import (
     nccl_log_cost,
     probe_cost,
     rdma_cost,
+    report_cost,
     scrape_cost,
     straggler_speed,
     trace_memory,
@@ -35,6 +36,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "kernel": lambda: kernel_log_cost.report(kernel_log_cost.measure()),
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
+    "report": lambda: report_cost.report(report_cost.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),
 }
 """What can be measured, by name."""

@@ -14,6 +14,7 @@ from rankscope_analyzers import (
     job_reports,
     json_report,
     kineto_files,
+    report_files,
     sources,
     terminal_report,
     verdict_file,
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
     )
+    report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)
     add_output(parser)
 
@@ -77,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.verdicts:
         return _write(options)
+    report_files.check(options)
     gathered = _gathered(options)
     diagnoses = [diagnosis(job) for job in gathered.jobs if options.job in {None, job.job_id}]
     reports = [
@@ -86,9 +89,10 @@ def run(options: argparse.Namespace) -> int:
     ]
     if not reports:
         raise InputError(f"there is no job {options.job!r} in what was read")
+    report_files.write(options, reports)
     if options.json:
         print_json({job.job_id: json_report.as_object(job) for job in reports})
-    else:
+    elif not report_files.printed(options):
         terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
     return 0
 
@@ -98,6 +102,8 @@ def _write(options: argparse.Namespace) -> int:
         raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
     if options.job:
         raise InputError("--verdicts is about all jobs of --trace: leave --job out")
+    if options.html or options.markdown:
+        raise InputError("--verdicts writes no report: leave --html and --markdown out")
     console = Console(stderr=True, no_color=options.no_color, highlight=False)
     return verdict_file.run(options.trace, options.verdicts, options.workers, console)
 

@@ -1,0 +1,81 @@
+"""What a report on 4,096 ranks costs: CPU seconds from records to the page, and the page's size."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from benchmarks.straggler_speed import trace
+
+from rankscope_analyzers import html_report, job_answer
+from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.job_report import JobReport
+from rankscope_analyzers.job_reports import Evidence, reports
+from rankscope_analyzers.sources import JobRecords
+
+RANKS, STEPS, SLOW = 4096, 500, 2717
+SLOWER_BY_SECONDS = 0.6
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCost:
+    """CPU seconds of judging and of writing, medians, and the size of the page in bytes."""
+
+    judging_seconds: float
+    writing_seconds: float
+    page_bytes: int
+
+
+def measure() -> ReportCost:
+    """Judge and write one job with one slow rank, several times."""
+    records = _slow(trace(RANKS, STEPS))
+    judging, writing, page = [], [], ""
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        report = _judged(records)
+        between = time.process_time()
+        page = html_report.write([report])
+        judging.append(between - begin)
+        writing.append(time.process_time() - between)
+    if job_answer.culprits(report)[:1] != (SLOW,):
+        raise RuntimeError(f"rank {SLOW} is slow, found {job_answer.culprits(report)}")
+    size = len(page.encode("utf-8"))
+    return ReportCost(float(np.median(judging)), float(np.median(writing)), size)
+
+
+def _judged(records: pd.DataFrame) -> JobReport:
+    (report,) = reports(
+        [diagnosis(JobRecords("big", records, RANKS, (), live=False))], Evidence(), 1e9
+    )
+    return report
+
+
+def _slow(records: pd.DataFrame) -> pd.DataFrame:
+    """Let one rank of a data-parallel job compute longer in its second half, the others wait."""
+    late = records["step"] >= STEPS // 2
+    steps_late = np.maximum(records["step"] - STEPS // 2, 0)
+    slow = late & (records["rank"] == SLOW)
+    longer = np.where(late, SLOWER_BY_SECONDS, 0.0)
+    return records.assign(
+        compute_seconds=records["compute_seconds"] + np.where(slow, SLOWER_BY_SECONDS, 0.0),
+        sync_seconds=records["sync_seconds"] + np.where(slow, 0.0, longer),
+        step_seconds=records["step_seconds"] + longer,
+        t_start_unix_seconds=records["t_start_unix_seconds"] + SLOWER_BY_SECONDS * steps_late,
+        dp_group=0,
+        tp_group=records["rank"],
+        pp_stage=0,
+    )
+
+
+def report(cost: ReportCost) -> str:
+    """Return the figures as text."""
+    return "\n".join(
+        [
+            f"{RANKS} ranks, {STEPS} steps: judged in {cost.judging_seconds:.1f} s of CPU,"
+            f" written in {cost.writing_seconds:.2f} s (goal 10 together)",
+            f"the page has {cost.page_bytes / 1e6:.1f} MB (goal 8)",
+        ]
+    )

@@ -18,6 +18,7 @@ PROGRAM = "rankscope"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose_command", "one verdict per job, from agents or traces"),
+    "watch": ("watch_command", "diagnose again and again, and export findings to Prometheus"),
     "doctor": ("doctor_command", "why a job is not seen, and what it takes to see it"),
     "explain": (
         "explain_command",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rankscope_analyzers import agent_pages, foreign_clocks, prometheus_nodes, sources
 from rankscope_analyzers.agent_client import Agent
+from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.environment_skew import differences
 from rankscope_analyzers.job_reports import READS, Evidence
 from rankscope_analyzers.layers import environment
@@ -25,10 +26,17 @@ SHOWN_FAILURES = 8
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Step records by job, and what was read beside them."""
+    """Step records by job, and what was read beside them.
+
+    Args:
+        looks: at agents, to be compared with later ones.
+        silent: how many agents gave no answer.
+    """
 
     jobs: tuple[JobRecords, ...]
     evidence: Evidence
+    looks: tuple[Look, ...] = ()
+    silent: int = 0
 
 
 def of_files(
@@ -42,8 +50,15 @@ def of_files(
     return Gathered(read(paths), Evidence(sources=tuple(map(str, paths))))
 
 
-def of_agents(urls: Sequence[str], job_id: str | None, since_unix_seconds: float) -> Gathered:
-    """Ask agents for step records and for their pages, twice, while the records are fetched.
+def of_agents(
+    urls: Sequence[str],
+    job_id: str | None,
+    since_unix_seconds: float,
+    earlier: Sequence[Look] = (),
+) -> Gathered:
+    """Ask agents for step records and for their pages.
+
+    Pages are read twice, while records are fetched, unless there were earlier looks.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
@@ -54,17 +69,17 @@ def of_agents(urls: Sequence[str], job_id: str | None, since_unix_seconds: float
     started = time.monotonic()
     answering = [agent.url for agent in first.agents.values()]
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(agent_pages.again, first, started)
+        later = None if earlier else pool.submit(agent_pages.again, first, started)
         jobs, problem = _steps(lambda: sources.from_agents(answering, job_id, since_unix_seconds))
-        second = later.result()
-    seen = agent_pages.observed([first, second], READS)
-    evidence = _evidence(seen, tuple(urls))
+        looks = (*earlier, first) if later is None else (first, later.result())
+    seen = agent_pages.observed(looks, READS)
     evidence = replace(
-        evidence,
+        _evidence(seen, tuple(urls)),
         notes=((_few(first.failures),) if first.failures else ()),
         signals=tuple(_environment(first, seen)),
     )
-    return _in_our_time(jobs, evidence, problem)
+    found = _in_our_time(jobs, evidence, problem)
+    return replace(found, looks=looks, silent=len(urls) - len(first.agents))
 
 
 def of_prometheus(

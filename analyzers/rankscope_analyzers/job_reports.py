@@ -49,13 +49,19 @@ class Evidence:
 def reports(
     diagnoses: Iterable[Diagnosis], evidence: Evidence, made_unix_seconds: float
 ) -> tuple[JobReport, ...]:
-    """Return a report of each job that has step records, or ranks by its series."""
+    """Return a report of each job with step records, or ranks by its series; the worst first."""
     known = whereabouts(evidence.observed)
     judged = {diagnosis.frame.job_id: diagnosis for diagnosis in diagnoses}
     names = sorted({*judged, *known.jobs})
-    return tuple(
-        _report(name, judged.get(name), known, evidence, made_unix_seconds) for name in names
-    )
+    made = [_report(name, judged.get(name), known, evidence, made_unix_seconds) for name in names]
+    return tuple(sorted(made, key=_weight))
+
+
+def _weight(job: JobReport) -> tuple[bool, bool, float]:
+    """Order jobs: those with something wrong now first, then by what that costs."""
+    running = [one for one in job.incidents if one.until_unix_seconds is None]
+    lost = sum(one.cost.gpu_hours for one in running if one.cost)
+    return not running, not any(one.severity == "page" for one in running), -lost
 
 
 def _report(

@@ -22,6 +22,7 @@ from rankscope_agent.metrics import (
     rdma,
     topology,
     training,
+    watch,
 )
 from rankscope_agent.model import Metric
 
@@ -40,6 +41,7 @@ SUBJECTS = (
     inspector,
     pods,
     gpu,
+    watch,
 )
 """The modules of the catalogue, in the order in which docs/metrics.md shows them."""
 

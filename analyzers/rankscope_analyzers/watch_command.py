@@ -1,0 +1,185 @@
+"""`rankscope watch`: diagnose again and again, and export what is found to Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, start_http_server
+
+from rankscope_agent.metrics import watch as metrics
+from rankscope_analyzers import evidence_sources, job_reports
+from rankscope_analyzers.agent_pages import Look
+from rankscope_analyzers.cluster import ClusterError, agents_of_cluster
+from rankscope_analyzers.command import InputError, age_seconds, read_token
+from rankscope_analyzers.diagnosis import Diagnosis, diagnosis
+from rankscope_analyzers.evidence_sources import Gathered
+from rankscope_analyzers.prometheus_api import Prometheus
+from rankscope_analyzers.sources import JobRecords, SourceError
+from rankscope_analyzers.step_records import RecordError
+from rankscope_analyzers.watch_exporter import Exported
+
+FAILURES: tuple[type[Exception], ...] = (InputError, ClusterError)
+
+DEFAULT_INTERVAL = "30s"
+DEFAULT_LISTEN = "127.0.0.1:9878"
+
+LOOKS_KEPT = 8
+"""Looks at agents' pages that counters are judged over: four minutes at the default interval."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whom to watch and where to serve what is found."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="the agents of the cluster that kubectl, or this pod, is set up for; looked up anew"
+        " at each evaluation",
+    )
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
+    )
+    parser.add_argument(
+        "--interval",
+        default=DEFAULT_INTERVAL,
+        metavar="AGE",
+        help="time between evaluations (default %(default)s)",
+    )
+    parser.add_argument(
+        "--since",
+        default="30m",
+        metavar="AGE",
+        help="how far back each evaluation looks (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen",
+        default=DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help="where /metrics is served (default %(default)s)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="evaluate once, print the series, and end"
+    )
+
+
+@dataclass(slots=True)
+class Sight:
+    """The jobs as they are now, read from wherever the options say.
+
+    Args:
+        read: reads them; takes earlier looks at agents.
+        looks: the newest of these.
+    """
+
+    read: Callable[[Sequence[Look]], Gathered]
+    looks: deque[Look]
+
+    def gather(self) -> Gathered:
+        """Read once more.
+
+        Raises:
+            SourceError: nothing can be read.
+            ClusterError: the agents of the cluster are not known.
+        """
+        found = self.read(tuple(self.looks))
+        self.looks.clear()
+        self.looks.extend(found.looks[-LOOKS_KEPT:])
+        return found
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve and evaluate until interrupted.
+
+    Raises:
+        InputError: an option cannot be used, or the address is taken.
+        rankscope_analyzers.cluster.ClusterError: there is no cluster to ask, at the beginning.
+    """
+    interval = age_seconds(options.interval)
+    sight = Sight(_reader(options), deque(maxlen=LOOKS_KEPT))
+    exported = Exported()
+    if options.once:
+        evaluate(sight, exported)
+        sys.stdout.write(exported.text())
+        return 0
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(exported)
+    host, port = _address(options.listen)
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        raise InputError(f"cannot listen on {options.listen}: {error.strerror}") from None
+    _say(f"listening on http://{host}:{server.server_port}/metrics")
+    while True:
+        began = time.monotonic()
+        evaluate(sight, exported)
+        time.sleep(max(1.0, began + interval - time.monotonic()))
+
+
+def _reader(options: argparse.Namespace) -> Callable[[Sequence[Look]], Gathered]:
+    length = age_seconds(options.since)
+    if options.prometheus:
+        server = Prometheus(options.prometheus, read_token(options.token_file))
+
+        def of_prometheus(looks: Sequence[Look]) -> Gathered:
+            now = time.time()
+            return evidence_sources.of_prometheus(server, None, now - length, now)
+
+        return of_prometheus
+
+    def of_agents(looks: Sequence[Look]) -> Gathered:
+        urls = list(agents_of_cluster().values()) if options.cluster else options.agent
+        return evidence_sources.of_agents(urls, None, time.time() - length, looks)
+
+    return of_agents
+
+
+def evaluate(sight: Sight, exported: Exported) -> None:
+    """Read, judge and export once; what cannot be read is said and counted, and ends nothing."""
+    began = time.monotonic()
+    try:
+        found = sight.gather()
+    except (SourceError, ClusterError) as error:
+        _say(f"nothing could be read: {error}")
+        exported.fail()
+        return
+    judged = [_judged(job) for job in found.jobs]
+    diagnoses = [one for one in judged if one is not None]
+    now = time.time()
+    reports = job_reports.reports(diagnoses, found.evidence, now)
+    more = [
+        metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
+        metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
+        metrics.WATCH_AGENTS.sample(len(found.evidence.observed.nodes), state="answering"),
+    ]
+    exported.update(reports, now, len(judged) - len(diagnoses), more)
+
+
+def _judged(job: JobRecords) -> Diagnosis | None:
+    try:
+        return diagnosis(job)
+    except RecordError as error:
+        _say(f"job {job.job_id!a} cannot be judged: {error}")
+        return None
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise InputError(f"--web.listen-address takes HOST:PORT, not {text!r}")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":9878" asks for all addresses
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"rankscope watch: {text}\n")
+    sys.stderr.flush()

@@ -80,7 +80,8 @@ def _place(
     nics: Mapping[tuple[str, str], tuple[str, ...]],
 ) -> RankPlace:
     labels = series.labels
-    node, local = labels.get("node") or series.node, _number(labels.get("local_rank", ""))
+    # Its agent's node: outside of pods a ring may carry another name for the host.
+    node, local = series.node or labels.get("node", ""), _number(labels.get("local_rank", ""))
     uuid = labels.get("uuid", "").partition("::")[0]
     guessed = not uuid and local is not None
     if guessed:  # without devices of its own, rank n of a node takes GPU n
@@ -103,7 +104,7 @@ def _allocated(
     rank: int, series: Series, nics: Mapping[tuple[str, str], tuple[str, ...]]
 ) -> RankPlace:
     labels = series.labels
-    node, uuid = labels.get("node") or series.node, labels.get("uuid", "").partition("::")[0]
+    node, uuid = series.node or labels.get("node", ""), labels.get("uuid", "").partition("::")[0]
     return RankPlace(
         rank=rank,
         node=node,

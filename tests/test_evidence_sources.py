@@ -1,0 +1,265 @@
+"""What `rankscope diagnose` reads beside step records, of agents that answer well or wrongly."""
+
+import gzip
+import http.server
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from rankscope_agent.metrics import training
+from rankscope_analyzers import agent_client, evidence_sources, foreign_clocks, job_reports
+from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.evidence_sources import of_agents
+from rankscope_analyzers.observed import Page, from_pages
+from rankscope_analyzers.places import whereabouts
+from rankscope_analyzers.sources import SourceError
+from simulated_jobs import Fault, Job, records
+
+SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
+
+
+class Agent:
+    """Answers like the agent of one node with ranks of a job; `ahead` is its clock's error."""
+
+    def __init__(self, node="n0", ranks=range(4), ahead=0.0, environment=(), page=""):
+        self.node, self.ranks, self.ahead = node, list(ranks), ahead
+        self.environment, self.more = dict(environment), page
+        agent = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = agent.answer(self.path.partition("?")[0])
+                self.send_response(200 if body is not None else 404)
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, *_):
+                return
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, path):
+        if path == "/metrics":
+            return self.page().encode()
+        return {
+            "/healthz": json.dumps({"node": self.node, "unobserved": {}}).encode(),
+            "/api/v1/ranks": json.dumps({"ranks": self.identities()}).encode(),
+            "/api/v1/steps": self.steps(),
+            "/api/v1/pods": json.dumps({"ranks": self.variables()}).encode(),
+        }.get(path)
+
+    def page(self):
+        lines = [f"rankscope_snapshot_timestamp_seconds {time.time() + self.ahead}\n", self.more]
+        for rank in self.ranks:
+            labels = f'job_id="t/j",rank="{rank}"'
+            lines.append(
+                f'rankscope_rank_info{{{labels},node="{self.node}",local_rank="{rank % 4}"}} 1\n'
+            )
+            word = hash(self.environment.get(rank, ""))
+            lines.append(f'rankscope_rank_environment_info{{{labels},hash="{word}"}} 1\n')
+        return "".join(lines)
+
+    def identities(self):
+        return [
+            {"job_id": "t/j", "rank": rank, "world_size": 8, "alive": True} for rank in self.ranks
+        ]
+
+    def variables(self):
+        return [
+            {
+                "job_id": "t/j",
+                "rank": rank,
+                "environment": {"NCCL_IB_HCA": self.environment.get(rank, "mlx5")},
+            }
+            for rank in self.ranks
+        ]
+
+    def steps(self):
+        rows = records(SLOW)
+        rows = rows[rows["rank"].isin(self.ranks)].assign(job_id="t/j", node=self.node)
+        rows["t_start_unix_seconds"] += self.ahead
+        body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
+        return json.dumps(body).encode()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Refusing:
+    """Accepts connections and answers with whatever bytes it was given, or never."""
+
+    def __init__(self, answer):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, args=(answer,), daemon=True).start()
+
+    def serve(self, answer):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.talk, args=(connection, answer), daemon=True).start()
+
+    @staticmethod
+    def talk(connection, answer):
+        try:
+            connection.recv(4096)
+            for piece in answer():
+                connection.sendall(piece)
+        except OSError:
+            return
+        finally:
+            connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def reported(found):
+    diagnoses = [diagnosis(job) for job in found.jobs]
+    return job_reports.reports(diagnoses, found.evidence, time.time())
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr("rankscope_analyzers.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(agent_client, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 2.0)
+
+
+def test_agents_give_records_and_pages():
+    with Agent() as one, Agent("n1", range(4, 8)) as two:
+        found = of_agents([one.url, two.url], None, 0.0)
+    (said,) = reported(found)
+    assert said.incidents[0].where.ranks == (5,)
+    assert said.incidents[0].where.nodes == ("n1",)
+    assert {place.node for place in said.places.values()} == {"n0", "n1"}
+
+
+def garbage():
+    yield b"SSH-2.0-OpenSSH_9.2\r\n"
+
+
+def trickle():
+    yield b"HTTP/1.0 200 OK\r\n\r\n"
+    for _ in range(600):
+        time.sleep(0.05)
+        yield b" "
+
+
+def flood():
+    yield b"HTTP/1.0 200 OK\r\n\r\n"
+    for _ in range(1 << 14):
+        yield b"x" * (1 << 16)
+
+
+def bomb():
+    yield b"HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+    yield gzip.compress(b"\0" * (1 << 28))
+
+
+def silence():
+    time.sleep(5)
+    yield b""
+
+
+def nesting():
+    yield b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 100_000
+
+
+@pytest.mark.parametrize("answer", [garbage, trickle, flood, bomb, silence, nesting])
+def test_an_agent_that_answers_anything_or_never_is_named_and_the_others_are_judged(answer):
+    with Agent() as one, Agent("n1", range(4, 8)) as two, Refusing(answer) as bad:
+        found = of_agents([one.url, bad.url, two.url], None, 0.0)
+    (note,) = found.evidence.notes
+    assert bad.url in note
+    (said,) = reported(found)
+    assert said.incidents[0].where.ranks == (5,)
+    assert any(bad.url in sentence for sentence in said.unobserved)
+    assert found.silent == 1
+
+
+def test_when_no_agent_answers_that_is_an_error_of_a_few_lines():
+    with pytest.raises(SourceError, match="and 92 more"):
+        of_agents([f"127.0.0.1:{port}" for port in range(1, 101)], None, 0.0)
+
+
+def test_clocks_hours_apart_are_said_and_times_are_ours():
+    with Agent() as one, Agent("n1", range(4, 8), ahead=7200.0) as two:
+        found = of_agents([one.url, two.url], None, 0.0)
+    (said,) = reported(found)
+    assert said.incidents[0].where.ranks == (5,)
+    assert any("clock of node n1 is 7200 s ahead" in text for text in said.unobserved)
+    (job,) = found.jobs
+    starts = job.records.groupby("node")["t_start_unix_seconds"].min()
+    assert abs(starts["n0"] - starts["n1"]) < 60
+
+
+def test_variables_that_differ_are_named():
+    with Agent() as one, Agent("n1", range(4, 8), environment={6: "mlx5_bad"}) as two:
+        found = of_agents([one.url, two.url], None, 0.0)
+    (said,) = reported(found)
+    (odd,) = [signal for signal in said.observations if signal.kind == "environment_differs"]
+    assert "NCCL_IB_HCA is 'mlx5' on 7 of 8 ranks, but 'mlx5_bad' on rank 6" in odd.summary
+
+
+def test_a_job_without_records_is_judged_by_its_nodes():
+    class Bare(Agent):
+        def steps(self):
+            return json.dumps({"columns": ["job_id"], "rows": [], "truncated": False}).encode()
+
+    timeouts = 'rankscope_nccl_collective_timeouts_total{pod_namespace="",pod_name="",op="X"} 3\n'
+    with Bare(page=timeouts) as one:
+        (said,) = reported(of_agents([one.url], None, 0.0))
+    assert said.verdict is None
+    assert [incident.cause.kind for incident in said.incidents] == ["collective_timeout"]
+    assert any("without the probe" in sentence for sentence in said.unobserved)
+
+
+def test_nobody_knows_more_of_a_trace_than_its_steps(tmp_path):
+    rows = records(SLOW)
+    rows.to_csv(tmp_path / "records.csv", index=False)
+    found = evidence_sources.of_files(evidence_sources.sources.from_traces, [tmp_path])
+    (said,) = reported(found)
+    assert said.incidents[0].cause.kind == "gpu_compute"
+    assert any("only step records were given" in sentence for sentence in said.unobserved)
+
+
+def test_lines_that_are_no_series_and_lying_labels_are_harmless():
+    info = training.RANK_INFO.name
+    text = (
+        f'{info}{{job_id="a\\"}} 1\n{info}{{job_id="j",rank="-1"}} 1\n'
+        f'{info}{{job_id="j",rank="99999999999"}} 1\n{info}{{job_id="j",rank="3",node="x"}} 1\n'
+        f'{info}{{job_id="j",rank="4"}} NaN\n{info} 1\n\0\xff garbage {{}} {{\n'
+    )
+    places = whereabouts(from_pages([Page("n", 1.0, text)], [training.RANK_INFO]))
+    assert set(places.jobs["j"]) == {3}
+
+
+def test_only_what_a_node_dates_is_moved():
+    text = (
+        "rankscope_snapshot_timestamp_seconds 5000\nrankscope_boot_timestamp_seconds 4000\n"
+        'rankscope_rank_info{job_id="j",rank="0"} 1\n'
+    )
+    metrics = job_reports.READS
+    seen = from_pages([Page("n", 1000.0, text)], metrics)
+    ahead = foreign_clocks.ahead(seen)
+    assert ahead == {"n": 4000.0}
+    moved = foreign_clocks.of_series(seen, ahead)
+    (series,) = moved.series["rankscope_snapshot_timestamp_seconds"]
+    assert series.last == 1000.0
+    (info,) = moved.series["rankscope_rank_info"]
+    assert info.last == 1

@@ -1,0 +1,160 @@
+import argparse
+import time
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from faulty_clusters import JOB, Cluster, pressure
+from rankscope_analyzers import watch_command
+from rankscope_analyzers.watch import LONGEST_GAP_SECONDS, Watch
+from ring_writer import RingWriter
+from running_agent import PATIENCE_SECONDS, running_agent
+from simulated_jobs import Fault, Job
+
+NODES = {"gpu-0": "healthy", "gpu-1": "thermal@5"}
+SLOW = Job(ranks=16, steps=120, faults=(Fault("compute", (13,), 0.5, first_step=60),))
+
+
+@pytest.fixture(scope="module")
+def report():
+    return Cluster(NODES, SLOW, [pressure({})]).report()
+
+
+def values(watch: Watch) -> dict[tuple[str, ...], float]:
+    return {(one.metric.name, *one.labels): one.value for one in watch.samples()}
+
+
+def test_a_finding_is_exported_with_cause_culprit_and_cost(report):
+    watch = Watch()
+    watch.update([report], 1000.0)
+    found = values(watch)
+    kind = "thermal_slowdown"
+    assert found["rankscope_finding_active", JOB, kind, "page"] == 1
+    assert 0.28 < found["rankscope_finding_lost_fraction", JOB, kind] < 0.31
+    (culprit,) = [key for key in found if key[0] == "rankscope_finding_culprit_info"]
+    assert culprit[1:6] == (JOB, kind, "gpu_compute", "13", "gpu-1")
+    assert culprit[6] == "5"
+
+
+def test_lost_time_adds_up_while_the_finding_lasts(report):
+    watch = Watch()
+    for now in (1000.0, 1030.0, 1060.0):
+        watch.update([report], now)
+    found = values(watch)
+    assert found["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * 60
+    lost = found["rankscope_job_lost_gpu_seconds_total", JOB, "thermal_slowdown"]
+    assert lost == pytest.approx(report.incidents[0].cost.lost_fraction * 16 * 60)
+    healed = replace(report, incidents=())
+    watch.update([healed], 1090.0)
+    watch.update([healed], 1120.0)
+    found = values(watch)
+    assert not [key for key in found if key[0].startswith("rankscope_finding_")]
+    after = found["rankscope_job_lost_gpu_seconds_total", JOB, "thermal_slowdown"]
+    assert after == pytest.approx(lost * 1.5), "it lasted until the evaluation that missed it"
+    assert found["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * 120
+
+
+def test_nobody_knows_what_happened_in_a_long_pause(report):
+    watch = Watch()
+    watch.update([report], 1000.0)
+    watch.update([report], 1001.0 + LONGEST_GAP_SECONDS)
+    assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 0
+
+
+def test_findings_go_when_nothing_can_be_read_and_sums_stay(report):
+    watch = Watch()
+    watch.update([report], 1000.0)
+    watch.update([report], 1030.0)
+    watch.fail()
+    found = values(watch)
+    assert not [key for key in found if key[0].startswith("rankscope_finding_")]
+    assert found["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * 30
+    assert found["rankscope_watch_failed_evaluations_total",] == 1
+
+
+def test_the_parts_of_several_findings_never_exceed_the_whole(report):
+    (incident,) = report.incidents
+    heavy = replace(incident, cost=replace(incident.cost, lost_fraction=0.7))
+    other = replace(heavy, cause=replace(heavy.cause, kind="data_loader"))
+    watch = Watch()
+    for now in (0.0, 10.0):
+        watch.update([replace(report, incidents=(heavy, other))], now)
+    found = values(watch)
+    parts = [v for key, v in found.items() if key[0] == "rankscope_job_lost_gpu_seconds_total"]
+    assert sorted(parts) == pytest.approx([0.3 * 160, 0.7 * 160])
+
+
+def test_names_that_lie_are_inert_in_labels(report):
+    watch = Watch()
+    watch.update([replace(report, job_id="evil\x1b[2Jjob\n")], 1.0)
+    assert all("\x1b" not in text and "\n" not in text for key in values(watch) for text in key)
+
+
+def serve_once(url, capsys) -> str:
+    options = watch_command_options("--agent", url, "--once", "--since", "9000d")
+    assert watch_command.run(options) == 0
+    return capsys.readouterr().out
+
+
+def watch_command_options(*arguments: str):
+    parser = argparse.ArgumentParser()
+    watch_command.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def wait_for_gpus(agent) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while "rankscope_gpu_clock_hertz{" not in agent.get("/metrics"):
+        assert time.monotonic() < deadline, "no GPUs on the page"
+        time.sleep(0.1)
+
+
+def test_a_real_agent_is_watched(tmp_path, capsys):
+    (tmp_path / "rings").mkdir()
+    for rank in range(4):
+        writer = RingWriter(
+            tmp_path / "rings", f"{rank}-1.ring", capacity=256, rank=rank, local_rank=rank
+        )
+        slow = 40_000_000 if rank == 2 else 0
+        writer.step(
+            120, compute_ns=60_000_000 + slow, sync_ns=70_000_000 - slow, step_ns=142_000_000
+        )
+    with running_agent(tmp_path, "--simulate=h100x4:thermal@2") as agent:
+        wait_for_gpus(agent)
+        page = serve_once(agent.url, capsys)
+    assert 'kind="thermal_slowdown",severity="page"} 1.0' in page
+    assert 'rank="2"' in page
+    assert 'rankscope_watch_agents{state="answering"} 1.0' in page
+
+
+def test_an_agent_that_is_gone_is_counted_and_ends_nothing(capsys):
+    page = serve_once("http://127.0.0.1:9", capsys)
+    assert "rankscope_watch_failed_evaluations_total 1.0" in page
+    assert "rankscope_finding_active" not in page
+
+
+@pytest.mark.parametrize("address", ["9878x", "host:", "host:99999"])
+def test_addresses_that_cannot_be_are_refused(address):
+    options = watch_command_options("--agent", "x", "--web.listen-address", address)
+    with pytest.raises(watch_command.InputError, match="HOST:PORT"):
+        watch_command.run(options)
+
+
+def test_the_page_is_served(report):
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from rankscope_analyzers.watch_exporter import Exported
+
+    exported = Exported()
+    exported.update([report], 1.0, 0, ())
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(exported)
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+            assert b"rankscope_finding_active{" in answer.read()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -101,7 +101,18 @@ def test_gzip_is_read_up_to_where_it_is_cut_off(tmp_path, capsys, cut):
     log = tmp_path / "0.log.20261121-021400.gz"
     whole = gzip.compress(FALLBACK.encode() * 50)
     log.write_bytes(whole[: len(whole) - cut])
-    assert explained(capsys, "nccl-log", str(log))["socket_fallback"] is True
+    assert cli.main(["explain", "nccl-log", str(log), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["socket_fallback"] is True
+    assert ("cut off" in said.err) == (cut > 0)
+
+
+@pytest.mark.parametrize("padding", [b"", b"\0" * 200_000, gzip.compress(b"\n" * 70_000)])
+def test_members_and_padding_after_a_gzip_belong_to_it(tmp_path, capsys, padding):
+    log = tmp_path / "0.log.gz"
+    log.write_bytes(gzip.compress(FALLBACK.encode() * 200) + padding)
+    assert cli.main(["explain", "nccl-log", str(log)]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path, capsys):

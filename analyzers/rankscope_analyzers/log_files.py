@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
@@ -29,7 +29,10 @@ def chunks(name: str) -> Iterator[bytes]:
         with _opened(name) as source:
             start = source.read(CHUNK_BYTES)
             if start.startswith(GZIP_START):
-                yield from _inflated(source, start)
+                if not (yield from _inflated(source, start)):
+                    sys.stderr.write(
+                        f"{name}: compressed data is damaged or cut off; read so far\n"
+                    )
                 return
             while start:
                 yield start
@@ -47,18 +50,24 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", source)
 
 
-def _inflated(source: BinaryIO, start: bytes) -> Iterator[bytes]:
-    """Yield what a gzip file holds, up to where it is cut off or damaged."""
+def _inflated(source: BinaryIO, start: bytes) -> Generator[bytes, None, bool]:
+    """Yield what a gzip file holds, up to where it is cut off or damaged; return if it is whole.
+
+    Zeros after its end are padding, as tapes and block copies leave it.
+    """
     inflate = zlib.decompressobj(wbits=31)
-    data = start
-    while data:
+    data, whole, more = start, False, True
+    while more:
         try:
             text = inflate.decompress(data, CHUNK_BYTES)
         except zlib.error:
-            return
+            return whole and not data.strip(b"\0")
         if text:
             yield text
-        data = inflate.unconsumed_tail or inflate.unused_data
-        if inflate.eof:  # files made of several members, as rotation appends them
+        whole = inflate.eof
+        data = inflate.unconsumed_tail or inflate.unused_data or source.read(CHUNK_BYTES)
+        # All was taken in, and there may be more to give out.
+        more = bool(data) or (len(text) == CHUNK_BYTES and not whole)
+        if whole:  # files made of several members, as rotation appends them
             inflate = zlib.decompressobj(wbits=31)
-        data = data or source.read(CHUNK_BYTES)
+    return whole

@@ -190,9 +190,8 @@ class NcclFollower:
         followed = self._followed.pop(path, None)
         if followed is None:  # it could not be read
             return
-        stream = followed.stream
-        self.skipped_bytes += stream.skipped_bytes
-        stream.close()
+        followed.stream.close()
+        self.skipped_bytes += followed.stream.skipped_bytes
 
     def read(self, now: float) -> None:
         """Read on in all logs, beginning with another one each time, within the time budget."""

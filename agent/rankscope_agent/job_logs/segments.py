@@ -74,6 +74,8 @@ class Segment:
         self.inode = (status.st_dev, status.st_ino)
         self.offset = offset
         self.compressed = compressed
+        self.skipped_bytes = 0
+        """Bytes behind damage in an archive."""
         self._descriptor = descriptor
         self._inflate = zlib.decompressobj(wbits=31) if compressed else None
         self._rest = b""
@@ -128,6 +130,7 @@ class Segment:
         try:
             text = inflate.decompress(data, READ_BYTES)
         except zlib.error:
+            self.skipped_bytes += len(data) + self.left()
             self.offset += self.left()
             self._rest = b""
             return b""

@@ -204,5 +204,6 @@ class LogStream:
 
     def _drop(self, segments: list[Segment]) -> None:
         for segment in list(segments):
+            self.skipped_bytes += segment.skipped_bytes
             segment.close()
             self._segments.remove(segment)

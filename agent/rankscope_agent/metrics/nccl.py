@@ -104,5 +104,5 @@ NCCL_LOG_LAG_LINES = Metric(
 NCCL_LOG_SKIPPED = Metric(
     "rankscope_nccl_log_skipped_bytes_total",
     "counter",
-    "Bytes of logs that were rotated away before the agent could read them.",
+    "Bytes of logs that the agent could not read: rotated away before, or damaged in an archive.",
 )

@@ -7,6 +7,8 @@ import threading
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
 from rankscope_agent.gpus.nvml import NvmlError
@@ -16,6 +18,8 @@ from rankscope_agent.gpus.session import (
     REOPEN_SECONDS,
 )
 from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.model import Scrape
+from rankscope_agent.vetting import vet
 
 SHORT = 0.2  # patience of tests in which something hangs
 
@@ -222,6 +226,23 @@ def test_xids_and_other_events_are_counted_by_gpu():
     assert page.value(metrics.GPU_XID_TIMESTAMP, "79", gpu=1) > 1.7e9
 
 
+@pytest.mark.parametrize("code", [4, 999])
+def test_a_gpu_that_no_longer_says_who_it_is_keeps_its_name_and_is_not_called_lost(code):
+    clock, devices = Clock(), gpus(2)
+    session = session_of(Library(devices), clock)
+    before = read(session)
+    devices[0].codes["fields"] = 15
+    read(session)
+    devices[0].codes.clear()
+    devices[1].codes["identity"] = code
+    clock.now += REOPEN_SECONDS
+    page = read(session)
+    assert page.of(metrics.GPU_UNRESPONSIVE, 1) == {(): 1}
+    assert page.of(metrics.GPU_LOST, 1) == {}
+    names = {s.labels[:3] for s in before.samples if s.labels[:1] == ("1",)}
+    assert {s.labels[:3] for s in page.samples if s.labels[:1] == ("1",)} == names
+
+
 class SlowIdentity(FaultyDevice):
     """A GPU that says who it is only once it is released."""
 
@@ -322,3 +343,40 @@ def test_a_driver_whose_list_of_gpus_is_hidden_is_found_within_a_minute():
     nvml.open_code = 0
     clock.now += MAX_CLOSED_SECONDS
     assert read(session).value(metrics.GPU_CLOCK, "sm") == 1980e6
+
+
+CALLS = ("fields", "identity", "temperature", "mig_enabled", "activity", "nvlink_active", "fabric")
+CODES = (0, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 25, 27, 28, 999, 4242)
+TROUBLE = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from(CALLS),
+    st.sampled_from(CODES),
+    st.sampled_from([0, 1, 7, 70]),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(TROUBLE, max_size=25))
+def test_whatever_calls_answer_each_gpu_is_read_or_said_not_to_be(troubles):
+    clock, devices = Clock(), gpus(3)
+    session = session_of(Library(devices), clock)
+    names = {labels[1] for name, labels in read(session).series if name == metrics.GPU_INFO.name}
+    for gpu, call, code, seconds in troubles:
+        devices[gpu].codes[call] = code
+        if not code:
+            devices[gpu].codes.clear()
+        clock.now += seconds
+        page = read(session)
+        assert vet([Scrape("nvml", True, 0.0, tuple(page.samples), "", None)])[0].success
+        told = {
+            labels[1]
+            for name, labels in page.series
+            if name in {metrics.GPU_LOST.name, metrics.GPU_UNRESPONSIVE.name}
+        }
+        assert names <= told
+    for one in devices:
+        one.codes.clear()
+    for _ in range(3):
+        clock.now += MAX_REOPEN_SECONDS
+        page = read(session)
+    assert [page.value(metrics.GPU_CLOCK, "sm", gpu=gpu) for gpu in range(3)] == [1980e6] * 3

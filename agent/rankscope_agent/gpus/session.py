@@ -105,7 +105,7 @@ class Session:
         self._identities: dict[int, Identity] = {}
         self._known: dict[tuple[str, str], Identity] = {}
         self._lost: set[tuple[str, str]] = set()
-        self._bound: frozenset[str] | None = None
+        self._bound = nvml.bound()
         self._bound_due = 0.0
         self._opened = 0
         self._failure: NvmlError | None = None
@@ -159,9 +159,10 @@ class Session:
             return (*who, Sample(metrics.GPU_LOST, labels, 1))
         if gpu.refusal:
             reason = UNSUPPORTED_CODES.get(gpu.refusal, "error")
-            return (Sample(metrics.UNSUPPORTED, (*labels, "identity", reason), 1),)
+            refused = Sample(metrics.UNSUPPORTED, (*labels, "identity", reason), 1)
+            return (*who, refused, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
         if gpu.reader is None:
-            return (Sample(metrics.GPU_UNRESPONSIVE, labels, 1),)
+            return (*who, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
         try:
             samples = gpu.worker.answer(end - self._clock())
         except Hung:
@@ -295,7 +296,7 @@ class Session:
         except NvmlError as error:
             self._errors.add(error)
             gpu.refusal, gpu.lost = error.code, error.code in GONE_CODES
-            if error.code in GONE_CODES | CLOSED_CODES:
+            if error.code not in UNSUPPORTED_CODES:
                 self._plan_reopening()
 
     def _take_over(self) -> None:
@@ -313,7 +314,7 @@ class Session:
         seen = {_key(identity) for identity in self._identities.values()}
         away = {at.gpu: at for key, at in self._known.items() if key not in seen}
         for gpu in self._gpus:
-            if gpu.reader is None and not gpu.refusal:
+            if gpu.reader is None and not gpu.lost:
                 gpu.identity = away.get(str(gpu.index), gpu.identity)
 
     def _miss(self) -> None:
@@ -325,7 +326,9 @@ class Session:
                 # Taken from the driver on purpose: a GPU off the bus stays in its list.
                 del self._known[key]
                 self._lost.discard(key)
-        if self._lost or any(gpu.lost for gpu in self._gpus):
+        # One that has said who it is in an earlier session will do so again.
+        refusing = [gpu for gpu in self._gpus if gpu.refusal and _key(gpu.identity) in self._known]
+        if self._lost or refusing or any(gpu.lost for gpu in self._gpus):
             self._plan_reopening()
 
 

@@ -166,18 +166,17 @@ class Assembler:
         if late.any():
             self._account.add(_late(rows.at(late), newest[late]))
             rows = rows.at(~late)
-        self._held.append(rows)
+        if len(rows):
+            self._held.append(rows)
 
     def _complete(self, last: int) -> Iterator[Shape | Block]:
         """Yield the steps up to counter `last`."""
         if not self._held:
             return
-        rows = join(self._held)
-        ready = rows.step <= last
-        self._held = [] if ready.all() else [rows.at(~ready)]
-        rows = rows if ready.all() else rows.at(ready)
+        ready, self._held = _split(self._held, last)
         self._done = last
-        if len(rows):
+        if ready:
+            rows = join(ready)
             counters, index = _numbered(rows.step)
             yield from self._blocks(rows, counters, index)
 
@@ -219,6 +218,22 @@ class Assembler:
         ends = np.nan_to_num(np.fmax.reduce(dense[0].reshape(len(counters), -1), axis=1))
         wide = (values.reshape(len(counters), *shape.sizes) for values in dense[1:])
         return Block(counters, ends, Steps(*wide))
+
+
+def _split(held: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
+    """Return records up to step `last` and later ones; parts that are all one are not copied."""
+    ready, later = [], []
+    for part in held:
+        over = part.step <= last
+        count = int(np.count_nonzero(over))
+        if count == len(part):
+            ready.append(part)
+        elif not count:
+            later.append(part)
+        else:
+            ready.append(part.at(over))
+            later.append(part.at(~over))
+    return ready, later
 
 
 def _running_maximum(step: Integers, before: int) -> Integers:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rankscope_analyzers.stragglers import causes
 from rankscope_analyzers.stragglers.incidents import same_culprit
 from rankscope_analyzers.stragglers.view import Candidate
 from suite_jobs import fault, found, incidents, made
@@ -205,3 +206,64 @@ def test_which_diagnoses_of_a_class_are_of_one_cause(one, other, same):
     usual = {"ranks": (), "stage": -1, "observed": 1.0, "expected": 1.0}
     first, second = (Candidate("gpu_compute", 0.1, **(usual | it)) for it in (one, other))
     assert same_culprit(first, second) is same
+
+
+CONCURRENT = {
+    "a slow GPU and slow input of another node": (
+        "kernel",
+        fault("gpu_compute", "gpu", 1.4, first=60, last=220, slot=13),
+        fault("data_loader", "rank", 0.5, first=110, last=220, slot=20),
+    ),
+    "a slow GPU and a slow link": (
+        "kernel",
+        fault("gpu_compute", "gpu", 1.4, first=60, last=220, slot=13),
+        fault("network_link", "rank", 4.0, first=110, last=220, slot=20),
+    ),
+    "a slow link and stalls anywhere": (
+        "kernel",
+        fault("network_link", "rank", 4.0, first=60, last=220, slot=20),
+        fault("host_transient", "garbage_collection", 0.5, first=110, last=220, duty=0.7),
+    ),
+    "slow input and a slow link under wall timing": (
+        "wall",
+        fault("data_loader", "rank", 0.5, first=60, last=220, slot=20),
+        fault("network_link", "rank", 5.0, first=110, last=220, slot=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONCURRENT)
+def test_a_second_cause_is_found_beside_the_first(name):
+    timing, *faults = CONCURRENT[name]
+    simulated = made(*faults, timing=timing)
+    said = found(simulated)
+    assert [incident.kind for incident in said] == [fault.kind for fault in faults]
+    assert [incident.until for incident in said] == [None, None]
+    for incident, label in zip(said, simulated.labels["faults"], strict=True):
+        if label["accept_ranks"]:
+            assert incident.ranks[0] in label["accept_ranks"]
+
+
+def test_the_second_cause_goes_on_as_the_same_incident_when_the_first_ends():
+    said = found(
+        made(
+            fault("gpu_compute", "gpu", 1.4, first=60, last=150, slot=13),
+            fault("data_loader", "rank", 0.5, first=90, last=220, slot=20),
+        )
+    )
+    assert [incident.kind for incident in said] == ["gpu_compute", "data_loader"]
+    assert [incident.until is None for incident in said] == [False, True]
+
+
+@pytest.mark.parametrize("kind", causes.APART)
+def test_no_cause_stands_beside_its_own_class_and_waits_hide_all_but_input_and_exchange(kind):
+    assert kind not in causes.beside(kind, wall=False)
+    assert causes.beside(kind, wall=True) <= {"data_loader", "network_link", "storage_checkpoint"}
+
+
+@pytest.mark.parametrize("dark", [8, 10, 40])
+@pytest.mark.parametrize("timing", ["kernel", "wall"])
+def test_a_dark_rank_that_waits_for_slow_input_is_no_slow_link(dark, timing):
+    slow = fault("data_loader", "node", 0.5, first=76, last=190, slot=40)
+    simulated = made(slow, world=64, tensor=8, pipeline=2, timing=timing, dark=dark)
+    assert {incident.kind for incident in found(simulated)} == {"data_loader"}

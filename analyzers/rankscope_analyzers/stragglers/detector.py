@@ -7,6 +7,7 @@ at the time of a verdict gives the same verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from rankscope_analyzers.stragglers import (
     slow_transfer,
     uneven_work,
 )
-from rankscope_analyzers.stragglers.incidents import Incident, Ledger, Moment
+from rankscope_analyzers.stragglers.incidents import Incident, Moment
+from rankscope_analyzers.stragglers.ledger import Ledger
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
 from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
@@ -37,9 +39,6 @@ FIRST_EVALUATION = 4
 
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
-
-LATER_MUST_COST = 1.6
-"""A slow earlier phase makes later ones look odd: a later cause must cost this much more to win."""
 
 CONCLUSIONS: Sequence[Callable[[View], Candidate | None]] = (
     slow_input.some,
@@ -85,7 +84,7 @@ class Detector:
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return the incidents so far, in order of detection."""
-        return tuple(self._ledger.incidents)
+        return self._ledger.incidents
 
     def restart(self, shape: Shape) -> None:
         """Begin a run: the first one, or one after a restart."""
@@ -135,12 +134,11 @@ class Detector:
     def _evaluate(self, run: Run) -> None:
         view = run.view()
         found = [candidate for conclude in CONCLUSIONS if (candidate := conclude(view))]
-        winner = weigh(found)
-        kinds = frozenset(candidate.kind for candidate in found)
         moment = Moment(self._clock, self._clocks[0])
-        self._ledger.take(winner, kinds, moment, self._nodes(winner, view.shape))
+        self._ledger.take(found, run.shape.wall, moment, partial(self._nodes, run.shape))
         going = self._ledger.open
-        if going and going.kind != "host_transient":
+        # Under wall timing a slow rank and a stall are both long compute.
+        if run.shape.wall and going and going.kind != "host_transient":
             run.forget_stalls()
 
     def _checkpoint(self, run: Run, counter: int, written: Floats) -> None:
@@ -148,21 +146,10 @@ class Detector:
         wrote, found = self._watch.see(counter, written, run.shape, seconds)
         if found:
             moment = Moment(self._clock, self._clock)
-            self._ledger.slow_checkpoint(found, moment, self._nodes(found, run.shape))
+            self._ledger.slow_checkpoint(found, moment, partial(self._nodes, run.shape))
         elif wrote:
             self._ledger.good_checkpoint(self._clock)
 
-    def _nodes(self, found: Candidate | None, shape: Shape) -> tuple[str, ...]:
-        numbers = shape.nodes.ravel()[list(found.ranks)] if found else ()
+    def _nodes(self, shape: Shape, found: Candidate) -> tuple[str, ...]:
+        numbers = shape.nodes.ravel()[list(found.ranks)]
         return tuple(self._node_names[n] if n >= 0 else "unknown" for n in numbers)
-
-
-def weigh(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the candidate that explains the others, of candidates in the order of the step."""
-    winner: Candidate | None = None
-    for candidate in found:
-        if not np.isfinite(candidate.cost):
-            continue
-        if winner is None or candidate.cost > LATER_MUST_COST * winner.cost:
-            winner = candidate
-    return winner

@@ -1,4 +1,4 @@
-"""One incident per fault: opened when a cause holds, closed when it ends, reopened if it flaps."""
+"""The incidents of a job, one per fault: a cause that comes back soon goes on as the same one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,6 @@ from dataclasses import dataclass, replace
 
 from rankscope_analyzers.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate
-
-HOLDS = 3
-"""Evaluations in a row that a cause must win before it opens an incident."""
-
-HOLDS_IF_PLAIN = 2
-"""As many are enough for a cause that is hard to mistake."""
-
-PLAIN_COST = 0.06
-"""Share of the step, more than twice what the conclusions ask for, that is hard to mistake."""
-
-CULPRIT_CHANGES = 4
-"""Evaluations in a row, together a window, before other ranks replace those that were found: then
-the window holds nothing of the time of the former ones."""
-
-CHANGES = 10
-"""Evaluations in a row before another cause replaces the one that was found."""
-
-ENDS = 6
-"""Evaluations in a row without the cause before its incident is closed."""
 
 COOL_DOWN = 15
 """Evaluations after the close in which the same cause reopens its incident."""
@@ -74,12 +55,6 @@ class Moment:
     window: float
 
 
-def _needed(winner: Candidate) -> int:
-    """Return the evaluations that a cause must win; stalls were already counted one by one."""
-    plain = winner.cost >= PLAIN_COST or winner.kind == "host_transient"
-    return HOLDS_IF_PLAIN if plain else HOLDS
-
-
 def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool:
     """Say whether two diagnoses of a class may be about one cause: a stage, or any common rank.
 
@@ -90,108 +65,33 @@ def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool
     return not one.ranks or not other.ranks or not set(one.ranks).isdisjoint(other.ranks)
 
 
-class Ledger:
-    """The incidents of a job: at most one of slow steps is open, and one of slow checkpoints."""
+class Book:
+    """The incidents of a job in order of detection, and which of them are over."""
 
-    __slots__ = (
-        "_absent",
-        "_idle",
-        "_last",
-        "_others",
-        "_running",
-        "_seen",
-        "_streak",
-        "_writing",
-        "incidents",
-    )
+    __slots__ = ("_ended", "_evaluations", "incidents")
 
     def __init__(self) -> None:
         self.incidents: list[Incident] = []
-        self._streak: tuple[FaultClass | None, int, float] = (None, 0, 0.0)
-        self._last: int | None = None
-        self._running = False
-        self._writing: int | None = None
-        self._seen = 0.0
-        self._absent = 0
-        self._others = 0
-        self._idle = COOL_DOWN + 1
+        self._ended: dict[int, int] = {}
+        self._evaluations = 0
 
-    @property
-    def open(self) -> Incident | None:
-        """Return the incident of slow steps that goes on."""
-        running = self._running and self._last is not None
-        return self.incidents[self._last or 0] if running else None
+    def tick(self) -> None:
+        """Count an evaluation; incidents that ended long ago stay closed for good."""
+        self._evaluations += 1
+        self._ended = {
+            number: when
+            for number, when in self._ended.items()
+            if self._evaluations - when <= COOL_DOWN
+        }
 
-    def take(
-        self,
-        winner: Candidate | None,
-        kinds: frozenset[str],
-        moment: Moment,
-        nodes: tuple[str, ...],
-    ) -> None:
-        """Take the winner of an evaluation and the classes of all its candidates."""
-        self._count(winner, moment)
-        going = self.open
-        if going is None:
-            self._idle += 1
-            if winner and self._streak[1] >= _needed(winner):
-                self._start(winner, self._streak[2], moment, nodes)
-            return
-        present = going.kind in kinds
-        moved = winner is not None and winner.kind == going.kind
-        moved = moved and winner is not None and not same_culprit(winner, going)
-        self._others = self._others + 1 if moved else 0
-        self._absent = 0 if present else self._absent + 1
-        self._seen = moment.now if present else self._seen
-        if self._absent >= ENDS:
-            self._close(self._seen)
-            self._idle = 0
-        elif winner and self._others >= CULPRIT_CHANGES:
-            self._close(moment.window)
-            self._start(winner, moment.window, moment, nodes)
-        elif winner and winner.kind != going.kind and self._streak[1] >= CHANGES:
-            self._close(moment.now)
-            self._idle = COOL_DOWN + 1
-            self._start(winner, self._streak[2], moment, nodes)
-
-    def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: tuple[str, ...]) -> None:
-        """Take slow checkpoints; several in a row need no further confirmation."""
-        if self._writing is None:
-            self._writing = len(self.incidents)
-            self._open(found, moment.window, moment, nodes)
-
-    def good_checkpoint(self, now: float) -> None:
-        """Take a checkpoint that was written in the usual time."""
-        if self._writing is not None:
-            self.incidents[self._writing] = replace(self.incidents[self._writing], until=now)
-            self._writing = None
-
-    def _count(self, winner: Candidate | None, moment: Moment) -> None:
-        kind, streak, since = self._streak
-        if winner and winner.kind == kind:
-            self._streak = (kind, streak + 1, since)
-        else:
-            self._streak = (winner.kind if winner else None, int(bool(winner)), moment.window)
-
-    def _start(
-        self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
-    ) -> None:
-        last = self.incidents[self._last] if self._last is not None else None
-        again = last and last.kind == found.kind and same_culprit(last, found)
-        if again and last and self._last is not None and self._idle <= COOL_DOWN:
-            self.incidents[self._last] = replace(last, until=None)
-        else:
-            self._last = len(self.incidents)
-            self._open(found, since, moment, nodes)
-        self._running = True
-        self._absent, self._others, self._seen = 0, 0, moment.now
-
-    def _close(self, until: float) -> None:
-        if self._last is not None:
-            self.incidents[self._last] = replace(self.incidents[self._last], until=until)
-        self._running, self._absent = False, 0
-
-    def _open(self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]) -> None:
+    def open(self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]) -> int:
+        """Return the number of the incident of a cause: one that just ended, or a new one."""
+        for number in self._ended:
+            known = self.incidents[number]
+            if known.kind == found.kind and same_culprit(known, found):
+                del self._ended[number]
+                self.incidents[number] = replace(known, until=None)
+                return number
         sure = min(1.0, BASE_CONFIDENCE + found.cost) * TIMING_ALONE * found.certainty
         self.incidents.append(
             Incident(
@@ -199,3 +99,10 @@ class Ledger:
                 min(max(found.cost, 0.0), 1.0), sure, found.observed, found.expected, found.stages,
             )
         )  # fmt: skip
+        return len(self.incidents) - 1
+
+    def close(self, number: int, until: float, *, for_good: bool = False) -> None:
+        """End an incident; it goes on if its cause comes back soon, unless it is over for good."""
+        self.incidents[number] = replace(self.incidents[number], until=until)
+        if not for_good:
+            self._ended[number] = self._evaluations

@@ -107,7 +107,13 @@ STALL_SHARE = 0.02
 
 
 def _transfer(steps: Steps, shape: Shape, residual: Floats) -> Floats:
+    """Return (n, P, T) what the last arriver of each group, who does not wait, needs.
+
+    A silent rank may be that one; then it is judged by its tensor peers, who arrive with it.
+    """
     bare = steps.sync if shape.wall else steps.sync - _waits(steps, shape, residual)
+    if shape.tensor > 1 and np.isnan(bare).any():
+        bare = np.where(np.isnan(bare), median(bare, 3), bare)
     return np.asarray(np.fmin.reduce(bare, axis=2))
 
 

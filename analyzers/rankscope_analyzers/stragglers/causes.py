@@ -1,0 +1,56 @@
+"""Which of the causes that are found at once explains the others, and which stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rankscope_analyzers.finding import FaultClass
+from rankscope_analyzers.stragglers.view import Candidate
+
+LATER_MUST_COST = 1.6
+"""A slow earlier phase makes later ones look odd: a later cause must cost this much more to win."""
+
+
+APART: Mapping[FaultClass, tuple[FaultClass, ...]] = {
+    "gpu_compute": (
+        "data_loader", "network_link", "storage_checkpoint", "global_slowdown", "host_transient",
+    ),
+    "data_loader": (
+        "gpu_compute", "network_link", "global_slowdown", "partition_imbalance", "host_transient",
+    ),
+    "network_link": ("gpu_compute", "data_loader", "storage_checkpoint", "host_transient"),
+    "storage_checkpoint": (
+        "gpu_compute", "data_loader", "network_link", "global_slowdown", "host_transient",
+    ),
+    "global_slowdown": ("gpu_compute", "data_loader", "host_transient"),
+    "partition_imbalance": ("gpu_compute", "data_loader", "network_link", "global_slowdown"),
+    "host_transient": ("gpu_compute", "network_link", "storage_checkpoint", "global_slowdown"),
+}  # fmt: skip
+"""What can be told beside a cause, because a step measures it apart.
+
+Not there: what the cause looks like from another side. A slow GPU makes its stage heavy, slow
+input on many ranks raises the median that shared storage is judged by, a slow link and a slow
+fabric are two answers to one question, and unequal sequences leave unequal residuals too (seen in
+a production trace).
+"""
+
+APART_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")
+"""Under wall timing compute contains waits and stalls: only input and exchange stay apart."""
+
+
+def beside(kind: FaultClass, wall: bool) -> frozenset[FaultClass]:
+    """Return the classes that can be told while a cause of class `kind` goes on."""
+    return frozenset(other for other in APART[kind] if not wall or other in APART_IF_WALL)
+
+
+def weigh(found: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate that explains the others, of candidates in the order of the step."""
+    winner: Candidate | None = None
+    for candidate in found:
+        if not np.isfinite(candidate.cost):
+            continue
+        if winner is None or candidate.cost > LATER_MUST_COST * winner.cost:
+            winner = candidate
+    return winner

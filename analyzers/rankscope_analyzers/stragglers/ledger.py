@@ -1,0 +1,181 @@
+"""Which incidents are open: a cause opens one when it holds and closes it when it ends.
+
+Two causes can be open at a time, where the second is measured apart from the first, and slow
+checkpoints beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rankscope_analyzers.finding import FaultClass
+from rankscope_analyzers.stragglers.causes import beside, weigh
+from rankscope_analyzers.stragglers.incidents import Book, Incident, Moment, same_culprit
+from rankscope_analyzers.stragglers.view import Candidate
+
+HOLDS = 3
+"""Evaluations in a row that a cause must win before it opens an incident."""
+
+HOLDS_IF_PLAIN = 2
+"""As many are enough for a cause that is hard to mistake."""
+
+PLAIN_COST = 0.06
+"""Share of the step, more than twice what the conclusions ask for, that is hard to mistake."""
+
+HOLDS_BESIDE = 6
+"""As many for a second cause, half as long again as a window: what the first one leaves behind in
+other phases, when it begins or ends, has left the window by then."""
+
+CULPRIT_CHANGES = 4
+"""Evaluations in a row, together a window, before other ranks replace those that were found: then
+the window holds nothing of the time of the former ones."""
+
+CHANGES = 10
+"""Evaluations in a row before another cause replaces the one that was found."""
+
+ENDS = 6
+"""Evaluations in a row without the cause before its incident is closed."""
+
+Nodes = Callable[[Candidate], tuple[str, ...]]
+"""Returns the names of the nodes of a candidate's ranks."""
+
+
+class _Track:
+    """At most one open incident: the cause that wins, evaluation after evaluation."""
+
+    __slots__ = ("_absent", "_book", "_others", "_seen", "_streak", "number")
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self.number: int | None = None
+        self._streak: tuple[FaultClass | None, int, float] = (None, 0, 0.0)
+        self._seen = 0.0
+        self._absent = 0
+        self._others = 0
+
+    @property
+    def going(self) -> Incident | None:
+        """Return the open incident."""
+        return None if self.number is None else self._book.incidents[self.number]
+
+    def take(
+        self,
+        winner: Candidate | None,
+        kinds: frozenset[str],
+        moment: Moment,
+        nodes: Nodes,
+        holds: int | None = None,
+    ) -> None:
+        """Take the winner of an evaluation and the classes of all its candidates.
+
+        Args:
+            winner: None where nothing is wrong.
+            kinds: those of all candidates.
+            moment: of the evaluation.
+            nodes: names the nodes of the winner.
+            holds: evaluations that a cause must win, None where that depends on the cause.
+        """
+        self._count(winner, moment)
+        going = self.going
+        if going is None:
+            if winner and self._streak[1] >= (holds or _needed(winner)):
+                self._start(winner, self._streak[2], moment, nodes)
+            return
+        self._follow(going, winner, kinds, moment)
+        if self.number is None or winner is None:
+            return
+        if self._others >= CULPRIT_CHANGES:
+            self._close(moment.window)
+            self._start(winner, moment.window, moment, nodes)
+        elif winner.kind != going.kind and self._streak[1] >= CHANGES:
+            self._close(moment.now, for_good=True)
+            self._start(winner, self._streak[2], moment, nodes)
+
+    def _follow(
+        self, going: Incident, winner: Candidate | None, kinds: frozenset[str], moment: Moment
+    ) -> None:
+        """Count for how long the cause is gone, or another culprit has its place."""
+        moved = winner is not None and winner.kind == going.kind and not same_culprit(winner, going)
+        self._others = self._others + 1 if moved else 0
+        if going.kind in kinds:
+            self._absent, self._seen = 0, moment.now
+        else:
+            self._absent += 1
+        if self._absent >= ENDS:
+            self._close(self._seen)
+
+    def _count(self, winner: Candidate | None, moment: Moment) -> None:
+        kind, streak, since = self._streak
+        if winner and winner.kind == kind:
+            self._streak = (kind, streak + 1, since)
+        else:
+            self._streak = (winner.kind if winner else None, int(bool(winner)), moment.window)
+
+    def _start(self, found: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
+        self.number = self._book.open(found, since, moment, nodes(found))
+        self._absent, self._others, self._seen = 0, 0, moment.now
+
+    def _close(self, until: float, *, for_good: bool = False) -> None:
+        if self.number is not None:
+            self._book.close(self.number, until, for_good=for_good)
+        self.number, self._absent = None, 0
+
+
+class Ledger:
+    """The incidents of a job: at most two of slow steps are open, and one of slow checkpoints."""
+
+    __slots__ = ("_book", "_first", "_second", "_writing")
+
+    def __init__(self) -> None:
+        self._book = Book()
+        self._first = _Track(self._book)
+        self._second = _Track(self._book)
+        self._writing: int | None = None
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Return all incidents, in order of detection."""
+        return tuple(self._book.incidents)
+
+    @property
+    def open(self) -> Incident | None:
+        """Return the incident of slow steps that goes on, the first of them if two do."""
+        return self._first.going
+
+    def take(self, found: Sequence[Candidate], wall: bool, moment: Moment, nodes: Nodes) -> None:
+        """Take the candidates of an evaluation, in the order of the step.
+
+        Args:
+            found: all of them.
+            wall: whether compute contains waiting.
+            moment: of the evaluation.
+            nodes: names the nodes of a candidate.
+        """
+        self._book.tick()
+        kinds = frozenset(candidate.kind for candidate in found)
+        if self._first.going is None and self._second.going is not None:
+            self._first, self._second = self._second, self._first
+        known = self._second.going
+        rest = [item for item in found if known is None or item.kind != known.kind]
+        self._first.take(weigh(rest), kinds, moment, nodes)
+        first = self._first.going
+        apart = beside(first.kind, wall) if first and first.kind in kinds else frozenset()
+        rest = [item for item in found if item.kind in apart]
+        self._second.take(weigh(rest), kinds, moment, nodes, HOLDS_BESIDE)
+
+    def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
+        """Take slow checkpoints; several in a row need no further confirmation."""
+        if self._writing is None:
+            self._writing = self._book.open(found, moment.window, moment, nodes(found))
+
+    def good_checkpoint(self, now: float) -> None:
+        """Take a checkpoint that was written in the usual time."""
+        if self._writing is not None:
+            self._book.close(self._writing, now, for_good=True)
+            self._writing = None
+
+
+def _needed(winner: Candidate) -> int:
+    """Return the evaluations that a cause must win; stalls were already counted one by one."""
+    plain = winner.cost >= PLAIN_COST or winner.kind == "host_transient"
+    return HOLDS_IF_PLAIN if plain else HOLDS

@@ -226,6 +226,25 @@ def test_a_big_job_keeps_its_page_small_and_its_culprit_in_full():
     assert page.count('class="tile lit"') == 1
 
 
+def test_a_gpu_is_lit_on_the_named_node_only():
+    of = frame(Job(ranks=16, faults=(Fault("compute", (13,), 0.6),)))
+    made = report(of)
+    same = {rank: replace(place, uuid=f"GPU-{rank % 8}") for rank, place in made.places.items()}
+    odd = replace(made.incidents[0], where=replace(made.incidents[0].where, uuids=("GPU-5",)))
+    page = html_report.write([replace(made, places=same, incidents=(odd,))])
+    assert page.count('class="gpu lit"') == 1
+    assert "culprit is rank 13" in page
+
+
+def test_what_a_sentence_says_already_is_not_listed_again():
+    made = report(frame(SLOW_EIGHT))
+    cause = made.incidents[0].cause
+    said = replace(made.incidents[0], summary=f"rank 5 is slow, because {cause.summary}")
+    page = html_report.write([replace(made, incidents=(said,))])
+    assert f"<li>GPU counters: {cause.summary}</li>" not in page
+    assert f"<li>step times: {said.signals[0].summary}</li>" in page
+
+
 def test_a_page_of_many_big_jobs_gives_each_fewer_bins():
     of = frame(Job(ranks=4096, steps=30))
     assert html_report.data.bins([report(of)]) == 240

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,14 +43,23 @@ def test_names_are_no_longer_than_kubernetes_allows():
         "    indented",
         "> quote",
         "===",
+        "---",
+        "+ item",
+        "2) item",
+        "~~~",
+        "_a_ a_b __c__ mlx5_0_",
+        "www.evil.example http://evil.example",
+        "trailing #",
+        "gpu-07: 1.2 GHz (of 1.98), 40% slower; it's 'so' \"so\" {x} a=b a^b !",
     ],
 )
-def test_markdown_shows_a_sentence_as_it_is(text):
-    tokens = MarkdownIt("commonmark").enable("table").parse(f"Name: {markdown(text)} end")
+@pytest.mark.parametrize("before", ["Name: ", ""], ids=["inside", "line start"])
+def test_markdown_shows_a_sentence_as_it_is(text, before):
+    tokens = MarkdownIt("commonmark").enable("table").parse(f"{before}{markdown(text)} end")
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
     (inline,) = (token for token in tokens if token.type == "inline")
     assert all(child.type in {"text", "text_special"} for child in inline.children)
-    assert "".join(child.content for child in inline.children) == f"Name: {text} end"
+    assert "".join(child.content for child in inline.children) == f"{before}{text} end"
 
 
 @given(st.text(max_size=60))
@@ -58,3 +69,13 @@ def test_whatever_stands_in_a_table_cell_leaves_the_table_alone(text):
     assert sum(token.type == "td_open" for token in tokens) == 2
     inline = [child for token in tokens for child in token.children or ()]
     assert all(child.type in {"text", "text_special"} for child in inline)
+
+
+def test_figures_and_names_stay_readable_before_they_are_rendered():
+    said = "rank 13 (node gpu-07, GPU 5) at 1.2 GHz of 1.98 since 2025-10-09 08:55:26, mlx5_5"
+    assert markdown(said) == said
+
+
+def test_addresses_are_no_links_to_a_renderer_that_links_bare_ones():
+    for text in ("http://evil.example", "WWW.evil.example", "a@evil.example"):
+        assert not re.search(r"(?<!\\)://|www\.|@\w", markdown(text), re.IGNORECASE)

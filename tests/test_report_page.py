@@ -123,10 +123,10 @@ def test_the_pixels_of_the_maps_are_the_numbers_of_the_frame(browser, eight, dar
 def test_the_culprit_of_4096_ranks_shows_in_rows_that_many_ranks_share(browser, many, many_ranks):
     page = browser.open(many)
     strength, _ = drawn(page, "compute")
-    assert len(strength) == 120
-    assert strength[:, 30:].mean(axis=1).argmax() == 2717 * 120 // 4096
+    assert len(strength) == 100
+    assert strength[:, 30:].mean(axis=1).argmax() == 2717 * 100 // 4096
     waits, _ = drawn(page, "sync")
-    assert waits[:, 30:].mean(axis=1).argmin() == 2717 * 120 // 4096
+    assert waits[:, 30:].mean(axis=1).argmin() == 2717 * 100 // 4096
     assert page.requests() == []
     assert page.complaints() == []
 

@@ -14,9 +14,18 @@ NAME_CHARACTERS = 253
 SENTENCE_CHARACTERS = 2000
 """Far beyond any sentence of ours; a name that swells one cannot swell the report."""
 
-PUNCTUATION = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:=$^\"'])")
-"""What begins or ends anything in CommonMark, in tables, in bare links (`://`, `www.`) and in the
-mathematics of some renderers; CommonMark 0.31 section 2.4 lets a backslash precede any of them."""
+ANYWHERE = re.compile(r"([\\`*\[\]|~$#])")
+"""What begins or ends something wherever it stands: escapes, code, emphasis, links, table cells,
+struck text, and in some renderers formulas and references to issues (CommonMark 0.31, GFM 0.29)."""
+
+OUTSIDE_A_WORD = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+"""An underscore emphasizes only at the edge of a word: names such as mlx5_0 stay readable."""
+
+BARE_LINK = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
+"""Without these, GFM makes no link of a bare address."""
+
+LINE_START = re.compile(r"^(?:(?=[-+=])|(\d{1,9})(?=[.)](?: |$)))")
+"""What would make a list or an underlined title of a line that begins with it."""
 
 
 def visible(text: str, most: int = SENTENCE_CHARACTERS) -> str:
@@ -42,8 +51,13 @@ def name(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Return a sentence that any Markdown renderer shows as it is: no markup, links or HTML."""
-    escaped = PUNCTUATION.sub(r"\\\1", visible(text))
+    escaped = ANYWHERE.sub(r"\\\1", visible(text))
+    for pattern in (OUTSIDE_A_WORD, BARE_LINK):
+        escaped = pattern.sub(lambda found: f"\\{found[0]}", escaped)
+    escaped = LINE_START.sub(r"\1\\", escaped)
     for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         escaped = escaped.replace(mark, entity)
+    if escaped.startswith(" "):
+        escaped = f"&#32;{escaped[1:]}"
     # Renderers look for addresses and mentions after they have undone escapes.
     return escaped.replace("@", "@&#8203;")

@@ -69,6 +69,12 @@ def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
     return tuple(lines)
 
 
+def explained(incident: Incident) -> tuple[Signal, ...]:
+    """Return what an incident puts together and its sentence does not say already."""
+    both = (incident.cause, *incident.signals)
+    return tuple(signal for signal in both if signal.summary not in incident.summary)
+
+
 def _source(signal: Signal) -> str:
     return signal.source or (STEP_TIMES_SOURCE if signal.layer == "training" else "")
 

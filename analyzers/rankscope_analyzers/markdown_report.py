@@ -103,7 +103,8 @@ def _causes(report: JobReport) -> Iterator[str]:
         seen = ", ".join(LAYER_NAMES[layer] for layer in incident.layers)
         yield f"### {number}. {_kind(incident.cause)}"
         yield from ("", markdown(job_answer.sentence(incident)), "")
-        yield f"Cause: {markdown(incident.cause.summary)}"
+        for signal in job_answer.explained(incident)[:MOST_ROWS]:
+            yield f"- {LAYER_NAMES[signal.layer]}: {markdown(signal.summary)}"
         yield from ("", f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
         lines = job_answer.evidence(incident)[:MOST_ROWS]
         yield from _table(

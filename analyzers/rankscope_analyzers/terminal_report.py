@@ -78,14 +78,16 @@ def _lower(sentence: str) -> str:
 
 def _sparklines(report: JobReport) -> list[RenderableType]:
     """Return the worst rank's line over its peers', on one scale from zero."""
-    if report.frame is None:
+    # Warm-up steps are so slow that all others would look alike beside them.
+    frame = report.frame.usable_only() if report.frame else None
+    if frame is None or not len(frame.steps):
         return []
-    series = rank_series.of_culprit(report.frame, report.incidents[0], SPARK_BINS)
+    series = rank_series.of_culprit(frame, report.incidents[0], SPARK_BINS)
     if series is None:
         return []
     both = np.concatenate([series.own, series.peers])
     most = float(both[np.isfinite(both)].max(initial=0.0))
-    steps = report.frame.steps
+    steps = frame.steps
     table = Table(
         title=f"{series.column}, steps {steps[0]} to {steps[-1]}", title_justify="left", box=None
     )

@@ -1,6 +1,6 @@
 // One job's maps of rank by time, with a cursor that the keyboard and the mouse share.
 
-const MOST_HEIGHT = 360;
+const MOST_HEIGHT = 300;
 const MOST_ROW = 20;
 const LEAST_ROW = 3; // thinner rows than this cannot be seen: several ranks share one
 const FIRST_ZOOM = 64;
@@ -176,7 +176,7 @@ class HeatMaps {
   }
 
   draw() {
-    this.axis = new TimeAxis(this.time, this.host.clientWidth || 1000);
+    this.axis = new TimeAxis(this.time, this.timeline.clientWidth || 1000);
     const theme = currentTheme();
     for (const map of this.maps) {
       map.image = this.image(map, palette(map, theme));
@@ -233,9 +233,12 @@ class HeatMaps {
     if (!this.cursor || !this.inWindow(this.cursor.row)) return;
     const top = this.groupOf(this.cursor.row) * this.rowHeight;
     const [from, to] = [this.axis.x(this.cursor.bin), this.axis.x(this.cursor.bin + 1)];
-    pen.lineWidth = 2;
-    pen.strokeStyle = pageColour("--focus");
-    pen.strokeRect(from - 1, top - 1, Math.max(to - from, 3) + 2, this.rowHeight + 2);
+    // Two rings, one of them light: whatever the colour below, one of them shows.
+    for (const [width, colour] of [[5, "--card"], [2, "--focus"]]) {
+      pen.lineWidth = width;
+      pen.strokeStyle = pageColour(colour);
+      pen.strokeRect(from - 2, top - 2, Math.max(to - from, 3) + 4, this.rowHeight + 4);
+    }
     pen.lineWidth = 1;
   }
 

@@ -31,7 +31,7 @@ def section(report: JobReport, ident: str) -> Html:
         element(
             "p",
             "The culprit computes or loads longer than its peers and waits less than they do:"
-            " a dark line above is a pale line below. Step times are equal on all ranks.",
+            " a strong line above is a faint line below. Step times are equal on all ranks.",
             class_="note",
         ),
         element(

@@ -89,7 +89,7 @@ def incidents(report: JobReport) -> Html | None:
 
 
 def _incident(incident: Incident) -> Html:
-    symptoms = [one.summary for one in incident.signals]
+    beside = job_answer.explained(incident)
     return element(
         "li",
         element("strong", incident.cause.kind.replace("_", " ")),
@@ -101,11 +101,14 @@ def _incident(incident: Incident) -> Html:
             f" Confidence {incident.confidence:.2f}.",
             class_="note",
         ),
-        element("p", f"Cause: {incident.cause.summary}", class_="note"),
-        element("ul", *(element("li", said) for said in symptoms[:MOST_LISTED]), class_="explained")
-        if symptoms
+        element("ul", *map(_explained, beside[:MOST_LISTED]), class_="explained")
+        if beside
         else None,
     )
+
+
+def _explained(signal: Signal) -> Html:
+    return element("li", f"{LAYER_NAMES[signal.layer]}: {signal.summary}")
 
 
 def evidence(report: JobReport) -> Html | None:

@@ -70,7 +70,7 @@ class TimeAxis {
     const space = to - from > pen.measureText(label).width + 10;
     pen.textAlign = space || from < this.width / 2 ? "left" : "right";
     const beside = from < this.width / 2 ? to + 6 : from - 6;
-    pen.fillText(label, space ? from + 6 : beside, top + LANE / 2 - 1);
+    pen.fillText(label, space ? from + 6 : beside, top + LANE / 2);
   }
 
   drawSteps(pen, top) {
@@ -87,7 +87,8 @@ class TimeAxis {
     pen.fillStyle = pageColour("--bar");
     this.time.longest.forEach((value, bin) => {
       if (value === null) return;
-      pen.fillRect(this.x(bin), y(value), this.x(bin + 1) - this.x(bin), top + STEP_HEIGHT - y(value));
+      const [from, to] = [Math.round(this.x(bin)), Math.round(this.x(bin + 1))];
+      pen.fillRect(from, y(value), to - from, top + STEP_HEIGHT - y(value));
     });
     pen.strokeStyle = pageColour("--text");
     pen.lineWidth = 1.5;

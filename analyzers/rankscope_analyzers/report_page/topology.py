@@ -148,7 +148,8 @@ def _shown(places: Sequence[RankPlace], where: Where) -> list[RankPlace]:
 
 
 def _lit(place: RankPlace, where: Where) -> bool:
-    return place.rank in where.ranks or (bool(place.uuid) and place.uuid in where.uuids)
+    here = not where.nodes or place.node in where.nodes
+    return place.rank in where.ranks or (here and bool(place.uuid) and place.uuid in where.uuids)
 
 
 def _blamed_in_words(node: Node, where: Where) -> str:

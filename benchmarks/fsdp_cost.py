@@ -11,6 +11,7 @@ import operator
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from benchmarks.probe_cost import Switch, memory_directory, run_pair
@@ -18,7 +19,7 @@ from benchmarks.probe_cost import Switch, memory_directory, run_pair
 LAYERS = 100  # each gathered in forward and in backward, and its gradients scattered
 WIDTH = 64
 BLOCK = 5  # steps
-PAIRS = 12
+PAIRS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +70,14 @@ def train_sharded(rank: int, meeting: str) -> None:
     before = group._get_sequence_number_for_group()
     wall = median(block_us("perf_counter_ns") for _ in range(3))
     launched = (group._get_sequence_number_for_group() - before) / (3 * (BLOCK + 1))
-    costs, bare = [], []
+    bare, watched = [block_us("thread_time_ns")], []
     for _ in range(PAIRS):
-        first = block_us("thread_time_ns")
         switch.on(collectives=True)
-        watched = block_us("thread_time_ns")
+        watched.append(block_us("thread_time_ns"))
         switch.off()
-        last = block_us("thread_time_ns")
-        costs.append(watched - (first + last) / 2)
-        bare.append(first)
+        bare.append(block_us("thread_time_ns"))
+    around = [(before + after) / 2 for before, after in pairwise(bare)]
+    costs = list(map(operator.sub, watched, around))
     dist.barrier()
     if rank == 0:
         print(json.dumps([launched, wall, median(bare), median(costs)]))

@@ -26,7 +26,7 @@ BLOCK = 40  # steps: long enough to even out single delays, short beside the mac
 PAIRS = 40
 REPEATS = 200
 CALLS = 200
-JOB_SECONDS = 240
+JOB_SECONDS = 480
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,10 +383,11 @@ class _Probe:
         self.stepped = True
         parameter = next(g["params"][0] for g in optimizer.param_groups if g["params"])
         key = (id(optimizer), id(parameter))
-        if key != self.primary and not self.adopts(key):
-            return
+        if key != self.primary:
+            if not self.adopts(key):
+                return
+            self.primary, self.device = key, parameter.device.type
         self.others.clear()
-        self.primary, self.device = key, parameter.device.type
         if not self.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
         closure = options.get("closure", next(iter(arguments[1:]), None))  # behind the optimizer

@@ -93,7 +93,7 @@ def test_a_missing_column_is_named():
         ("step_seconds", np.nan, "incomplete"),
         ("rank", "seven", "incomplete"),
         ("step", 5.5, "fractional"),
-        ("step", 1e300, "foreign"),
+        ("step", 1e300, "oversized"),
         ("compute_seconds", -0.5, "negative"),
         ("sync_seconds", np.inf, "infinite"),
         ("step", -3, "negative"),

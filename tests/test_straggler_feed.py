@@ -10,7 +10,7 @@ from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.layout import Layout
 from rankscope_analyzers.stragglers.rows import REQUIRED
 from rankscope_analyzers.stragglers.shape import Shape
-from suite_jobs import found, incidents, judged, made
+from suite_jobs import fault, found, incidents, judged, made
 
 FLAT = Layout(world=8, pipeline=1, tensor=1, microbatches=1, wall=False)
 
@@ -69,6 +69,10 @@ def test_a_missing_column_is_named(column):
             "1 foreign record was left out, the first in row 2: rank is 9, the world has 8 ranks",
         ),
         (
+            {"step": [0, 1, 1e300]},
+            "1 oversized record was left out, the first in row 3: step is 1e+300",
+        ),
+        (
             {"step": [0, 1, 1.5]},
             "1 fractional record was left out, the first in row 3: step is 1.5",
         ),
@@ -83,6 +87,23 @@ def test_an_unusable_record_is_left_out_and_counted_by_row_and_column(changes, s
     (_, block), (dropped,) = assembled(rows(**changes))
     assert np.isfinite(block.steps.step).sum() == 3 - dropped.count
     assert str(dropped) == said
+
+
+@pytest.mark.parametrize("broken", [{"sync_seconds": np.nan}, {"rank": 9}, {"data_seconds": -1.0}])
+def test_one_bad_record_costs_no_other_however_far_the_job_has_come(broken):
+    records = rows(40).astype({"rank": float})
+    records.loc[3, list(broken)] = list(broken.values())
+    made_of, (dropped,) = assembled(records)
+    assert (dropped.count, dropped.row) == (1, 4)
+    assert sum(len(block.counters) for block in made_of if not isinstance(block, Shape)) == 39
+
+
+def test_a_bad_record_in_a_long_job_changes_nothing_that_is_found():
+    simulated = made(fault("gpu_compute", "gpu", 1.5))
+    broken = simulated.records.copy()
+    broken.loc[7, "compute_seconds"] = np.nan
+    (said,), (once,) = found(simulated), incidents(simulated.meta, broken)
+    assert (once.kind, once.ranks, once.detected_at) == (said.kind, said.ranks, said.detected_at)
 
 
 def test_the_row_is_that_of_the_source_whatever_the_order_of_starts():

@@ -51,7 +51,8 @@ class Dropped:
     """Records that were left out for one reason.
 
     Args:
-        reason: an adjective: incomplete, negative, infinite, fractional, foreign, duplicate, late.
+        reason: an adjective: incomplete, negative, infinite, fractional, oversized, foreign,
+            duplicate, late.
         count: how many.
         row: number of the first such record in its source, counted from 1 without the header.
         what: what is wrong with that one: the column and its value.
@@ -187,7 +188,12 @@ _REASONS: tuple[
     ("infinite", lambda v, _: np.isinf(v), lambda name, rules: True),
     ("negative", lambda v, _: np.asarray(v < 0), lambda name, rules: name != CLOCK),
     ("fractional", lambda v, _: np.asarray(v % 1 > 0), lambda name, rules: name in COUNTERS),
-    ("foreign", _is_foreign, lambda name, rules: name in COUNTERS),
+    (
+        "oversized",
+        lambda v, _: np.asarray(v >= LARGEST_COUNTER),
+        lambda name, rules: name == "step",
+    ),
+    ("foreign", _is_foreign, lambda name, rules: name == "rank"),
 )
 """Reason, test, and which columns it is for; a record has the first reason that fits."""
 

@@ -10,7 +10,7 @@ from rankscope_analyzers.registry import ANALYZERS
 from rankscope_analyzers.signals import RankPlace, Signal, Where
 from simulated_jobs import Fault, Job, records
 
-THERMAL = "docs/runbooks/GpuThermalSlowdown.md"
+THERMAL = "docs/runbooks/RankscopeGpuThermalSlowdown.md"
 
 
 def frame(job: Job, job_id: str = "team/pretrain", seed: int = 0) -> StepFrame:

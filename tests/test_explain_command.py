@@ -45,7 +45,7 @@ def test_the_json_has_the_promised_members(tmp_path, capsys):
     assert set(said) >= KEYS
     assert (said["socket_fallback"], said["reason"]) == (True, "no_rdma_device")
     assert (said["ranks_seen"], said["nranks"], said["gdr"]) == ([7], 16, False)
-    assert said["findings"][0]["runbook"] == "docs/runbooks/NcclSocketFallback.md"
+    assert said["findings"][0]["runbook"] == "docs/runbooks/RankscopeSocketFallback.md"
 
 
 def test_settings_show_where_processes_differ(tmp_path, capsys):

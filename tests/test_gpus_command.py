@@ -41,7 +41,7 @@ def test_a_throttled_gpu_is_named_with_its_runbook(hot, capsys):
     assert main(["gpus", "--agent", hot, *QUICKLY]) == 0
     text = capsys.readouterr().out
     assert "thermal_slowdown: GPU 2 of node hot" in text
-    assert "docs/runbooks/GpuThermalSlowdown.md" in text
+    assert "docs/runbooks/RankscopeGpuThermalSlowdown.md" in text
     assert text.count("1.98 GHz") == 3
 
 

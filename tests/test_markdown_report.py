@@ -57,7 +57,7 @@ def test_it_says_what_it_cost_why_and_what_to_do(slow):
     cost = slow.incidents[0].cost
     assert f"{cost.gpu_hours:.3g} GPU-hours lost, {cost.lost_fraction:.1%} of every step" in written
     assert "- [ ] Drain the node and hand it to hardware." in written
-    assert f"[GpuThermalSlowdown]({THERMAL})" in written
+    assert f"[RankscopeGpuThermalSlowdown]({THERMAL})" in written
     assert "no DCGM profiling counters on any node" in written
     assert "Confidence 0.93 of 1" in written
 

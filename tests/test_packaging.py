@@ -74,7 +74,7 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
         archive.extractall(site)
     ask = (
         "import rankscope_analyzers.html_report as report, rankscope_analyzers.runbooks as books;"
-        "print(len(report.write([]))); print(books.text('docs/runbooks/StragglerData.md'))"
+        "print(len(report.write([]))); print(books.text('docs/runbooks/RankscopeStragglerData.md'))"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {ask}"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
@@ -89,4 +89,4 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
     ).stdout
     size, _, book = printed.partition("\n")
     assert int(size) > 10_000
-    assert book.strip() == (ROOT / "docs/runbooks/StragglerData.md").read_text().strip()
+    assert book.strip() == (ROOT / "docs/runbooks/RankscopeStragglerData.md").read_text().strip()

@@ -109,7 +109,7 @@ def test_a_gpu_on_which_two_unrelated_jobs_fault_is_suspected(code):
     (found,) = analyze(errors)
     assert (found.kind, found.action, found.where.gpu) == ("gpu_hardware", "drain", "3")
     assert found.job_ids == ("ml/llm-7b", "vision/resnet")
-    assert found.runbook == "docs/runbooks/GpuHardwareFault.md"
+    assert found.runbook == "docs/runbooks/RankscopeGpuHardwareFault.md"
     assert "2 jobs that have nothing in common" in found.summary
 
 
@@ -145,7 +145,7 @@ def test_a_row_remap_is_a_ticket_for_the_jobs_boundary():
     (found,) = analyze([error(63)])
     assert (found.action, found.severity) == ("reset_gpu", "ticket")
     assert "next boundary, not before" in found.summary
-    assert found.runbook == "docs/runbooks/GpuRowRemap.md"
+    assert found.runbook == "docs/runbooks/RankscopeGpuRowRemapPending.md"
 
 
 def test_the_drivers_advice_decides_the_action():

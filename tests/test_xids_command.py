@@ -116,7 +116,7 @@ def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert "GPU 3 of node gpu-07" in text
     assert "rank 7 of job ml/llm" in text
-    assert "First action: reboot the node. See docs/runbooks/GpuLost.md." in text
+    assert "First action: reboot the node. See docs/runbooks/RankscopeGpuLost.md." in text
     assert "faulty GPU 1" in text
     assert "0.0070" in text
 

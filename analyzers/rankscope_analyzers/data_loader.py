@@ -22,7 +22,7 @@ CAUSE = RankCause(
     column="data_seconds",
     doing="waits {} for input",
     action="Check that rank's input: its storage mount, loader workers and CPU share.",
-    runbook="docs/runbooks/StragglerData.md",
+    runbook="docs/runbooks/RankscopeStragglerData.md",
 )
 
 

@@ -34,7 +34,7 @@ MINIMUM_EXPLAINED = 0.5
 SAME_RANK = 0.7
 """Share of the steps in which one rank has the most for it to be always the same one."""
 
-RUNBOOK = "docs/runbooks/UnevenWork.md"
+RUNBOOK = "docs/runbooks/RankscopeUnevenWork.md"
 
 
 def analyze(frame: StepFrame) -> Sequence[Finding]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 Weight = Literal["fail", "warn"]
 
-RUNBOOK = "docs/runbooks/EnvironmentDiffers.md"
+RUNBOOK = "docs/runbooks/RankscopeEnvironmentDiffers.md"
 
 DECISIVE = frozenset(
     (

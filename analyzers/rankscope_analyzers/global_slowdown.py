@@ -22,7 +22,7 @@ MINIMUM_RANK_SHARE = 0.85
 MINIMUM_COST = 0.05
 """Below this a change of data explains a slower job as well as a fault does."""
 
-RUNBOOK = "docs/runbooks/GlobalSlowdown.md"
+RUNBOOK = "docs/runbooks/RankscopeGlobalSlowdown.md"
 ACTION = (
     "Look for what all ranks share: power or clock caps, fabric congestion, CPU load on the "
     "nodes, a changed batch or sequence length."

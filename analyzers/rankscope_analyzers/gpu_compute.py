@@ -33,7 +33,7 @@ CAUSE = RankCause(
     doing="computes {}",
     action="Compare clocks, power and temperature of that GPU with its peers; cordon the node if "
     "they differ, profile the rank if they do not.",
-    runbook="docs/runbooks/StragglerCompute.md",
+    runbook="docs/runbooks/RankscopeStraggler.md",
 )
 
 

@@ -145,12 +145,12 @@ FLAPS = ("link_flaps", "link_downed", "carrier_down")
 """Counters of one and the same thing: the largest counts, they are not added."""
 
 RUNBOOKS: dict[LinkFault, str] = {
-    "retransmission": "docs/runbooks/LinkRetransmission.md",
-    "congestion": "docs/runbooks/LinkCongestion.md",
-    "errors": "docs/runbooks/LinkErrors.md",
-    "flapping": "docs/runbooks/LinkFlapping.md",
-    "link_down": "docs/runbooks/LinkFlapping.md",
-    "rate_below_maximum": "docs/runbooks/LinkBelowMaximum.md",
-    "pci_link_degraded": "docs/runbooks/LinkBelowMaximum.md",
-    "asymmetric_rail": "docs/runbooks/AsymmetricRail.md",
+    "retransmission": "docs/runbooks/RankscopeLinkRetransmission.md",
+    "congestion": "docs/runbooks/RankscopeLinkCongestion.md",
+    "errors": "docs/runbooks/RankscopeLinkErrors.md",
+    "flapping": "docs/runbooks/RankscopeLinkFlapping.md",
+    "link_down": "docs/runbooks/RankscopeLinkFlapping.md",
+    "rate_below_maximum": "docs/runbooks/RankscopeLinkBelowMaximum.md",
+    "pci_link_degraded": "docs/runbooks/RankscopeLinkBelowMaximum.md",
+    "asymmetric_rail": "docs/runbooks/RankscopeAsymmetricRail.md",
 }

@@ -95,7 +95,7 @@ def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
     why = REASON_TEXTS[verdict.network.reason]
     hosts = tuple(sorted({p.host for p in facts.processes.values() if p.host}))
     summary = f"data between nodes goes over TCP sockets: {why}"
-    runbook = "docs/runbooks/NcclSocketFallback.md"
+    runbook = "docs/runbooks/RankscopeSocketFallback.md"
     yield NcclFinding("socket_fallback", summary, "", verdict.ranks_seen, hosts, runbook)
 
 
@@ -111,7 +111,9 @@ def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator
             f"{missing} connections between nodes lack GPUDirect RDMA while others have it"
             + (f": rank {shown(m.rank for m in lacking)}" if lacking else "")
         )
-        yield _finding("gdr_missing", summary, lacking, "NcclGdrMissing", communicator.name)
+        yield _finding(
+            "gdr_missing", summary, lacking, "RankscopeNcclGdrMissing", communicator.name
+        )
 
 
 def _lacks_gdr(member: Member) -> bool:
@@ -130,20 +132,20 @@ def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
     broken = [m for m in members if m.process.signs & {nccl_signs.NO_P2P, "P2P_DISABLED"}]
     if broken:
         summary = "P2P between GPUs of a node could not be enabled"
-        yield _finding("intra_node_degraded", summary, broken, "NcclIntraNodeDegraded")
+        yield _finding("intra_node_degraded", summary, broken, "RankscopeNcclIntraNodeDegraded")
     elif switched := [
         m for m in shared if m.nvls_channels or nccl_signs.NVSWITCH in m.process.signs
     ]:
         forced = any(_p2p_disabled(m.process.environment) for m in switched)
         why = ": P2P is switched off (NCCL_P2P_DISABLE or NCCL_P2P_LEVEL)" if forced else ""
         summary = f"GPUs with NVSwitch between them talk through host memory (SHM){why}"
-        yield _finding("intra_node_degraded", summary, switched, "NcclIntraNodeDegraded")
+        yield _finding("intra_node_degraded", summary, switched, "RankscopeNcclIntraNodeDegraded")
     elif shared and direct - hosts:
         summary = (
             f"GPUs of {', '.join(sorted(hosts)[:4])} talk through host memory (SHM), those of"
             f" {len(direct - hosts)} other hosts directly"
         )
-        yield _finding("intra_node_degraded", summary, shared, "NcclIntraNodeDegraded")
+        yield _finding("intra_node_degraded", summary, shared, "RankscopeNcclIntraNodeDegraded")
 
 
 def _p2p_disabled(environment: Mapping[str, str]) -> bool:
@@ -164,7 +166,7 @@ def _versions(facts: Facts) -> Iterator[NcclFinding]:
         odd = min(hosts, key=lambda version: len(hosts[version]))
         summary = f"NCCL versions differ: {', '.join(sorted(hosts))}; {odd} is the rare one"
         names = tuple(sorted(hosts[odd]))
-        runbook = "docs/runbooks/NcclRanksDiffer.md"
+        runbook = "docs/runbooks/RankscopeNcclRanksDiffer.md"
         yield NcclFinding("version_differs", summary, "", (), names, runbook)
 
 
@@ -183,7 +185,7 @@ def _odd_ones(
     odd = [member for member, value in values if value not in {None, "", usual}]
     seen = sorted({str(value_of(member)) for member in odd})
     summary = f"rank {shown(m.rank for m in odd)}: {what} {', '.join(seen)}, most have {usual}"
-    yield _finding(kind, summary, odd, "NcclRanksDiffer", communicator.name)
+    yield _finding(kind, summary, odd, "RankscopeNcclRanksDiffer", communicator.name)
 
 
 def _networks(communicator: Communicator) -> Iterator[NcclFinding]:
@@ -205,7 +207,9 @@ def _duplicates(communicator: Communicator) -> Iterator[NcclFinding]:
     twice = [m for m in communicator.members if len(by_rank[m.rank]) > 1]
     if twice:
         summary = f"rank {shown(m.rank for m in twice)} is claimed by several processes"
-        yield _finding("duplicate_rank", summary, twice, "NcclInitIncomplete", communicator.name)
+        yield _finding(
+            "duplicate_rank", summary, twice, "RankscopeNcclInitIncomplete", communicator.name
+        )
 
 
 COMPARISONS = (_duplicates, _sizes, _networks, _channels)
@@ -218,14 +222,16 @@ def _init(communicator: Communicator) -> Iterator[NcclFinding]:
         return
     members = [m for m in communicator.members if m.rank in stuck]
     summary = f"rank {shown(stuck)} began to initialise and had not finished by the end of the log"
-    yield _finding("init_incomplete", summary, members, "NcclInitIncomplete", communicator.name)
+    yield _finding(
+        "init_incomplete", summary, members, "RankscopeNcclInitIncomplete", communicator.name
+    )
     nranks = communicator.nranks or 0
     count = nranks - len(communicator.ranks)
     if not communicator.linked or communicator.complete_ranks or count <= 0:
         return
     absent = _absent(communicator.ranks, nranks)
     summary = f"{count} of {nranks} ranks never began, as far as these logs show: {shown(absent)}"
-    runbook = "docs/runbooks/NcclInitIncomplete.md"
+    runbook = "docs/runbooks/RankscopeNcclInitIncomplete.md"
     yield NcclFinding("missing_rank", summary, communicator.name, absent, (), runbook)
 
 

@@ -26,7 +26,7 @@ ACTION = (
     "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their "
     "peers, and move the job off the node whose link differs."
 )
-RUNBOOK = "docs/runbooks/SlowNetworkGroup.md"
+RUNBOOK = "docs/runbooks/RankscopeSlowNetworkGroup.md"
 
 
 def analyze(frame: StepFrame) -> Sequence[Finding]:

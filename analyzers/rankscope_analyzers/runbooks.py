@@ -18,7 +18,7 @@ def folder() -> Path | None:
 
 
 def title(runbook: str) -> str:
-    """Return the name of a runbook: "StragglerData" of "docs/runbooks/StragglerData.md"."""
+    """Return the name of a runbook: "RankscopeOomRepeated" of its path under docs/runbooks."""
     return PurePosixPath(runbook).stem
 
 

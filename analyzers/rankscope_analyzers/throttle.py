@@ -76,13 +76,13 @@ REASONS: Mapping[str, str] = {
 """Reasons with a counter of seconds, and how people call them."""
 
 RUNBOOKS: Mapping[Kind, str] = {
-    "thermal_slowdown": "docs/runbooks/GpuThermalSlowdown.md",
-    "power_brake": "docs/runbooks/GpuPowerLimited.md",
-    "power_cap": "docs/runbooks/GpuPowerLimited.md",
-    "power_limit_differs": "docs/runbooks/GpuPowerLimited.md",
-    "clock_low": "docs/runbooks/GpuClockLow.md",
-    "power_low": "docs/runbooks/GpuClockLow.md",
-    "temperature_high": "docs/runbooks/GpuThermalSlowdown.md",
+    "thermal_slowdown": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
+    "power_brake": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "power_cap": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "power_limit_differs": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "clock_low": "docs/runbooks/RankscopeGpuClockLow.md",
+    "power_low": "docs/runbooks/RankscopeGpuClockLow.md",
+    "temperature_high": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
 }
 
 GIGA = 1e9

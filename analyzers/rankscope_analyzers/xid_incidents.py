@@ -39,14 +39,14 @@ SHOWN = 4
 """Jobs, codes and GPUs named in a sentence; findings carry all."""
 
 RUNBOOKS: Mapping[Cause, str] = {
-    "pcie": "GpuLost",
-    "gpu_memory": "GpuMemoryError",
-    "gpu_hardware": "GpuHardwareFault",
-    "nvlink_fabric": "NvlinkFault",
-    "driver": "GpuDriverFault",
-    "app": "GpuProgramFault",
+    "pcie": "RankscopeGpuLost",
+    "gpu_memory": "RankscopeGpuMemoryError",
+    "gpu_hardware": "RankscopeGpuHardwareFault",
+    "nvlink_fabric": "RankscopeNvlinkFault",
+    "driver": "RankscopeGpuDriverFault",
+    "app": "RankscopeGpuProgramFault",
 }
-ROW_REMAP_RUNBOOK = "GpuRowRemap"
+ROW_REMAP_RUNBOOK = "RankscopeGpuRowRemapPending"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from rankscope_analyzers.whereabouts import named
 
 SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
 
-DIFFERS = Advice("environment_differs", "environment", "ticket", SAME, "EnvironmentDiffers")
+DIFFERS = Advice(
+    "environment_differs", "environment", "ticket", SAME, "RankscopeEnvironmentDiffers"
+)
 
 READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
 

@@ -67,40 +67,40 @@ NO_RECOVERY = frozenset(("none", "", None))
 STATES: Sequence[State] = (
     State(
         metrics.GPU_LOST, _is_set, "the driver has lost it: it has fallen off the bus",
-        Advice("gpu_lost", "gpu", "page", DRAIN, "GpuLost"),
+        Advice("gpu_lost", "gpu", "page", DRAIN, "RankscopeGpuLost"),
     ),
     State(
         metrics.GPU_UNRESPONSIVE, _is_set, "the driver does not answer about it",
-        Advice("gpu_unresponsive", "gpu", "page", DRAIN, "GpuLost"),
+        Advice("gpu_unresponsive", "gpu", "page", DRAIN, "RankscopeGpuLost"),
     ),
     State(
         metrics.GPU_RECOVERY_ACTION, _is_asked, "the driver asks for the action {action}",
-        Advice("gpu_recovery_needed", "gpu", "page", ASKED, "GpuLost"),
+        Advice("gpu_recovery_needed", "gpu", "page", ASKED, "RankscopeGpuLost"),
     ),
     State(
         metrics.GPU_ECC_ERRORS, _grew, "memory errors that could not be corrected",
-        Advice("ecc_uncorrected", "gpu", "page", RESET, "GpuMemoryError"),
+        Advice("ecc_uncorrected", "gpu", "page", RESET, "RankscopeGpuMemoryError"),
         {"kind": "uncorrected", "scope": "volatile"}, counted=True,
     ),
     State(
         metrics.GPU_REMAP_FAILURE, _is_set, "a bad memory row could not be replaced",
-        Advice("row_remap_failed", "gpu", "page", REPLACE, "GpuRowRemap"),
+        Advice("row_remap_failed", "gpu", "page", REPLACE, "RankscopeGpuRowRemapFailed"),
     ),
     State(
         metrics.GPU_REMAP_PENDING, _is_set, "bad memory rows wait for a reset to be replaced",
-        Advice("row_remap_pending", "gpu", "ticket", LATER, "GpuRowRemap"),
+        Advice("row_remap_pending", "gpu", "ticket", LATER, "RankscopeGpuRowRemapPending"),
     ),
     State(
         metrics.GPU_FABRIC_UNHEALTHY, _is_set, "the NVLink fabric's check {check} fails",
-        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "NvlinkFault"),
+        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "RankscopeNvlinkFault"),
     ),
     State(
         metrics.GPU_NVLINK_LINK_UP, _is_down, "NVLink {link} is down",
-        Advice("nvlink_degraded", "gpu", "page", DRAIN, "NvlinkFault"),
+        Advice("nvlink_degraded", "gpu", "page", DRAIN, "RankscopeNvlinkFault"),
     ),
     State(
         metrics.GPU_NVLINK_LINK_ERRORS, _grew, "NVLink {link} has errors of type {type}",
-        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "NvlinkFault"), counted=True,
+        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "RankscopeNvlinkFault"), counted=True,
     ),
 )  # fmt: skip
 """What is wrong by itself, whatever other GPUs show."""
@@ -109,7 +109,7 @@ DOWNGRADES = (
     (metrics.GPU_PCIE_WIDTH, metrics.GPU_PCIE_WIDTH_MAX, "lanes"),
     (metrics.GPU_PCIE_GENERATION, metrics.GPU_PCIE_GENERATION_MAX, "generation"),
 )
-DOWNGRADED = Advice("gpu_pcie_degraded", "gpu", "ticket", RESEAT, "GpuPcieDegraded")
+DOWNGRADED = Advice("gpu_pcie_degraded", "gpu", "ticket", RESEAT, "RankscopeGpuPcieDegraded")
 
 READS: tuple[Metric, ...] = (
     *dict.fromkeys(state.metric for state in STATES),

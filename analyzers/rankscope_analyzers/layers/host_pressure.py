@@ -55,23 +55,27 @@ class Pressure:
 PRESSURES: Sequence[Pressure] = (
     # Runnable tasks that wait a fifth of the time stretch whatever prepares batches or launches
     # kernels by as much.
-    Pressure("cpu", 0.2, Advice("cpu_pressure", "host", "ticket", OWN_CPUS, "HostStalls")),
+    Pressure("cpu", 0.2, Advice("cpu_pressure", "host", "ticket", OWN_CPUS, "RankscopeHostStalls")),
     # Any steady wait for memory means that pages are reclaimed or swapped while the job runs.
     Pressure(
-        "memory", 0.05, Advice("memory_pressure", "host", "ticket", LESS_MEMORY, "HostStalls")
+        "memory",
+        0.05,
+        Advice("memory_pressure", "host", "ticket", LESS_MEMORY, "RankscopeHostStalls"),
     ),
     # Disks serve other pods as well, so that a tenth is the least worth a look.
-    Pressure("io", 0.1, Advice("io_pressure", "host", "ticket", OTHER_DISK, "SlowStorage")),
+    Pressure(
+        "io", 0.1, Advice("io_pressure", "host", "ticket", OTHER_DISK, "RankscopeSlowStorage")
+    ),
 )
 
-DISK = Advice("disk_full", "host", "page", FREE_DISK, "HostExhausted")
-PIDS = Advice("pids_exhausted", "host", "page", FEWER_THREADS, "HostExhausted")
-SHM = Advice("shm_full", "host", "page", LARGER_SHM, "HostExhausted")
-MEMORY = Advice("memory_pressure", "host", "page", LESS_MEMORY, "HostExhausted")
-THROTTLED = Advice("cpu_throttled", "host", "ticket", NO_LIMIT, "HostStalls")
-NFS = Advice("nfs_slow", "host", "ticket", FILE_SERVER, "SlowStorage")
-OOM = Advice("oom_kill", "host", "page", MORE_MEMORY, "OomKill")
-BAD_MEMORY = Advice("host_memory", "host", "page", NEW_MEMORY, "HostHardware")
+DISK = Advice("disk_full", "host", "page", FREE_DISK, "RankscopeNodeResourceExhausted")
+PIDS = Advice("pids_exhausted", "host", "page", FEWER_THREADS, "RankscopeNodeResourceExhausted")
+SHM = Advice("shm_full", "host", "page", LARGER_SHM, "RankscopeNodeResourceExhausted")
+MEMORY = Advice("memory_pressure", "host", "page", LESS_MEMORY, "RankscopeNodeResourceExhausted")
+THROTTLED = Advice("cpu_throttled", "host", "ticket", NO_LIMIT, "RankscopeHostStalls")
+NFS = Advice("nfs_slow", "host", "ticket", FILE_SERVER, "RankscopeSlowStorage")
+OOM = Advice("oom_kill", "host", "page", MORE_MEMORY, "RankscopeOomRepeated")
+BAD_MEMORY = Advice("host_memory", "host", "page", NEW_MEMORY, "RankscopeHostHardware")
 
 FULL = 0.95
 """The kubelet evicts pods at 90 % of the disk (eviction-hard nodefs.available<10%), so that 95 % is

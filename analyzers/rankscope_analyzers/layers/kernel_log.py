@@ -29,15 +29,15 @@ LIMIT = "Raise the pod's memory limit or lower its use: loader workers, pinned b
 CORE = "Look at the program's last output and core dump."
 POWER = "Look at why the node went down (pstore, BMC log) before jobs run on it again."
 
-STORAGE = Advice("storage", "kernel", "page", DISK, "SlowStorage")
-HOST = Advice("host_kernel", "kernel", "page", KERNEL, "HostHardware")
-BAD_MEMORY = Advice("host_memory", "kernel", "page", MEMORY, "HostHardware")
-NIC = Advice("network_nic", "kernel", "page", ADAPTER, "LinkErrors")
-LINK = Advice("flapping", "kernel", "page", CABLE, "LinkFlapping")
-PCI = Advice("pcie", "kernel", "page", SLOT, "HostHardware")
-OOM = Advice("oom_kill", "kernel", "page", LIMIT, "OomKill")
-CRASH = Advice("app", "kernel", "ticket", CORE, "GpuProgramFault")
-REBOOT = Advice("node_reboot", "kernel", "page", POWER, "NodeReboot")
+STORAGE = Advice("storage", "kernel", "page", DISK, "RankscopeSlowStorage")
+HOST = Advice("host_kernel", "kernel", "page", KERNEL, "RankscopeHostHardware")
+BAD_MEMORY = Advice("host_memory", "kernel", "page", MEMORY, "RankscopeHostHardware")
+NIC = Advice("network_nic", "kernel", "page", ADAPTER, "RankscopeLinkErrors")
+LINK = Advice("flapping", "kernel", "page", CABLE, "RankscopeLinkFlapping")
+PCI = Advice("pcie", "kernel", "page", SLOT, "RankscopeHostHardware")
+OOM = Advice("oom_kill", "kernel", "page", LIMIT, "RankscopeOomRepeated")
+CRASH = Advice("app", "kernel", "ticket", CORE, "RankscopeGpuProgramFault")
+REBOOT = Advice("node_reboot", "kernel", "page", POWER, "RankscopeNodeReboot")
 
 EVENTS: Mapping[str, tuple[Advice, str]] = {
     "pcie_unrecovered": (PCI, "a driver could not recover from PCIe errors"),

@@ -18,10 +18,10 @@ DESCRIBE = "Look at the pods' state and events (kubectl describe pod)."
 SCHEDULE = "Look at why the pods wait (kubectl describe pod): GPUs, quota, volumes, images."
 DEVICE = "Drain the node and look for Xids and the GPU's state."
 
-MISSING = Advice("missing_rank", "training", "page", WHY_ENDED, "MissingRank")
-FAILED = Advice("pod_failed", "pod", "page", DESCRIBE, "PodFailed")
-PENDING = Advice("pod_pending", "pod", "ticket", SCHEDULE, "PodFailed")
-UNHEALTHY = Advice("device_unhealthy", "pod", "page", DEVICE, "GpuLost")
+MISSING = Advice("missing_rank", "training", "page", WHY_ENDED, "RankscopeMissingRank")
+FAILED = Advice("pod_failed", "pod", "page", DESCRIBE, "RankscopePodFailed")
+PENDING = Advice("pod_pending", "pod", "ticket", SCHEDULE, "RankscopePodFailed")
+UNHEALTHY = Advice("device_unhealthy", "pod", "page", DEVICE, "RankscopeGpuLost")
 
 READS: tuple[Metric, ...] = (
     training.RANK_ALIVE,

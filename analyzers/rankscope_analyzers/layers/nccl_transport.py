@@ -35,10 +35,10 @@ PORT = "Look at the port's state, cable and error counters."
 WATCHDOG = "Look for the rank that did not arrive (rankscope explain watchdog-log LOG...)."
 NEVER_STARTED = "Look for ranks that never started or cannot reach the others."
 
-SOCKET = Advice("socket_fallback", "nccl", "page", DEVICES, "NcclSocketFallback")
-INIT = Advice("init_incomplete", "nccl", "page", NEVER_STARTED, "NcclInitIncomplete")
-MISSING = Advice("ras_missing", "nccl", "page", NEVER_STARTED, "NcclInitIncomplete")
-LAG = Advice("ras_lag", "nccl", "ticket", WATCHDOG, "NcclCollectiveTimeout")
+SOCKET = Advice("socket_fallback", "nccl", "page", DEVICES, "RankscopeSocketFallback")
+INIT = Advice("init_incomplete", "nccl", "page", NEVER_STARTED, "RankscopeNcclInitIncomplete")
+MISSING = Advice("ras_missing", "nccl", "page", NEVER_STARTED, "RankscopeNcclInitIncomplete")
+LAG = Advice("ras_lag", "nccl", "ticket", WATCHDOG, "RankscopeNcclCollectiveTimeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ TROUBLES: Sequence[Trouble] = (
     Trouble(
         metrics.NCCL_GDR_MISSING,
         "NCCL moves data of {value:.0f} connections over RDMA without GPUDirect",
-        Advice("gdr_missing", "nccl", "ticket", PEERMEM, "NcclGdrMissing"),
+        Advice("gdr_missing", "nccl", "ticket", PEERMEM, "RankscopeNcclGdrMissing"),
     ),
     Trouble(
         metrics.NCCL_IB_ERRORS,
         "NCCL met {value:.0f} InfiniBand errors ({status}) on {device}",
-        Advice("ib_errors", "nccl", "page", PORT, "NcclIbErrors"),
+        Advice("ib_errors", "nccl", "page", PORT, "RankscopeNcclIbErrors"),
     ),
     Trouble(
         metrics.NCCL_TIMEOUTS,
         "PyTorch's watchdog gave up on {value:.0f} {op} operations",
-        Advice("collective_timeout", "nccl", "page", WATCHDOG, "NcclCollectiveTimeout"),
+        Advice("collective_timeout", "nccl", "page", WATCHDOG, "RankscopeNcclCollectiveTimeout"),
     ),
 )
 

@@ -44,7 +44,7 @@ def exposition(start: int) -> Iterator[str]:
             totals = {name: totals[name] + value for name, value in zip(names, more, strict=True)}
             if scrape not in GAP:
                 for name in names:
-                    labels = f'{{job_id="ml/llm",rank="{rank}"}}'
+                    labels = f'{{job_id="ml/llm",rank="{rank}",{scraped(rank)}}}'
                     stamp = start + scrape * SCRAPE
                     series[name].append(
                         f"rankscope_{name}_total{labels} {totals[name]:.6f} {stamp}"
@@ -55,10 +55,48 @@ def exposition(start: int) -> Iterator[str]:
     yield "# TYPE rankscope_rank_info gauge"
     for rank in range(RANKS):
         where = f'job_id="ml/llm",rank="{rank}",node="gpu-{rank // 4}",local_rank="{rank % 4}"'
+        where += f',uuid="{uuid(rank)}",{scraped(rank)}'
         for scrape in range(SCRAPES):
             stamp = start + scrape * SCRAPE
             yield f'rankscope_rank_info{{{where},world_size="{RANKS}"}} 1 {stamp}'
+    yield from gpus(start)
     yield "# EOF"
+
+
+def scraped(rank: int) -> str:
+    """Return the labels that Prometheus adds."""
+    return f'instance="10.0.0.{rank // 4}:9877",job="rankscope-agent"'
+
+
+def uuid(rank: int) -> str:
+    return f"GPU-{rank:08d}"
+
+
+def gpus(start: int) -> Iterator[str]:
+    """GPU 1 of gpu-1, which is rank 5's, is too hot in the second half."""
+    yield "# TYPE rankscope_gpu_clock_event_seconds counter"
+    samples: dict[str, list[str]] = {}
+    for rank in range(RANKS):
+        labels = f'gpu="{rank % 4}",uuid="{uuid(rank)}",pci="0000:{rank:02x}:00",{scraped(rank)}'
+        held = 0.0
+        for scrape in range(SCRAPES):
+            hot = rank == 5 and scrape >= SCRAPES // 2
+            held += SCRAPE if hot else 0.0
+            stamp = start + scrape * SCRAPE
+            for name, extra, value in (
+                ("clock_event_seconds_total", ',reason="hw_thermal_slowdown"', held),
+                ("info", ',model="H100"', 1),
+                ("utilization_ratio", "", 0.98),
+                ("clock_hertz", ',domain="sm"', 1.2e9 if hot else 1.98e9),
+                ("temperature_celsius", ',sensor="core"', 88 if hot else 60),
+                ("power_watts", "", 400 if hot else 640),
+            ):
+                line = f"rankscope_gpu_{name}{{{labels}{extra}}} {value} {stamp}"
+                samples.setdefault(name, []).append(line)
+    yield from samples.pop("clock_event_seconds_total")
+    for name, lines in samples.items():
+        yield f"# TYPE rankscope_gpu_{name} gauge"
+        yield from lines
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +146,11 @@ def test_the_slow_rank_is_named_with_its_node_and_onset(prometheus, start, capsy
     verdict = document["verdict"]
     assert code == 0
     assert (verdict["class"], verdict["ranks"]) == ("gpu_compute", [5])
+    assert (verdict["cause"]["kind"], verdict["cause"]["nodes"]) == ("thermal_slowdown", ["gpu-1"])
+    assert verdict["runbook"] == "docs/runbooks/GpuThermalSlowdown.md"
+    (incident,) = document["incidents"]
+    assert (incident["gpu_uuids"], incident["layers"]) == (["GPU-00000005"], ["gpu", "training"])
+    assert abs(incident["since_unix_seconds"] - (start + 40 * SCRAPE)) < 4 * SCRAPE
     assert verdict["nodes"] == ["gpu-1"]
     assert any("means over intervals of 15 s" in sentence for sentence in document["unobserved"])
 

@@ -17,6 +17,7 @@ from benchmarks import (
     kernel_log_cost,
     nccl_log_cost,
     probe_cost,
+    prometheus_cost,
     rdma_cost,
     report_cost,
     scrape_cost,
@@ -37,6 +38,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
+    "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),
 }
 """What can be measured, by name."""

@@ -103,6 +103,7 @@ class RankIdentity:
         dp_group: ranks that reduce the same gradient shard, pp_stage * TP + t.
         tp_group: ranks that share a layer, pp_stage * DP + d.
         pp_stage: pipeline stage.
+        torch_version: of the process, empty if unknown; likewise the probe's.
     """
 
     job_id: str
@@ -120,6 +121,8 @@ class RankIdentity:
     dp_group: int | None = None
     tp_group: int | None = None
     pp_stage: int | None = None
+    torch_version: str = ""
+    probe_version: str = ""
 
     def left(self, world_size: int | None) -> bool:
         """Say whether the rank is gone for good from a job that now has this many ranks."""

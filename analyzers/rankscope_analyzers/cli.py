@@ -19,6 +19,8 @@ PROGRAM = "rankscope"
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose_command", "one verdict per job, from agents or traces"),
     "watch": ("watch_command", "diagnose again and again, and export findings to Prometheus"),
+    "record": ("record_command", "keep what a run is: images, command, versions, places, speed"),
+    "diff": ("diff_command", "what changed from one recorded run to another"),
     "doctor": ("doctor_command", "why a job is not seen, and what it takes to see it"),
     "explain": (
         "explain_command",

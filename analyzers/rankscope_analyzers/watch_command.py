@@ -13,13 +13,16 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, start_http_server
 
 from rankscope_agent.metrics import watch as metrics
-from rankscope_analyzers import evidence_sources, job_reports
+from rankscope_analyzers import evidence_sources, job_reports, run_facts
 from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.cluster import ClusterError, agents_of_cluster
 from rankscope_analyzers.command import InputError, age_seconds, read_token
 from rankscope_analyzers.diagnosis import Diagnosis, diagnosis
 from rankscope_analyzers.evidence_sources import Gathered
+from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.prometheus_api import Prometheus
+from rankscope_analyzers.run_record import record
+from rankscope_analyzers.run_record_files import RunRecordFiles
 from rankscope_analyzers.sources import JobRecords, SourceError
 from rankscope_analyzers.step_records import RecordError
 from rankscope_analyzers.watch_exporter import Exported
@@ -69,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where /metrics is served (default %(default)s)",
     )
     parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help="keep a record of each run there, for rankscope diff (agents only)",
+    )
+    parser.add_argument(
         "--once", action="store_true", help="evaluate once, print the series, and end"
     )
 
@@ -80,10 +89,12 @@ class Sight:
     Args:
         read: reads them; takes earlier looks at agents.
         looks: the newest of these.
+        records: where records of runs are kept, None if they are not.
     """
 
     read: Callable[[Sequence[Look]], Gathered]
     looks: deque[Look]
+    records: RunRecordFiles | None = None
 
     def gather(self) -> Gathered:
         """Read once more.
@@ -106,7 +117,8 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.cluster.ClusterError: there is no cluster to ask, at the beginning.
     """
     interval = age_seconds(options.interval)
-    sight = Sight(_reader(options), deque(maxlen=LOOKS_KEPT))
+    records = RunRecordFiles(options.records) if options.records else None
+    sight = Sight(_reader(options), deque(maxlen=LOOKS_KEPT), records)
     exported = Exported()
     if options.once:
         evaluate(sight, exported)
@@ -163,6 +175,20 @@ def evaluate(sight: Sight, exported: Exported) -> None:
         metrics.WATCH_AGENTS.sample(len(found.evidence.observed.nodes), state="answering"),
     ]
     exported.update(reports, now, len(judged) - len(diagnoses), more)
+    if sight.records and found.looks:
+        _keep_records(sight.records, found.looks[-1], reports, now)
+
+
+def _keep_records(
+    files: RunRecordFiles, look: Look, reports: Sequence[JobReport], now: float
+) -> None:
+    for job in reports:
+        if files.due(job.job_id, now):
+            try:
+                files.write(record(job, list(run_facts.facts(look, job.job_id))), now)
+            except OSError as error:
+                _say(f"the record of job {job.job_id!a} cannot be written: {error}")
+                return
 
 
 def _judged(job: JobRecords) -> Diagnosis | None:

@@ -37,6 +37,7 @@ def _pod(pod: Pod, directory: PodDirectory, view: PlacementView) -> Mapping[str,
         "member": None if member is None else dataclasses.asdict(member),
         "restarts": sum(container.restarts for container in pod.containers),
         "devices": [_device(held) for held in view.devices if held.pod_uid == pod.uid],
+        "images": {container.name: container.image for container in pod.containers},
         "limits": {key: n for c in pod.containers for key, n in c.limits.items()},
         "environment": {key: v for c in pod.containers for key, v in c.environment.items()},
     }
@@ -68,6 +69,7 @@ def _rank(rank: PlacedRank) -> Mapping[str, Any]:
         "pod_name": rank.pod,
         "container_name": rank.container,
         "uuid": rank.uuid,
+        "command": list(rank.process.command),
         "environment": dict(identity.environment),
         "environment_hash": environment_hash(identity.environment),
     }

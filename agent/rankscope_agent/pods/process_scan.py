@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
+from rankscope_agent.pods.command_line import MAX_COMMAND_BYTES, parse_command
 from rankscope_agent.pods.processes import ProcessIdentity, parse_environ, process_identity
 
 MAX_PROCESSES = 65536
@@ -29,11 +30,12 @@ executes the trainer, with its variables."""
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """A training process."""
+    """A training process; `command` is what it was started with, without what looks secret."""
 
     identity: ProcessIdentity
     placement: Placement
     environ: Mapping[str, str]
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class ProcessScanner:
         )
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
-        return RankProcess(identity, placement, environ)
+        return RankProcess(identity, placement, environ, _command(folder))
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
         """Say whether RANK is the one that the pod's specification gives to every process.
@@ -127,6 +129,14 @@ class ProcessScanner:
         if given.get("PET_NPROC_PER_NODE") == "1":
             return False
         return "RANK" in given and given.get("RANK") == environ.get("RANK")
+
+
+def _command(folder: Path) -> tuple[str, ...]:
+    """Return what a process was started with; nothing if that may not be read."""
+    try:
+        return parse_command(_read(folder / "cmdline", MAX_COMMAND_BYTES))
+    except OSError:
+        return ()
 
 
 def _first_of_each(found: Sequence[tuple[int, RankProcess]]) -> Iterator[RankProcess]:

@@ -18,6 +18,9 @@ MAX_TEXT = 256
 MAX_ENVIRONMENT_TEXT = 4096
 """Characters kept of an environment value; TF_CONFIG of a large job is the longest that is read."""
 
+MAX_IMAGE_TEXT = 512
+"""Characters kept of an image: a registry's name, a path of 255 (OCI distribution) and a digest."""
+
 MAX_CONTAINERS = 64
 """Containers of a pod that are looked at, many times what any launcher makes."""
 
@@ -87,6 +90,7 @@ class Container:
         unresolved: such variables whose value stands in a secret or elsewhere out of reach.
         limits: extended resources by name, in devices.
         started: the container runs now.
+        image: what it was made from, by digest where the status tells it, else by name.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Container:
     unresolved: frozenset[str]
     limits: Mapping[str, int]
     started: bool
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +224,14 @@ def _containers(
             unresolved=unresolved,
             limits=_limits(_mapping(entry.get("resources"))),
             started="running" in _mapping(found.get("state")),
+            image=_image(entry, found),
         )
+
+
+def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return an image's digest reference, without docker's scheme for pulled images."""
+    digest = _text(found.get("imageID"), MAX_IMAGE_TEXT).removeprefix("docker-pullable://")
+    return digest or _text(entry.get("image"), MAX_IMAGE_TEXT)
 
 
 def _environment(

@@ -88,6 +88,8 @@ def rank_identity(
         dp_group=header.dp_group,
         tp_group=header.tp_group,
         pp_stage=header.pp_stage,
+        torch_version=header.torch_version,
+        probe_version=header.probe_version,
     )
 
 

@@ -1,0 +1,58 @@
+"""Run records in a directory: one file per job and attempt, renewed while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RENEW_SECONDS = 600.0
+"""The speed of a run is known better later, and a record of minutes ago will do after a crash."""
+
+MAXIMUM_FILES = 10_000
+"""Records kept; the oldest go first."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class RunRecordFiles:
+    """Writes records into a directory; made if it is not there.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[str, float] = {}
+
+    def due(self, job_id: str, now: float) -> bool:
+        """Say whether a job's record is missing or old."""
+        return now - self._written.get(job_id, float("-inf")) >= RENEW_SECONDS
+
+    def write(self, found: Mapping[str, Any], now: float) -> Path:
+        """Write a record; readers see the old one or the new one, never a part.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{file_stem(str(found['job_id']))}.attempt-{found['attempt']}.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+        self._written[str(found["job_id"])] = now
+        self._thin_out()
+        return path
+
+    def _thin_out(self) -> None:
+        files = sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+        for file in files[:-MAXIMUM_FILES]:
+            file.unlink(missing_ok=True)
+
+
+def file_stem(job_id: str) -> str:
+    """Return a job's name as a file's: no separators, nothing hidden, of bounded length."""
+    return _UNSAFE.sub("_", job_id).strip("._")[:128] or "job"

@@ -1,0 +1,167 @@
+import json
+
+import pytest
+
+from faulty_clusters import Cluster
+from rankscope_agent.pods.command_line import MAX_ARGUMENTS, parse_command
+from rankscope_analyzers import cli
+from rankscope_analyzers.run_record import (
+    RankFacts,
+    RecordFormatError,
+    differences,
+    record,
+    speed,
+)
+from rankscope_analyzers.run_record_files import RENEW_SECONDS, RunRecordFiles, file_stem
+from ring_writer import RingWriter
+from running_agent import running_agent
+from simulated_jobs import Fault, Job
+
+NODES = {"gpu-0": "healthy", "gpu-1": "healthy"}
+
+
+def facts(rank: int, **changes) -> RankFacts:
+    fields = {
+        "rank": rank,
+        "node": f"gpu-{rank // 8}",
+        "uuid": f"GPU-{rank}",
+        "pod": "team/llm",
+        "attempt": 0,
+        "image": "repo/train@sha256:aa",
+        "command": ("python", "train.py", "--lr=3e-4", f"--local_rank={rank % 8}"),
+        "environment": {"NCCL_IB_HCA": "mlx5"},
+        "versions": {"torch": "2.13.0", "NCCL": "2.28.3"},
+    }
+    return RankFacts(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return Cluster(NODES, Job(ranks=16, steps=60)).report()
+
+
+@pytest.fixture(scope="module")
+def slow():
+    fault = Fault("compute", (3,), 0.5)
+    return Cluster({"gpu-0": "healthy", "gpu-7": "healthy"}, Job(16, 60, faults=(fault,))).report()
+
+
+def test_what_is_the_same_on_all_ranks_stands_once(fast):
+    found = record(fast, [facts(rank) for rank in range(16)])
+    assert list(found["command"]) == ["python train.py --lr=3e-4"]
+    assert found["environment"] == {"NCCL_IB_HCA": {"mlx5": list(range(16))}}
+    assert len(found["ranks"]) == 16
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_every_kind_of_change_is_named(fast, slow):
+    before = record(fast, [facts(rank) for rank in range(16)])
+    changed = {
+        "image": "repo/train@sha256:bb",
+        "command": ("python", "train.py", "--lr=3e-4", "--compile"),
+        "versions": {"torch": "2.13.0", "NCCL": "2.29.1"},
+        "attempt": 1,
+    }
+    after_facts = [facts(rank, **changed) for rank in range(16)]
+    after_facts[5] = facts(5, **changed, environment={"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "INFO"})
+    after = record(slow, after_facts)
+    found = {(one.subject, one.name): (one.before, one.after) for one in differences(before, after)}
+    assert found == {
+        ("image", ""): ("repo/train@sha256:aa", "repo/train@sha256:bb"),
+        ("version", "NCCL"): ("2.28.3", "2.29.1"),
+        ("command", ""): ("", "--compile"),
+        ("environment", "NCCL_DEBUG"): ("", "INFO"),
+        ("place", "nodes"): ("gpu-1", "gpu-7"),
+    }
+    assert 1.3 < speed(before, after) < 1.6
+    assert differences(before, before) == ()
+
+
+def test_values_that_differ_between_ranks_come_with_them(fast):
+    before = record(fast, [facts(rank) for rank in range(4)])
+    odd = [
+        facts(rank, environment={"NCCL_IB_HCA": "bad" if rank == 2 else "mlx5"})
+        for rank in range(4)
+    ]
+    (found,) = differences(before, record(fast, odd))
+    assert (found.before, found.after) == ("mlx5", "bad (rank 2), mlx5 (ranks 0, 1, 3)")
+
+
+@pytest.mark.parametrize(
+    "broken", [{}, {"format": 2}, {"format": 1, "images": []}, {"format": 1, "images": {}}]
+)
+def test_what_is_no_record_is_refused(broken, fast):
+    with pytest.raises(RecordFormatError):
+        differences(record(fast, []), broken)
+
+
+def test_a_real_agent_is_recorded_and_compared(tmp_path, capsys):
+    (tmp_path / "rings").mkdir()
+    writer = RingWriter(tmp_path / "rings", node="test-node", world_size=1, local_world_size=1)
+    writer.step(12)
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    with running_agent(tmp_path, "--simulate=h100x2") as agent:
+        given = ["record", "--agent", agent.url, "--since", "9000d"]
+        assert cli.main([*given, "--job", "team/job", str(first)]) == 0
+    found = json.loads(first.read_text())
+    assert found["versions"]["torch"] == {"2.13.0+cpu": [0]}
+    assert found["median_step_seconds"] == pytest.approx(0.1)
+    found["versions"]["torch"] = {"2.14.0\x1b[2J": [0]}
+    found["median_step_seconds"] = 0.2
+    second.write_text(json.dumps(found))
+    capsys.readouterr()
+    assert cli.main(["diff", "--no-color", str(first), str(second)]) == 0
+    said = capsys.readouterr().out
+    assert "slower, 2.00 times as long" in said
+    assert "2.13.0+cpu" in said
+    assert "\x1b" not in said
+    assert cli.main(["diff", "--json", str(first), str(second)]) == 0
+    assert json.loads(capsys.readouterr().out)["step_time_ratio"] == 2.0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '{"format": 7}'])
+def test_files_that_are_no_records_are_one_sentence(tmp_path, content, capsys):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    assert cli.main(["diff", str(path), str(path)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_records_are_kept_by_job_and_attempt_and_renewed(tmp_path, fast):
+    files = RunRecordFiles(tmp_path / "records")
+    assert files.due("team/llm", 0.0)
+    path = files.write(record(fast, [facts(0, attempt=2)]), 0.0)
+    assert path.name == "team_llm.attempt-2.json"
+    assert not files.due("team/llm", RENEW_SECONDS - 1)
+    assert files.due("team/llm", RENEW_SECONDS)
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("job_id", "stem"),
+    [("../../etc/passwd", "etc_passwd"), ("..", "job"), ("a/b", "a_b"), ("", "job")],
+)
+def test_no_name_of_a_job_leaves_the_directory(job_id, stem):
+    assert file_stem(job_id) == stem
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("python\0train.py\0--lr=1\0", ("python", "train.py", "--lr=1")),
+        ("x\0--api-key\0abc\0--y\0", ("x", "--api-key", "***", "--y")),
+        ("x\0--hf-token=abc\0", ("x", "--hf-token=***")),
+        ("x\0hf_abcdefghijkl\0", ("x", "***")),
+        ("x\0s3://user:pass@host/b\0", ("x", "s3***host/b")),
+        ("x\0--token\0--next\0", ("x", "--token", "--next")),
+        ("", ()),
+    ],
+)
+def test_commands_are_kept_without_what_looks_secret(given, kept):
+    assert parse_command(given.encode()) == kept
+
+
+def test_endless_commands_are_cut():
+    found = parse_command(b"x" * 5000 + b"\0" + b"y\0" * 1000)
+    assert len(found) == MAX_ARGUMENTS
+    assert len(found[0]) == 256

@@ -103,9 +103,10 @@ def _causes(report: JobReport) -> Iterator[str]:
         seen = ", ".join(LAYER_NAMES[layer] for layer in incident.layers)
         yield f"### {number}. {_kind(incident.cause)}"
         yield from ("", markdown(job_answer.sentence(incident)), "")
-        for signal in job_answer.explained(incident)[:MOST_ROWS]:
-            yield f"- {LAYER_NAMES[signal.layer]}: {markdown(signal.summary)}"
-        yield from ("", f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
+        beside = job_answer.explained(incident)[:MOST_ROWS]
+        yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in beside)
+        yield from ([""] if beside else [])
+        yield from (f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
         lines = job_answer.evidence(incident)[:MOST_ROWS]
         yield from _table(
             ("layer", "measured", "culprit", "compared with", "what it is", "read from"),

@@ -19,9 +19,9 @@ from rankscope_analyzers.row_statistics import row_median
 from rankscope_analyzers.signals import RankPlace
 from rankscope_analyzers.verdict import RankTimes
 
-MOST_CELLS = 2_000_000
-"""Cells of all maps of one kind on a page: 5.3 MB in base64 for two maps, of the 8 MB that a page
-may have. Jobs of 8,192 ranks keep all bins, bigger ones and many on a page get fewer."""
+MOST_CELLS = 1_500_000
+"""Cells of all maps of one kind on a page: 6 MB in base64 for three maps, of the 8 MB that a page
+may have. Jobs of 6,250 ranks keep all bins, bigger ones and many on a page get fewer."""
 
 FEWEST_BINS = 24
 """Below this a fault could not be told from a hiccup any more."""

@@ -21,6 +21,9 @@ class HeatMaps {
     });
     const entryOfRank = new Map(job.ranks.rank.map((rank, entry) => [rank, entry]));
     this.culpritRows = job.culprits.map((rank) => job.ranks.row[entryOfRank.get(rank)]).filter((row) => row >= 0);
+    const others = job.time.incidents.slice(1).flatMap((incident) => incident.ranks);
+    const otherRows = others.map((rank) => job.ranks.row[entryOfRank.get(rank)]);
+    this.otherRows = [...new Set(otherRows)].filter((row) => row >= 0 && !this.culpritRows.includes(row));
     this.window = { first: 0, count: this.rows };
     this.cursor = null;
     this.build(host, keys);
@@ -113,7 +116,7 @@ class HeatMaps {
 
   standsFor(group, map) {
     if (!this.pooling) return this.groupStart(group);
-    const known = this.culpritRows.find((row) => this.inWindow(row) && this.groupOf(row) === group);
+    const known = [...this.culpritRows, ...this.otherRows].find((row) => this.inWindow(row) && this.groupOf(row) === group);
     return known === undefined ? this.extreme(map, group, this.cursor ? this.cursor.bin : 0) : known;
   }
 
@@ -253,14 +256,16 @@ class HeatMaps {
     }
   }
 
-  // Marks the culprits beside the map, so that a thin row cannot be overlooked.
+  // Marks the culprits beside the map, so that a thin row cannot be overlooked; those of further
+  // incidents in a paler colour.
   drawMarks(pen) {
     const right = LEFT + this.axis.plot;
     let free = 0;
-    const shown = this.culpritRows.filter((row) => this.inWindow(row)).sort((one, other) => one - other);
-    pen.fillStyle = pageColour("--accent");
+    const marked = [...this.culpritRows, ...this.otherRows];
+    const shown = marked.filter((row) => this.inWindow(row)).sort((one, other) => one - other);
     pen.textAlign = "left";
     for (const row of shown) {
+      pen.fillStyle = pageColour(this.culpritRows.includes(row) ? "--accent" : "--soft");
       const y = (this.groupOf(row) + 0.5) * this.rowHeight;
       pen.beginPath();
       pen.moveTo(right + 3, y);

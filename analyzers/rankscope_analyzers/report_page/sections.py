@@ -92,7 +92,7 @@ def _incident(incident: Incident) -> Html:
     beside = job_answer.explained(incident)
     return element(
         "li",
-        element("strong", incident.cause.kind.replace("_", " ")),
+        element("strong", _kind(incident)),
         " ",
         job_answer.sentence(incident),
         element(
@@ -115,13 +115,27 @@ def evidence(report: JobReport) -> Html | None:
     """Return what all layers measured of each incident, with where it was read."""
     if not report.incidents:
         return None
-    heads = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
-    rows = [
-        _evidence_row(line)
-        for incident in report.incidents[:MOST_LISTED]
-        for line in job_answer.evidence(incident)
+    several = len(report.incidents) > 1
+    parts = [
+        join(
+            [
+                element("h4", f"{number}. {_kind(incident)}") if several else None,
+                _measured(incident),
+            ]
+        )
+        for number, incident in enumerate(report.incidents[:MOST_LISTED], 1)
     ]
-    return section("Evidence", _table(heads, rows[: 4 * MOST_LISTED], "evidence"))
+    return section("Evidence", *parts)
+
+
+def _measured(incident: Incident) -> Html:
+    heads = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
+    rows = map(_evidence_row, job_answer.evidence(incident)[:MOST_LISTED])
+    return _table(heads, list(rows), "evidence")
+
+
+def _kind(incident: Incident) -> str:
+    return incident.cause.kind.replace("_", " ")
 
 
 def _evidence_row(line: EvidenceLine) -> Html:

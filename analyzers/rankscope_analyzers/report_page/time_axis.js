@@ -54,6 +54,7 @@ class TimeAxis {
     this.time.incidents.forEach((incident, number) => this.drawIncident(pen, incident, number * LANE));
     this.drawSteps(pen, lanes + 8);
     this.drawRestarts(pen, lanes, height);
+    this.nameRestarts(pen, lanes + 14);
     this.drawCursor(pen, cursorBin, lanes, height);
     return height;
   }
@@ -102,20 +103,30 @@ class TimeAxis {
     pen.lineWidth = 1;
   }
 
+  // Draws dashes on a line of the page's own colour, so that they show on any map.
   drawRestarts(pen, top, bottom) {
-    pen.strokeStyle = pageColour("--text");
-    pen.setLineDash([3, 3]);
     for (const bin of this.time.restarts) {
-      pen.beginPath();
-      pen.moveTo(this.x(bin), top);
-      pen.lineTo(this.x(bin), bottom);
-      pen.stroke();
+      for (const [dash, colour] of [[[], "--card"], [[4, 4], "--text"]]) {
+        pen.strokeStyle = pageColour(colour);
+        pen.setLineDash(dash);
+        pen.beginPath();
+        pen.moveTo(this.x(bin), top);
+        pen.lineTo(this.x(bin), bottom);
+        pen.stroke();
+      }
     }
     pen.setLineDash([]);
-    if (!this.time.restarts.length) return;
+  }
+
+  nameRestarts(pen, top) {
     pen.fillStyle = pageColour("--text");
     pen.textAlign = "left";
-    pen.fillText("restart", this.x(this.time.restarts[0]) + 4, top + 14);
+    let free = 0;
+    for (const bin of this.time.restarts) {
+      if (this.x(bin) < free) continue;
+      pen.fillText("restart", this.x(bin) + 4, top);
+      free = this.x(bin) + TICK_WIDTH / 2;
+    }
   }
 
   drawCursor(pen, bin, top, bottom) {

@@ -6,6 +6,7 @@ WAY is one of `WAYS`; the slow rank, -1 for none, computes longer than the other
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -220,6 +221,7 @@ WAYS: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
     signal.alarm(DEADLINE_SECONDS)  # a launcher that is killed leaves its ranks behind
     meeting = os.environ.get("MEETING", "env://")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -8,6 +8,7 @@ as `__main__`; it ends as any interpreter does. The probe sees a forked process 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -27,11 +28,12 @@ DEADLINE_SECONDS = 60
 
 def become(order: dict[str, Any], rank: int) -> None:
     """Turn this child into one training process."""
-    signal.alarm(DEADLINE_SECONDS)
     folder = Path(order["folder"])
     for descriptor, suffix in ((1, "out"), (2, "err")):
         path = folder / f"{rank}.{suffix}"
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
+    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
+    signal.alarm(DEADLINE_SECONDS)
     os.environ.update(order["environment"])
     if order["ranks"] > 1:
         world = str(order["ranks"])

@@ -6,6 +6,7 @@ its batches. The loops set up the process group themselves, as they do under tor
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -146,6 +147,7 @@ def lightning() -> None:
 WAYS = {way.__name__: way for way in (hf_trainer, accelerate, lightning)}
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
     signal.alarm(DEADLINE_SECONDS)  # a launcher that is killed leaves its ranks behind
     WAYS[sys.argv[1]]()
     if dist.is_initialized():

@@ -79,10 +79,13 @@ _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batche
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 
-# A gloo thread that lets go of a finished collective takes the interpreter's lock, and aborts the
-# process when it comes for it during the exit: 5 of 24 short jobs on a loaded machine ended so
-# without this probe, 10 of 32 with its hooks, none of 16 with this pause before the exit.
-_SETTLE_SECONDS = 0.05
+# A gloo thread that lets go of a finished collective takes the interpreter's lock, to drop what
+# torch keeps of the caller (in torch 2.13: `~AsyncAllreduceWork`, `~ThreadLocalState`). If it comes
+# for that during the exit, it aborts the process: 5 of 24 short jobs on a loaded machine ended so
+# without this probe, 10 of 32 with its hooks, none of 16 with a pause before the exit. If it comes
+# while the process group is destroyed under that lock, which waits for gloo's threads, both wait
+# for ever: 9 of 65 such jobs hung.
+_SETTLE_SECONDS = 0.1
 
 # What blocks by itself. Other collectives are waited for in Python, or at the end of a backward.
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
@@ -593,6 +596,7 @@ class _Probe:
             owner.wait = torch._disable_dynamo(self.timed(owner.wait))
         buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
         c10d._broadcast_coalesced = torch._disable_dynamo(buffers)
+        c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
         self.hook_backwards()
         for operator in _BLOCKING:
             namespace, _, name = operator.partition("::")
@@ -602,6 +606,16 @@ class _Probe:
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
+
+    def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
+
+        @functools.wraps(end)
+        def destroy(*arguments: Any, **options: Any) -> Any:
+            time.sleep(_SETTLE_SECONDS)
+            return end(*arguments, **options)
+
+        return destroy
 
     def hook_backwards(self) -> None:
         """Watch the ends of all backwards from now on, `Tensor.backward()` included."""

@@ -6,7 +6,6 @@ WAY is one of `WAYS`; the slow rank, -1 for none, computes longer than the other
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from ending import end_in_time, settle
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -30,7 +30,6 @@ MICRO_BATCHES = 3
 BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 WIDTH = 64
-DEADLINE_SECONDS = 60
 FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
 BEFORE_EXEC = 12  # steps of the program that gives way to another
 DOOMED_NODE = "doomed"
@@ -221,10 +220,10 @@ WAYS: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
-    signal.alarm(DEADLINE_SECONDS)  # a launcher that is killed leaves its ranks behind
+    end_in_time()
     meeting = os.environ.get("MEETING", "env://")
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     WAYS[sys.argv[1]]()
+    settle()
     dist.destroy_process_group()

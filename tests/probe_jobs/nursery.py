@@ -8,22 +8,19 @@ as `__main__`; it ends as any interpreter does. The probe sees a forked process 
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import json
 import os
 import runpy
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from ending import end_in_time
 from running import free_port
 
 torch.optim.SGD([torch.zeros(1)])  # imports what the first optimizer of a process imports
-
-DEADLINE_SECONDS = 60
 
 
 def become(order: dict[str, Any], rank: int) -> None:
@@ -32,8 +29,7 @@ def become(order: dict[str, Any], rank: int) -> None:
     for descriptor, suffix in ((1, "out"), (2, "err")):
         path = folder / f"{rank}.{suffix}"
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
-    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
-    signal.alarm(DEADLINE_SECONDS)
+    end_in_time()
     os.environ.update(order["environment"])
     if order["ranks"] > 1:
         world = str(order["ranks"])

@@ -6,15 +6,14 @@ its batches. The loops set up the process group themselves, as they do under tor
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import signal
 import sys
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
+from ending import end_in_time, settle
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -25,7 +24,6 @@ BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 TOKENS = 64
 LENGTH = 16
-DEADLINE_SECONDS = 60
 
 
 def delay(where: str, share: float = 1.0) -> None:
@@ -104,6 +102,7 @@ def accelerate() -> None:
             optimizer.zero_grad()
         if number == STEPS * ACCUMULATED:
             break
+    settle()
     accelerator.end_training()
 
 
@@ -147,8 +146,8 @@ def lightning() -> None:
 WAYS = {way.__name__: way for way in (hf_trainer, accelerate, lightning)}
 
 if __name__ == "__main__":
-    faulthandler.register(signal.SIGALRM, chain=True)  # says where it hung, and dies of it
-    signal.alarm(DEADLINE_SECONDS)  # a launcher that is killed leaves its ranks behind
+    end_in_time()
     WAYS[sys.argv[1]]()
     if dist.is_initialized():
+        settle()
         dist.destroy_process_group()

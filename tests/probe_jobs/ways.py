@@ -30,7 +30,13 @@ SLOW_RANK = 1
 DOOMED_NODE = "doomed"  # as frameworks.py calls it
 
 TRAINERS = ("hf_trainer", "accelerate", "lightning")
-TRAINER_MODULES = ("transformers", "accelerate", "lightning.pytorch")
+# What the trainers' jobs import, most of which transformers puts off until it is asked for.
+TRAINER_MODULES = (
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.trainer",
+    "accelerate",
+    "lightning.pytorch",
+)
 
 # torch 2.13 keeps the launcher's store over a restart, so that gloo may read where the dead
 # ranks listened and give up (in 3 of 6 runs): each attempt gets a store of its own.

@@ -38,11 +38,12 @@ bench: venv
 	$(BIN)/python -m benchmarks
 
 # What tests need of the system: the real servers that they talk to, a browser for the report, and
-# Python's venv module, which Debian packages apart. Elsewhere than as root on Debian, tests without
-# their server say they skip.
-PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter chromium
+# Python's venv module, which Debian packages apart. Ubuntu has the browser as a snap only. Elsewhere
+# than as root on Debian or Ubuntu, tests without their server say they skip.
+PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter
 servers:
 	@needed="$(PACKAGES)"; $(PYTHON) -c 'import ensurepip' 2>/dev/null || needed="$$needed python3-venv"; \
+	if grep -qsx 'ID=debian' /etc/os-release; then needed="$$needed chromium"; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! dpkg -s $$needed >/dev/null 2>&1; then \
 	  echo "Installing $$needed with apt."; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$needed >/dev/null; \

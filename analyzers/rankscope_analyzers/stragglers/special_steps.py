@@ -40,6 +40,9 @@ SLOWER = 2.0
 UNEVEN = 0.02
 """Nodes write for unequal times; an evaluation is equally long for all within this share."""
 
+SAME = 1.25
+"""An even special step this near to the normal writing, either way, may have been one."""
+
 IN_A_ROW = 2
 """One slow checkpoint may be another job's burst on the same file system."""
 
@@ -102,20 +105,25 @@ class Ordinary:
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """One checkpoint: seconds of the slowest node and of the median node."""
+    """One special step: seconds of the slowest node and of the median node.
+
+    Nodes that are `even` within a small share rather evaluated than wrote.
+    """
 
     step: int
     node: int
     worst: float
     median: float
+    even: bool
 
 
 class CheckpointWatch:
     """Compares checkpoints with each other, across restarts; bounded."""
 
-    __slots__ = ("_normal", "_writings")
+    __slots__ = ("_levels", "_normal", "_writings")
 
     def __init__(self) -> None:
+        self._levels: deque[float] = deque(maxlen=IN_A_ROW_ALONE)
         self._normal: deque[float] = deque(maxlen=REMEMBERED)
         self._writings: deque[_Writing] = deque(maxlen=IN_A_ROW_ALONE)
 
@@ -131,14 +139,25 @@ class CheckpointWatch:
             step_seconds: duration of ordinary steps.
         """
         writing = _writing(step, written, shape)
-        if writing is None:
+        if writing is None or writing.even:
+            self._break(writing)
             return False, None
         self._writings.append(writing)
+        self._levels.append(writing.median)
         found = self._slow(shape, step_seconds)
         slow = bool(self._normal) and writing.median > SLOWER * median(self._normal)
         if not slow:
             self._normal.append(writing.median)
         return True, found
+
+    def _break(self, even: _Writing | None) -> None:
+        """Let an even step that is as long as a normal checkpoint end a row of slow ones.
+
+        Where evaluations fall together with every other checkpoint, the ones between are short.
+        """
+        usual = median(self._normal) if self._normal else np.inf
+        if even and usual / SAME < even.median < usual * SAME:
+            self._levels.append(even.median)
 
     def _slow(self, shape: Shape, step_seconds: float) -> Candidate | None:
         needed = IN_A_ROW if len(np.unique(shape.nodes)) > 1 else IN_A_ROW_ALONE
@@ -151,7 +170,7 @@ class CheckpointWatch:
             observed, usual = last[-1].worst, last[-1].median
         else:
             usual = median(self._normal) if self._normal else np.inf
-            if not all(w.median > SLOWER * usual for w in last):
+            if not all(level > SLOWER * usual for level in list(self._levels)[-needed:]):
                 return None
             ranks, observed = (), last[-1].worst
         cost = (observed - usual) / (between + observed)
@@ -161,7 +180,7 @@ class CheckpointWatch:
 
 
 def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
-    """Return how long the nodes wrote, None where it was an evaluation."""
+    """Return how long the nodes wrote, None where none of them is known."""
     flat, nodes = written.ravel(), shape.nodes.ravel()
     known = [
         node for node in np.unique(nodes[nodes >= 0]) if np.isfinite(flat[nodes == node]).any()
@@ -170,7 +189,6 @@ def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
         return None
     times = np.array([np.nanmin(flat[nodes == node]) for node in known])
     middle = float(np.partition(times, (len(times) - 1) // 2)[(len(times) - 1) // 2])
-    if len(times) > 1 and float(times.max() - times.min()) < UNEVEN * middle:
-        return None
+    even = len(times) > 1 and float(times.max() - times.min()) < UNEVEN * middle
     worst = int(np.argmax(times))
-    return _Writing(step, int(known[worst]), float(times[worst]), middle)
+    return _Writing(step, int(known[worst]), float(times[worst]), middle, even)

@@ -8,6 +8,7 @@ from kernel_text import recovery, stamped, verdict_of, xid
 
 GONE = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
 HUNG = "INFO: task trainer:71 blocked for more than 120 seconds."
+BOOT = "Linux version 6.1.0-18-amd64 (debian-kernel@lists.debian.org) (gcc-12) #1 SMP"
 UP, DOWN = "mlx5_core 0000:01:00.1 eth1: Link up", "mlx5_core 0000:01:00.1 eth1: Link down"
 
 
@@ -51,6 +52,18 @@ def test_a_fault_days_before_is_an_incident_of_its_own():
     verdict = verdict_of(*lines)
     assert [one.cause for one in verdict.incidents] == ["pcie", "app"]
     assert conclusion(stamped(10.0, xid(31)), stamped(200.0, xid(79)))[2] == 1
+
+
+def test_times_of_different_boots_are_not_compared():
+    lines = (stamped(10.0, xid(31)), stamped(0.0, BOOT), stamped(20.0, xid(79)))
+    assert len(verdict_of(*lines).incidents) == 2
+    program = f"trainer[71]: {BOOT}"
+    assert len(verdict_of(lines[0], program, lines[2]).incidents) == 1
+
+
+def test_a_fault_in_each_of_two_boots_is_one_incident():
+    again = (stamped(10.0, xid(79)), stamped(0.0, BOOT), stamped(5.0, xid(79)))
+    assert conclusion(*again) == ("pcie", "reboot_node", 1)
 
 
 def test_the_same_fault_on_two_gpus_is_two_incidents():
@@ -135,6 +148,8 @@ def test_gpus_that_fault_with_their_switches_are_the_fabrics_incident():
 
 def test_a_link_that_goes_down_and_up_while_booting_is_benign():
     assert conclusion(stamped(9.0, DOWN), stamped(12.0, UP)) == ("benign", "none", 0)
+    again = (stamped(9000.0, UP), stamped(0.0, BOOT), stamped(9.0, DOWN), stamped(12.0, UP))
+    assert conclusion(*again) == ("benign", "none", 0)
     later = conclusion(stamped(9000.0, DOWN), stamped(9012.0, UP))
     assert later == ("network_link", "check_cable", 1)
 

@@ -153,7 +153,8 @@ def _suspects(found: Sequence[Case]) -> list[Case]:
         suspect = replace(
             whole, cause="gpu_hardware", action="drain", severity="error", said=said, times_seen=1
         )
-        kept = [case for case in kept if case not in at] + [suspect]
+        suspected = {id(case) for case in at}
+        kept = [case for case in kept if id(case) not in suspected] + [suspect]
     return kept
 
 
@@ -180,9 +181,14 @@ def _with_effects(found: Sequence[Case]) -> list[Case]:
             taken = [other for other in left if _follows(other, case)]
             for other in taken:
                 case = _joined(case, other)
-            left = [other for other in left if other not in taken]
+            left = _without(left, taken)
         done.append(case)
     return done
+
+
+def _without(found: Sequence[Case], taken: Sequence[Case]) -> list[Case]:
+    ids = {id(case) for case in taken}
+    return [case for case in found if id(case) not in ids]
 
 
 def _follows(other: Case, case: Case) -> bool:
@@ -216,7 +222,7 @@ def _one_program(found: Sequence[Case]) -> list[Case]:
             taken = [other for other in left if _is_of_program(other, case)]
             for other in taken:
                 case = _joined(case, other)
-            left = [other for other in left if other not in taken]
+            left = _without(left, taken)
         done.append(case)
     return done
 

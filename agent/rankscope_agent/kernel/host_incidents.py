@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rankscope_agent.kernel.events import Kind
 from rankscope_agent.kernel.incidents import Incident, for_fabric
-from rankscope_agent.kernel.log import TRACED, Seen
+from rankscope_agent.kernel.log import BOOT_SECONDS, TRACED, Seen
 from rankscope_agent.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
 
 BRING_UP_SECONDS = 300.0
@@ -124,7 +124,10 @@ def _without_bring_up(seen: Sequence[Seen]) -> Iterator[Seen]:
 
 
 def _is_bring_up(down: float | None, up: float | None) -> bool:
-    return down is not None and up is not None and down <= up <= BRING_UP_SECONDS
+    if down is None or up is None:
+        return False
+    begun = up - up % BOOT_SECONDS
+    return begun <= down <= up <= begun + BRING_UP_SECONDS
 
 
 def _incident(subject: str, events: tuple[Seen, ...]) -> Incident:
@@ -235,6 +238,7 @@ def _merge(
     for one in taken:
         action = stronger(action, one.action)
         events += one.events
+    ids = {id(one) for one in taken}
     also = "".join(f"; {one.summary}" for one in taken[:MERGED_SENTENCES])
     merged = replace(into, action=action, events=events, summary=into.summary + also)
-    return [merged if one is into else one for one in incidents if one not in taken]
+    return [merged if one is into else one for one in incidents if id(one) not in ids]

@@ -7,8 +7,10 @@ same incident as its root. Pure: from events to incidents.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rankscope_agent.kernel.log import Seen
 from rankscope_agent.kernel.vocabulary import SEVERITIES, Action, Cause, Severity, stronger
@@ -75,12 +77,57 @@ def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
     for one in seen:
         groups.setdefault(one.event.pci, []).append(one)
     for pci, events in groups.items():
-        left = sorted(events, key=lambda one: one.order)
-        while left:
-            root = min(left, key=_rank)
-            members = tuple(one for one in left if one is root or _belongs(one, root))
-            left = [one for one in left if one not in members]
-            yield _gpu_incident(pci, root, members)
+        left = _Left(events)
+        for root in sorted(events, key=_rank):
+            members = left.take(root)
+            if members:
+                yield _gpu_incident(pci, root, members)
+
+
+class _Left:
+    """Events of a GPU that are in no incident yet, found by their time.
+
+    A log may hold thousands of programs' faults on one GPU: going through all of them for each root
+    would take minutes.
+    """
+
+    def __init__(self, events: Sequence[Seen]) -> None:
+        self._left = set(events)
+        timed: list[tuple[float, float, Seen]] = []
+        self._untimed: list[Seen] = []
+        for one in events:
+            first, last = _span(one)
+            if first is None or last is None:
+                self._untimed.append(one)
+            else:
+                timed.append((first, last, one))
+        timed.sort(key=lambda at: at[0])
+        self._firsts = [first for first, _, _ in timed]
+        self._lasts = list(accumulate((last for _, last, _ in timed), max))
+        self._timed = [one for _, _, one in timed]
+        self._followers: dict[int, list[Seen]] = {}
+        for one in events:
+            if one.event.previous is not None:
+                self._followers.setdefault(one.event.previous, []).append(one)
+
+    def take(self, root: Seen) -> tuple[Seen, ...]:
+        """Return the root's incident in order, and nothing if the root is in another one."""
+        if root not in self._left:
+            return ()
+        named = self._followers.get(root.event.code or 0, ())
+        near = {one for one in self._near(root) if one in self._left and _belongs(one, root)}
+        members = {root, *near, *(one for one in named if one in self._left)}
+        self._left -= members
+        return tuple(sorted(members, key=lambda one: one.order))
+
+    def _near(self, root: Seen) -> Iterator[Seen]:
+        first, last = _span(root)
+        begin, end = 0, len(self._timed)
+        if first is not None and last is not None:
+            begin = bisect_left(self._lasts, first - CHAIN_SECONDS)
+            end = bisect_right(self._firsts, last + CHAIN_SECONDS)
+        yield from (one for one in self._timed[begin:end] if _is_near(one, root))
+        yield from self._untimed
 
 
 def for_fabric(cause: Cause, severity: Severity, action: Action) -> Action:
@@ -98,12 +145,8 @@ def _rank(one: Seen) -> tuple[bool, bool, int, int]:
 
 
 def _belongs(one: Seen, root: Seen) -> bool:
-    """Whether an event on the root's GPU is part of its incident."""
+    """Whether an event on the root's GPU is part of its incident, as it was near in time."""
     event = one.event
-    if event.previous is not None and event.previous == root.event.code:
-        return True
-    if not _near(one, root):
-        return False
     if one.event.kind == "xid" and event.code in CLEAN_UP:
         return True
     if event.kind == "xid" and event.code in {RECOVERY_CHANGED, *ROW_REMAP}:
@@ -119,10 +162,13 @@ def _is_grave(root: Seen) -> bool:
     return grave and root.event.cause != "app"
 
 
-def _near(one: Seen, root: Seen) -> bool:
+def _span(one: Seen) -> tuple[float | None, float | None]:
+    return one.first_seconds, one.last_seconds
+
+
+def _is_near(one: Seen, root: Seen) -> bool:
     """Whether two events are close in time; without times they are."""
-    times = one.first_seconds, one.last_seconds, root.first_seconds, root.last_seconds
-    first, last, root_first, root_last = times
+    (first, last), (root_first, root_last) = _span(one), _span(root)
     if first is None or last is None or root_first is None or root_last is None:
         return True
     return first <= root_last + CHAIN_SECONDS and last >= root_first - CHAIN_SECONDS
@@ -213,7 +259,8 @@ def on_gpus(seen: Iterable[Seen]) -> tuple[tuple[Seen, ...], tuple[Seen, ...]]:
     gpus = {one.event.pci for one in events if one.event.kind in GPU_KINDS or _names_driver(one)}
     gpus.discard(None)
     own = tuple(one for one in events if one.event.kind in GPU_KINDS or one.event.pci in gpus)
-    return own, tuple(one for one in events if one not in own)
+    taken = set(own)
+    return own, tuple(one for one in events if one not in taken)
 
 
 def _names_driver(one: Seen) -> bool:

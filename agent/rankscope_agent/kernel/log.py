@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from rankscope_agent.kernel.events import KernelEvent, Kind
-from rankscope_agent.kernel.lines import MAX_LINE, uptime_seconds
+from rankscope_agent.kernel.lines import MAX_LINE, is_kernel, uptime_seconds
 from rankscope_agent.kernel.matcher import match
 from rankscope_agent.kernel.scanner import grouping, lines_with, needles_in, parts_of
 from rankscope_agent.kernel.vocabulary import stronger
@@ -30,14 +30,21 @@ TRACED: frozenset[Kind] = frozenset(
 
 # __schedule+0x291/0x8a0 or, of a module, amdgpu_cs_ioctl+0x60/0x60 [amdgpu]
 _FRAME_MODULE = re.compile(rb"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(\w{1,56})\]")
+# The first line of every boot: Linux version 6.1.0-18-amd64 (debian-kernel@...) ...
+_BOOT = b"Linux version "
+_BOOT_LINE = re.compile(rb"^[^\n]{0,200}?\bLinux version \d", re.MULTILINE)
+
+BOOT_SECONDS = 1e9
+"""What is added to seconds since boot for each boot that a log has seen: longer than any lasts."""
+
 _KERNEL_FIELDS = {"_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}
 
 Key = tuple[Kind, int | None, str | None, int | None, str, str, str, bool]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Seen:
-    """An event, and how often and when it was seen.
+    """An event, and how often and when it was seen; each is itself alone.
 
     Args:
         event: the first occurrence, with the strongest action of all; of Xid 154 the last one's.
@@ -46,6 +53,7 @@ class Seen:
         first_line: the line it was first seen in, cut to `MAX_LINE`.
         last_line: the line it was last seen in.
         modules: kernel modules in the stack traces behind it.
+        boots: in which of the log's boots it was first and last seen.
         times: when it was first and last seen, if known otherwise than by the lines.
     """
 
@@ -55,21 +63,30 @@ class Seen:
     last_line: bytes
     count: int = 0
     modules: set[str] = field(default_factory=set)
+    boots: tuple[int, int] = (0, 0)
     times: tuple[float, float] | None = None
 
     @property
     def first_seconds(self) -> float | None:
-        """When it was first seen, in seconds since boot, if the log says."""
+        """When it was first seen, in seconds since the log's first boot began or so, if it says.
+
+        Of a later boot `BOOT_SECONDS` is added for each one before it.
+        """
         if self.times is not None:
             return self.times[0]
-        return uptime_seconds(self.first_line.decode(errors="replace"))
+        return _seconds(self.first_line, self.boots[0])
 
     @property
     def last_seconds(self) -> float | None:
-        """When it was last seen."""
+        """When it was last seen, likewise."""
         if self.times is not None:
             return self.times[1]
-        return uptime_seconds(self.last_line.decode(errors="replace"))
+        return _seconds(self.last_line, self.boots[1])
+
+    def again(self, line: bytes, boot: int) -> None:
+        """Note a later line."""
+        self.last_line = line
+        self.boots = (self.boots[0], boot)
 
 
 class KernelLog:
@@ -88,6 +105,7 @@ class KernelLog:
         self._trace: Seen | None = None
         self._trace_left = 0
         self._named_gpu: str | None = None
+        self._boot = 0
 
     @property
     def seen(self) -> tuple[Seen, ...]:
@@ -96,6 +114,18 @@ class KernelLog:
 
     def feed(self, text: bytes) -> None:
         """Read whole lines."""
+        begin = 0
+        if _BOOT in text:
+            for found in _BOOT_LINE.finditer(text):
+                if not is_kernel(_prefix(found[0])):
+                    continue
+                self._feed(text[begin : found.start()])
+                begin = found.start()
+                self._boot += 1
+        self._feed(text[begin:] if begin else text)
+
+    def _feed(self, text: bytes) -> None:
+        """Read lines of one boot."""
         if self._trace is not None and self._trace_left:
             self._follow_trace(self._trace, text)
         needles = needles_in(text)
@@ -125,7 +155,7 @@ class KernelLog:
                     new.add(part)
             elif (seen := self._known[part]) is not None:
                 seen.count += count * seen.event.count
-                seen.last_line = last_lines[part][:MAX_LINE]
+                seen.again(last_lines[part][:MAX_LINE], self._boot)
         if new:
             self._read_new(lines, parts, new, pattern)
 
@@ -145,7 +175,7 @@ class KernelLog:
         seen = self._known[part] if part in self._known else self._read(line, part)
         if seen is not None:
             seen.count += seen.event.count
-            seen.last_line = line
+            seen.again(line, self._boot)
         return seen
 
     def _read(self, line: bytes, part: bytes) -> Seen | None:
@@ -170,7 +200,9 @@ class KernelLog:
         elif len(self._seen) >= self._max_seen:
             self.beyond_limits += 1
         else:
-            seen = self._seen[key] = Seen(event, len(self._seen), line, line)
+            boots = (self._boot, self._boot)
+            seen = Seen(event, len(self._seen), line, line, boots=boots)
+            self._seen[key] = seen
         return seen
 
     def _follow_trace(self, seen: Seen, text: bytes, start: int = 0) -> None:
@@ -185,6 +217,16 @@ class KernelLog:
                 seen.modules.add(found[1].decode())
             self._trace_left -= 1
             start = end + 1
+
+
+def _seconds(line: bytes, boot: int) -> float | None:
+    seconds = uptime_seconds(line.decode(errors="replace"))
+    return None if seconds is None else boot * BOOT_SECONDS + seconds
+
+
+def _prefix(line: bytes) -> str:
+    """Return what stands before `Linux version`."""
+    return line[: line.rindex(_BOOT)].decode(errors="replace")
 
 
 def read(line: bytes) -> KernelEvent | None:

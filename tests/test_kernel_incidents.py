@@ -193,3 +193,8 @@ def test_partitions_of_a_disk_are_one_subject():
         "nvme nvme0: I/O 12 QID 3 timeout, reset controller",
     )
     assert conclusion(*lines) == ("storage", "drain", 1)
+
+
+def test_thousands_of_faults_on_one_gpu_are_told_apart_by_their_times():
+    faults = [stamped(1000.0 * n, xid(31, pid=n)) for n in range(3000)]
+    assert len(verdict_of(*faults).incidents) == 3000

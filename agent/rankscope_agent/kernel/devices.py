@@ -38,7 +38,7 @@ def _link(state: str) -> re.Pattern[str]:
     )
 
 
-AER, BUS_ERROR, MLX, LINK = "AER", "rror", "mlx", "ink "
+AER, BUS_ERROR, MLX, LINK = "AER", "rror", "mlx", "Link "
 _MLX = rf"mlx\d?\w* (?P<device>{_ADDRESS})(?: \S{{1,40}})?: "
 
 RULES: tuple[Rule, ...] = (
@@ -144,22 +144,22 @@ RULES: tuple[Rule, ...] = (
         plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
     ),
     Rule(
-        "TX timeout",
+        "timeout",
         re.compile(rf"\S{{1,40}} {_ADDRESS} (?P<device>\S{{1,40}}): TX timeout detected"),
         plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
     ),
     Rule(
-        "transmit timeout",
+        "timeout",
         re.compile(r"(?P<device>ib\w{1,13}): transmit timeout: latency"),
         plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
     ),
     Rule(
-        LINK,
+        "link status",
         re.compile(r"link status definitely down for interface (?P<device>[^\s,]{1,40})"),
         plain("link_down", "network_link", "check_cable", "error"),
     ),
     Rule(
-        LINK,
+        "link status",
         re.compile(r"\(slave (?P<device>\S{1,40})\): link status definitely down"),
         plain("link_down", "network_link", "check_cable", "error"),
     ),
@@ -169,7 +169,13 @@ RULES: tuple[Rule, ...] = (
         plain("link_down", "network_link", "check_cable", "error"),
     ),
     # Drivers differ: `eth1: Link down`, `eth2: NIC Link is Down`, `igb: eth0 NIC Link is Down`.
-    Rule(LINK, _link("[Dd]own"), plain("link_down", "network_link", "check_cable", "error")),
-    Rule(LINK, _link("[Uu]p"), plain("link_up", "benign", "none", "info")),
+    *(
+        Rule(needle, _link("[Dd]own"), plain("link_down", "network_link", "check_cable", "error"))
+        for needle in (LINK, "link is ", "link down")
+    ),
+    *(
+        Rule(needle, _link("[Uu]p"), plain("link_up", "benign", "none", "info"))
+        for needle in (LINK, "link is ", "link up")
+    ),
 )
 """What is read of devices' lines."""

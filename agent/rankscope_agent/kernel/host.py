@@ -90,12 +90,12 @@ RULES: tuple[Rule, ...] = (
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
     ),
     Rule(
-        "Oops",
+        "[#",
         re.compile(r"Oops: .*\[#\d+\]"),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal", True),
     ),
     Rule(
-        "protection fault",
+        "[#",
         re.compile(r"general protection fault, .{0,80}\[#\d+\]"),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
     ),
@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
     ),
     # mm/memory-failure.c: a page with an uncorrectable error; and reports of the firmware (APEI).
     Rule(
-        "Memory failure",
+        " failure",
         re.compile(r"Memory failure: 0x[0-9a-f]+: (?:Killing|recovery action|.{0,60}unhandlable)"),
         plain("memory_uncorrected", "host_memory", "drain", "fatal"),
     ),
@@ -171,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         plain("disk_error", "storage", "investigate", "error"),
     ),
     Rule(
-        "Disk failure",
+        " failure",
         re.compile(r"md/raid\w*:\S{1,32}: Disk failure on (?P<device>[\w!/.-]{1,32}?),"),
         _DISK_ERROR,
     ),

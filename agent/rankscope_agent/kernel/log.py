@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from rankscope_agent.kernel.events import KernelEvent, Kind
 from rankscope_agent.kernel.lines import MAX_LINE, is_kernel, uptime_seconds
-from rankscope_agent.kernel.matcher import match
+from rankscope_agent.kernel.matcher import RULES, match
 from rankscope_agent.kernel.scanner import grouping, lines_with, needles_in, parts_of
 from rankscope_agent.kernel.vocabulary import stronger
 from rankscope_agent.xid import RECOVERY_CHANGED
@@ -136,8 +136,12 @@ class KernelLog:
         if spans is None:
             self._read_groups(text, needles, pattern)
             return
+        names = tuple(needle.decode() for needle in needles)
         for start, end in spans:
-            seen = self._count(text[start : min(end, start + MAX_LINE)], pattern)
+            found = pattern.match(text, start, min(end, start + MAX_LINE))
+            if found is not None and self._known.get(found[1], found) is None:
+                continue  # it is known to state nothing
+            seen = self._count(text[start : min(end, start + MAX_LINE)], pattern, names)
             if seen is not None and seen.event.kind in TRACED:
                 self._follow_trace(seen, text, end + 1)
 
@@ -149,37 +153,46 @@ class KernelLog:
         parts = parts_of(text, lines, pattern)
         last_lines = dict(zip(parts, lines, strict=True))
         new: set[bytes] = set()
-        for part, count in Counter(parts).items():
+        counts = Counter(parts)
+        for part, count in counts.items():
             if part not in self._known:
                 if any(needle in part for needle in needles):
                     new.add(part)
-            elif (seen := self._known[part]) is not None:
-                seen.count += count * seen.event.count
-                seen.again(last_lines[part][:MAX_LINE], self._boot)
-        if new:
-            self._read_new(lines, parts, new, pattern)
-
-    def _read_new(
-        self, lines: list[bytes], parts: list[bytes], new: set[bytes], pattern: re.Pattern[bytes]
-    ) -> None:
+            else:
+                self._add(self._known[part], count, last_lines[part])
+        if not new:
+            return
+        names = tuple(needle.decode() for needle in needles)
         for number, part in enumerate(parts):
-            if part in new:
-                seen = self._count(lines[number][:MAX_LINE], pattern)
-                if seen is not None and seen.event.kind in TRACED:
-                    self._follow_trace(seen, b"\n".join(lines[number + 1 :][:TRACE_LINES]))
+            if part not in new:
+                continue
+            seen = self._count(lines[number][:MAX_LINE], pattern, names)
+            if seen is not None and seen.event.kind in TRACED:
+                self._follow_trace(seen, b"\n".join(lines[number + 1 :][:TRACE_LINES]))
+            elif part in self._known:
+                new.discard(part)
+                self._add(seen, counts[part] - 1, last_lines[part])
 
-    def _count(self, line: bytes, pattern: re.Pattern[bytes]) -> Seen | None:
+    def _add(self, seen: Seen | None, times: int, line: bytes) -> None:
+        """Count further lines of a known message, the last of which is given."""
+        if seen is not None and times:
+            seen.count += times * seen.event.count
+            seen.again(line[:MAX_LINE], self._boot)
+
+    def _count(
+        self, line: bytes, pattern: re.Pattern[bytes], names: tuple[str, ...]
+    ) -> Seen | None:
         """Read a line, or know it by its message, and count it."""
         found = pattern.match(line)
         part = found[1] if found is not None else line
-        seen = self._known[part] if part in self._known else self._read(line, part)
+        seen = self._known[part] if part in self._known else self._read(line, part, names)
         if seen is not None:
             seen.count += seen.event.count
             seen.again(line, self._boot)
         return seen
 
-    def _read(self, line: bytes, part: bytes) -> Seen | None:
-        event = read(line)
+    def _read(self, line: bytes, part: bytes, names: tuple[str, ...]) -> Seen | None:
+        event = read(line, names)
         seen = None if event is None else self._keep(event, line)
         if event is None or not _in_context(event):
             if len(self._known) >= MAX_KNOWN_LINES:
@@ -229,10 +242,10 @@ def _prefix(line: bytes) -> str:
     return line[: line.rindex(_BOOT)].decode(errors="replace")
 
 
-def read(line: bytes) -> KernelEvent | None:
+def read(line: bytes, needles: tuple[str, ...] = tuple(RULES)) -> KernelEvent | None:
     """Return the event of one line, also of one that `journalctl -o json` wrote."""
     text = line.decode(errors="replace")
-    return match(_journal_message(text) if text.startswith('{"') else text)
+    return match(_journal_message(text) if text.startswith('{"') else text, needles)
 
 
 def _in_context(event: KernelEvent) -> bool:

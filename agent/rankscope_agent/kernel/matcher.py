@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rankscope_agent.kernel import devices, host, nvidia
 from rankscope_agent.kernel.events import KernelEvent
@@ -25,15 +25,19 @@ NEEDLES: tuple[bytes, ...] = tuple(needle.encode() for needle in RULES)
 """What a log is searched for."""
 
 
-def match(line: str) -> KernelEvent | None:
+def match(line: str, needles: Iterable[str] = tuple(RULES)) -> KernelEvent | None:
     """Return the event that a line states, whatever stands before the message.
 
     A line that a program wrote states none, nor one that only looks alike.
+
+    Args:
+        line: the line.
+        needles: literals that it may hold, in the order of `RULES`.
     """
-    for needle, rules in RULES.items():
+    for needle in needles:
         if needle not in line:
             continue
-        for rule in rules:
+        for rule in RULES[needle]:
             found = rule.pattern.search(line)
             if found is not None:
                 return rule.build(found) if is_kernel(line[: found.start()]) else None

@@ -177,3 +177,14 @@ def test_a_record_that_comes_twice_counts_once():
     assert again.incidents == found(simulated)
     (dropped,) = again.dropped
     assert (dropped.reason, dropped.count) == ("duplicate", len(simulated.records))
+
+
+@pytest.mark.parametrize("length", [8, 10, 12, 25])
+def test_a_stage_that_falls_silent_while_its_exchange_is_slow_keeps_its_verdict(length):
+    slow = fault("network_link", "node", 6.0, first=80, last=220, slot=9)
+    simulated = made(slow, world=16, tensor=2, pipeline=2)
+    rows = simulated.records
+    silent = (rows["node"] == "node-00001") & rows["step"].between(110, 109 + length)
+    (said,) = incidents(simulated.meta, rows[~silent])
+    assert said.kind == "network_link"
+    assert said.ranks[0] in simulated.labels["faults"][0]["accept_ranks"]

@@ -70,6 +70,8 @@ def transfer(view: View) -> Candidate | None:
     members = np.broadcast_to(slow[:, None, :], view.shape.sizes)
     since = _steps_since(view, before + limit / 2)
     lag, score = _lag(view, since)
+    if not np.isfinite(lag[members]).any():
+        return None  # whoever has been in these groups is silent by now
     doubt = _strongest(view, np.where(members, score, np.nan))
     few = view.shape.replicas <= SMALL_GROUP
     lagging = doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS

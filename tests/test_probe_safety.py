@@ -174,6 +174,15 @@ def test_exit_during_a_collective_is_clean(nursery: Nursery, tmp_path: Path) -> 
     assert [len(ring.records) for ring in read_rings(tmp_path)] == [9, 9]
 
 
+def test_process_groups_are_destroyed_when_gloos_threads_need_the_interpreter_no_more(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """Both wait for ever if the one that destroys them holds the interpreter's lock."""
+    outcomes = nursery.run(tmp_path, "distributed.py", "busy", ranks=2)
+    assert [ended.code for ended in outcomes] == [0, 0]
+    assert outcomes[0].output == "let go\ndestroyed\n"
+
+
 def test_killed_ranks_leave_their_records(nursery: Nursery, tmp_path: Path) -> None:
     outcomes = nursery.run(tmp_path, "distributed.py", "killed", ranks=2)
     assert [ended.code for ended in outcomes] == [-9, -9]

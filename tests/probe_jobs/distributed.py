@@ -1,11 +1,12 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | exit | killed | compiled |
-stages | tensor."""
+stages | tensor | busy."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -107,6 +108,29 @@ def tensor() -> None:
     dist.destroy_process_group()
 
 
+class LettingGo:
+    """An object that a gloo thread takes its time to let go of."""
+
+    def __del__(self) -> None:
+        time.sleep(0.02)
+        print("let go", flush=True)
+
+
+def busy() -> None:
+    """Destroy the process group while a gloo thread still runs Python, as it does for torch."""
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    group = dist.group.WORLD  # as models have it
+    if dist.get_rank() == 1:
+        time.sleep(0.2)  # rank 0 launches, and its threads wait
+    torch._C._stash_obj_in_tls("rankscope", LettingGo())  # gloo keeps it with the collective
+    dist.all_reduce(torch.ones(1), async_op=True)
+    torch._C._stash_obj_in_tls("rankscope", None)
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+    print("destroyed", flush=True)
+    del group
+
+
 JOBS = {
     "torchrun": torchrun,
     "exit": exit_during_collective,
@@ -114,6 +138,7 @@ JOBS = {
     "compiled": compiled,
     "stages": stages,
     "tensor": tensor,
+    "busy": busy,
 }
 
 if __name__ == "__main__":

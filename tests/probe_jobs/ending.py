@@ -15,7 +15,7 @@ torch 2.13 keeps the caller's thread-local state with every collective, Python o
 its gloo threads take the interpreter's lock to drop them (`pt_gloo_runloop`: `~AsyncAllreduceWork`,
 `~ThreadLocalState`, `ConcretePyInterpreterVTable::decref`). The last reference to a process group
 goes with that lock held, and waits there for those threads. 9 of 65 short jobs on a busy machine
-hung so; the probe has no part in it, as the same stack is seen without it.
+hung so. The threads do that without the probe as well.
 """
 
 

@@ -1,7 +1,8 @@
 """What the probe costs a step of 300 collectives, as fully_shard makes of a model of 100 layers.
 
-Two gloo ranks switch the probe on and off together every `BLOCK` steps. Such a step waits for
-each of its collectives in Python, which the probe times on gloo; on NCCL it does not. Costs are CPU time of the training thread.
+Two gloo ranks switch the probe on and off together every `BLOCK` steps. Such a step waits for each
+of its collectives in Python, which the probe times on gloo; on NCCL it does not. Costs are CPU time
+of the training thread.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     agent_cost,
+    fleet_cost,
     flight_cost,
     fsdp_cost,
     gpu_check,
@@ -37,6 +38,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "kernel": lambda: kernel_log_cost.report(kernel_log_cost.measure()),
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
+    "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
     "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),

@@ -8,9 +8,9 @@ in (`gpu_frames.GPU_COLUMNS`), findings out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,9 @@ held up by a slow rank still shows 0.9 and more, as waiting in a collective is a
 
 SIMILAR_UTILIZATION = 0.2
 """Peers whose median utilisation differs by more do something else."""
+
+CROWD = 64
+"""Peers from which on the median is taken of all of them, the one that is judged included."""
 
 MINIMUM_PEERS = 2
 """With one other GPU nobody can say which of the two is the odd one."""
@@ -114,14 +117,21 @@ class GpuFinding:
     runbook: str
 
 
+Row = Mapping[str, Any]
+"""One GPU's row of `summarize`."""
+
+Normal = Mapping[str, float]
+"""Medians of its peers by column; empty without peers."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """What is wrong with one GPU."""
 
     kind: Kind
     reason: str
-    row: pd.Series[float]
-    peers: pd.Series[float]
+    row: Row
+    peers: Normal
 
 
 def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
@@ -144,81 +154,105 @@ def summarize(samples: pd.DataFrame) -> pd.DataFrame:
     Beyond the columns of medians: `loaded_seconds`, and `<reason>_share` for each of `REASONS`: of
     time by its counter, of looks where the GPU does not count it, NaN where it says neither.
     """
-    rows = [
-        _summary(part.sort_values("time"))
-        for _, part in samples.groupby(["node", "uuid", "pci", "gpu"], sort=True)
-    ]
-    gpus = pd.DataFrame([row for row in rows if row is not None])
-    if gpus.empty:
-        return gpus
+    if samples.empty:
+        return pd.DataFrame()
+    ordered = samples.sort_values("time", kind="stable").astype(dict.fromkeys(NUMBERS, np.float64))
+    # A partitioned GPU does not say how busy it is; its clock is judged all the same.
+    utilization = ordered["utilization_ratio"]
+    loaded = (utilization >= LOADED_UTILIZATION) | utilization.isna()
+    groups, busy = ordered.groupby(KEY, sort=True), ordered[loaded].groupby(KEY, sort=True)
+    lasted = groups["time"].max() - groups["time"].min()
+    gpus = groups[["model", "job_id"]].last()
+    gpus[list(MEDIANS)] = busy[list(MEDIANS)].median()
+    gpus["loaded_seconds"] = lasted * busy.size() / groups.size()
+    for reason in REASONS:
+        gpus[f"{reason}_share"] = _time_share(ordered, reason, lasted)
+    gpus = gpus[gpus["loaded_seconds"].notna()].reset_index()
     order = gpus["gpu"].map(lambda gpu: (len(str(gpu)), str(gpu)))  # 10 comes after 9
     return gpus.assign(order=order).sort_values(["node", "order"]).drop(columns="order")
 
 
-def _summary(part: pd.DataFrame) -> dict[str, object] | None:
-    utilization = part["utilization_ratio"].astype(float)
-    # A partitioned GPU does not say how busy it is; its clock is judged all the same.
-    loaded = part[(utilization >= LOADED_UTILIZATION) | utilization.isna()]
-    if loaded.empty:
-        return None
-    lasted = float(part["time"].max() - part["time"].min())
-    row: dict[str, object] = {
-        name: part[name].iloc[-1] for name in ("node", "gpu", "uuid", "pci", "model", "job_id")
-    }
-    for name in (
-        "utilization_ratio",
-        "sm_clock_hertz",
-        "power_watts",
-        "power_limit_watts",
-        "temperature_celsius",
-    ):
-        row[name] = float(loaded[name].astype(float).median())
-    row["loaded_seconds"] = lasted * len(loaded) / len(part)
-    for reason in REASONS:
-        row[f"{reason}_share"] = _time_share(part, reason, lasted)
-    return row
+KEY = ["node", "uuid", "pci", "gpu"]
+MEDIANS = (
+    "utilization_ratio",
+    "sm_clock_hertz",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+)
+NUMBERS = (
+    *MEDIANS,
+    *(f"{reason}_seconds" for reason in REASONS),
+    *(f"{reason}_active" for reason in REASONS),
+)
 
 
-def _time_share(part: pd.DataFrame, reason: str, lasted: float) -> float:
-    grown = _growth(part[f"{reason}_seconds"].to_numpy(dtype=np.float64))
-    if np.isnan(grown) or lasted <= 0:
-        return float(part[f"{reason}_active"].astype(float).mean())
-    return float(np.minimum(1.0, grown / lasted))
-
-
-def _growth(counter: Floats) -> float:
-    """Return by how much a counter grew, over resets; NaN with fewer than two values."""
-    known = counter[np.isfinite(counter)]
-    if len(known) < 2:
-        return float("nan")
-    steps = np.diff(known)
-    return float(np.where(steps < 0, known[1:], steps).sum())
+def _time_share(ordered: pd.DataFrame, reason: str, lasted: pd.Series[float]) -> pd.Series[float]:
+    """Return each GPU's share of time under a reason, by its counter, else by its looks."""
+    column = f"{reason}_seconds"
+    known = ordered[np.isfinite(ordered[column])]
+    steps = known.groupby(KEY)[column].diff()
+    grown = steps.where(~(steps < 0), known[column])  # a counter that falls was reset
+    parts = [known[name] for name in KEY]
+    counted = (grown.groupby(parts).sum(min_count=1) / lasted.where(lasted > 0)).clip(upper=1.0)
+    looked = ordered.groupby(KEY)[f"{reason}_active"].mean()
+    shares: pd.Series[float] = counted.reindex(lasted.index).fillna(looked)
+    return shares
 
 
 def _deviations(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
     judged: dict[tuple[str, str, Kind, str], list[_Judged]] = {}
-    for index, row in gpus.iterrows():
-        peers = _peers(gpus, index, row)
-        for found in _judge(row, peers):
-            key = str(row["node"]), str(row["job_id"]), found.kind, found.reason
-            judged.setdefault(key, []).append(found)
+    together = gpus["job_id"].where(gpus["job_id"] != "", "\0" + gpus["node"])
+    for _, alike in gpus.groupby([together, gpus["model"]], sort=False):
+        for row, normal in _with_peers(alike):
+            for found in _judge(row, normal):
+                key = str(row["node"]), str(row["job_id"]), found.kind, found.reason
+                judged.setdefault(key, []).append(found)
     for members in judged.values():
-        yield _finding(members)
+        yield _finding(sorted(members, key=lambda one: (len(one.row["gpu"]), one.row["gpu"])))
 
 
-def _peers(gpus: pd.DataFrame, index: object, row: pd.Series[float]) -> pd.DataFrame:
-    """Return the GPUs to compare one with; none where there are too few."""
-    together = "job_id" if row["job_id"] else "node"
-    alike = (gpus["model"] == row["model"]) & (gpus[together] == row[together])
-    busy = (gpus["utilization_ratio"] - row["utilization_ratio"]).abs() <= SIMILAR_UTILIZATION
-    unknown = gpus["utilization_ratio"].isna() & np.isnan(row["utilization_ratio"])
-    peers: pd.DataFrame = gpus[alike & (busy | unknown) & (gpus.index != index)]
-    return peers if len(peers) >= MINIMUM_PEERS else peers.iloc[:0]
+def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
+    """Yield each GPU with the medians of those of its kind that were as busy, itself left out.
+
+    In the order of utilisation, peers are neighbours, and most GPUs have the same ones. Of many
+    peers one more or less does not move the median: those of a crowd are computed once.
+    """
+    ordered = alike.sort_values("utilization_ratio", kind="stable")  # unknown comes last
+    busy = ordered["utilization_ratio"].to_numpy(np.float64)
+    known = int(np.isfinite(busy).sum())
+    first = np.searchsorted(busy[:known], busy[:known] - SIMILAR_UTILIZATION, side="left")
+    end = np.searchsorted(busy[:known], busy[:known] + SIMILAR_UTILIZATION, side="right")
+    spans = [*zip(first.tolist(), end.tolist(), strict=True)]
+    spans += [(known, len(busy))] * (len(busy) - known)
+    names = ordered.select_dtypes("number").columns
+    values = ordered[names].to_numpy(np.float64)
+    crowds: dict[tuple[int, int], Normal] = {}
+    rows: list[Row] = ordered.to_dict("records")  # type: ignore[assignment]
+    for place, (row, span) in enumerate(zip(rows, spans, strict=True)):
+        if span[1] - span[0] - 1 < MINIMUM_PEERS:
+            yield row, {}
+        elif span[1] - span[0] > CROWD:
+            if span not in crowds:
+                crowds[span] = _medians(names, values[slice(*span)])
+            yield row, crowds[span]
+        else:
+            others = np.delete(values[slice(*span)], place - span[0], axis=0)
+            yield row, _medians(names, others)
 
 
-def _judge(row: pd.Series[float], peers: pd.DataFrame) -> Iterator[_Judged]:
+def _medians(names: Iterable[str], values: Floats) -> Normal:
+    """Return the medians of (N, columns) values by name, without columns that nobody knows."""
+    found: dict[str, float] = {}
+    for name, column in zip(names, values.T, strict=True):
+        known = column[np.isfinite(column)]
+        if len(known):
+            found[name] = float(np.median(known))
+    return found
+
+
+def _judge(row: Row, normal: Normal) -> Iterator[_Judged]:
     """Yield what is wrong with a GPU; a slow clock is said once, with the best reason for it."""
-    normal = peers.median(numeric_only=True)
     at_limit = _share(row, "sw_power_cap") >= CAP_EXCESS
     pace = _ratio(row, normal, "sm_clock_hertz")
     slow = pace < LOW_CLOCK
@@ -238,19 +272,19 @@ def _judge(row: pd.Series[float], peers: pd.DataFrame) -> Iterator[_Judged]:
         yield _Judged("temperature_high", "", row, normal)
 
 
-def _capped(row: pd.Series[float], normal: pd.Series[float]) -> bool:
+def _capped(row: Row, normal: Normal) -> bool:
     usual = normal.get("sw_power_cap_share", np.nan)
     excess = _share(row, "sw_power_cap") - (0.0 if np.isnan(usual) else float(usual))
     return excess >= CAP_EXCESS
 
 
-def _share(row: pd.Series[float], reason: str) -> float:
+def _share(row: Row, reason: str) -> float:
     """Return the share of time of a reason, 0 where it is not known."""
     share = float(row[f"{reason}_share"])
     return 0.0 if np.isnan(share) else share
 
 
-def _ratio(row: pd.Series[float], normal: pd.Series[float], column: str) -> float:
+def _ratio(row: Row, normal: Normal, column: str) -> float:
     """Return a value over that of the peers; NaN, which is below nothing, where one is unknown."""
     expected = float(normal.get(column, np.nan))
     return float(row[column]) / expected if expected > 0 else float("nan")
@@ -322,7 +356,7 @@ def _summary_text(members: Sequence[_Judged], worst: _Judged, seconds: float) ->
     return f"{who}: {'; '.join(facts)}"
 
 
-def _set_against(row: pd.Series[float], normal: pd.Series[float], column: str, unit: str) -> str:
+def _set_against(row: Row, normal: Normal, column: str, unit: str) -> str:
     expected = float(normal.get(column, np.nan))
     text = f"{float(row[column]):.0f} {unit}"
     return text if np.isnan(expected) else f"{text} against {expected:.0f} {unit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rankscope_analyzers import gpu_frames, throttle
 from rankscope_analyzers.layers.advice import Advice
@@ -33,4 +34,11 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         if where is not None:
             runbook = found.runbook.rpartition("/")[2].removesuffix(".md")
             advice = Advice(found.kind, "gpu", found.severity, ACTIONS[found.kind], runbook)
-            yield advice.signal(job.job_id, where, found.summary, found.evidence)
+            evidence = tuple(replace(item, source=_series(item.source)) for item in found.evidence)
+            yield advice.signal(job.job_id, where, found.summary, evidence)
+
+
+def _series(column: str) -> str:
+    """Return the name of the series that a column of the frame was made from."""
+    known = gpu_frames.VALUES.get(column.replace("_share", "_seconds"))
+    return known[0].name if known else column

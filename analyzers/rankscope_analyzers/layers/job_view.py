@@ -17,16 +17,13 @@ class JobView:
     Args:
         places: where each rank runs, by rank.
         on_node: the same by node.
+        nodes: the nodes that it runs on.
     """
 
     job_id: str
     places: Mapping[int, RankPlace]
     on_node: Mapping[str, Sequence[RankPlace]]
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """The nodes that it runs on."""
-        return frozenset(self.on_node)
+    nodes: frozenset[str]
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return whose GPU a series is about, None if no rank of the job can hold it."""
@@ -79,4 +76,4 @@ def job_view(job_id: str, places: Mapping[int, RankPlace]) -> JobView:
     on_node: dict[str, list[RankPlace]] = defaultdict(list)
     for place in places.values():
         on_node[place.node].append(place)
-    return JobView(job_id, places, on_node)
+    return JobView(job_id, places, on_node, frozenset(on_node))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
@@ -11,6 +12,7 @@ from rankscope_agent.metrics import rdma
 from rankscope_agent.metrics.topology import GPU_NIC_INFO
 from rankscope_agent.model import Metric
 from rankscope_analyzers import link_counters, link_frame
+from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.link_finding import LinkFinding
@@ -42,9 +44,11 @@ ACTIONS: Mapping[LinkFault, str] = {
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield what is wrong with the links that the job uses."""
-    frame = _frame(observed, job)
+    readings = [*_readings(observed, job)]
+    frame = _frame(readings, observed, job)
     if frame.empty:
         return
+    series = {column: one.name for column, one, _ in readings}
     for found in link_counters.analyze(frame):
         about = found.subject
         everywhere = len(job.nodes) > 1 and set(about.nodes) == job.nodes
@@ -56,8 +60,19 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         )
         runbook = found.runbook.rpartition("/")[2].removesuffix(".md")
         advice = Advice(found.kind, "link", found.severity, ACTIONS[found.kind], runbook)
+        evidence = tuple(_with_series(item, series) for item in found.evidence)
         since = _since(found, frame)
-        yield advice.signal(job.job_id, where, found.summary, found.evidence, since)
+        yield advice.signal(job.job_id, where, found.summary, evidence, since)
+
+
+def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
+    """Return evidence that names the series behind its columns, and of a sum its parts."""
+    columns = item.source.split("+")
+    named = dict.fromkeys(series[column] for column in columns if column in series)
+    if not named:
+        return item
+    parts = f" ({item.source})" if set(columns) != set(named) else ""
+    return replace(item, source=" + ".join(named), meaning=f"{item.meaning}{parts}")
 
 
 def _since(found: LinkFinding, frame: pd.DataFrame) -> float | None:
@@ -66,7 +81,17 @@ def _since(found: LinkFinding, frame: pd.DataFrame) -> float | None:
     return began if began > float(frame["t_unix_seconds"].min()) else None
 
 
-def _frame(observed: Observed, job: JobView) -> pd.DataFrame:
+def _readings(observed: Observed, job: JobView) -> Iterator[tuple[str, Series, str]]:
+    """Yield column, series and device of what conclusions read."""
+    for series, device in _of_ports(observed, job):
+        column = link_frame.column_of(series.name, series.labels)
+        if column is not None:
+            yield column, series, device
+
+
+def _frame(
+    readings: Iterable[tuple[str, Series, str]], observed: Observed, job: JobView
+) -> pd.DataFrame:
     """Return the frame of `link_frame`, of the ports on the job's nodes."""
     serves = _served(job)
     models = {
@@ -74,15 +99,11 @@ def _frame(observed: Observed, job: JobView) -> pd.DataFrame:
         for series in observed.of(rdma.DEVICE_INFO)
     }
     samples: dict[tuple[str, str, str, float], dict[str, float]] = defaultdict(dict)
-    for series, device in _of_ports(observed, job):
-        column, port = (
-            link_frame.column_of(series.name, series.labels),
-            series.labels.get("port", "1"),
-        )
+    for column, series, device in readings:
+        port = series.labels.get("port", "1")
         for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
-            if column is not None:
-                row = samples[series.node, device, port, time]
-                row[column] = row.get(column, 0.0) + value
+            row = samples[series.node, device, port, time]
+            row[column] = row.get(column, 0.0) + value
     rows = []
     for (node, device, port, time), values in samples.items():
         for rank, gpu in serves.get((node, device), [(None, None)]):

@@ -21,8 +21,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from rankscope_agent import metrics
 from rankscope_agent.api import Api
 from rankscope_agent.model import Scrape, Snapshot
-from rankscope_agent.server import AgentServer
-from rankscope_agent.setting_values import ListenAddress
+from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.web.server import WebServer
 
 FAMILIES = tuple(
     metric
@@ -87,7 +88,7 @@ def _serve(variant: str, port: int) -> None:
         start_http_server(port, "127.0.0.1", registry)
     else:
         api = Api("node", Snapshots(renew=variant == OURS_NEW), NoSteps(), 10 * SERIES)
-        server = AgentServer(ListenAddress("127.0.0.1", port), api.routes())
+        server = WebServer(ListenAddress("127.0.0.1", port), api.routes(), OPEN)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Event().wait()
 

@@ -11,7 +11,6 @@ import threading
 
 import pytest
 
-from rankscope_agent import server
 from rankscope_agent.api import Api
 from rankscope_agent.collector import NoData
 from rankscope_agent.flight.dump import Dump, Launch
@@ -19,8 +18,10 @@ from rankscope_agent.flight.windows import NS, FlightWindows
 from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.registry import Registry
-from rankscope_agent.server import AgentServer
-from rankscope_agent.setting_values import ListenAddress
+from rankscope_agent.web import server
+from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.web.server import WebServer
 
 PATIENCE_SECONDS = 20.0
 
@@ -75,7 +76,7 @@ class Agent:
         api = Api(
             "node-1", self.registry, self.steps, 2000, disabled=("nvml",), windows=self.windows
         )
-        self.server = AgentServer(ListenAddress("127.0.0.1", 0), api.routes())
+        self.server = WebServer(ListenAddress("127.0.0.1", 0), api.routes(), OPEN)
         self.port = self.server.server_port
         self.thread = threading.Thread(
             target=self.server.serve_forever, kwargs={"poll_interval": 0.02}
@@ -362,10 +363,14 @@ def test_connections_beyond_the_limit_get_a_503_and_places_come_back(agent):
     address = ("127.0.0.1", agent.port)
     with contextlib.ExitStack() as stack:
         held = []
-        for _ in range(server.MAX_CONNECTIONS):
-            connection = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
+        for number in range(server.MAX_CONNECTIONS):
+            # One address gets half of the places.
+            source = (f"127.0.0.{2 + number * 2 // server.MAX_CONNECTIONS}", 0)
+            connection = stack.enter_context(
+                socket.create_connection(address, PATIENCE_SECONDS, source_address=source)
+            )
             connection.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert connection.recv(1) == b"H"
+            assert connection.recv(12) == b"HTTP/1.1 200"
             held.append(connection)
         status, headers, body = agent.ask("/metrics")
         assert (status, headers["Retry-After"]) == (503, "1")
@@ -405,7 +410,7 @@ def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
 
 
 def test_an_empty_host_listens_on_ipv4_too_and_the_url_names_the_real_port():
-    with AgentServer(ListenAddress("", 0), {}) as listening:
+    with WebServer(ListenAddress("", 0), {}, OPEN) as listening:
         assert listening.url.endswith(f":{listening.server_port}")
         assert listening.server_port != 0
         socket.create_connection(("127.0.0.1", listening.server_port), PATIENCE_SECONDS).close()

@@ -15,7 +15,7 @@ from rankscope_agent.config import (
 )
 from rankscope_agent.options import OPTIONS
 from rankscope_agent.pods.job_labels import DEFAULT_LABELS
-from rankscope_agent.setting_values import ListenAddress, parse_listen_address
+from rankscope_agent.web.address import ListenAddress, parse_listen_address
 
 COLLECTORS = ("training", "nvml")
 
@@ -36,6 +36,10 @@ def complaint(*argv: str, **environ: str) -> str:
 def test_defaults_are_those_an_exporter_is_expected_to_have():
     assert parsed() == Config(
         listen=ListenAddress("", 9877),
+        web_config_file=None,
+        token_file=None,
+        insecure_api=False,
+        protect_metrics=False,
         procfs=Path("/proc"),
         sysfs=Path("/sys"),
         kubelet=Path("/var/lib/kubelet"),
@@ -92,7 +96,7 @@ def test_every_option_is_read_from_flag_and_from_variable_alike(option):
         "inspector_dirs": "/a",
         "ras_address": "localhost:28028",
     } | KUBERNETES_TEXTS
-    text = texts.get(option.field, "17")
+    text = texts.get(option.field, "1" if option.switch else "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
     assert getattr(by_flag, option.field) == option.parse(text)

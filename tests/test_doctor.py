@@ -17,6 +17,7 @@ from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import all_collectors
 from rankscope_analyzers import cli, cluster
 from rankscope_analyzers.cluster import ClusterError
+from rankscope_analyzers.credentials import Entry
 from rankscope_analyzers.doctor import REMEDIES
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
@@ -236,6 +237,20 @@ def test_agents_are_found_in_the_cluster_of_the_kubeconfig(api, kubeconfig):
     }
     assert cluster.node_of_pod("ml/w0") == "n1"
     assert cluster.node_of_pod("other/w0") is None
+
+
+def test_a_token_is_shown_to_no_pod_that_only_carries_the_label_of_an_agent(
+    api, kubeconfig, tmp_path
+):
+    api.put(agent_pod("a-1", 1, "n1", "10.0.0.7"))
+    impostor = agent_pod("impostor", 2, "n2", "10.6.6.6")
+    impostor["metadata"]["namespace"] = "team"
+    api.put(impostor)
+    assert len(cluster.trusted_agents(None, Entry())) == 2
+    with pytest.raises(ClusterError, match="--namespace"):
+        cluster.trusted_agents(None, Entry(tmp_path / "token"))
+    shown = Entry(tmp_path / "token", tmp_path / "ca.crt")
+    assert cluster.trusted_agents("rankscope", shown) == {"n1": "https://10.0.0.7:9877"}
 
 
 def test_a_pod_without_an_agent_on_its_node_is_named(api, kubeconfig, capsys):

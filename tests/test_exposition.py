@@ -17,11 +17,11 @@ from rankscope_agent.exposition import (
     TEXT,
     Format,
     PageCache,
-    accepts_gzip,
     choose_format,
     render,
 )
 from rankscope_agent.model import HistogramValue, Sample, Scrape, Snapshot
+from rankscope_agent.web.coding import accepts_gzip
 from servers import require_server
 
 RANK = {"job_id": "ns/train", "rank": "3"}

@@ -8,7 +8,7 @@ from rankscope_agent.collector import NoData
 from rankscope_agent.collectors.nccl_ras import NcclRasCollector
 from rankscope_agent.metrics import ras as metrics
 from rankscope_agent.ras.client import MAX_REPLY_BYTES, RasError
-from rankscope_agent.setting_values import ListenAddress
+from rankscope_agent.web.address import ListenAddress
 from ras_server import RasServer, closed_port, communicator, json_report, rank_entry
 
 LATE = json_report(

@@ -1,13 +1,15 @@
 import argparse
 import time
-import urllib.request
 from dataclasses import replace
 
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
-from rankscope_analyzers import watch_command
+from rankscope_analyzers import watch_command, watch_server
+from rankscope_analyzers.agent_client import Agent, StatusError
+from rankscope_analyzers.credentials import Entry
 from rankscope_analyzers.watch import LONGEST_GAP_SECONDS, Watch
+from rankscope_analyzers.watch_exporter import Exported
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from simulated_jobs import Fault, Job
@@ -137,24 +139,25 @@ def test_an_agent_that_is_gone_is_counted_and_ends_nothing(capsys):
 @pytest.mark.parametrize("address", ["9878x", "host:", "host:99999"])
 def test_addresses_that_cannot_be_are_refused(address):
     options = watch_command_options("--agent", "x", "--web.listen-address", address)
-    with pytest.raises(watch_command.InputError, match="HOST:PORT"):
+    with pytest.raises(watch_command.InputError, match="expected host:port such as"):
         watch_command.run(options)
 
 
-def test_the_page_is_served(report):
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    from rankscope_analyzers.watch_exporter import Exported
-
+def test_the_page_is_served_to_those_who_may_read_it(report, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("the-scraper-of-this-test\n")
+    flags = ("--web.listen-address", "127.0.0.1:0", "--web.token-file", str(tokens))
+    listen, guard = watch_server.place(watch_command_options("--agent", "x", *flags))
     exported = Exported()
-    exported.update([report], 1.0, 0, ())
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(exported)
-    server, thread = start_http_server(0, "127.0.0.1", registry)
+    server = watch_server.start(exported, listen, guard)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
-            assert b"rankscope_finding_active{" in answer.read()
+        scraper = Agent(server.url, Entry(tokens))
+        with pytest.raises(StatusError, match="401"):
+            Agent(server.url).text("/metrics")
+        assert Agent(server.url).text("/readyz") == "The first evaluation has not ended.\n"
+        exported.update([report], 1.0, 0, ())
+        assert "rankscope_finding_active{" in scraper.text("/metrics")
+        assert Agent(server.url).text("/readyz") == "The first evaluation has ended.\n"
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()

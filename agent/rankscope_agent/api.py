@@ -7,12 +7,11 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_agent import __version__
-from rankscope_agent.exposition import PageCache, accepts_gzip, choose_format
+from rankscope_agent.exposition import PageCache, choose_format
 from rankscope_agent.flight.stream import windows_json
 from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.landing import landing_page
@@ -21,41 +20,8 @@ from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.pods.listing import listing
 from rankscope_agent.registry import CollectorState, Registry
 from rankscope_agent.step_stream import steps_json
-
-TEXT_TYPE = "text/plain; charset=utf-8"
-JSON_TYPE = "application/json"
-HTML_TYPE = "text/html; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a route may look at: the query's parameters and the two Accept headers."""
-
-    query: Mapping[str, Sequence[str]]
-    accept: str
-    accept_encoding: str
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An answer: whole (`bytes`) or in pieces, which then are sent as they come.
-
-    `compress` allows the server to compress the pieces; whole bodies are sent as they are.
-    """
-
-    status: int
-    content_type: str
-    body: bytes | Iterator[bytes]
-    headers: tuple[tuple[str, str], ...] = ()
-    compress: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How a path is answered; answers of `heavy` ones are long and few may be sent at once."""
-
-    answer: Callable[[Request], Response]
-    heavy: bool = False
+from rankscope_agent.web.coding import accepts_gzip
+from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
 
 class Api:
@@ -82,10 +48,10 @@ class Api:
     def routes(self) -> Mapping[str, Route]:
         """Return every path that is answered."""
         return {
-            "/": Route(self.landing),
-            "/metrics": Route(self.metrics),
-            "/healthz": Route(self.healthz),
-            "/readyz": Route(self.readyz),
+            "/": Route(self.landing, "page"),
+            "/metrics": Route(self.metrics, "page"),
+            "/healthz": Route(self.healthz, "open"),
+            "/readyz": Route(self.readyz, "open"),
             "/api/v1/pods": Route(self.pods),
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
@@ -179,11 +145,6 @@ def _selection(request: Request) -> tuple[str | None, float] | Response:
     if since is None:
         return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
     return job or None, since
-
-
-def sentence(status: int, text: str) -> Response:
-    """Answer with one sentence of our own; text of a request is never part of it."""
-    return Response(status, TEXT_TYPE, f"{text}\n".encode())
 
 
 def _json(body: Mapping[str, Any], status: int = 200) -> Response:

@@ -21,7 +21,8 @@ from rankscope_agent.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import Registry, all_collectors, create_registry
 from rankscope_agent.rings.reader import RingStepSource
-from rankscope_agent.server import AgentServer
+from rankscope_agent.web.access import AccessSettings, Guard
+from rankscope_agent.web.server import WebServer
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +101,22 @@ def _serve(
     disabled: Sequence[str],
 ) -> int:
     """Serve until a stop signal comes."""
+    try:
+        guard = Guard(
+            AccessSettings(
+                config.web_config_file,
+                config.token_file,
+                config.insecure_api,
+                config.protect_metrics,
+            )
+        )
+    except ValueError as error:
+        return _complain(str(error))
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
     api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows)
     with _held_back(STOP_SIGNALS):
         try:
-            server = AgentServer(config.listen, api.routes())
+            server = WebServer(config.listen, api.routes(), guard)
         except OSError as error:
             address = f"{config.listen.host}:{config.listen.port}"
             return _complain(

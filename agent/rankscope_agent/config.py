@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from rankscope_agent.completion import add_completion
 from rankscope_agent.gpus.simulation.spec import Simulation
 from rankscope_agent.options import OPTIONS
-from rankscope_agent.setting_values import ListenAddress, parse_switch
+from rankscope_agent.setting_values import parse_switch
+from rankscope_agent.web.address import ListenAddress
 
 PROGRAM = "rankscope-agent"
 
@@ -30,6 +31,10 @@ class Config:
 
     Args:
         listen: address of the HTTP server.
+        web_config_file: TLS, certificates and passwords, None without.
+        token_file: bearer tokens of readers, None without.
+        insecure_api: answer /api/v1 to everybody.
+        protect_metrics: ask scrapers for credentials, too.
         procfs: where the node's /proc is.
         sysfs: where the node's /sys is.
         kubelet: the kubelet's directory, under which pods' own volumes lie.
@@ -57,6 +62,10 @@ class Config:
     """
 
     listen: ListenAddress
+    web_config_file: Path | None
+    token_file: Path | None
+    insecure_api: bool
+    protect_metrics: bool
     procfs: Path
     sysfs: Path
     kubelet: Path
@@ -119,6 +128,8 @@ def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentPa
             option.flag,
             dest=option.field,
             metavar=option.metavar,
+            nargs="?" if option.switch else None,
+            const="1" if option.switch else None,
             help=f"{option.help}{shown} [{option.variables[0]}]",
         )
     for name in collectors:

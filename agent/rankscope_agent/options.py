@@ -13,15 +13,17 @@ from rankscope_agent.setting_values import (
     parse_api_url,
     parse_http_url,
     parse_jitter,
-    parse_listen_address,
     parse_log_level,
     parse_log_paths,
     parse_max_series,
     parse_node_name,
+    parse_optional_path,
     parse_path,
     parse_remote_address,
     parse_seconds,
+    parse_switch,
 )
+from rankscope_agent.web.address import parse_listen_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Option:
     """A setting: its flag, its variables in falling order, how its text is read, what it is.
 
     `default` is text, read like a given value; None says that the default is found at run time.
+    A `switch` may be given without a value, which then is 1.
     """
 
     field: str
@@ -38,6 +41,7 @@ class Option:
     default: str | None
     metavar: str
     help: str
+    switch: bool = False
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -49,6 +53,44 @@ OPTIONS: tuple[Option, ...] = (
         ":9877",
         "HOST:PORT",
         "address to listen on; port 0 takes a free one, which the log names",
+    ),
+    Option(
+        "web_config_file",
+        "--web.config.file",
+        ("RANKSCOPE_WEB_CONFIG_FILE",),
+        parse_optional_path,
+        "",
+        "FILE",
+        "TLS, client certificates and passwords, as exporters of Prometheus have them configured",
+    ),
+    Option(
+        "token_file",
+        "--web.token-file",
+        ("RANKSCOPE_WEB_TOKEN_FILE",),
+        parse_optional_path,
+        "",
+        "FILE",
+        "bearer tokens, one per line, of those who may read /api/v1; read again when it changes",
+    ),
+    Option(
+        "insecure_api",
+        "--web.insecure-api",
+        ("RANKSCOPE_WEB_INSECURE_API",),
+        parse_switch,
+        "0",
+        "0|1",
+        "answer /api/v1 to everybody; without, and without credentials, only on loopback",
+        switch=True,
+    ),
+    Option(
+        "protect_metrics",
+        "--web.protect-metrics",
+        ("RANKSCOPE_WEB_PROTECT_METRICS",),
+        parse_switch,
+        "0",
+        "0|1",
+        "ask for credentials on /metrics and / as well",
+        switch=True,
     ),
     Option(
         "max_series",

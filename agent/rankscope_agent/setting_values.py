@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from rankscope_agent.web.address import ListenAddress, parse_listen_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -18,27 +19,6 @@ MAX_SERIES_LIMIT = 10_000_000
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\[\]:\s]*):(?P<port>[0-9]{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where to listen; an empty `host` means every address, port 0 any free port."""
-
-    host: str
-    port: int
-
-
-def parse_listen_address(text: str) -> ListenAddress:
-    """Split `:9877`, `127.0.0.1:0` or `[::]:9877`.
-
-    Raises:
-        ValueError: the text has another form, or the port is past 65535.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise ValueError(f"expected host:port such as :9877 or [::1]:9877, got {text!r}")
-    return ListenAddress(match["host"].strip("[]"), int(match["port"]))
 
 
 def parse_remote_address(text: str) -> ListenAddress | None:
@@ -113,6 +93,15 @@ def parse_path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError(f"expected the path of a directory, got {text!r}")
     return Path(text)
+
+
+def parse_optional_path(text: str) -> Path | None:
+    """Read a file's path; an empty text is none.
+
+    Raises:
+        ValueError: the text holds a NUL byte.
+    """
+    return parse_path(text) if text else None
 
 
 def parse_log_paths(text: str) -> tuple[Path, ...]:

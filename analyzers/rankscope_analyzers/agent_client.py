@@ -10,7 +10,9 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
+
+from rankscope_analyzers.credentials import NONE, CredentialsError, Entry
 
 TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
@@ -22,6 +24,12 @@ MAXIMUM_ANSWER_BYTES = 64 << 20
 """Three thousand pods with all that is kept of them have some 10 MB of JSON."""
 
 PIECE_BYTES = 1 << 16
+
+REFUSALS = {
+    401: ": give --token-file, or --cert-file and --key-file",
+    403: ": it was started without credentials to tell its readers apart; see docs/security.md",
+}
+"""What to do about an agent that does not let us in."""
 
 GZIP = 31
 """What zlib calls a gzip header around its largest window."""
@@ -41,9 +49,15 @@ class StatusError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent at an address; `http://` is assumed."""
+    """An agent at an address.
+
+    Args:
+        url: its address; without a scheme it is that of `entry`, http or https.
+        entry: what is shown to be let in.
+    """
 
     url: str
+    entry: Entry = NONE
 
     @property
     def base(self) -> str:
@@ -52,7 +66,8 @@ class Agent:
         Raises:
             AgentError: it is no http address.
         """
-        base = (self.url if "://" in self.url else f"http://{self.url}").rstrip("/")
+        url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
+        base = url.rstrip("/")
         if urlsplit(base).scheme not in {"http", "https"}:
             raise AgentError(f"{self.url} is not the http address of an agent")
         return base
@@ -89,13 +104,15 @@ class Agent:
         """
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
         try:
-            with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            with self.entry.open(request, TIMEOUT_SECONDS) as answer:
                 return self._read(answer, path, most_bytes)
         except HTTPError as error:
             if error.code != 503:
-                message = f"{self.url}{path} answers {error.code}"
+                message = f"{self.url}{path} answers {error.code}{REFUSALS.get(error.code, '')}"
                 raise StatusError(message, error.code) from None
             return error.read(most_bytes)
+        except CredentialsError as error:
+            raise AgentError(str(error)) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise AgentError(f"agent {self.url} cannot be reached: {reason}") from None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+from rankscope_analyzers.credentials import Entry
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 AGENT_PORT = 9877
@@ -15,15 +18,37 @@ class ClusterError(Exception):
     """The cluster cannot be asked; the message says why."""
 
 
-def agents_of_cluster(selector: str = AGENT_SELECTOR) -> Mapping[str, str]:
+def trusted_agents(namespace: str | None, entry: Entry) -> Mapping[str, str]:
+    """Return the address of each node's agent, by node, as those that may see what is shown.
+
+    Raises:
+        ClusterError: whoever labels a pod would be shown a token; there is no way to the API
+            server, or it refuses.
+    """
+    if entry.shows and not namespace:
+        raise ClusterError(
+            "a token is shown to agents of one namespace only, because any pod may carry their"
+            " label: give --namespace"
+        )
+    return agents_of_cluster(namespace=namespace, scheme=entry.scheme)
+
+
+def agents_of_cluster(
+    selector: str = AGENT_SELECTOR, namespace: str | None = None, scheme: str = "http"
+) -> Mapping[str, str]:
     """Return the address of each node's agent, by node.
+
+    Args:
+        selector: labels of agents' pods.
+        namespace: where to look, None for everywhere, which takes a right to list all pods.
+        scheme: of the addresses.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
     return {
-        str(pod["spec"]["nodeName"]): f"http://{_address(pod)}"
-        for pod in _pods(label_selector=selector)
+        str(pod["spec"]["nodeName"]): f"{scheme}://{_address(pod)}"
+        for pod in _pods(label_selector=selector, namespace=namespace)
         if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName")
     }
 
@@ -49,7 +74,11 @@ def _address(pod: Mapping[str, Any]) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{named[0] if named else AGENT_PORT}"
 
 
-def _pods(label_selector: str | None = None, field_selector: str | None = None) -> list[Any]:
+def _pods(
+    label_selector: str | None = None,
+    field_selector: str | None = None,
+    namespace: str | None = None,
+) -> list[Any]:
     try:
         from kubernetes import client, config
         from kubernetes.client.exceptions import ApiException
@@ -66,7 +95,12 @@ def _pods(label_selector: str | None = None, field_selector: str | None = None) 
         load()
         # Raw JSON: the typed models refuse pods that leave out what they want.
         api: Any = client.CoreV1Api()
-        answer = api.list_pod_for_all_namespaces(
+        listed = (
+            partial(api.list_namespaced_pod, namespace)
+            if namespace
+            else api.list_pod_for_all_namespaces
+        )
+        answer = listed(
             label_selector=label_selector,
             field_selector=field_selector,
             _preload_content=False,

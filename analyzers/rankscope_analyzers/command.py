@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -51,18 +50,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a result for programs."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-def read_token(path: Path | None) -> str:
-    """Return the token in a file, an empty text without one.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    try:
-        return path.read_text(encoding="ascii").strip() if path else ""
-    except (OSError, ValueError) as error:
-        raise InputError(f"the token cannot be read: {error}") from None
 
 
 def age_seconds(age: str) -> float:

@@ -24,8 +24,8 @@ from rankscope_analyzers.command import (
     add_output,
     age_seconds,
     print_json,
-    read_token,
 )
+from rankscope_analyzers.credentials import add_entry, entry_of
 from rankscope_analyzers.diagnosis import diagnosis
 from rankscope_analyzers.evidence_sources import Gathered
 from rankscope_analyzers.prometheus_api import Prometheus
@@ -61,9 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back to ask agents or Prometheus (default %(default)s)",
     )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
-    )
+    add_entry(parser, "agents or Prometheus")
     report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)
     add_output(parser)
@@ -116,6 +114,6 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     now = time.time()
     since = now - age_seconds(options.since)
     if options.prometheus:
-        server = Prometheus(options.prometheus, read_token(options.token_file))
+        server = Prometheus(options.prometheus, entry_of(options))
         return evidence_sources.of_prometheus(server, options.job, since, now)
-    return evidence_sources.of_agents(options.agent, options.job, since)
+    return evidence_sources.of_agents(options.agent, options.job, since, entry=entry_of(options))

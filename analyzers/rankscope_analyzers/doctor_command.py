@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.cluster import AGENT_PORT, ClusterError, agents_of_cluster, node_of_pod
+from rankscope_analyzers.cluster import AGENT_PORT, ClusterError, node_of_pod, trusted_agents
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.credentials import CredentialsError, Entry, add_entry, entry_of
 from rankscope_analyzers.doctor import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.environment_skew import (
     EnvironmentDifference,
@@ -25,7 +26,7 @@ from rankscope_analyzers.environment_skew import (
 LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
 POOL_SIZE = 32
 
-FAILURES: tuple[type[Exception], ...] = (InputError, AgentError, ClusterError)
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, ClusterError)
 
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
@@ -45,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask the agents of the cluster that kubectl is set up for",
     )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
+    add_entry(parser, "agents")
     add_output(parser)
 
 
@@ -56,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.agent_client.AgentError: no agent answers.
         rankscope_analyzers.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    answers = _ask(_addresses(options))
+    answers = _ask(_addresses(options), entry_of(options))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     if not facts:
@@ -79,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def _addresses(options: argparse.Namespace) -> Sequence[str]:
     if not options.cluster:
         return options.agent or [LOCAL_AGENT]
-    agents = agents_of_cluster()
+    agents = trusted_agents(options.namespace, entry_of(options))
     if not agents:
         raise InputError("no agent runs in the cluster: nothing is labelled rankscope-agent")
     if not options.pod:
@@ -92,17 +97,16 @@ def _addresses(options: argparse.Namespace) -> Sequence[str]:
     return [agents[node]]
 
 
-def _ask(urls: Sequence[str]) -> Sequence[AgentFacts | AgentError]:
+def _ask(urls: Sequence[str], entry: Entry) -> Sequence[AgentFacts | AgentError]:
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        return list(pool.map(_facts, urls))
+        return list(pool.map(_facts, [Agent(url, entry) for url in urls]))
 
 
-def _facts(url: str) -> AgentFacts | AgentError:
-    agent = Agent(url)
+def _facts(agent: Agent) -> AgentFacts | AgentError:
     try:
         ranks = agent.json("/api/v1/ranks").get("ranks")
         return AgentFacts(
-            url=url,
+            url=agent.url,
             health=agent.json("/healthz"),
             pods=agent.json("/api/v1/pods"),
             ranks=[rank for rank in ranks if isinstance(rank, dict)]

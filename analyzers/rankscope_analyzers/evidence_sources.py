@@ -11,6 +11,7 @@ from pathlib import Path
 from rankscope_analyzers import agent_pages, foreign_clocks, prometheus_nodes, sources
 from rankscope_analyzers.agent_client import Agent
 from rankscope_analyzers.agent_pages import Look
+from rankscope_analyzers.credentials import NONE, Entry
 from rankscope_analyzers.environment_skew import differences
 from rankscope_analyzers.job_reports import READS, Evidence
 from rankscope_analyzers.layers import environment
@@ -55,6 +56,7 @@ def of_agents(
     job_id: str | None,
     since_unix_seconds: float,
     earlier: Sequence[Look] = (),
+    entry: Entry = NONE,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
@@ -63,14 +65,16 @@ def of_agents(
     Raises:
         SourceError: no agent answers, or none knows of a job.
     """
-    first = agent_pages.look([Agent(url) for url in urls])
+    first = agent_pages.look([Agent(url, entry) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures))
     started = time.monotonic()
     answering = [agent.url for agent in first.agents.values()]
     with ThreadPoolExecutor(1) as pool:
         later = None if earlier else pool.submit(agent_pages.again, first, started)
-        jobs, problem = _steps(lambda: sources.from_agents(answering, job_id, since_unix_seconds))
+        jobs, problem = _steps(
+            lambda: sources.from_agents(answering, job_id, since_unix_seconds, entry)
+        )
         looks = (*earlier, first) if later is None else (first, later.result())
     seen = agent_pages.observed(looks, READS)
     evidence = replace(

@@ -18,11 +18,12 @@ from rich.table import Table
 from rankscope_analyzers import throttle
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.gpu_frames import of_pages
 from rankscope_analyzers.observed import Page
 from rankscope_analyzers.throttle import GpuFinding
 
-FAILURES: tuple[type[Exception], ...] = (InputError, AgentError)
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError)
 
 LOOK_SECONDS = 2.0
 """Time between two looks: agents read their GPUs every second."""
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
     )
+    add_entry(parser, "agents")
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
     whose.add_argument(
@@ -68,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
         raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
-    pages, silent = watch([Agent(url) for url in options.agent], options.seconds)
+    entry = entry_of(options)
+    pages, silent = watch([Agent(url, entry) for url in options.agent], options.seconds)
     samples = of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]

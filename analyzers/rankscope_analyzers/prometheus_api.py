@@ -16,12 +16,13 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.credentials import NONE, CredentialsError, Entry
 
 TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""
@@ -67,11 +68,11 @@ class Prometheus:
 
     Args:
         url: its address.
-        token: sent as bearer token if not empty.
+        entry: what is shown to be let in.
     """
 
     url: str
-    token: str = ""
+    entry: Entry = NONE
 
     def range(self, query: str, start: float, end: float, step: float) -> Matrix:
         """Evaluate a query at every `step` seconds from `start` to `end` (Unix seconds).
@@ -106,23 +107,24 @@ class Prometheus:
             ) from None
 
     def _get(self, path: str, query: Mapping[str, str]) -> bytes:
-        base = (self.url if "://" in self.url else f"http://{self.url}").rstrip("/")
+        url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
+        base = url.rstrip("/")
         if urlsplit(base).scheme not in {"http", "https"}:
             raise PrometheusError(f"{self.url} is not the http address of a Prometheus server")
         headers = {
             "Accept-Encoding": "identity",
             "Content-Type": "application/x-www-form-urlencoded",
         }
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
         # Posted, because queries outgrow what proxies take in a URL.
         data = urlencode(query).encode()
         request = Request(base + path, data=data, headers=headers)  # noqa: S310 - scheme is checked
         try:
-            with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            with self.entry.open(request, TIMEOUT_SECONDS) as answer:
                 body: bytes = answer.read(MAXIMUM_ANSWER_BYTES + 1)
         except HTTPError as error:
             raise PrometheusError(f"{self.url} answers {error.code}: {_reason(error)}") from None
+        except CredentialsError as error:
+            raise PrometheusError(str(error)) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise PrometheusError(f"Prometheus {self.url} cannot be reached: {reason}") from None

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.agent_client import Agent, AgentError
+from rankscope_analyzers.credentials import NONE, Entry
 from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
 
 WINDOWS_SECONDS = 900.0
@@ -195,20 +196,22 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 
 def from_agents(
-    urls: Sequence[str], job_id: str | None, since_unix_seconds: float
+    urls: Sequence[str], job_id: str | None, since_unix_seconds: float, entry: Entry = NONE
 ) -> tuple[JobRecords, ...]:
     """Ask agents for the step records of their nodes and put them together by job.
 
     Args:
-        urls: addresses of agents; `http://` is assumed.
+        urls: addresses of agents.
         job_id: the job to ask for, None for all.
         since_unix_seconds: only steps that started later.
+        entry: what is shown to be let in.
 
     Raises:
         SourceError: no agent answered, or none has a step record.
     """
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        answers = list(pool.map(lambda url: _ask(url, job_id, since_unix_seconds), urls))
+        agents = [Agent(url, entry) for url in urls]
+        answers = list(pool.map(lambda agent: _ask(agent, job_id, since_unix_seconds), agents))
     failures = tuple(answer for answer in answers if isinstance(answer, str))
     nodes = [answer for answer in answers if not isinstance(answer, str)]
     if not nodes:
@@ -262,9 +265,8 @@ def _newest_step(steps: pd.DataFrame, job_id: str) -> float:
     return float(newest) if pd.notna(newest) else 0.0
 
 
-def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:
+def _ask(agent: Agent, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:
     """Return what an agent says, or one sentence about why it says nothing."""
-    agent = Agent(url)
     try:
         ranks = list(agent.json("/api/v1/ranks")["ranks"])
         steps = _steps(agent, job_id, since_unix_seconds)
@@ -272,7 +274,7 @@ def _ask(url: str, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer
     except AgentError as error:
         return str(error)
     except (ValueError, KeyError, TypeError) as error:
-        return f"{url} does not answer like a rankscope agent: {error!r}"
+        return f"{agent.url} does not answer like a rankscope agent: {error!r}"
 
 
 def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> pd.DataFrame:

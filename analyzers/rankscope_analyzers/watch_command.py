@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, start_http_server
-
 from rankscope_agent.metrics import watch as metrics
-from rankscope_analyzers import evidence_sources, job_reports, run_facts
+from rankscope_analyzers import evidence_sources, job_reports, run_facts, watch_server
 from rankscope_analyzers.agent_pages import Look
-from rankscope_analyzers.cluster import ClusterError, agents_of_cluster
-from rankscope_analyzers.command import InputError, age_seconds, read_token
+from rankscope_analyzers.cluster import ClusterError, trusted_agents
+from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.diagnosis import Diagnosis, diagnosis
 from rankscope_analyzers.evidence_sources import Gathered
 from rankscope_analyzers.job_report import JobReport
@@ -27,10 +26,9 @@ from rankscope_analyzers.sources import JobRecords, SourceError
 from rankscope_analyzers.step_records import RecordError
 from rankscope_analyzers.watch_exporter import Exported
 
-FAILURES: tuple[type[Exception], ...] = (InputError, ClusterError)
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
 DEFAULT_INTERVAL = "30s"
-DEFAULT_LISTEN = "127.0.0.1:9878"
 
 LOOKS_KEPT = 8
 """Looks at agents' pages that counters are judged over: four minutes at the default interval."""
@@ -50,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
     )
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
     )
+    add_entry(parser, "agents or Prometheus")
     parser.add_argument(
         "--interval",
         default=DEFAULT_INTERVAL,
@@ -64,13 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back each evaluation looks (default %(default)s)",
     )
-    parser.add_argument(
-        "--web.listen-address",
-        dest="listen",
-        default=DEFAULT_LISTEN,
-        metavar="HOST:PORT",
-        help="where /metrics is served (default %(default)s)",
-    )
+    watch_server.add_arguments(parser)
     parser.add_argument(
         "--records",
         type=Path,
@@ -117,6 +110,7 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.cluster.ClusterError: there is no cluster to ask, at the beginning.
     """
     interval = age_seconds(options.interval)
+    listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
     sight = Sight(_reader(options), deque(maxlen=LOOKS_KEPT), records)
     exported = Exported()
@@ -124,14 +118,8 @@ def run(options: argparse.Namespace) -> int:
         evaluate(sight, exported)
         sys.stdout.write(exported.text())
         return 0
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(exported)
-    host, port = _address(options.listen)
-    try:
-        server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise InputError(f"cannot listen on {options.listen}: {error.strerror}") from None
-    _say(f"listening on http://{host}:{server.server_port}/metrics")
+    server = watch_server.start(exported, listen, guard)
+    _say(f"listening on {server.url}/metrics")
     while True:
         began = time.monotonic()
         evaluate(sight, exported)
@@ -140,8 +128,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _reader(options: argparse.Namespace) -> Callable[[Sequence[Look]], Gathered]:
     length = age_seconds(options.since)
+    entry = entry_of(options)
     if options.prometheus:
-        server = Prometheus(options.prometheus, read_token(options.token_file))
+        server = Prometheus(options.prometheus, entry)
 
         def of_prometheus(looks: Sequence[Look]) -> Gathered:
             now = time.time()
@@ -150,8 +139,9 @@ def _reader(options: argparse.Namespace) -> Callable[[Sequence[Look]], Gathered]
         return of_prometheus
 
     def of_agents(looks: Sequence[Look]) -> Gathered:
-        urls = list(agents_of_cluster().values()) if options.cluster else options.agent
-        return evidence_sources.of_agents(urls, None, time.time() - length, looks)
+        found = trusted_agents(options.namespace, entry) if options.cluster else None
+        urls = options.agent if found is None else list(found.values())
+        return evidence_sources.of_agents(urls, None, time.time() - length, looks, entry)
 
     return of_agents
 
@@ -197,13 +187,6 @@ def _judged(job: JobRecords) -> Diagnosis | None:
     except RecordError as error:
         _say(f"job {job.job_id!a} cannot be judged: {error}")
         return None
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise InputError(f"--web.listen-address takes HOST:PORT, not {text!r}")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - ":9878" asks for all addresses
 
 
 def _say(text: str) -> None:

@@ -21,6 +21,12 @@ class Exported(Collector):
         self._watch = Watch()
         self._more: tuple[Sample, ...] = ()
         self._lock = threading.Lock()  # scrapes come on threads of their own
+        self._evaluated = threading.Event()
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether an evaluation has ended, whatever came of it."""
+        return self._evaluated.is_set()
 
     def update(
         self, reports: Sequence[JobReport], now: float, senseless: int, more: Sequence[Sample]
@@ -37,12 +43,14 @@ class Exported(Collector):
             self._watch.note_failures(senseless)
             self._watch.update(reports, now)
             self._more = tuple(more)
+        self._evaluated.set()
 
     def fail(self) -> None:
         """Take an evaluation that could read nothing."""
         with self._lock:
             self._watch.fail()
             self._more = ()
+        self._evaluated.set()
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family per metric."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,8 +20,8 @@ from rankscope_analyzers.command import (
     add_output,
     age_seconds,
     print_json,
-    read_token,
 )
+from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.gpu_error_sources import ErrorLog, Page, from_pages, from_prometheus
 from rankscope_analyzers.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.nccl_report import printable
@@ -30,7 +29,7 @@ from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.xid_incidents import XidFinding, analyze
 from rankscope_analyzers.xid_rates import PUBLISHED, Rate, rates
 
-FAILURES: tuple[type[Exception], ...] = (InputError, AgentError, PrometheusError)
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, PrometheusError)
 
 POOL_SIZE = 32
 """Agents asked at once, as many as for step records."""
@@ -47,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", default="24h", metavar="AGE", help="how far back (default %(default)s)"
     )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="bearer token for --prometheus"
-    )
+    add_entry(parser, "agents or Prometheus")
     add_output(parser)
 
 
@@ -65,10 +62,11 @@ def run(options: argparse.Namespace) -> int:
     since = now - age_seconds(options.since)
     silent: list[str] = []
     if options.prometheus:
-        server = Prometheus(options.prometheus, read_token(options.token_file))
+        server = Prometheus(options.prometheus, entry_of(options))
         log = from_prometheus(server, since, now)
     else:
-        pages, silent = _pages([Agent(url) for url in options.agent])
+        entry = entry_of(options)
+        pages, silent = _pages([Agent(url, entry) for url in options.agent])
         log = from_pages(pages, since)
     found = analyze(log.errors)
     compared = rates(found, log.gpu_hours)

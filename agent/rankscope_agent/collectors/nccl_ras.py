@@ -17,7 +17,7 @@ from rankscope_agent.model import Sample
 from rankscope_agent.ras import json_reply, text_reply
 from rankscope_agent.ras.client import RasError, Reply, ReplyTooLargeError, ask
 from rankscope_agent.ras.report import Lag, RasReplyError, RasReport
-from rankscope_agent.setting_values import ListenAddress
+from rankscope_agent.web.address import ListenAddress
 
 QUERY_SECONDS = 5.0
 """Time that a question may take: NCCL's own client waits as long for the collection."""

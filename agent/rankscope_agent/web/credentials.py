@@ -1,0 +1,131 @@
+"""Who a request comes from: bearer tokens and passwords, compared in constant time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from rankscope_agent.web.files import read_bounded
+
+MIN_TOKEN_CHARACTERS = 16
+"""Shortest token taken: 16 random characters of base64 have 96 bits, which nobody guesses over a
+network; what is shorter is a word or a mistake."""
+
+MAX_TOKENS = 64
+"""Tokens in a file: one for each reader, old and new ones during a rotation."""
+
+MAX_REMEMBERED = 128
+"""Answers of bcrypt that are remembered; each takes some 100 ms of CPU to find."""
+
+# RFC 6750, section 2.1: b64token.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_BCRYPT = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}")
+
+# What an unknown user's password is compared with, so that the time tells nothing of names.
+_NOBODY = "$2b$10$" + "a" * 22 + "b" * 31
+
+
+def read_tokens(path: Path) -> tuple[bytes, ...]:
+    """Return the digests of the tokens in a file, one per line.
+
+    Raises:
+        ValueError: it cannot be read, or a line is no token; the token is not quoted.
+    """
+    lines = [line.strip() for line in read_bounded(path).splitlines()]
+    tokens = [line for line in lines if line]
+    if not 0 < len(tokens) <= MAX_TOKENS:
+        raise ValueError(f"{path} holds {len(tokens)} tokens, expected 1 to {MAX_TOKENS}")
+    for number, token in enumerate(tokens, 1):
+        if len(token) < MIN_TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
+            raise ValueError(
+                f"token {number} in {path} is not {MIN_TOKEN_CHARACTERS} or more characters of"
+                " A-Z a-z 0-9 . _ ~ + / - ="
+            )
+    return tuple(_digest(token) for token in tokens)
+
+
+def is_known_token(authorization: str, tokens: tuple[bytes, ...]) -> bool:
+    """Whether an Authorization header carries one of the tokens.
+
+    Digests are compared, each of them to its end, so that the time tells neither how much of a
+    token was right nor which.
+    """
+    scheme, _, given = authorization.partition(" ")
+    digest = _digest(given.strip())
+    matches = [hmac.compare_digest(digest, token) for token in tokens]
+    return scheme.lower() == "bearer" and any(matches)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def check_users(users: Mapping[str, str]) -> None:
+    """Check that every password is a bcrypt hash, and that there is a bcrypt to compare with.
+
+    Raises:
+        ValueError: it is not so.
+    """
+    for name, hashed in users.items():
+        if not _BCRYPT.fullmatch(hashed):
+            raise ValueError(
+                f"the password of user {name!r} is no bcrypt hash; htpasswd -nBC 10 '' makes one"
+            )
+    if users:
+        _bcrypt_matches("", _NOBODY)
+
+
+class Passwords:
+    """Compares names and passwords with bcrypt hashes, one comparison at a time.
+
+    Answers are remembered, wrong ones too: a scraper costs one comparison, and somebody who tries
+    passwords has one core at most.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._known: dict[bytes, bool] = {}
+        self._lock = threading.Lock()
+
+    def match(self, authorization: str, users: Mapping[str, str]) -> bool:
+        """Whether a header carries the name and password of one of the users."""
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "basic" or not users:
+            return False
+        try:
+            name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            return False
+        hashed = users.get(name, _NOBODY)
+        text = "\0".join((name, hashed, password))
+        key = hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+        known = self._known.get(key)
+        return (self._compare(key, password, hashed) if known is None else known) and name in users
+
+    def _compare(self, key: bytes, password: str, hashed: str) -> bool:
+        with self._lock:
+            matched = self._known.get(key)
+            if matched is None:
+                matched = _bcrypt_matches(password, hashed)
+                if len(self._known) >= MAX_REMEMBERED:
+                    self._known.clear()
+                self._known[key] = matched
+        return matched
+
+
+def _bcrypt_matches(password: str, hashed: str) -> bool:
+    try:
+        import bcrypt
+    except ImportError:
+        raise ValueError("basic_auth_users takes bcrypt: pip install 'rankscope[agent]'") from None
+    try:
+        return bool(bcrypt.checkpw(password.encode(), hashed.encode()))
+    except ValueError:  # longer than the 72 bytes that bcrypt looks at, or a hash it does not know
+        return False

@@ -1,0 +1,61 @@
+"""A socket with a clock: however slowly a peer sends or takes bytes, its time ends."""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+
+class TimedSocket(io.RawIOBase):
+    """Both directions of a socket as a raw stream, which raises TimeoutError past its deadline.
+
+    A timeout of the socket alone counts from byte to byte: a peer that sends one every 29 seconds
+    would hold its place for hours.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._deadline = time.monotonic()
+
+    def allow(self, seconds: float) -> None:
+        """Set the deadline anew, counted from now."""
+        self._deadline = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        """Return True: peers send."""
+        return True
+
+    def writable(self) -> bool:
+        """Return True: peers take."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Read what is there.
+
+        Raises:
+            TimeoutError: nothing came before the deadline.
+        """
+        self._wind()
+        return self._connection.recv_into(buffer)
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Send all of it.
+
+        Raises:
+            TimeoutError: not all was taken before the deadline.
+        """
+        self._wind()
+        with memoryview(data) as view:
+            self._connection.sendall(view)
+            return view.nbytes
+
+    def _wind(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the peer has used up its time")
+        self._connection.settimeout(left)

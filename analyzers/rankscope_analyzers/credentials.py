@@ -1,0 +1,163 @@
+"""What is shown to agents, or to Prometheus, to be let in, and how they are recognised."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import ssl
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection, HTTPMessage, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import IO, Any, cast
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+MAX_TOKEN_BYTES = 65536
+"""Longest token file: a token of Kubernetes has one or two thousand characters."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+
+
+class CredentialsError(Exception):
+    """A file of credentials cannot be used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a server is asked.
+
+    Args:
+        token_file: its first line is sent as bearer token; read for each request, because tokens
+            are replaced.
+        ca_file: whose signature the server's certificate carries, None for the system's list.
+        cert_file: our own certificate, for servers that ask for one.
+        key_file: its key.
+        server_name: the name that the server's certificate has to carry, where that is not the
+            host of its address: agents are asked by pod addresses that no certificate knows.
+    """
+
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str = ""
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of an address that names none."""
+        return "https" if self.ca_file or self.cert_file or self.server_name else "http"
+
+    @property
+    def shows(self) -> bool:
+        """Whether anything is shown that others could use."""
+        return self.token_file is not None
+
+    def open(self, request: Request, timeout_seconds: float) -> HTTPResponse:
+        """Send a request; a redirect is not followed, because it would take the token along.
+
+        Raises:
+            CredentialsError: a file cannot be used.
+            OSError: the server cannot be reached, or its certificate is not what it should be.
+        """
+        token = self._token()
+        if token:
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
+        opener = build_opener(_NoRedirect(), _NamedHandler(self._context(), self.server_name))
+        return cast("HTTPResponse", opener.open(request, timeout=timeout_seconds))
+
+    def _token(self) -> str:
+        if self.token_file is None:
+            return ""
+        try:
+            with self.token_file.open(encoding="ascii") as file:
+                lines = file.read(MAX_TOKEN_BYTES).split()
+        except (OSError, ValueError) as error:
+            raise CredentialsError(f"the token cannot be read: {error}") from None
+        if not lines or not _TOKEN.fullmatch(lines[0]):
+            raise CredentialsError(f"{self.token_file} does not begin with a bearer token")
+        return lines[0]
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file, password=lambda: b"")
+        except (OSError, ValueError) as error:
+            files = ", ".join(str(f) for f in (self.ca_file, self.cert_file, self.key_file) if f)
+            raise CredentialsError(f"{files} cannot be used for TLS: {error}") from None
+        return context
+
+
+NONE = Entry()
+"""For servers that let everybody in."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Follow nothing; the answer then is an error with its status."""
+
+
+class _NamedConnection(HTTPSConnection):
+    """A connection whose certificate is compared with a name of our choice."""
+
+    def __init__(self, host: str, *, named: str, secured: ssl.SSLContext, **more: Any) -> None:
+        super().__init__(host, context=secured, **more)
+        self._named = named
+        self._secured = secured
+
+    def connect(self) -> None:
+        """Connect, and secure the connection."""
+        HTTPConnection.connect(self)
+        name = self._named or self.host
+        self.sock = self._secured.wrap_socket(self.sock, server_hostname=name)
+
+
+class _NamedHandler(HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(context=context)
+        self._connect = partial(_NamedConnection, named=name, secured=context)
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        """Open a connection of ours."""
+        return self.do_open(cast("Any", self._connect), req)
+
+
+def add_entry(parser: argparse.ArgumentParser, whom: str) -> None:
+    """Declare what is shown to be let in.
+
+    Args:
+        parser: of the command.
+        whom: whom it is shown to, for the help.
+    """
+    for flag, text in (
+        ("--token-file", f"bearer token for {whom}"),
+        ("--ca-file", "certificates that sign the server's, instead of the system's; means https"),
+        ("--cert-file", "our certificate, where the server asks for one"),
+        ("--key-file", "its key"),
+    ):
+        parser.add_argument(flag, type=Path, metavar="FILE", help=text)
+    parser.add_argument(
+        "--tls-server-name",
+        default="",
+        metavar="NAME",
+        help="name in the server's certificate, if not the host of its address",
+    )
+
+
+def entry_of(options: argparse.Namespace) -> Entry:
+    """Return what the options say.
+
+    Raises:
+        CredentialsError: a certificate without its key, or the other way round.
+    """
+    if (options.cert_file is None) != (options.key_file is None):
+        raise CredentialsError("--cert-file and --key-file go together")
+    return Entry(
+        options.token_file,
+        options.ca_file,
+        options.cert_file,
+        options.key_file,
+        options.tls_server_name,
+    )

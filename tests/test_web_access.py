@@ -1,0 +1,467 @@
+"""Who is answered: tokens, passwords and certificates against a real server, and real clients."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+
+import bcrypt
+import pytest
+
+from certificates import Authority
+from rankscope_agent.web import server, timed
+from rankscope_agent.web.access import AccessSettings, Guard
+from rankscope_agent.web.address import ListenAddress, is_loopback
+from rankscope_agent.web.config_file import read_web_config
+from rankscope_agent.web.routes import Route, sentence
+from rankscope_agent.web.server import WebServer
+from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
+from rankscope_analyzers.credentials import CredentialsError, Entry
+from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
+
+PATIENCE_SECONDS = 20.0
+TOKEN, OTHER = "correct-horse-battery-staple", "another-token-of-ours"
+EVERYWHERE, LOOPBACK = "0.0.0.0", "127.0.0.1"
+ROUTES = {
+    "/healthz": Route(lambda request: sentence(200, "healthy"), "open"),
+    "/metrics": Route(lambda request: sentence(200, "metrics"), "page"),
+    "/api/v1/steps": Route(lambda request: sentence(200, "steps")),
+}
+
+
+class Serving:
+    """A server of three paths, one of each kind of access."""
+
+    def __init__(self, host=EVERYWHERE, **settings):
+        self.server = WebServer(ListenAddress(host, 0), ROUTES, Guard(AccessSettings(**settings)))
+        self.port = self.server.server_port
+        self._thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
+        self._thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join(PATIENCE_SECONDS)
+
+    def status(self, path, **headers):
+        return self.answer(path, **headers)[0]
+
+    def answer(self, path, **headers):
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=PATIENCE_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
+
+    def statuses(self, **headers):
+        """Return the statuses of the three paths."""
+        return [self.status(path, **headers) for path in ROUTES]
+
+    def url(self, scheme="http"):
+        return f"{scheme}://{LOOPBACK}:{self.port}"
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def basic(name, password):
+    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text(f"{TOKEN}\n\n{OTHER}\n")
+    return path
+
+
+def write_config(tmp_path, text):
+    path = tmp_path / "web.yml"
+    path.write_text(text)
+    return path
+
+
+def hashed(password):
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
+
+
+def test_without_credentials_the_api_is_refused_with_what_would_open_it():
+    with Serving() as serving:
+        assert serving.statuses() == [200, 200, 403]
+        assert "--web.token-file" in serving.answer("/api/v1/steps")[2]
+        assert serving.statuses(**bearer(TOKEN)) == [200, 200, 403]
+
+
+def test_a_loopback_listener_needs_no_credentials():
+    with Serving(LOOPBACK) as serving:
+        assert serving.statuses() == [200, 200, 200]
+
+
+def test_the_api_is_open_to_all_where_that_is_asked_for():
+    with Serving(insecure_api=True) as serving:
+        assert serving.statuses() == [200, 200, 200]
+
+
+@pytest.mark.parametrize("host", [EVERYWHERE, LOOPBACK])
+def test_each_token_of_the_file_opens_the_api_and_nothing_else_does(token_file, host):
+    with Serving(host, token_file=token_file) as serving:
+        assert serving.statuses(**bearer(TOKEN)) == [200, 200, 200]
+        assert serving.status("/api/v1/steps", **bearer(OTHER)) == 200
+        for wrong in ("", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "a" * 60_000, "\xff"):
+            assert serving.status("/api/v1/steps", **bearer(wrong)) == 401
+        for header in (TOKEN, f"Basic {TOKEN}", f"Bearer{TOKEN}", "Bearer"):
+            assert serving.status("/api/v1/steps", Authorization=header) == 401
+        status, headers, body = serving.answer("/api/v1/steps")
+        assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="rankscope"')
+        assert TOKEN not in body
+
+
+def test_two_authorization_headers_are_none(token_file):
+    request = "GET /api/v1/steps HTTP/1.0\r\nAuthorization: Bearer {}\r\n{}\r\n"
+    with Serving(token_file=token_file) as serving:
+        for more, expected in (("", b"200"), ("Authorization: Bearer x\r\n", b"401")):
+            with socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as peer:
+                peer.sendall(request.format(TOKEN, more).encode())
+                assert peer.recv(65536).split()[1] == expected
+
+
+def test_metrics_take_a_token_too_if_asked_for_but_probes_of_the_kubelet_never(token_file):
+    with Serving(token_file=token_file, protect_metrics=True) as serving:
+        assert serving.statuses() == [200, 401, 401]
+        assert serving.statuses(**bearer(TOKEN)) == [200, 200, 200]
+
+
+def test_tokens_are_read_again_when_the_file_is_replaced(token_file):
+    with Serving(token_file=token_file) as serving:
+        fresh = token_file.with_name("fresh")
+        fresh.write_text("a-completely-new-token\n")
+        fresh.rename(token_file)
+        assert serving.status("/api/v1/steps", **bearer(TOKEN)) == 401
+        assert serving.status("/api/v1/steps", **bearer("a-completely-new-token")) == 200
+
+
+def test_a_token_file_that_goes_away_lets_nobody_in_until_it_is_back(token_file, caplog):
+    with Serving(LOOPBACK, token_file=token_file) as serving:
+        kept = token_file.read_text()
+        token_file.unlink()
+        assert serving.status("/api/v1/steps", **bearer(TOKEN)) == 401
+        assert serving.status("/metrics") == 200
+        token_file.write_text(kept)
+        assert serving.status("/api/v1/steps", **bearer(TOKEN)) == 200
+    assert str(token_file) in caplog.text
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "short", "with space in-the-token-text", "a" * 15])
+def test_a_token_file_without_good_tokens_is_refused_without_quoting_it(tmp_path, content):
+    path = tmp_path / "tokens"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="tokens") as caught:
+        Guard(AccessSettings(token_file=path))
+    assert not content.strip() or content not in str(caught.value)
+
+
+def test_a_missing_or_huge_token_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match="No such file"):
+        Guard(AccessSettings(token_file=tmp_path / "none"))
+    huge = tmp_path / "huge"
+    huge.write_text("x" * ((1 << 20) + 1))
+    with pytest.raises(ValueError, match="larger than"):
+        Guard(AccessSettings(token_file=huge))
+
+
+def test_passwords_protect_pages_and_api_as_they_do_for_other_exporters(tmp_path):
+    config = write_config(tmp_path, f"basic_auth_users:\n  prometheus: {hashed('secret')}\n")
+    with Serving(config_file=config) as serving:
+        assert serving.statuses() == [200, 401, 401]
+        assert serving.statuses(**basic("prometheus", "secret")) == [200, 200, 200]
+        assert serving.status("/metrics", **basic("prometheus", "wrong")) == 401
+        assert serving.status("/metrics", **basic("nobody", "secret")) == 401
+        assert serving.status("/metrics", **basic("prometheus", "x" * 5000)) == 401
+        assert serving.status("/metrics", Authorization="Basic !!!") == 401
+        assert "Basic" in serving.answer("/metrics")[1].get_all("WWW-Authenticate")[1]
+
+
+def test_a_right_password_is_compared_once(tmp_path, monkeypatch):
+    compared = []
+    plain = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(1) or plain(*both))
+    config = write_config(tmp_path, f"basic_auth_users: {{prometheus: '{hashed('secret')}'}}\n")
+    with Serving(config_file=config) as serving:
+        before = len(compared)
+        for _ in range(5):
+            assert serving.status("/metrics", **basic("prometheus", "secret")) == 200
+        assert len(compared) == before + 1
+
+
+def test_a_changed_password_counts_at_once_and_a_broken_file_leaves_the_old_one(tmp_path):
+    config = write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('old')}'}}\n")
+    with Serving(config_file=config) as serving:
+        assert serving.status("/metrics", **basic("p", "old")) == 200
+        write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('new')}'}} # longer\n")
+        assert serving.status("/metrics", **basic("p", "old")) == 401
+        write_config(tmp_path, "basic_auth_users: {p: [\n")
+        assert serving.status("/metrics") == 401
+        assert serving.status("/metrics", **basic("p", "new")) == 200
+
+
+def test_headers_of_the_configuration_come_with_every_answer(tmp_path):
+    text = "http_server_config: {http2: true, headers: {X-Frame-Options: DENY}}\n"
+    with Serving(config_file=write_config(tmp_path, text)) as serving:
+        assert serving.answer("/healthz")[1]["X-Frame-Options"] == "DENY"
+        assert serving.answer("/nowhere")[1]["X-Frame-Options"] == "DENY"
+
+
+TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
+
+
+@pytest.fixture
+def authority(tmp_path):
+    made = Authority(tmp_path)
+    made.sign("server")
+    return made
+
+
+def test_agents_speak_tls_to_clients_that_know_their_authority(tmp_path, authority, token_file):
+    config = write_config(tmp_path, TLS)
+    with Serving(config_file=config, token_file=token_file) as serving:
+        assert serving.server.url.startswith("https://")
+        entry = Entry(token_file, authority.cert)
+        assert Agent(f"{LOOPBACK}:{serving.port}", entry).text("/api/v1/steps") == "steps\n"
+        named = Entry(token_file, authority.cert, server_name="rankscope-agent")
+        assert Agent(serving.url("https"), named).text("/metrics") == "metrics\n"
+        with pytest.raises(StatusError, match="401: give --token-file"):
+            Agent(serving.url("https"), Entry(ca_file=authority.cert)).text("/api/v1/steps")
+        other = Entry(ca_file=authority.cert, server_name="somebody-else")
+        with pytest.raises(AgentError, match="certificate"):
+            Agent(serving.url("https"), other).text("/metrics")
+        with pytest.raises(AgentError, match="certificate"):
+            Agent(serving.url("https"), Entry(token_file)).text("/metrics")
+        with pytest.raises(AgentError):
+            Agent(serving.url("http"), Entry(token_file)).text("/metrics")
+
+
+def test_a_client_certificate_opens_the_api(tmp_path, authority):
+    more = f"  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: {authority.cert}\n"
+    ours = authority.sign("client", "DNS:watch")
+    theirs_by = Authority(tmp_path, "stranger")
+    theirs = theirs_by.sign("impostor", "DNS:watch")
+    with Serving(config_file=write_config(tmp_path, TLS + more)) as serving:
+        agent = serving.url("https")
+        entry = Entry(ca_file=authority.cert, cert_file=ours.cert, key_file=ours.key)
+        assert Agent(agent, entry).text("/api/v1/steps") == "steps\n"
+        assert Agent(agent, Entry(ca_file=authority.cert)).text("/metrics") == "metrics\n"
+        with pytest.raises(StatusError, match="401"):
+            Agent(agent, Entry(ca_file=authority.cert)).text("/api/v1/steps")
+        stranger = Entry(ca_file=authority.cert, cert_file=theirs.cert, key_file=theirs.key)
+        with pytest.raises(AgentError):
+            Agent(agent, stranger).text("/api/v1/steps")
+
+
+def test_certificates_can_be_demanded_of_all_and_be_limited_to_names(tmp_path, authority):
+    more = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: authority.crt\n"
+    more += "  client_allowed_sans: [watch]\n"
+    watch, other = authority.sign("watch", "DNS:watch"), authority.sign("other", "DNS:other")
+    with Serving(config_file=write_config(tmp_path, TLS + more)) as serving:
+        agent = serving.url("https")
+        right = Entry(ca_file=authority.cert, cert_file=watch.cert, key_file=watch.key)
+        assert Agent(agent, right).text("/api/v1/steps") == "steps\n"
+        for pair in (None, other):
+            files = () if pair is None else (pair.cert, pair.key)
+            with pytest.raises(AgentError):
+                Agent(agent, Entry(None, authority.cert, *files)).text("/healthz")
+
+
+def served_certificate(port):
+    return ssl.get_server_certificate((LOOPBACK, port), timeout=PATIENCE_SECONDS)
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(tmp_path, authority):
+    with Serving(config_file=write_config(tmp_path, TLS)) as serving:
+        first = served_certificate(serving.port)
+        (tmp_path / "server.crt").write_text("in the middle of being written")
+        assert served_certificate(serving.port) == first
+        authority.sign("server")
+        second = served_certificate(serving.port)
+        assert second != first
+        assert second == (tmp_path / "server.crt").read_text()
+
+
+def test_a_silent_tls_peer_is_dropped_in_time_and_holds_nobody_up(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.3)
+    with (
+        Serving(config_file=write_config(tmp_path, TLS)) as serving,
+        socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as silent,
+    ):
+        entry = Entry(ca_file=authority.cert)
+        assert Agent(serving.url("https"), entry).text("/healthz") == "healthy\n"
+        assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("tls_server_config: {cert_file: a}", "lacks key_file"),
+        ("tls_server_config: {cert_file: a, key_file: b}", "No such file"),
+        ("tls_server_config: {cert_file: a, key_file: b, client_ca: x}", "not supported"),
+        (TLS + "  client_auth_type: RequireAnyClientCert", "is not supported; have"),
+        (TLS + "  client_auth_type: RequireAndVerifyClientCert", "do not go together"),
+        (TLS + "  client_ca_file: x", "do not go together"),
+        (TLS + "  min_version: TLS10", "is not supported; have"),
+        (TLS + "  min_version: TLS13\n  max_version: TLS12", "above max_version"),
+        (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", "are not supported"),
+        (TLS + "  client_allowed_sans: [x]", "RequireAndVerifyClientCert"),
+        ("rate_limit: {burst: 3}", "rate_limit"),
+        ("basic_auth_users: {p: plain-text}", "bcrypt"),
+        ("basic_auth_users: [p]", "no mapping"),
+        ("http_server_config: {headers: {Set-Cookie: x}}", "Set-Cookie"),
+        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "no line of ASCII"),
+        ("just text", "no mapping"),
+        ("{", "no YAML in line"),
+    ],
+)
+def test_a_configuration_that_cannot_be_obeyed_is_refused_by_name(tmp_path, text, complaint):
+    with pytest.raises(ValueError, match=complaint) as caught:
+        Guard(AccessSettings(config_file=write_config(tmp_path, text)))
+    assert "plain-text" not in str(caught.value)
+
+
+def test_an_empty_configuration_asks_for_nothing(tmp_path):
+    assert Guard(AccessSettings(config_file=write_config(tmp_path, "# nothing\n"))).secure is False
+
+
+def test_cipher_suites_have_the_names_that_go_gives_them(tmp_path, authority):
+    suites = "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256]\n"
+    path = write_config(tmp_path, TLS + suites + "  max_version: TLS12\n")
+    assert read_web_config(path).tls.ciphers == ("ECDHE-ECDSA-AES256-GCM-SHA384",)
+    with Serving(config_file=path) as serving:
+        context = ssl.create_default_context(cafile=authority.cert)
+        with (
+            socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=LOOPBACK) as secured,
+        ):
+            assert secured.cipher()[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
+
+
+def test_a_request_that_drips_in_is_dropped_however_steadily_it_drips(monkeypatch):
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
+    with (
+        Serving() as serving,
+        socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as slow,
+    ):
+        slow.settimeout(0.05)
+        until = time.monotonic() + PATIENCE_SECONDS
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < until:
+                slow.send(b"G")
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(1) == b"":
+                        break
+        assert time.monotonic() < until
+
+
+def test_an_answer_that_nobody_takes_gives_its_place_back(monkeypatch):
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.3)
+    ended = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield b"x" * 65536
+        finally:
+            ended.set()
+
+    monkeypatch.setitem(ROUTES, "/long", Route(lambda request: long_answer(endless()), "open"))
+    with (
+        Serving() as serving,
+        socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as slow,
+    ):
+        slow.sendall(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert ended.wait(PATIENCE_SECONDS)
+
+
+def long_answer(pieces):
+    answer = sentence(200, "")
+    return type(answer)(200, answer.content_type, pieces)
+
+
+def test_one_address_gets_half_of_the_places_at_most():
+    with contextlib.ExitStack() as stack, Serving() as serving:
+        for _ in range(server.MAX_PER_PEER):
+            address = (LOOPBACK, serving.port)
+            held = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
+            held.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert held.recv(12) == b"HTTP/1.1 200"
+        assert serving.status("/healthz") == 503
+        other = http.client.HTTPConnection(
+            LOOPBACK, serving.port, PATIENCE_SECONDS, source_address=("127.0.0.2", 0)
+        )
+        with contextlib.closing(other):
+            other.request("GET", "/healthz")
+            assert other.getresponse().status == 200
+
+
+def test_a_redirect_is_not_followed_so_that_no_token_goes_astray(token_file, monkeypatch):
+    asked = []
+
+    def redirecting(request):
+        asked.append(request)
+        answer = sentence(302, "")
+        headers = (("Location", elsewhere.url() + "/metrics"),)
+        return type(answer)(302, answer.content_type, b"", headers)
+
+    with Serving(insecure_api=True) as elsewhere:
+        monkeypatch.setitem(ROUTES, "/healthz", Route(redirecting, "open"))
+        with pytest.raises(StatusError, match="302"):
+            Agent(elsewhere.url(), Entry(token_file)).text("/healthz")
+    assert len(asked) == 1
+
+
+def test_a_token_that_cannot_be_read_is_named_and_prometheus_is_shown_the_same(tmp_path):
+    entry = Entry(tmp_path / "none")
+    with pytest.raises(AgentError, match="token cannot be read"):
+        Agent("127.0.0.1:9", entry).text("/metrics")
+    with pytest.raises(PrometheusError, match="token cannot be read"):
+        Prometheus("127.0.0.1:9", entry).instant("up", 0)
+    (tmp_path / "bad").write_text("two\x00 words")
+    with pytest.raises(CredentialsError, match="does not begin with a bearer token"):
+        Entry(tmp_path / "bad").open(http_request(), 1)
+
+
+def http_request():
+    from urllib.request import Request
+
+    return Request("http://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_loopback_addresses_are_known_in_every_spelling(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1"])
+def test_other_addresses_are_no_loopback(host):
+    assert not is_loopback(host)
+
+
+def test_a_clock_that_has_run_out_stops_a_socket_before_it_reads():
+    left, right = socket.socketpair()
+    with left, right:
+        right.sendall(b"x")
+        clock = timed.TimedSocket(left)
+        clock.allow(-1)
+        with pytest.raises(TimeoutError):
+            clock.readinto(bytearray(1))
+        clock.allow(PATIENCE_SECONDS)
+        assert clock.readinto(bytearray(1)) == 1

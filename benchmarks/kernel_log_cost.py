@@ -20,7 +20,8 @@ ROUNDS = 5
 SIZE = 100_000_000
 SEED = 7
 GOAL = 100.0  # MB per CPU second
-MEMORY_GOAL_MIB = 80.0
+MEMORY_GOAL_MIB = 128.0
+"""What its limits on different lines and events allow, whatever the log's size."""
 
 PATTERN = "NVRM|SXid|AER|mlx5_core|blocked for more|EDAC|I/O error|lockup|oom-kill|XFS"
 """What an engineer would grep for; it finds lines and understands none."""
@@ -133,7 +134,8 @@ def _command(log: Path) -> list[str]:
 def _speeds(log: Path, rounds: int) -> dict[str, float]:
     commands = {"rankscope": _command(log)}
     if shutil.which("grep"):
-        commands["grep -cE"] = ["grep", "-cE", PATTERN, str(log)]
+        # Into a pipe: with /dev/null as its output grep ends at the first match.
+        commands["grep -cE"] = ["sh", "-c", 'grep -cE "$0" "$1" | cat', PATTERN, str(log)]
     spent: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():

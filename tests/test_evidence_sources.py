@@ -11,11 +11,11 @@ import pytest
 
 from rankscope_agent.metrics import training
 from rankscope_analyzers import agent_client, evidence_sources, foreign_clocks, job_reports
-from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.diagnosis import diagnosis, sensible
 from rankscope_analyzers.evidence_sources import of_agents
 from rankscope_analyzers.observed import Page, from_pages
 from rankscope_analyzers.places import whereabouts
-from rankscope_analyzers.sources import SourceError
+from rankscope_analyzers.sources import JobRecords, SourceError
 from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
@@ -263,3 +263,17 @@ def test_only_what_a_node_dates_is_moved():
     assert series.last == 1000.0
     (info,) = moved.series["rankscope_rank_info"]
     assert info.last == 1
+
+
+def test_a_job_whose_records_make_no_sense_costs_no_other_job():
+    good = records(SLOW)
+    bad = good.drop(columns="step_seconds")
+    jobs = [
+        JobRecords("bad\x1b", bad, 8, (), live=True),
+        JobRecords("good", good, 8, (), live=True),
+    ]
+    found, senseless = sensible(jobs)
+    assert [one.frame.job_id for one in found] == ["good"]
+    (sentence,) = senseless
+    assert "step_seconds" in sentence
+    assert "\x1b" not in sentence

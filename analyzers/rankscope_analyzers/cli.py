@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.command import Command, Parser
+from rankscope_analyzers.inert_text import visible
 
 PROGRAM = "rankscope"
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command.run(options)
     except command.FAILURES as error:
-        sys.stderr.write(f"{PROGRAM} {options.command}: {error}\n")
+        sys.stderr.write(visible(f"{PROGRAM} {options.command}: {error}") + "\n")
         return 1
     except KeyboardInterrupt:
         return 130

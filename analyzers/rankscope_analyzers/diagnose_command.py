@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import shtab
@@ -19,6 +21,7 @@ from rankscope_analyzers import (
     terminal_report,
     verdict_file,
 )
+from rankscope_analyzers.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.command import (
     InputError,
     add_output,
@@ -26,18 +29,29 @@ from rankscope_analyzers.command import (
     print_json,
 )
 from rankscope_analyzers.credentials import add_entry, entry_of
-from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.diagnosis import Diagnosis, diagnosis, sensible
 from rankscope_analyzers.evidence_sources import Gathered
+from rankscope_analyzers.job_reports import Evidence
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.step_records import RecordError
 
-FAILURES: tuple[type[Exception], ...] = (InputError, sources.SourceError, RecordError)
+FAILURES: tuple[type[Exception], ...] = (
+    InputError,
+    ClusterError,
+    sources.SourceError,
+    RecordError,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where records come from and how the verdict is printed."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="the agents of the cluster that kubectl, or this pod, is set up for",
+    )
     where.add_argument(
         "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
     )
@@ -54,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for directories in (traces, profiles):
         directories.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    parser.add_argument(
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
     parser.add_argument("--job", metavar="ID", help="only this job")
     parser.add_argument(
         "--since",
@@ -72,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         InputError: there is no such job, or an option cannot be used.
+        rankscope_analyzers.cluster.ClusterError: the cluster cannot be asked for its agents.
         rankscope_analyzers.sources.SourceError: the records cannot be read.
         rankscope_analyzers.step_records.RecordError: the records cannot be analysed.
     """
@@ -79,10 +97,10 @@ def run(options: argparse.Namespace) -> int:
         return _write(options)
     report_files.check(options)
     gathered = _gathered(options)
-    diagnoses = [diagnosis(job) for job in gathered.jobs if options.job in {None, job.job_id}]
+    diagnoses, evidence = _diagnosed(gathered, options.job)
     reports = [
         job
-        for job in job_reports.reports(diagnoses, gathered.evidence, time.time())
+        for job in job_reports.reports(diagnoses, evidence, time.time())
         if options.job in {None, job.job_id}
     ]
     if not reports:
@@ -93,6 +111,22 @@ def run(options: argparse.Namespace) -> int:
     elif not report_files.printed(options):
         terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
     return 0
+
+
+def _diagnosed(gathered: Gathered, job_id: str | None) -> tuple[Sequence[Diagnosis], Evidence]:
+    """Diagnose jobs; of running ones, those whose records make no sense are only noted.
+
+    Raises:
+        RecordError: the records of a trace, or of all jobs, cannot be analysed.
+    """
+    jobs = [job for job in gathered.jobs if job_id in {None, job.job_id}]
+    if not all(job.live for job in jobs):
+        return [diagnosis(job) for job in jobs], gathered.evidence
+    found, senseless = sensible(jobs)
+    if senseless and not found:
+        raise RecordError("; ".join(senseless))
+    evidence = gathered.evidence
+    return found, replace(evidence, notes=(*evidence.notes, *senseless))
 
 
 def _write(options: argparse.Namespace) -> int:
@@ -116,4 +150,7 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
         return evidence_sources.of_prometheus(server, options.job, since, now)
-    return evidence_sources.of_agents(options.agent, options.job, since, entry=entry_of(options))
+    entry = entry_of(options)
+    found = trusted_agents(options.namespace, entry) if options.cluster else None
+    urls = options.agent if found is None else list(found.values())
+    return evidence_sources.of_agents(urls, options.job, since, entry=entry)

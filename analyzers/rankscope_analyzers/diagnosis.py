@@ -27,6 +27,7 @@ from rankscope_analyzers import (
 from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.finding import Analyzer
 from rankscope_analyzers.frames import StepFrame
+from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.record_tables import FrameTable
 from rankscope_analyzers.registry import ANALYZERS
 from rankscope_analyzers.sources import JobRecords
@@ -51,6 +52,18 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
         rankscope_analyzers.step_records.RecordError: the records of a job cannot be analysed.
     """
     return tuple(diagnosis(job).verdict for job in jobs)
+
+
+def sensible(jobs: Iterable[JobRecords]) -> tuple[tuple[Diagnosis, ...], tuple[str, ...]]:
+    """Diagnose the jobs whose records make sense; return a sentence for each of the others."""
+    found: list[Diagnosis] = []
+    senseless: list[str] = []
+    for job in jobs:
+        try:
+            found.append(diagnosis(job))
+        except RecordError as error:  # noqa: PERF203 - one bad job must not cost the others
+            senseless.append(visible(f"job {job.job_id} cannot be judged: {error}"))
+    return tuple(found), tuple(senseless)
 
 
 def diagnosis(job: JobRecords) -> Diagnosis:

@@ -65,6 +65,8 @@ def of_agents(
     Raises:
         SourceError: no agent answers, or none knows of a job.
     """
+    if not urls:
+        raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
     first = agent_pages.look([Agent(url, entry) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures))

@@ -16,14 +16,13 @@ from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
-from rankscope_analyzers.diagnosis import Diagnosis, diagnosis
+from rankscope_analyzers.diagnosis import sensible
 from rankscope_analyzers.evidence_sources import Gathered
 from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.run_record import record
 from rankscope_analyzers.run_record_files import RunRecordFiles
-from rankscope_analyzers.sources import JobRecords, SourceError
-from rankscope_analyzers.step_records import RecordError
+from rankscope_analyzers.sources import SourceError
 from rankscope_analyzers.watch_exporter import Exported
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
@@ -155,8 +154,9 @@ def evaluate(sight: Sight, exported: Exported) -> None:
         _say(f"nothing could be read: {error}")
         exported.fail()
         return
-    judged = [_judged(job) for job in found.jobs]
-    diagnoses = [one for one in judged if one is not None]
+    diagnoses, senseless = sensible(found.jobs)
+    for sentence in senseless:
+        _say(sentence)
     now = time.time()
     reports = job_reports.reports(diagnoses, found.evidence, now)
     more = [
@@ -164,7 +164,7 @@ def evaluate(sight: Sight, exported: Exported) -> None:
         metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(len(found.evidence.observed.nodes), state="answering"),
     ]
-    exported.update(reports, now, len(judged) - len(diagnoses), more)
+    exported.update(reports, now, len(senseless), more)
     if sight.records and found.looks:
         _keep_records(sight.records, found.looks[-1], reports, now)
 
@@ -179,14 +179,6 @@ def _keep_records(
             except OSError as error:
                 _say(f"the record of job {job.job_id!a} cannot be written: {error}")
                 return
-
-
-def _judged(job: JobRecords) -> Diagnosis | None:
-    try:
-        return diagnosis(job)
-    except RecordError as error:
-        _say(f"job {job.job_id!a} cannot be judged: {error}")
-        return None
 
 
 def _say(text: str) -> None:

@@ -29,6 +29,8 @@ _BY_REST = tuple(
     for needle in NEEDLES
     if needle not in dict(_BY_CAPITALS)
 )
+_IN_REST = frozenset(b"".join(rest for _, rest in _BY_REST)) | {ord("\n")}
+_NOT_IN_REST = bytes(set(range(256)) - _IN_REST)
 
 # What stands before a message in logs of the kernel alone: dmesg, journald and syslog with their
 # tag `kernel:`, /dev/kmsg with facility 0. Anything else stays part of the message.
@@ -66,7 +68,7 @@ def parts_of(text: bytes, lines: list[bytes], pattern: re.Pattern[bytes]) -> lis
 def needles_in(text: bytes) -> tuple[bytes, ...]:
     """Return the needles that may stand in a text, none if there are none."""
     capitals = text.translate(None, _NOT_CAPITALS)
-    rest = text.translate(None, _FREQUENT)
+    rest = text.translate(None, _NOT_IN_REST)
     found = {needle for needle, sieved in _BY_CAPITALS if sieved in capitals}
     found.update(needle for needle, sieved in _BY_REST if sieved in rest)
     return tuple(needle for needle in NEEDLES if needle in found)

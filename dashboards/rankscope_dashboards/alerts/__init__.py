@@ -1,0 +1,20 @@
+"""The alerts, one table per subject.
+
+A new alert is a row in one of the tables and docs/runbooks/NAME.md.
+"""
+
+from __future__ import annotations
+
+from rankscope_dashboards.alerts import cluster, gpu, host, links, nccl, training
+from rankscope_dashboards.alerts.alert import Alert, Group
+
+GROUPS: tuple[Group, ...] = (
+    *training.GROUPS,
+    *nccl.GROUPS,
+    *gpu.GROUPS,
+    *links.GROUPS,
+    *host.GROUPS,
+    *cluster.GROUPS,
+)
+
+ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS for alert in group.alerts)

@@ -1,0 +1,65 @@
+"""What an alert is, before it becomes YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Severity = Literal["page", "ticket", "none", "by_class"]
+"""Whom it reaches: somebody at once, somebody's queue, nobody. `by_class` pages for jobs of the
+production class and makes a ticket for the owner of any other."""
+
+Scope = Literal["job", "node", "cluster", "project"]
+"""What alerts are grouped by: those of one job, node, cluster or project go together."""
+
+Dashboard = Literal["rankscope-executive", "rankscope-on-call", "rankscope-debug"]
+
+PRODUCTION = "production"
+"""The class of jobs that page, a value of the `class` label of rankscope_job_info."""
+
+SEVERITY_BY_CLASS = (
+    f'{{{{ if eq $labels.class "{PRODUCTION}" }}}}page{{{{ else }}}}ticket{{{{ end }}}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One condition.
+
+    Args:
+        name: also the name of its runbook, docs/runbooks/NAME.md.
+        expression: PromQL; every result is one alert.
+        hold: how long it must be true, "0s" for at once.
+        keep: how long it goes on firing after it was true last, so that a condition that comes and
+            goes is one notification.
+        why: the reason for both times and for the limit in the expression.
+        summary: one line, a template.
+        description: what to know before opening anything, a template.
+        needs: exporters other than ours without which the alert stays silent.
+        dashboard: where to look.
+    """
+
+    name: str
+    expression: str
+    hold: str
+    keep: str
+    why: str
+    severity: Severity
+    scope: Scope
+    summary: str
+    description: str
+    needs: tuple[str, ...] = ()
+    dashboard: Dashboard = "rankscope-on-call"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Alerts that are evaluated one after another.
+
+    Args:
+        interval: time between two evaluations; what looks back hours need not be asked each minute.
+    """
+
+    name: str
+    alerts: tuple[Alert, ...]
+    interval: str = field(default="30s")

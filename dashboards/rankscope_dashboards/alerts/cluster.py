@@ -1,0 +1,172 @@
+"""Alerts about the cluster as a whole, and about Rankscope itself."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import agent, pods, watch
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.alerts.training import FAILED_NOW
+from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.recording_rules import burn
+
+CASCADE_JOBS = 3
+CASCADE_SHARE = 0.1
+"""Of the jobs that run: three of three hundred fail in any quarter of an hour."""
+
+BUDGET = 0.05
+"""GPU time that may be lost: objective 95 %. A burn factor above 1 / (1 - objective) = 20 could
+never be reached; 14.4 is a loss of 72 %."""
+
+WATCH_SECONDS = 300
+"""Ten evaluations of the default interval."""
+
+AGENT_MEMORY = "1h"
+"""How long an agent that is gone is missed where kube-state-metrics does not tell of its node."""
+
+_GPU_NODES = 'max by (cluster, node) (kube_node_status_allocatable{resource="nvidia_com_gpu"}) > 0'
+_WAS_THERE = f"max by (cluster, node) (last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}]))"
+_IS_THERE = f"max by (cluster, node) ({agent.BUILD_INFO.name})"
+_WORKED = worst(f"max_over_time({agent.COLLECTOR_SUCCESS.name}[6h])", "node", "collector")
+_MAINTENANCE = (
+    "max by (cluster, node) (kube_node_spec_unschedulable) == 1\n"
+    'or max by (cluster, node) (kube_node_annotations{annotation_rankscope_io_maintenance="true"})'
+    " == 1"
+)
+
+
+def _burns(long: str, short: str, factor: float) -> str:
+    limit = f"{factor} * {BUDGET}"
+    return f"({burn(long)} > {limit} and on (cluster) {burn(short)} > {limit})"
+
+
+CLUSTER: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeJobFailureCascade",
+        expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
+        f"and on (cluster) (count {by()} ({FAILED_NOW}) > {CASCADE_SHARE} *"
+        f' count {by()} (sum {by("job_id")} ({pods.JOB_PODS.name}{{phase="Running"}}) > 0))',
+        hold="1m",
+        keep="15m",
+        why="The window of a quarter of an hour gathers failures of one cause; a minute lets the"
+        " nodes' agents report all.",
+        severity="page",
+        scope="cluster",
+        summary="{{ $value }} jobs failed within 15 minutes",
+        description="Pods of {{ $value }} jobs failed within 15 minutes: look for what they share"
+        " (switch, storage, image, driver) before each one.",
+    ),
+    Alert(
+        name="RankscopeGoodputBurnFast",
+        expression=f"{_burns('1h', '5m', 14.4)}\nor {_burns('6h', '30m', 6)}",
+        hold="2m",
+        keep="10m",
+        why="Pairs of windows: the long one says that it matters, the short one that it goes on."
+        " A month's budget would be gone in two to five days.",
+        severity="page",
+        scope="cluster",
+        summary="{{ $value | humanizePercentage }} of GPU time is lost",
+        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
+        " within the last hour (or six): many jobs, or a large one.",
+    ),
+    Alert(
+        name="RankscopeGoodputBurnSlow",
+        expression=f"{_burns('1d', '2h', 3)}\nor {_burns('3d', '6h', 1)}",
+        hold="1h",
+        keep="10m",
+        why="The budget of a month would be gone before its end; an hour more does not matter.",
+        severity="ticket",
+        scope="cluster",
+        summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",
+        description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
+        " over a day (or three), more than the 5 % that are planned for.",
+        dashboard="rankscope-executive",
+    ),
+)
+
+OWN: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeAgentDown",
+        expression=f"(({_GPU_NODES})\nor ({_WAS_THERE}))\nunless on (cluster, node) ({_IS_THERE})",
+        hold="10m",
+        keep="10m",
+        why="Roll-outs of the agent and reboots of the node take minutes.",
+        severity="ticket",
+        scope="node",
+        summary=f"No agent answers on {texts.NODE}",
+        description=f"{texts.NODE} has GPUs or had an agent within the hour, and shows no page:"
+        " nothing else is known about it. Nodes that never had an agent are known from"
+        " kube-state-metrics only.",
+        needs=("kube-state-metrics",),
+    ),
+    Alert(
+        name="RankscopeCollectorFailing",
+        expression=f"({worst(agent.COLLECTOR_SUCCESS.name, 'node', 'collector')} == 0)\n"
+        "and on (cluster, node, collector)"
+        f" ({_WORKED} == 1)",
+        hold="15m",
+        keep="15m",
+        why="Sources restart within minutes. A collector that never had its source on this node is"
+        " none that fails.",
+        severity="ticket",
+        scope="node",
+        summary=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} fails",
+        description=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} worked within the last"
+        " six hours and gives nothing now: its series are absent, and alerts on them are silent.",
+    ),
+    Alert(
+        name="RankscopeSeriesBudgetExceeded",
+        expression=f"sum {by('node')} ({agent.SERIES_DROPPED.name}) > 0",
+        hold="15m",
+        keep="15m",
+        why="Two jobs that overlap on a node exceed the limit for minutes.",
+        severity="ticket",
+        scope="node",
+        summary=f"The agent of {texts.NODE} leaves series off its page",
+        description=f"The agent of {texts.NODE} has {{{{ $value }}}} series more than it may show:"
+        " some of its metrics, and alerts on them, are missing.",
+    ),
+    Alert(
+        name="RankscopeWatchLagging",
+        expression=f"(time() - max {by()} (last_over_time({watch.WATCH_LAST.name}[1d])))"
+        f" > {WATCH_SECONDS}",
+        hold="5m",
+        keep="10m",
+        why="A watch that moves to another node is back within minutes. A cluster that had none for"
+        " a day is taken to want none.",
+        severity="ticket",
+        scope="cluster",
+        summary="rankscope watch does not judge jobs",
+        description="The last evaluation was {{ $value | humanizeDuration }} ago. Alerts"
+        " from findings, stragglers among them, are silent until it is back.",
+    ),
+    Alert(
+        name="RankscopeNodeMaintenance",
+        expression=_MAINTENANCE,
+        hold="0s",
+        keep="0s",
+        why="Says nothing to anybody: it mutes other alerts of the node while it is true.",
+        severity="none",
+        scope="node",
+        summary=f"{texts.NODE} is cordoned or in maintenance",
+        description=f"{texts.NODE} is cordoned, or annotated rankscope.io/maintenance=true: its"
+        " alerts are muted.",
+        needs=("kube-state-metrics",),
+    ),
+    Alert(
+        name="RankscopeWatchdog",
+        expression="vector(1)",
+        hold="0s",
+        keep="0s",
+        why="Fires always: whoever receives it raises the alarm when it stops.",
+        severity="none",
+        scope="cluster",
+        summary="Alerting works",
+        description="This alert always fires. When it stops coming, Prometheus, Alertmanager or"
+        " the way between them is broken.",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-cluster", CLUSTER, interval="1m"),
+    Group("rankscope-own", OWN),
+)

@@ -1,0 +1,241 @@
+"""Alerts about GPUs: one per condition that asks for its own action."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import gpu, kernel
+from rankscope_agent.xid import XIDS
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.promql import GPU, finding, recent, with_owner, worst
+
+FATAL_XIDS = "|".join(
+    str(code) for code, known in sorted(XIDS.items()) if known.severity == "fatal"
+)
+"""Codes that take the GPU, for drivers' events, which carry no severity."""
+
+XID_SECONDS = 600
+"""How long an Xid is news: two scrapes at the longest sensible interval fit in many times."""
+
+THROTTLED_SHARE = 0.5
+"""Half of the last five minutes: below that a clock that is held down now and then is what GPUs do
+at their power limit, and costs a few per cent."""
+
+LOADED = 0.5
+"""GPUs that rest are allowed to be slow; what runs kernels half of the time is at work."""
+
+POWER_LIMIT_SHARE = 0.95
+"""Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
+
+LINK_SHARE = 1.0
+"""Lanes or generation below the maximum, under load: idle GPUs lower their generation."""
+
+_THERMAL = f'{gpu.GPU_CLOCK_EVENT.name}{{reason=~"hw_thermal_slowdown|sw_thermal_slowdown"}}'
+_BRAKE = f'{gpu.GPU_CLOCK_EVENT.name}{{reason=~"hw_power_brake"}}'
+_LOAD = f"{worst(f'avg_over_time({gpu.GPU_UTILIZATION.name}[5m])', *GPU)} > {LOADED}"
+_UNCORRECTED = f'{gpu.GPU_ECC_ERRORS.name}{{kind="uncorrected"}}'
+_ENFORCED = worst(f'{gpu.GPU_POWER_LIMIT.name}{{kind="enforced"}}', *GPU)
+_DEFAULT = worst(f'{gpu.GPU_POWER_LIMIT.name}{{kind="default"}}', *GPU)
+
+
+def _share_of_five_minutes(series: str) -> str:
+    return worst(f"avg_over_time({series}[5m])", *GPU)
+
+
+def _narrowed(now: str, best: str) -> str:
+    return f"({worst(now, *GPU)} / {worst(best, *GPU)} < {LINK_SHARE})"
+
+
+NODE_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeXidFatal",
+        expression=recent(
+            worst(
+                f'{kernel.XID_LAST.name}{{severity="fatal"}}'
+                f' or {gpu.GPU_XID_TIMESTAMP.name}{{xid=~"{FATAL_XIDS}"}}',
+                *GPU,
+                "xid",
+            ),
+            XID_SECONDS,
+        ),
+        hold="0s",
+        keep="1h",
+        why="One Xid is enough. A program that is restarted on the broken GPU brings the next; an"
+        " hour bridges that.",
+        severity="ticket",
+        scope="node",
+        summary=f"Fatal Xid {{{{ $labels.xid }}}} of {texts.GPU}",
+        description=f"{texts.GPU} reported Xid {{{{ $labels.xid }}}}"
+        " {{ $value | humanizeDuration }} ago, which takes the GPU out of use. Its processes have"
+        " ended or will hang." + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuLost",
+        expression=worst(f"{gpu.GPU_LOST.name} == 1 or {gpu.GPU_UNRESPONSIVE.name} == 1", *GPU),
+        hold="2m",
+        keep="15m",
+        why="A driver that is busy for a minute answers again; a GPU that is gone stays away.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.GPU} does not answer",
+        description=f"{texts.GPU} has fallen off the bus or does not answer its driver."
+        + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuMemoryError",
+        expression=f"{worst(f'increase({_UNCORRECTED}[15m])', *GPU)} > 0",
+        hold="0s",
+        keep="1h",
+        why="Any uncorrected error may have put wrong data into a job; an hour bridges the"
+        " restarts on the same GPU.",
+        severity="ticket",
+        scope="node",
+        summary=f"Uncorrectable memory errors of {texts.GPU}",
+        description=f"{texts.GPU} counted {{{{ $value | humanize }}}} memory errors that ECC could"
+        " not correct in 15 minutes. Distrust what was computed since." + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuRowRemapPending",
+        expression=worst(
+            f"{gpu.GPU_REMAP_PENDING.name} == 1 or {gpu.GPU_RETIRED_PENDING.name} == 1", *GPU
+        ),
+        hold="15m",
+        keep="15m",
+        why="Nothing is urgent: the row is not used any more. A quarter of an hour lets a reset"
+        " that is under way end first.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.GPU} needs a reset to replace bad memory",
+        description=f"Bad memory rows of {texts.GPU} wait for a reset. Reset it between two jobs."
+        + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuRowRemapFailed",
+        expression=worst(
+            f"{gpu.GPU_REMAP_FAILURE.name} == 1 or {gpu.GPU_SRAM_THRESHOLD.name} == 1", *GPU
+        ),
+        hold="0s",
+        keep="1h",
+        why="The state is kept by the GPU and never goes away by itself.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.GPU} cannot replace bad memory and has to be exchanged",
+        description=f"{texts.GPU} could not replace a bad memory row, or its SRAM errors reached"
+        " the count at which the vendor exchanges it." + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuThermalSlowdown",
+        expression=f"({_share_of_five_minutes(_THERMAL)} > {THROTTLED_SHARE})"
+        f" and on (cluster, node, uuid) ({_LOAD})",
+        hold="5m",
+        keep="15m",
+        why="Half of ten minutes too hot is no peak. A hot GPU that slows down cools and comes"
+        " back within minutes: a quarter of an hour bridges that.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.GPU} is slowed down as it is too hot",
+        description=f"The clock of {texts.GPU} was held down for heat during"
+        " {{ $value | humanizePercentage }} of the last five minutes, under load." + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuPowerLimited",
+        expression=f"({_share_of_five_minutes(_BRAKE)} > {THROTTLED_SHARE})\n"
+        f"or ({_ENFORCED} / {_DEFAULT} < {POWER_LIMIT_SHARE})",
+        hold="10m",
+        keep="15m",
+        why="Power brakes of a failing supply come in bursts, which five-minute means join; a"
+        " lowered limit stays until somebody raises it.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.GPU} gets less power than it is made for",
+        description=f"The power brake of {texts.GPU} is on, or its power limit is below the board's"
+        " default (value: share of time or of the default, {{ $value | humanizePercentage }})."
+        + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeGpuPcieDegraded",
+        expression=f"({_narrowed(gpu.GPU_PCIE_WIDTH.name, gpu.GPU_PCIE_WIDTH_MAX.name)}\n"
+        f"or {_narrowed(gpu.GPU_PCIE_GENERATION.name, gpu.GPU_PCIE_GENERATION_MAX.name)})\n"
+        f"and on (cluster, node, uuid) ({_LOAD})",
+        hold="15m",
+        keep="30m",
+        why="Links train down for seconds when they save power; a quarter of an hour under load"
+        " is a bad slot, riser or card.",
+        severity="ticket",
+        scope="node",
+        summary=f"PCIe link of {texts.GPU} is below its maximum",
+        description=f"{texts.GPU} has {{{{ $value | humanizePercentage }}}} of the PCIe lanes or"
+        " generation that it and its slot can do, under load." + texts.HOLDERS,
+    ),
+    Alert(
+        name="RankscopeNvlinkFault",
+        expression=worst(
+            f"{gpu.GPU_NVLINK_LINK_UP.name} == 0 or {gpu.GPU_FABRIC_UNHEALTHY.name} == 1",
+            *GPU,
+        ),
+        hold="5m",
+        keep="30m",
+        why="A fabric manager that restarts brings links down for a minute or two.",
+        severity="ticket",
+        scope="node",
+        summary=f"NVLink of {texts.GPU} is down or unhealthy",
+        description=f"An NVLink of {texts.GPU} is down while others are up, or a check of the"
+        " NVLink fabric fails: collectives within the node go another way, or hang."
+        + texts.HOLDERS,
+    ),
+)
+
+JOB_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeGpuClockLow",
+        expression=with_owner(finding(("clock_low", "power_low", "temperature_high"))),
+        hold="15m",
+        keep="15m",
+        why="Clocks are compared with the job's other GPUs; a quarter of an hour is more than any"
+        " phase in which one of them has less to do.",
+        severity="ticket",
+        scope="job",
+        summary=f"A GPU of {texts.JOB} runs at a lower clock than its peers",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+    ),
+    Alert(
+        name="RankscopeGpuHardwareFault",
+        expression=with_owner(finding(("gpu_hardware", "gpu_memory", "nvlink_fabric", "pcie"))),
+        hold="0s",
+        keep="30m",
+        why="The kernel said so, and the job is hit: waiting tells nothing new.",
+        severity="by_class",
+        scope="job",
+        summary=f"{texts.JOB} is hit by a hardware fault",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+    ),
+    Alert(
+        name="RankscopeGpuDriverFault",
+        expression=with_owner(
+            finding(("driver", "gpu_recovery_needed", "gpu_unresponsive", "device_unhealthy"))
+        ),
+        hold="0s",
+        keep="30m",
+        why="As with hardware: the driver gave the GPU up.",
+        severity="by_class",
+        scope="job",
+        summary=f"{texts.JOB} is hit by a fault of the GPU driver",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+    ),
+    Alert(
+        name="RankscopeGpuProgramFault",
+        expression=with_owner(finding(("app",))),
+        hold="0s",
+        keep="30m",
+        why="The program has ended; retries bring it again within half an hour.",
+        severity="ticket",
+        scope="job",
+        summary=f"A program of {texts.JOB} did something illegal on its GPU",
+        description=f"{texts.CULPRIT}: the GPU reported an error that programs cause"
+        f" (illegal access, exception).{texts.DIAGNOSE}",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-gpu", NODE_ALERTS),
+    Group("rankscope-gpu-jobs", JOB_ALERTS),
+)

@@ -1,0 +1,129 @@
+"""Alerts about nodes: what runs out, what breaks."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import host, kernel, training
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.promql import by, recent, with_owner, worst
+
+USED = 0.95
+"""The kubelet evicts at 85 to 90 % of disks by default; beyond 95 % it has failed to help."""
+
+OOM_KILLS = 3
+"""In an hour, of one job: one kill may be a notebook that tried something."""
+
+HARDWARE_SECONDS = 600
+REBOOT_SECONDS = 1800
+
+HARDWARE_KINDS = "|".join(
+    (
+        "machine_check",
+        "memory_uncorrected",
+        "hard_lockup",
+        "soft_lockup",
+        "kernel_panic",
+        "kernel_fault",
+        "pcie_unrecovered",
+        "nvme_lost",
+    )
+)
+"""Events of the kernel log after which a node is not trusted."""
+
+
+def _resource(name: str, ratio: str) -> str:
+    return f'label_replace({ratio}, "resource", "{name}", "", "")'
+
+
+_EXHAUSTED = "\nor ".join(
+    (
+        _resource(
+            "memory",
+            f"1 - {worst(host.MEMORY_AVAILABLE.name, 'node')}"
+            f" / {worst(host.MEMORY_TOTAL.name, 'node')}",
+        ),
+        _resource("disk", worst(host.DISK_USED.name, "node")),
+        _resource("inodes", worst(host.INODES_USED.name, "node")),
+        _resource("pids", worst(host.PIDS_USED.name, "node")),
+    )
+)
+# Ranks of a pod that was killed are gone soon; whose it was is remembered for the hour.
+_POD_JOB = (
+    f"topk {by('pod_uid')} (1, max {by('pod_uid', 'job_id')}"
+    f' (last_over_time({training.RANK_INFO.name}{{pod_uid!=""}}[1h])))'
+)
+_OOM_KILLS = f"max {by('node', 'pod_uid')} (increase({host.POD_OOM_KILLS.name}[1h]))"
+_OOM_BY_JOB = (
+    f"round(sum {by('job_id')} ({_OOM_KILLS} * on (cluster, pod_uid) group_left (job_id)"
+    f" {_POD_JOB})) >= {OOM_KILLS}"
+)
+_OOM_BY_POD = f"round({_OOM_KILLS} unless on (cluster, pod_uid) {_POD_JOB}) >= {OOM_KILLS}"
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeNodeResourceExhausted",
+        expression=f"({_EXHAUSTED}) > {USED}",
+        hold="30m",
+        keep="10m",
+        why="Caches and temporary files fill and empty a node within minutes; half an hour at the"
+        " brim ends in evictions.",
+        severity="page",
+        scope="node",
+        summary=f"{{{{ $labels.resource }}}} of {texts.NODE} is used up",
+        description=f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.resource }}}} on"
+        f" {texts.NODE} is in use: pods will be evicted or fail.",
+    ),
+    Alert(
+        name="RankscopeHostHardware",
+        expression=recent(
+            worst(f'{kernel.KERNEL_LAST_EVENT.name}{{kind=~"{HARDWARE_KINDS}"}}', "node", "kind"),
+            HARDWARE_SECONDS,
+        )
+        + "\nor "
+        + worst(f'increase({host.EDAC_ERRORS.name}{{severity="uncorrected"}}[15m]) > 0', "node"),
+        hold="0s",
+        keep="1h",
+        why="One such event is enough; the node repeats it or dies within the hour.",
+        severity="ticket",
+        scope="node",
+        summary=f"Hardware or kernel of {texts.NODE} is failing",
+        description=f"The kernel of {texts.NODE} reported"
+        " {{ with $labels.kind }}{{ . }}{{ else }}uncorrectable memory errors{{ end }}.",
+    ),
+    Alert(
+        name="RankscopeNodeReboot",
+        expression=recent(
+            worst(f'{kernel.BOOT_TIME.name}{{reason=~"crashed|unexpected"}}', "node", "reason"),
+            REBOOT_SECONDS,
+        ),
+        hold="0s",
+        keep="1h",
+        why="A node that crashes again within the hour is one incident.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.NODE} has rebooted by itself",
+        description=f"{texts.NODE} booted {{{{ $value | humanizeDuration }}}} ago; before that it"
+        " ended without a shutdown ({{ $labels.reason }}). Its jobs are gone.",
+    ),
+)
+
+JOB_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeOomRepeated",
+        expression=with_owner(f"({_OOM_BY_JOB}\nor {_OOM_BY_POD})"),
+        hold="0s",
+        keep="30m",
+        why="The hour's window counts over restarts; they take less than half an hour.",
+        severity="ticket",
+        scope="job",
+        summary=f"Processes of {texts.JOB} are killed for want of memory",
+        description=f"{{{{ $value }}}} processes of {texts.JOB}"
+        "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }}){{ end }} were killed"
+        " for want of memory within an hour. The job's owner has to ask for more or use less.",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-host", ALERTS),
+    Group("rankscope-host-jobs", JOB_ALERTS, interval="1m"),
+)

@@ -1,0 +1,154 @@
+"""Alerts about RDMA ports, network interfaces and their slots."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import netdev, rdma
+from rankscope_analyzers import link_quantities
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.promql import PORT, by, finding, with_owner, worst
+from rankscope_dashboards.recording_rules import PORT_TRAFFIC
+
+FLAPS = 2
+"""Losses of the link in half an hour: one may be a switch's maintenance."""
+
+PORT_ERRORS = 100
+"""Errors in 15 minutes; a healthy link of 400 Gbit/s shows a handful a day after correction."""
+
+LOST_PACKETS = 100
+"""Retransmissions in 15 minutes; a lossless fabric has none, and each one by timeout costs seconds
+(NCCL_IB_TIMEOUT=20 is some 4 s)."""
+
+PAUSED_SHARE = 0.1
+"""A tenth of the time not allowed to send: what congestion control leaves on a healthy RoCE fabric
+is a per mille."""
+
+SLOT_SHARE = 0.75
+"""Of the bandwidth of the slot: the next smaller width or generation is half of it."""
+
+SATURATED_SHARE = 0.95
+"""Of the port's rate; above 0.9 collectives queue, headers take the rest."""
+
+_RETRANSMISSIONS = "|".join(
+    (*link_quantities.RETRANSMISSIONS.columns, *link_quantities.TIMEOUTS.columns)
+)
+_ERRORS = "|".join(
+    counter
+    for quantity in link_quantities.QUANTITIES
+    if quantity.kind == "errors"
+    for counter in quantity.columns
+)
+_KEYS = by(*PORT)
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeLinkFlapping",
+        expression=f"round({worst(f'increase({rdma.LINK_FLAPS.name}[30m])', *PORT)}) >= {FLAPS}",
+        hold="0s",
+        keep="30m",
+        why="The window of half an hour holds already; two losses of a link within it repeat.",
+        severity="ticket",
+        scope="node",
+        summary=f"The link of {texts.PORT} comes and goes",
+        description=f"{texts.PORT} lost its link {{{{ $value | humanize }}}} times in 30 minutes;"
+        " collectives over it stall each time.",
+    ),
+    Alert(
+        name="RankscopeLinkErrors",
+        expression=f"sum {_KEYS} (increase({rdma.PORT_ERRORS.name}"
+        f'{{type=~"{_ERRORS}"}}[15m])) > {PORT_ERRORS}',
+        hold="15m",
+        keep="30m",
+        why="The window smooths bursts; another quarter of an hour tells a bad cable from the"
+        " minute in which one was plugged.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.PORT} has link errors",
+        description=f"{texts.PORT} counted {{{{ $value | humanize }}}} errors in 15 minutes.",
+    ),
+    Alert(
+        name="RankscopeLinkRetransmission",
+        expression=f"sum {_KEYS} (increase({rdma.HW_EVENTS.name}"
+        f'{{event=~"{_RETRANSMISSIONS}"}}[15m])) > {LOST_PACKETS}',
+        hold="15m",
+        keep="15m",
+        why="As with link errors: what loses packets for half an hour does not mend itself.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.PORT} sends packets again",
+        description=f"{texts.PORT} lost or repeated {{{{ $value | humanize }}}} packets in 15"
+        " minutes: each costs a collective a round trip or a timeout.",
+    ),
+    Alert(
+        name="RankscopePfcStorm",
+        expression=f"{worst(f'rate({netdev.PFC_SECONDS.name}[5m])', 'node', 'device')}"
+        f" > {PAUSED_SHARE}\n"
+        f"or {worst(f'increase({netdev.PAUSE_STORMS.name}[15m])', 'node', 'device')} > 0",
+        hold="5m",
+        keep="15m",
+        why="Pauses of seconds are how lossless Ethernet works; five minutes of them are a storm."
+        " Storms pause and come again within a quarter of an hour.",
+        severity="ticket",
+        scope="node",
+        summary="{{ $labels.device }} of node {{ $labels.node }} is in a storm of pause frames",
+        description="Interface {{ $labels.device }} of node {{ $labels.node }} may not send, or"
+        " keeps its peer from sending, for {{ $value | humanize }} s per second, or its adapter"
+        " counted as many pause storms. A storm spreads to all ports behind the same switch.",
+    ),
+    Alert(
+        name="RankscopeLinkBelowMaximum",
+        expression=f"{worst(netdev.PCI_LINK_RATIO.name, 'node', 'pci')} < {SLOT_SHARE}",
+        hold="30m",
+        keep="30m",
+        why="The slot's width is set at boot: nothing is lost by half an hour, and nodes that"
+        " boot are left alone.",
+        severity="ticket",
+        scope="node",
+        summary="Adapter {{ $labels.pci }} of node {{ $labels.node }} has a slow PCI link",
+        description="The PCI link of adapter {{ $labels.pci }} of node {{ $labels.node }} has"
+        " {{ $value | humanizePercentage }} of the bandwidth that it could have.",
+    ),
+    Alert(
+        name="RankscopeNetworkSaturated",
+        expression=f"{PORT_TRAFFIC} > {SATURATED_SHARE}",
+        hold="15m",
+        keep="15m",
+        why="Collectives fill a link for seconds; a quarter of an hour at the limit is the job's"
+        " shape or another job on the same links.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.PORT} is full",
+        description=f"{texts.PORT} sends {{{{ $value | humanizePercentage }}}} of its rate.",
+        dashboard="rankscope-debug",
+    ),
+)
+
+JOB_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeLinkCongestion",
+        expression=with_owner(finding(("congestion",))),
+        hold="15m",
+        keep="15m",
+        why="Congestion of minutes comes with other jobs and goes with them.",
+        severity="ticket",
+        scope="job",
+        summary=f"A port of {texts.JOB} meets congestion that its peers do not meet",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+    ),
+    Alert(
+        name="RankscopeAsymmetricRail",
+        expression=with_owner(finding(("asymmetric_rail",))),
+        hold="15m",
+        keep="15m",
+        why="Rails differ for minutes while jobs start and write checkpoints.",
+        severity="ticket",
+        scope="job",
+        summary=f"A rail of {texts.JOB} carries less than the others",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-links", ALERTS, interval="1m"),
+    Group("rankscope-link-jobs", JOB_ALERTS),
+)

@@ -1,0 +1,155 @@
+"""Alerts from what NCCL and PyTorch's watchdog print, and from ranks' environments."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import gpu, nccl, pods, rdma
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.promql import by, finding, happened, with_job_of_pod, with_owner, worst
+
+POD = ("node", "pod_namespace", "pod_name")
+
+_FALLBACK = (
+    worst(f'{nccl.NCCL_SOCKET_FALLBACK.name}{{reason!="expected"}} == 1', *POD, "reason")
+    # Where no port is active, TCP is all there is, and nothing fell back.
+    + f" and on (cluster, node) ({worst(rdma.PORT_STATE.name, 'node')} >= 4)"
+)
+_BEGUN = worst(nccl.NCCL_RANKS_EXPECTED.name, *POD)
+_WAITING = f"{_BEGUN} - {worst(nccl.NCCL_RANKS_INITIALIZED.name, *POD)}"
+_SHARED_MEMORY = (
+    worst(f'{nccl.NCCL_CONNECTIONS.name}{{transport="SHM",scope="intra_node"}} > 0', *POD)
+    + f" and on (cluster, node) ({worst(gpu.GPU_NVLINKS_UP.name, 'node')} > 0)"
+)
+_VERSIONS = with_job_of_pod(
+    worst(f'{nccl.NCCL_NET_INFO.name}{{version!="unknown"}}', *POD, "version")
+)
+
+
+def _different(series: str, label: str) -> str:
+    """Return how many values a label has within a job, where there are several."""
+    return f"count {by('job_id')} (count {by('job_id', label)} ({series})) > 1"
+
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeSocketFallback",
+        expression=with_owner(with_job_of_pod(_FALLBACK)),
+        hold="5m",
+        keep="15m",
+        why="The log tells at once; five minutes let a job that was started wrongly be ended by"
+        " whoever did it. A restart brings it again within a quarter of an hour.",
+        severity="by_class",
+        scope="job",
+        summary=f"NCCL of {texts.JOB} carries data over TCP",
+        description=f"NCCL of {texts.JOB} on {texts.NODE} carries data between nodes over TCP"
+        " sockets although the node has an active RDMA port: {{ $labels.reason }}. Expect a tenth"
+        " of the bandwidth or less." + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeNcclGdrMissing",
+        expression=with_owner(with_job_of_pod(f"{worst(nccl.NCCL_GDR_MISSING.name, *POD)} > 0")),
+        hold="5m",
+        keep="15m",
+        why="As with the fallback to sockets: it is known from the start and stays for the run.",
+        severity="ticket",
+        scope="job",
+        summary=f"NCCL of {texts.JOB} goes without GPUDirect RDMA",
+        description=f"{{{{ $value }}}} RDMA connections of {texts.JOB} on {texts.NODE} copy through"
+        " host memory: GPUDirect RDMA is missing.",
+    ),
+    Alert(
+        name="RankscopeNcclInitIncomplete",
+        expression=with_owner(with_job_of_pod(f"{_WAITING} > 0")),
+        hold="10m",
+        keep="10m",
+        why="NCCL's own bootstrap waits up to ten minutes for peers, which large jobs need while"
+        " images are pulled.",
+        severity="by_class",
+        scope="job",
+        summary=f"NCCL communicators of {texts.JOB} do not come up",
+        description=f"{{{{ $value }}}} ranks of {texts.JOB} on {texts.NODE} began to initialise a"
+        " communicator and did not finish: they wait for a peer." + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeNcclIbErrors",
+        expression=with_owner(
+            with_job_of_pod(worst(happened(nccl.NCCL_IB_ERRORS.name, "15m"), *POD, "device"))
+        ),
+        hold="0s",
+        keep="30m",
+        why="A completion error ends the job; retries of the job meet it again within half an"
+        " hour if the port is bad.",
+        severity="by_class",
+        scope="job",
+        summary=f"InfiniBand errors in {texts.JOB}",
+        description=f"NCCL of {texts.JOB} reported InfiniBand completion errors of adapter"
+        f" {{{{ $labels.device }}}} on {texts.NODE}." + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeNcclCollectiveTimeout",
+        expression=with_owner(
+            with_job_of_pod(worst(happened(nccl.NCCL_TIMEOUTS.name, "15m"), *POD, "op"))
+        ),
+        hold="0s",
+        keep="30m",
+        why="The watchdog has waited for its own time-out already, ten minutes unless it was set.",
+        severity="by_class",
+        scope="job",
+        summary=f"A collective of {texts.JOB} timed out",
+        description=f"PyTorch's watchdog gave up on {{{{ $labels.op }}}} in {texts.JOB} on"
+        f" {texts.NODE}: a rank did not come." + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeNcclIntraNodeDegraded",
+        expression=with_owner(with_job_of_pod(_SHARED_MEMORY)),
+        hold="5m",
+        keep="15m",
+        why="Known from the start of a run, and the same until its end.",
+        severity="ticket",
+        scope="job",
+        summary=f"GPUs of {texts.JOB} talk through host memory",
+        description=f"{{{{ $value }}}} connections between GPUs of {texts.NODE} in {texts.JOB} go"
+        " through shared memory of the host although the GPUs have NVLinks.",
+    ),
+    Alert(
+        name="RankscopeNcclRanksDiffer",
+        expression=with_owner(_different(_VERSIONS, "version")),
+        hold="5m",
+        keep="30m",
+        why="Pods of two attempts of a job overlap for a few minutes.",
+        severity="ticket",
+        scope="job",
+        summary=f"Ranks of {texts.JOB} run different NCCL versions",
+        description=f"{texts.JOB} has {{{{ $value }}}} versions of NCCL: hangs and slow collectives"
+        " may follow.",
+    ),
+    Alert(
+        name="RankscopeEnvironmentDiffers",
+        expression=with_owner(_different(pods.RANK_ENVIRONMENT_INFO.name, "hash")),
+        hold="5m",
+        keep="30m",
+        why="As with versions: two attempts may overlap.",
+        severity="ticket",
+        scope="job",
+        summary=f"Transport variables differ between ranks of {texts.JOB}",
+        description=f"Ranks of {texts.JOB} have {{{{ $value }}}} different sets of NCCL_, UCX_ and"
+        " FI_ variables. `rankscope doctor` names the variable and the ranks.",
+    ),
+)
+
+MEMBERS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeMissingRank",
+        expression=with_owner(finding(("missing_rank", "node_silent", "ras_missing"))),
+        hold="2m",
+        keep="15m",
+        why="An elastic launcher replaces a rank within a minute or two.",
+        severity="by_class",
+        scope="job",
+        summary=f"A rank of {texts.JOB} is missing",
+        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}. The others wait for it."
+        + texts.DIAGNOSE,
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (Group("rankscope-nccl", (*ALERTS, *MEMBERS)),)

@@ -1,0 +1,295 @@
+"""Alerts about jobs' steps: who holds a job up, by what step times show, and jobs that stand."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import job_logs, pods, watch
+from rankscope_dashboards import recording_rules as records
+from rankscope_dashboards.alerts import texts
+from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.promql import by, happened, slow, with_job_of_pod, with_owner, worst
+
+LEAST_LOST = 0.05
+"""A twentieth of the job's time: what less costs in a day is less than a person's look at it."""
+
+LEAST_BUSY = 0.17
+"""Without a watch: 1.2 times the stage's median, which leaves 1 - 1/1.2 of the worst rank's time
+that its peers do not need. Single steps vary by less."""
+
+DEGRADED = 0.9
+"""Of the day before. Mixed batches move a job's throughput by a few per cent."""
+
+TAIL = 2.0
+"""95th percentile over the median: checkpoints and evaluation are fewer than a step in 20."""
+
+SYNC_SHARE = 0.5
+"""Half of the time in collectives: more than is hidden behind compute in any sound layout."""
+
+LOW_UTILISATION = 0.3
+"""Jobs that compute show above 0.8; below 0.3 something else sets the pace."""
+
+IDLE_UTILISATION = 0.02
+"""Noise of a GPU on which nothing runs."""
+
+DIVERGED = 2.0
+"""Times its lowest value of the last hour: losses fall, or move by a few tens of per cent."""
+
+LOG_POD = ("node", "pod_namespace", "pod_name")
+
+_STALLED = f"({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+_WATCHED = f"group {by()} ({watch.WATCH_LAST.name})"
+_UNWATCHED = (
+    f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
+    f" {records.STAGE_WORST} > {LEAST_BUSY}) unless on (cluster) {_WATCHED}"
+)
+_LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
+_LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
+_NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
+_BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
+_DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
+_DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
+
+
+def _pods(phase: str) -> str:
+    return f'sum {by("job_id")} ({pods.JOB_PODS.name}{{phase="{phase}"}})'
+
+
+FAILED_NOW = (
+    f"({_pods('Failed')} - (sum {by('job_id')}"
+    f' ({pods.JOB_PODS.name}{{phase="Failed"}} offset 15m) or {_pods("Failed")} * 0)) > 0'
+)
+"""Pods of a job that failed within 15 minutes; those of yesterday do not count."""
+
+
+def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
+    """Return an alert about what step times show; the kind of its cause is a label."""
+    return Alert(
+        name=name,
+        expression=with_owner(slow(symptoms, LEAST_LOST)),
+        hold="15m",
+        keep="15m",
+        why=why,
+        severity="ticket",
+        scope="job",
+        summary=f"{what} {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
+        description="Cause: {{ $labels.kind }}, "
+        + texts.CULPRIT
+        + ". It costs {{ $value | humanizePercentage }} of every step."
+        + texts.LOST
+        + texts.CAUSE_RUNBOOK
+        + texts.DIAGNOSE,
+    )
+
+
+_AS_STRAGGLER = "As with stragglers, whose quarter of an hour is more than any warm-up."
+
+STRAGGLER = Alert(
+    name="RankscopeStraggler",
+    expression=with_owner(f"({slow('gpu_compute', LEAST_LOST)}\nor {_UNWATCHED})"),
+    hold="15m",
+    keep="15m",
+    why="Ranks are slow for minutes while they compile, fill caches or write checkpoints; a"
+    " straggler that stays a quarter of an hour stays for the day.",
+    severity="ticket",
+    scope="job",
+    summary=f"A rank holds up {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
+    description=f"{texts.CULPRIT} computes longer than its peers, which wait for it:"
+    " {{ $value | humanizePercentage }} of every step"
+    "{{ with $labels.kind }}, because of {{ . }}{{ end }}."
+    + texts.LOST
+    + texts.CAUSE_RUNBOOK
+    + texts.DIAGNOSE,
+)
+
+HELD_UP: tuple[Alert, ...] = (
+    STRAGGLER,
+    _held_up("RankscopeStragglerData", "data_loader", "A rank's input holds up", _AS_STRAGGLER),
+    _held_up(
+        "RankscopeSlowNetworkGroup", "network_link", "A slow exchange holds up", _AS_STRAGGLER
+    ),
+    _held_up(
+        "RankscopeGlobalSlowdown",
+        "global_slowdown",
+        "All ranks are slower than before in",
+        "Compared with the job's own past; evaluation phases last minutes.",
+    ),
+    _held_up(
+        "RankscopeUnevenWork",
+        "partition_imbalance",
+        "Work is spread unevenly over",
+        "Sequence lengths average out over a quarter of an hour if they ever do.",
+    ),
+    _held_up(
+        "RankscopeSlowStorage",
+        "storage_checkpoint",
+        "Slow checkpoints hold up",
+        "A checkpoint lasts minutes; a quarter of an hour spans several or a very slow one.",
+    ),
+    _held_up(
+        "RankscopeHostStalls",
+        "host_transient",
+        "Stalls of a host hold up",
+        "Stalls come and go: the watch says how much they cost on the whole.",
+    ),
+)
+
+STANDING: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeJobStalled",
+        expression=with_owner(_STALLED),
+        hold="5m",
+        keep="15m",
+        why="No step of any rank within the ten minutes of the record; five more let a long"
+        " checkpoint end. The first step has been made, or there would be no record. A job that"
+        " moves and stands again is noticed after ten minutes, which this bridges.",
+        severity="by_class",
+        scope="job",
+        summary=f"{texts.JOB} makes no steps",
+        description=f"No rank of {texts.JOB} has ended a step for ten minutes, although its"
+        " processes live: a hang, a checkpoint that does not end, or an evaluation."
+        + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopePodFailed",
+        expression=with_owner(FAILED_NOW),
+        hold="0s",
+        keep="30m",
+        why="Restarts with back-off take minutes; half an hour makes one notification of them.",
+        severity="by_class",
+        scope="job",
+        summary=f"Pods of {texts.JOB} failed",
+        description=f"{{{{ $value }}}} pods of {texts.JOB} failed within 15 minutes."
+        + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeJobPending",
+        expression=with_owner(
+            f"({_pods('Pending')} > 0) unless on (cluster, job_id) ({_pods('Running')} > 0)"
+        ),
+        hold="30m",
+        keep="10m",
+        why="Images of tens of gigabytes take up to half an hour on a cold node.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} has its nodes and does not start",
+        description=f"{{{{ $value }}}} pods of {texts.JOB} were given to nodes and are pending,"
+        " none runs: images, volumes or devices are missing.",
+    ),
+    Alert(
+        name="RankscopeGangPartial",
+        expression=with_owner(
+            f"({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
+        ),
+        hold="15m",
+        keep="10m",
+        why="The last node of a gang pulls its image while the others wait; a quarter of an hour"
+        " of idle GPUs is worth a look.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} waits for some of its pods",
+        description=f"{{{{ $value }}}} pods of {texts.JOB} are pending while others run and hold"
+        " their GPUs.",
+    ),
+)
+
+QUALITY: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeThroughputDegraded24h",
+        expression=with_owner(
+            f"(1 - {_DAY} / ({_DAY_BEFORE} > 0) > {1 - DEGRADED:.1f})"
+            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+        ),
+        hold="1h",
+        keep="2h",
+        why="Means of a day move slowly; an hour more is nothing to them.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} is {{{{ $value | humanizePercentage }}}} slower than the day before",
+        description=f"{texts.JOB} took {{{{ $value | humanizePercentage }}}} fewer samples per"
+        " second in the last 24 hours than in the 24 hours before.",
+        dashboard="rankscope-debug",
+    ),
+    Alert(
+        name="RankscopeStepTailSlow",
+        expression=with_owner(f"({records.quantile('p95')} / {records.quantile('p50')} > {TAIL})"),
+        hold="30m",
+        keep="30m",
+        why="One checkpoint in a window of five minutes is no tail.",
+        severity="ticket",
+        scope="job",
+        summary=f"One step in twenty of {texts.JOB} takes over {TAIL:.0f} times as long as usual",
+        description=f"The 95th percentile of {texts.JOB}'s steps is {{{{ $value | humanize }}}}"
+        " times the median.",
+        dashboard="rankscope-debug",
+    ),
+    Alert(
+        name="RankscopeSyncShareHigh",
+        expression=with_owner(f"({records.JOB_SYNC_SHARE} > {SYNC_SHARE})"),
+        hold="30m",
+        keep="30m",
+        why="Phases with small batches last minutes.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} is in collectives {{{{ $value | humanizePercentage }}}} of the time",
+        description=f"Ranks of {texts.JOB} wait {{{{ $value | humanizePercentage }}}} of their step"
+        " time in collectives: for a straggler, or for the network.",
+        dashboard="rankscope-debug",
+    ),
+    Alert(
+        name="RankscopeLowGpuUtilisation",
+        expression=with_owner(
+            f"({_BUSY_HOUR} < {LOW_UTILISATION} and {_BUSY_HOUR} >= {IDLE_UTILISATION})"
+        ),
+        hold="30m",
+        keep="30m",
+        why="The mean of an hour holds start-up and evaluation already.",
+        severity="ticket",
+        scope="job",
+        summary=f"GPUs of {texts.JOB} work {{{{ $value | humanizePercentage }}}} of the time",
+        description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
+        " last hour.",
+    ),
+    Alert(
+        name="RankscopeGpusIdle",
+        expression=with_owner(f"({_BUSY_HOUR} < {IDLE_UTILISATION})"),
+        hold="30m",
+        keep="30m",
+        why="The mean of an hour, and half an hour to come back from lunch.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} holds GPUs and does not use them",
+        description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
+        " last hour: the job hangs, has ended, or was forgotten.",
+    ),
+    Alert(
+        name="RankscopeNonFiniteLoss",
+        expression=with_owner(with_job_of_pod(_NONFINITE)),
+        hold="0s",
+        keep="30m",
+        why="Steps that a gradient scaler skips come in bursts within half an hour.",
+        severity="ticket",
+        scope="job",
+        summary=f"The loss of {texts.JOB} is infinite or no number",
+        description=f"{texts.JOB} printed a loss that is infinite or no number, on {texts.NODE}:"
+        " what it computes from here on is worthless unless the framework skips the step.",
+    ),
+    Alert(
+        name="RankscopeLossDiverging",
+        expression=with_owner(with_job_of_pod(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)")),
+        hold="15m",
+        keep="30m",
+        why="Spikes of single batches last seconds; a quarter of an hour at twice the lowest loss"
+        " is another direction.",
+        severity="ticket",
+        scope="job",
+        summary=f"The loss of {texts.JOB} diverges",
+        description=f"The loss of {texts.JOB} is {{{{ $value | humanize }}}}, more than"
+        f" {DIVERGED:.0f} times its lowest value of the last hour.",
+        dashboard="rankscope-debug",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (
+    Group("rankscope-stragglers", HELD_UP),
+    Group("rankscope-jobs", STANDING),
+    Group("rankscope-quality", QUALITY, interval="1m"),
+)

@@ -1,0 +1,94 @@
+"""`rankscope-dashboards generate`: write what is made from the catalogue, or compare it.
+
+A kind of output is a function that returns files by name; GENERATORS is their table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rankscope_dashboards import rule_files
+from rankscope_dashboards.rule_files import Links
+
+Files = Mapping[str, str]
+
+GENERATORS: tuple[Callable[[Links], Files], ...] = (rule_files.files,)
+
+DEFAULT_FOLDER = Path(__file__).parent.parent / "generated"
+
+
+def everything(links: Links) -> Files:
+    """Return the content of all files by their path below the output folder."""
+    return {name: text for generator in GENERATORS for name, text in generator(links).items()}
+
+
+def differences(folder: Path, files: Files) -> list[str]:
+    """Return what a folder lacks, has otherwise, or has too much, one line each."""
+    there = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    found = [f"{name}: missing" for name in files if name not in there]
+    found += [f"{name}: not made by this version" for name in there if name not in files]
+    found += [
+        f"{name}: differs"
+        for name, text in files.items()
+        if name in there and there[name].read_text(encoding="utf-8") != text
+    ]
+    return sorted(found)
+
+
+def write(folder: Path, files: Files) -> None:
+    """Write all files below a folder."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; exit code 1 if --check finds a difference."""
+    options = _parser().parse_args(arguments)
+    files = everything(Links(options.runbook_url.rstrip("/"), options.grafana_url.rstrip("/")))
+    if options.check:
+        found = differences(options.out, files)
+        sys.stdout.writelines(f"{line}\n" for line in found)
+        return 1 if found else 0
+    try:
+        write(options.out, files)
+    except OSError as error:
+        sys.stderr.write(f"rankscope-dashboards: cannot write {options.out}: {error.strerror}\n")
+        return 1
+    sys.stdout.write(f"{len(files)} files written to {options.out}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rankscope-dashboards", description="Rules and alerts from the metric catalogue."
+    )
+    commands = parser.add_subparsers(required=True)
+    generate = commands.add_parser("generate", help="write all files, or compare them")
+    generate.add_argument(
+        "--out", type=Path, default=DEFAULT_FOLDER, metavar="DIR", help="default: %(default)s"
+    )
+    generate.add_argument(
+        "--check", action="store_true", help="write nothing; say what differs, exit 1 if anything"
+    )
+    defaults = Links()
+    generate.add_argument(
+        "--runbook-url",
+        default=defaults.runbooks,
+        metavar="URL",
+        help="where docs/runbooks is served (default: %(default)s)",
+    )
+    generate.add_argument(
+        "--grafana-url", default=defaults.dashboards, metavar="URL", help="default: %(default)s"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Rules as Prometheus reads them: plain files, and the operator's custom resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rankscope_dashboards import alerts, recording_rules
+from rankscope_dashboards.alerts.alert import SEVERITY_BY_CLASS, Alert, Group
+from rankscope_dashboards.recording_rules import RecordGroup
+from rankscope_dashboards.yaml_text import Value, dump
+
+HEADER = "# Made by rankscope-dashboards generate; do not edit.\n"
+
+VARIABLES = ("cluster", "job_id", "node", "rank")
+"""Labels of an alert that are passed to its dashboard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where links of alerts lead.
+
+    Args:
+        runbooks: address under which docs/runbooks is served, without a slash at the end.
+        dashboards: address of Grafana.
+    """
+
+    runbooks: str = "https://rankscope.example.com/docs/runbooks"
+    dashboards: str = "https://grafana.example.com"
+
+
+def files(links: Links) -> Mapping[str, str]:
+    """Return the content of all rule files by name."""
+    rules = {
+        "recording_rules": [_records(group) for group in recording_rules.GROUPS],
+        "alerts": [_alerts(group, links) for group in alerts.GROUPS],
+    }
+    return dict(_files(rules))
+
+
+def _files(rules: Mapping[str, list[Value]]) -> Iterator[tuple[str, str]]:
+    for name, groups in rules.items():
+        yield f"rules/{name}.yaml", HEADER + dump({"groups": groups})
+        resource: Value = {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": {
+                "name": f"rankscope-{name.replace('_', '-')}",
+                "labels": {"app.kubernetes.io/name": "rankscope", "role": "alert-rules"},
+            },
+            "spec": {"groups": groups},
+        }
+        yield f"prometheusrules/{name}.yaml", HEADER + dump(resource)
+
+
+def _records(group: RecordGroup) -> Value:
+    rules: list[Value] = [
+        {"record": record.name, "expr": record.expression} for record in group.records
+    ]
+    return {"name": group.name, "interval": group.interval, "rules": rules}
+
+
+def _alerts(group: Group, links: Links) -> Value:
+    rules = [rule(alert, links) for alert in group.alerts]
+    return {"name": group.name, "interval": group.interval, "rules": rules}
+
+
+def rule(alert: Alert, links: Links) -> Value:
+    """Return one alerting rule."""
+    times = {"for": alert.hold, "keep_firing_for": alert.keep}
+    by_class = alert.severity == "by_class"
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        **{name: time for name, time in times.items() if time != "0s"},
+        "labels": {
+            "severity": SEVERITY_BY_CLASS if by_class else alert.severity,
+            "scope": alert.scope,
+        },
+        "annotations": dict(_annotations(alert, links)),
+    }
+
+
+def _annotations(alert: Alert, links: Links) -> Iterator[tuple[str, str]]:
+    yield "summary", alert.summary
+    yield "description", alert.description
+    yield "runbook_url", f"{links.runbooks}/{alert.name}.md"
+    variables = "&".join(f"var-{label}={{{{ $labels.{label} | urlquery }}}}" for label in VARIABLES)
+    yield "dashboard_url", f"{links.dashboards}/d/{alert.dashboard}?{variables}"
+    if alert.needs:
+        yield "needs", f"Silent without {', '.join(alert.needs)}."

@@ -1,0 +1,461 @@
+"""For each alert the series that bring it about, those that just do not, and those of a good day.
+
+Rates are per minute. The values beside a limit stand on both of its sides, close to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from alert_timelines import Case, Series, born, counter, event, gauge, heartbeat, steady
+
+JOB = 'job_id="team/llm"'
+NODE = 'node="gpu-07"'
+OTHER = 'node="gpu-08"'
+DEVICE = f'{NODE},gpu="5",uuid="GPU-3f2a",pci="0000:3b:00"'
+PORT = f'{NODE},device="mlx5_3",port="1"'
+LOG_POD = f'{NODE},pod_namespace="team",pod_name="llm-0"'
+
+OWNER = steady(
+    f'rankscope_job_info{{{NODE},{JOB},class="production",owner="ada",team="nlp",project="llm"}}'
+)
+RANK = steady(
+    f'rankscope_rank_info{{{NODE},{JOB},rank="13",local_rank="5",uuid="GPU-3f2a",pod_uid="p-1",'
+    'pod_namespace="team",pod_name="llm-0",pp_stage="0"}'
+)
+HOLDER = steady(
+    f'rankscope_gpu_allocation_info{{{NODE},{JOB},rank="13",gpu="5",uuid="GPU-3f2a",'
+    'pod_namespace="team",pod_name="llm-0"}'
+)
+JOB_KNOWN = (OWNER, RANK, HOLDER)
+
+
+def _gpu(name: str, more: str = "") -> str:
+    return f"{name}{{{DEVICE}{',' if more else ''}{more}}}"
+
+
+LOAD = steady(_gpu("rankscope_gpu_utilization_ratio"), 0.95)
+
+
+def _flag(name: str, more: str = "") -> Case:
+    return Case((gauge(_gpu(name, more), 1, 0, 0), HOLDER))
+
+
+def _finding(kind: str, symptom: str = "", lost: float | None = None) -> Case:
+    """A finding that comes and goes; below, one of another kind, or one that costs too little."""
+    keys = f'{JOB},kind="{kind}"'
+    other = f'{JOB},kind="something_else"'
+    whom = (
+        f'symptom="{symptom}",rank="13",{NODE},gpu="5",uuid="GPU-3f2a",device="",'
+        'runbook="docs/runbooks/RankscopeOfTheCause.md"'
+    )
+    costly = lost is not None
+    series = (
+        gauge(
+            f'rankscope_finding_active{{{keys},severity="page"}}', 1, None, 1 if costly else None
+        ),
+        gauge(f"rankscope_finding_culprit_info{{{keys},{whom}}}", 1, None, 1 if costly else None),
+        gauge(f'rankscope_finding_active{{{other},severity="page"}}', None, None, 1),
+        gauge(f"rankscope_finding_culprit_info{{{other},{whom}}}", None, None, 1),
+        counter(f'rankscope_job_lost_gpu_seconds_total{{{JOB},cause="{kind}"}}', 360),
+    )
+    if costly:
+        series += (gauge(f"rankscope_finding_lost_fraction{{{keys}}}", lost, None, 0.049),)
+    return Case((*series, steady("rankscope_watch_last_evaluation_timestamp_seconds"), OWNER))
+
+
+def _pods(pending: tuple[float, ...], running: tuple[float, ...]) -> tuple[Series, ...]:
+    return (
+        gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Pending"}}', *pending),
+        gauge(f'rankscope_job_pods{{{OTHER},{JOB},phase="Running"}}', *running),
+        OWNER,
+    )
+
+
+def _burn(lost: float, good: float, below: float, case: Case) -> Case:
+    series = (
+        counter(
+            f'rankscope_job_lost_gpu_seconds_total{{{JOB},cause="gpu_lost"}}', lost, good, below
+        ),
+        counter(f"rankscope_job_observed_gpu_seconds_total{{{JOB}}}", 600, 600, 600),
+    )
+    return replace(case, series=series)
+
+
+def _steps(selector: str = "_count") -> str:
+    return f"rankscope_step_latency_seconds{selector}{{{NODE},{JOB}}}"
+
+
+def _buckets(fast: tuple[float, float, float], slow: tuple[float, float, float]):
+    """Steps of up to 1 s, and more that take up to 4 s."""
+    total = tuple(a + b for a, b in zip(fast, slow, strict=True))
+    bucket = f"rankscope_step_latency_seconds_bucket{{{NODE},{JOB},le="
+    return (
+        counter(f'{bucket}"0.5"}}', 0),
+        counter(f'{bucket}"1"}}', *fast),
+        counter(f'{bucket}"4"}}', *total),
+        counter(f'{bucket}"+Inf"}}', *total),
+    )
+
+
+ALIVE = steady(f'rankscope_rank_alive{{{NODE},{JOB},rank="13"}}')
+
+
+def _busy(rank: str, node: str, bad: float, good: float, below: float) -> tuple[Series, ...]:
+    keys = f'{JOB},rank="{rank}",{node}'
+    return (
+        gauge(f"rankscope_last_compute_seconds{{{keys}}}", bad, good, below),
+        steady(f"rankscope_last_data_seconds{{{keys}}}", 0.0),
+        steady(f'rankscope_rank_info{{{keys},pp_stage="0"}}'),
+    )
+
+
+UNWATCHED_STRAGGLER = Case(
+    (
+        *_busy("13", NODE, 1.6, 1.0, 1.2),
+        *(one for rank in "0123" for one in _busy(rank, OTHER, 1.0, 1.0, 1.0)),
+        OWNER,
+    )
+)
+"""The same alert without a watch."""
+
+
+def _cascade() -> Case:
+    """Three jobs of six fail; below, two."""
+    series = [
+        gauge(f'rankscope_job_pods{{{NODE},job_id="team/j{i}",phase="Failed"}}', 1, 0, int(i < 2))
+        for i in range(3)
+    ]
+    running = [
+        steady(f'rankscope_job_pods{{{NODE},job_id="team/r{i}",phase="Running"}}', 4)
+        for i in range(6)
+    ]
+    return Case((*series, *running), linger=15, settle=20, gap=1)
+
+
+CASES: dict[str, Case] = {
+    # Stragglers and their like.
+    "RankscopeStraggler": _finding("thermal_slowdown", "gpu_compute", 0.37),
+    "RankscopeStragglerData": _finding("data_loader", "data_loader", 0.051),
+    "RankscopeSlowNetworkGroup": _finding("network_link", "network_link", 0.051),
+    "RankscopeGlobalSlowdown": _finding("global_slowdown", "global_slowdown", 0.051),
+    "RankscopeUnevenWork": _finding("partition_imbalance", "partition_imbalance", 0.051),
+    "RankscopeSlowStorage": _finding("storage_checkpoint", "storage_checkpoint", 0.051),
+    "RankscopeHostStalls": _finding("host_transient", "host_transient", 0.051),
+    # Jobs that stand.
+    "RankscopeJobStalled": Case(
+        (counter(_steps(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
+    ),
+    "RankscopePodFailed": Case(
+        (gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Failed"}}', 3, 1, 1), OWNER),
+        linger=15,
+        settle=60,
+        gap=5,
+    ),
+    "RankscopeJobPending": Case(_pods((2, 0, 2), (0, 2, 1))),
+    "RankscopeGangPartial": Case(_pods((1, 0, 1), (3, 4, 0))),
+    # How well jobs do.
+    "RankscopeThroughputDegraded24h": Case(
+        (
+            counter(f'rankscope_samples_total{{{NODE},{JOB},rank="13"}}', 8.7, 10, 9.1),
+            ALIVE,
+            OWNER,
+        ),
+        lag=1440 + 30,
+        settle=1450,
+        step=2,
+        gap=20,
+        again=10,
+    ),
+    "RankscopeStepTailSlow": Case((*_buckets((90, 99, 96), (10, 1, 4)), OWNER), lag=6, settle=15),
+    "RankscopeSyncShareHigh": Case(
+        (
+            counter(f"rankscope_sync_time_seconds_sum{{{NODE},{JOB}}}", 31, 6, 29),
+            counter(_steps("_sum"), 60, 60, 60),
+            OWNER,
+        ),
+        lag=6,
+    ),
+    "RankscopeLowGpuUtilisation": Case(
+        (gauge(_gpu("rankscope_gpu_utilization_ratio"), 0.2, 0.9, 0.31), HOLDER, OWNER),
+        lag=61,
+        settle=70,
+    ),
+    "RankscopeGpusIdle": Case(
+        (gauge(_gpu("rankscope_gpu_utilization_ratio"), 0.0, 0.9, 0.021), HOLDER, OWNER),
+        lag=61,
+        settle=70,
+    ),
+    "RankscopeNonFiniteLoss": Case(
+        (
+            counter(
+                f"rankscope_job_log_nonfinite_losses_total{{{LOG_POD},"
+                'framework="megatron",source="stdout"}',
+                1,
+            ),
+            *JOB_KNOWN,
+        ),
+        lag=15,
+    ),
+    "RankscopeLossDiverging": Case(
+        (
+            gauge(
+                f'rankscope_job_log_loss{{{LOG_POD},framework="megatron",source="stdout"}}',
+                4.1,
+                2.0,
+                3.9,
+            ),
+            *JOB_KNOWN,
+        )
+    ),
+    # NCCL.
+    "RankscopeSocketFallback": Case(
+        (
+            gauge(
+                f'rankscope_nccl_socket_fallback_state{{{LOG_POD},reason="plugin_failed"}}',
+                1,
+                0,
+                -1,
+            ),
+            steady(f"rankscope_rdma_port_state{{{PORT}}}", 4),
+            *JOB_KNOWN,
+        )
+    ),
+    "RankscopeNcclGdrMissing": Case(
+        (gauge(f"rankscope_nccl_gdr_missing_connections{{{LOG_POD}}}", 8, 0, 0), *JOB_KNOWN)
+    ),
+    "RankscopeNcclInitIncomplete": Case(
+        (
+            steady(f"rankscope_nccl_comm_ranks_expected{{{LOG_POD}}}", 8),
+            gauge(f"rankscope_nccl_comm_ranks_initialized{{{LOG_POD}}}", 7, 8, 8),
+            *JOB_KNOWN,
+        )
+    ),
+    "RankscopeNcclIbErrors": Case(
+        (
+            born(f'rankscope_nccl_ib_errors_total{{{LOG_POD},device="mlx5_3",status="12"}}'),
+            *JOB_KNOWN,
+        ),
+        linger=15,
+        gap=5,
+    ),
+    "RankscopeNcclCollectiveTimeout": Case(
+        (
+            born(f'rankscope_nccl_collective_timeouts_total{{{LOG_POD},op="ALLREDUCE"}}'),
+            *JOB_KNOWN,
+        ),
+        linger=15,
+        gap=5,
+    ),
+    "RankscopeNcclIntraNodeDegraded": Case(
+        (
+            gauge(
+                f'rankscope_nccl_channel_connections{{{LOG_POD},transport="SHM",gdr="false",'
+                'scope="intra_node"}',
+                16,
+                None,
+                0,
+            ),
+            steady(_gpu("rankscope_gpu_nvlinks_up"), 18),
+            *JOB_KNOWN,
+        )
+    ),
+    "RankscopeNcclRanksDiffer": Case(
+        (
+            steady(f'rankscope_nccl_net_info{{{LOG_POD},net="IB",version="2.27.3"}}'),
+            gauge(
+                f'rankscope_nccl_net_info{{{OTHER},pod_namespace="team",pod_name="llm-1",'
+                'net="IB",version="2.21.5"}',
+                1,
+                None,
+                None,
+            ),
+            steady(
+                f'rankscope_rank_info{{{OTHER},{JOB},rank="14",pod_namespace="team",'
+                'pod_name="llm-1"}'
+            ),
+            *JOB_KNOWN,
+        )
+    ),
+    "RankscopeEnvironmentDiffers": Case(
+        (
+            steady(f'rankscope_rank_environment_info{{{NODE},{JOB},rank="13",hash="a"}}'),
+            gauge(f'rankscope_rank_environment_info{{{OTHER},{JOB},rank="14",hash="b"}}', 1, None),
+            gauge(
+                f'rankscope_rank_environment_info{{{OTHER},{JOB},rank="14",hash="a"}}', None, 1, 1
+            ),
+            OWNER,
+        )
+    ),
+    "RankscopeMissingRank": _finding("missing_rank"),
+    # GPUs.
+    "RankscopeXidFatal": Case(
+        (
+            event(_gpu("rankscope_gpu_xid_last_timestamp_seconds", 'xid="79",severity="fatal"')),
+            event(_gpu("rankscope_gpu_xid_last_timestamp_seconds", 'xid="13",severity="error"')),
+            event(_gpu("rankscope_gpu_xid_last_event_timestamp_seconds", 'xid="79"')),
+            event(_gpu("rankscope_gpu_xid_last_event_timestamp_seconds", 'xid="43"')),
+            HOLDER,
+        ),
+        lag=10,
+    ),
+    "RankscopeGpuLost": _flag("rankscope_gpu_lost"),
+    "RankscopeGpuMemoryError": Case(
+        (
+            counter(
+                _gpu("rankscope_gpu_ecc_errors_total", 'kind="uncorrected",scope="aggregate"'),
+                0.5,
+                start=7,
+            ),
+            counter(
+                _gpu("rankscope_gpu_ecc_errors_total", 'kind="corrected",scope="aggregate"'),
+                9,
+                9,
+                9,
+            ),
+            HOLDER,
+        ),
+        lag=15,
+    ),
+    "RankscopeGpuRowRemapPending": _flag("rankscope_gpu_row_remap_pending"),
+    "RankscopeGpuRowRemapFailed": _flag("rankscope_gpu_row_remap_failure"),
+    "RankscopeGpuThermalSlowdown": Case(
+        (
+            gauge(
+                _gpu("rankscope_gpu_clock_event_active", 'reason="hw_thermal_slowdown"'), 1, 0, 0
+            ),
+            steady(_gpu("rankscope_gpu_clock_event_active", 'reason="sw_power_cap"')),
+            LOAD,
+            HOLDER,
+        ),
+        lag=5,
+    ),
+    "RankscopeGpuPowerLimited": Case(
+        (
+            gauge(_gpu("rankscope_gpu_power_limit_watts", 'kind="enforced"'), 500, 700, 670),
+            steady(_gpu("rankscope_gpu_power_limit_watts", 'kind="default"'), 700),
+            HOLDER,
+        )
+    ),
+    "RankscopeGpuPcieDegraded": Case(
+        (
+            gauge(_gpu("rankscope_gpu_pcie_link_width"), 8, 16, 16),
+            steady(_gpu("rankscope_gpu_pcie_link_width_max"), 16),
+            LOAD,
+            HOLDER,
+        )
+    ),
+    "RankscopeNvlinkFault": Case(
+        (gauge(_gpu("rankscope_gpu_nvlink_link_up", 'link="4"'), 0, 1, 1), HOLDER)
+    ),
+    "RankscopeGpuClockLow": _finding("clock_low", "gpu_compute"),
+    "RankscopeGpuHardwareFault": _finding("gpu_hardware"),
+    "RankscopeGpuDriverFault": _finding("driver"),
+    "RankscopeGpuProgramFault": _finding("app"),
+    # Links.
+    "RankscopeLinkFlapping": Case(
+        (counter(f"rankscope_rdma_link_flaps_total{{{PORT}}}", 1, 0, 0),), lag=30, settle=40
+    ),
+    "RankscopeLinkErrors": Case(
+        (
+            counter(f'rankscope_rdma_port_errors_total{{{PORT},type="symbol_error"}}', 20, 0, 6),
+            counter(f'rankscope_rdma_port_errors_total{{{PORT},type="VL15_dropped"}}', 50, 50, 50),
+        ),
+        lag=15,
+        settle=20,
+    ),
+    "RankscopeLinkRetransmission": Case(
+        (
+            counter(f'rankscope_rdma_hw_events_total{{{PORT},event="out_of_sequence"}}', 20, 0, 6),
+            counter(f'rankscope_rdma_hw_events_total{{{PORT},event="rx_write_requests"}}', 9, 9, 9),
+        ),
+        lag=15,
+        settle=20,
+    ),
+    "RankscopePfcStorm": Case(
+        (
+            counter(
+                f'rankscope_nic_pfc_pause_seconds_total{{{NODE},device="eth2",priority="3",'
+                'direction="receive"}',
+                12,
+                0.1,
+                5,
+            ),
+        ),
+        lag=6,
+    ),
+    "RankscopeLinkBelowMaximum": Case(
+        (gauge(f'rankscope_pci_link_ratio{{{NODE},pci="0000:1d:00.0"}}', 0.5, 1, 0.76),)
+    ),
+    "RankscopeNetworkSaturated": Case(
+        (
+            counter(
+                f"rankscope_rdma_port_transmit_bytes_total{{{PORT}}}",
+                0.97 * 60 * 5e10,
+                0.5 * 60 * 5e10,
+                0.94 * 60 * 5e10,
+            ),
+            steady(f"rankscope_rdma_port_rate_bytes_per_second{{{PORT}}}", 5e10),
+        ),
+        lag=6,
+    ),
+    "RankscopeLinkCongestion": _finding("congestion"),
+    "RankscopeAsymmetricRail": _finding("asymmetric_rail"),
+    # Hosts.
+    "RankscopeNodeResourceExhausted": Case(
+        (gauge(f'rankscope_filesystem_used_ratio{{{NODE},filesystem="root"}}', 0.96, 0.5, 0.94),)
+    ),
+    "RankscopeHostHardware": Case(
+        (
+            event(
+                f'rankscope_kernel_last_event_timestamp_seconds{{{NODE},kind="memory_uncorrected"}}'
+            ),
+            event(f'rankscope_kernel_last_event_timestamp_seconds{{{OTHER},kind="user_fault"}}'),
+        ),
+        lag=10,
+    ),
+    "RankscopeNodeReboot": Case(
+        (
+            event(f'rankscope_node_last_reboot_timestamp_seconds{{{NODE},reason="crashed"}}'),
+            event(f'rankscope_node_last_reboot_timestamp_seconds{{{OTHER},reason="clean"}}'),
+        ),
+        lag=30,
+    ),
+    "RankscopeOomRepeated": Case(
+        (
+            counter(f'rankscope_pod_oom_kills_total{{{NODE},pod_uid="p-1"}}', 1, 0, 1 / 60),
+            *JOB_KNOWN,
+        ),
+        lag=60,
+        settle=70,
+    ),
+    # The cluster, and ourselves.
+    "RankscopeJobFailureCascade": _cascade(),
+    "RankscopeGoodputBurnFast": _burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
+    "RankscopeGoodputBurnSlow": _burn(
+        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=5, gap=5, again=10)
+    ),
+    "RankscopeAgentDown": Case(
+        (
+            gauge(f'rankscope_build_info{{{NODE},version="1"}}', None, 1, 1),
+            steady(f'kube_node_status_allocatable{{{NODE},resource="nvidia_com_gpu"}}', 8),
+        )
+    ),
+    "RankscopeCollectorFailing": Case(
+        (
+            gauge(f'rankscope_collector_success{{{NODE},collector="nvml"}}', 0, 1, 1),
+            steady(f'rankscope_collector_success{{{NODE},collector="dcgm"}}', 0),
+        )
+    ),
+    "RankscopeSeriesBudgetExceeded": Case(
+        (
+            gauge(f'rankscope_series_dropped{{{NODE},collector="rdma"}}', 120, 0, 0),
+            steady(f'rankscope_series_dropped{{{NODE},collector="nvml"}}', 0),
+        )
+    ),
+    "RankscopeWatchLagging": Case(
+        (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
+    ),
+    "RankscopeNodeMaintenance": Case((gauge(f"kube_node_spec_unschedulable{{{NODE}}}", 1, 0, 0),)),
+    "RankscopeWatchdog": Case((), settle=0, has_below=False, ends=False),
+}

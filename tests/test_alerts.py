@@ -1,0 +1,140 @@
+import json
+import re
+
+import pytest
+
+from alert_cases import CASES, UNWATCHED_STRAGGLER
+from alert_timelines import TEXTS, Case, run, steady
+from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.xid import XIDS
+from rankscope_dashboards import recording_rules
+from rankscope_dashboards.alerts import ALERTS, GROUPS
+from rankscope_dashboards.alerts.gpu import FATAL_XIDS
+from rankscope_dashboards.promql import with_owner
+from servers import require_server
+
+BY_NAME = {alert.name: alert for alert in ALERTS}
+METRICS = {metric.name: metric for metric in CATALOGUE}
+RECORDS = {record.name: record for group in recording_rules.GROUPS for record in group.records}
+FOREIGN = {"kube_node_status_allocatable", "kube_node_spec_unschedulable", "kube_node_annotations"}
+TARGET_LABELS = {"cluster", "node"}
+
+
+def expressions():
+    yield from ((alert.name, alert.expression) for alert in ALERTS)
+    yield from ((record.name, record.expression) for record in RECORDS.values())
+
+
+def queries_of_templates():
+    for alert in ALERTS:
+        for quoted in re.findall(r"`([^`]*rankscope_[^`]*)`", alert.description):
+            if "{" in quoted:
+                yield alert.name, quoted
+
+
+def metric_of(name: str):
+    """Return the metric behind a series' name, which histograms have several of."""
+    return METRICS.get(name) or METRICS.get(re.sub(r"_(bucket|count|sum)$", "", name))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_alert_fires_in_time_says_what_it_should_and_ends(name, tmp_path):
+    promtool = require_server("promtool")
+    expected = json.loads(TEXTS.read_text())[name]
+    done = run(tmp_path, promtool, BY_NAME[name], CASES[name], expected)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tried():
+    assert set(CASES) == set(BY_NAME)
+    assert len(ALERTS) == len(BY_NAME), "names are unique"
+    silent = {name for name, case in CASES.items() if not case.has_below}
+    assert silent == {"RankscopeWatchdog"}
+
+
+def test_a_straggler_is_found_without_a_watch(tmp_path):
+    alert = BY_NAME["RankscopeStraggler"]
+    done = run(tmp_path, require_server("promtool"), alert, UNWATCHED_STRAGGLER, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["RankscopeStraggler", "RankscopeJobStalled", "RankscopeGangPartial"]
+)
+def test_a_job_of_which_nobody_knows_the_owner_has_its_alerts_too(name, tmp_path):
+    case = CASES[name]
+    anonymous = tuple(one for one in case.series if "rankscope_job_info" not in one.selector)
+    assert len(anonymous) == len(case.series) - 1
+    case = Case(anonymous, case.lag, case.linger, case.settle, case.step, case.gap)
+    done = run(tmp_path, require_server("promtool"), BY_NAME[name], case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", BY_NAME.keys() - {"RankscopeWatchdog"})
+def test_a_cluster_without_jobs_and_exporters_has_no_alerts(name, tmp_path):
+    """Absent series are no zeroes, and nothing divides by what is not there."""
+    idle = Case((steady('up{node="gpu-07"}'),), has_below=False, alerts=0)
+    done = run(tmp_path, require_server("promtool"), BY_NAME[name], idle, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("name", "expression"), [*expressions(), *queries_of_templates()])
+def test_rules_name_only_series_that_exist(name, expression):
+    named = set(re.findall(r"(?<![\w:])(?:\w+:)?rankscope_\w+(?::\w+)?", expression))
+    named |= set(re.findall(r"kube_\w+", expression))
+    unknown = {one for one in named if not (metric_of(one) or one in RECORDS or one in FOREIGN)}
+    assert not unknown, name
+
+
+@pytest.mark.parametrize(("name", "expression"), [*expressions()])
+def test_matchers_name_only_labels_that_a_series_has(name, expression):
+    for series, matchers in re.findall(r"(rankscope_\w+)\{([^}]*)\}", expression):
+        labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
+        assert labels <= {*metric_of(series).labels, *TARGET_LABELS}, f"{name}: {series}"
+
+
+@pytest.mark.parametrize(("name", "expression"), [*expressions()])
+def test_no_rule_selects_a_bucket_by_its_text(name, expression):
+    """Prometheus 3 writes le="1.0" where 2 kept le="1"."""
+    assert "le=" not in expression.replace('"le="', ""), name
+
+
+def test_aggregations_keep_clusters_apart():
+    for name, expression in expressions():
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
+            assert "cluster" in labels.split(", "), f"{name}: by ({labels})"
+
+
+def test_fatal_xids_are_those_of_the_table():
+    codes = {int(code) for code in FATAL_XIDS.split("|")}
+    assert codes == {code for code, known in XIDS.items() if known.severity == "fatal"}
+    assert {48, 79} <= codes
+    assert not {13, 31, 43} & codes
+
+
+def test_who_is_paged_is_written_down():
+    paged = {alert.name for alert in ALERTS if alert.severity == "page"}
+    assert paged == {
+        "RankscopeGoodputBurnFast",
+        "RankscopeJobFailureCascade",
+        "RankscopeNodeResourceExhausted",
+    }, "jobs page by class, and single GPUs make tickets"
+    assert all(alert.scope == "job" for alert in ALERTS if alert.severity == "by_class")
+    assert all(alert.why and alert.summary and alert.description for alert in ALERTS)
+
+
+def test_alerts_of_jobs_carry_whose_the_job_is():
+    of_jobs = [alert for alert in ALERTS if alert.scope == "job"]
+    assert of_jobs
+    joined = with_owner("X").split("X")[1]
+    assert all(joined.split("\n")[0] in alert.expression for alert in of_jobs)
+
+
+def test_alerts_that_need_another_exporter_say_so():
+    for alert in ALERTS:
+        assert ("kube_" in alert.expression) == ("kube-state-metrics" in alert.needs), alert.name
+
+
+def test_groups_have_names_of_their_own():
+    names = [group.name for group in (*GROUPS, *recording_rules.GROUPS)]
+    assert len(names) == len(set(names))

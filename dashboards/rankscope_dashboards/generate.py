@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_dashboards import rule_files
+from rankscope_dashboards import dashboard_files, rule_files
 from rankscope_dashboards.rule_files import Links
 
 Files = Mapping[str, str]
 
-GENERATORS: tuple[Callable[[Links], Files], ...] = (rule_files.files,)
+GENERATORS: tuple[Callable[[Links], Files], ...] = (rule_files.files, dashboard_files.files)
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "generated"
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rankscope-dashboards", description="Rules and alerts from the metric catalogue."
+        prog="rankscope-dashboards", description="What is made from the metric catalogue."
     )
     commands = parser.add_subparsers(required=True)
     generate = commands.add_parser("generate", help="write all files, or compare them")

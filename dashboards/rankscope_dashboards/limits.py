@@ -1,0 +1,14 @@
+"""Values from which panels change colour: blue is well, orange is odd, vermilion is bad."""
+
+from __future__ import annotations
+
+from rankscope_dashboards.panels import BAD, GOOD, WARN
+
+ANY_IS_BAD = ((None, GOOD), (1, BAD))
+ANY_IS_ODD = ((None, GOOD), (1, WARN))
+
+LOST_SHARE = ((None, GOOD), (0.05, WARN), (0.2, BAD))
+"""Of step time: below 5 % is the noise of most jobs, a fifth is a node in five for nothing."""
+
+BUSY_PORT = ((None, GOOD), (0.8, WARN), (0.95, BAD))
+"""Of a port's rate; RDMA over Ethernet begins to pause senders somewhat below line rate."""

@@ -1,0 +1,297 @@
+"""The view for whoever was paged: what is wrong now, whom it concerns, where to read on."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import agent, gpu, kernel, nccl, training, watch
+from rankscope_dashboards import links, on_call_nodes, shared
+from rankscope_dashboards.dashboard import Dashboard, annotation, place
+from rankscope_dashboards.fields import columns, override, texts
+from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.panels import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    WARN,
+    Panel,
+    Stat,
+    StateTimeline,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.queries import (
+    CLUSTER,
+    FEW,
+    JOB,
+    MANY,
+    NODE,
+    findings,
+    growth,
+    largest,
+    of,
+    whole,
+)
+
+STATES = texts(
+    {
+        0: ("ended", NEUTRAL),
+        1: ("no step for 10 minutes", BAD),
+        2: ("training", GOOD),
+        4: ("ended with an incident", NEUTRAL),
+        5: ("no steps, incident", BAD),
+        6: ("training, incident", WARN),
+    }
+)
+
+STALL = "10m"
+"""A checkpoint or an evaluation may take some minutes in which no step ends."""
+
+
+def dashboard(runbooks: str) -> Dashboard:
+    """Return the dashboard.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    restarts = f"timestamp(changes({shared.KUBE_RESTARTS}{{{CLUSTER}}}[1m]) > 0) * 1000"
+    restarted = annotation("Restarts", restarts, "Container restart", "{{namespace}}/{{pod}}", WARN)
+    return Dashboard(
+        uid=links.ON_CALL,
+        title="Rankscope / On-call",
+        description="What is wrong now, whom it concerns, and which runbook to open.",
+        variables=[
+            shared.data_source(),
+            shared.cluster(),
+            shared.job_id(every=True),
+            shared.node(jobs=False),
+        ],
+        marks=[*shared.marks(JOB), restarted],
+        links=links.views(links.ON_CALL),
+        refresh="30s",
+        panels=place(
+            [
+                (
+                    "What is wrong now",
+                    [*_counts(runbooks), *_devices(runbooks), *_incidents(runbooks)],
+                ),
+                ("Jobs", [*_jobs(runbooks), *_errors(runbooks)]),
+                ("GPUs and nodes", on_call_nodes.health(runbooks)),
+                ("Network", on_call_nodes.network(runbooks)),
+                ("What cannot be seen", on_call_nodes.unseen()),
+            ]
+        ),
+    )
+
+
+def _now(runbooks: str) -> list[Panel]:
+    return [*_counts(runbooks), *_devices(runbooks), *_incidents(runbooks)]
+
+
+def _counts(runbooks: str) -> list[Panel]:
+    alerts = f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertstate="firing"}}'
+    severity = 'severity="page"'
+    stalled = (
+        f"sum {by('job_id')} (increase({of(training.STEP_LATENCY, JOB, part='_count')}[{STALL}]))"
+    )
+    alive = f"sum {by('job_id')} ({of(training.RANK_ALIVE, JOB)}) > 0"
+    agents = f"count({of(agent.BUILD_INFO, CLUSTER)}) * 0"
+    return [
+        Stat(
+            title="Firing alerts",
+            description="Alerts of Rankscope that fire now. The list is to the right below.",
+            targets=now((f"count({alerts}) or {agents}", "")),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_AGENT,
+        ),
+        Stat(
+            title="Jobs with an urgent finding",
+            description="Jobs in which rankscope watch sees an incident that should page somebody.",
+            targets=now(
+                (
+                    f"count(count {by('job_id')} ({of(watch.FINDING_ACTIVE, JOB, severity)}))"
+                    f" or sum({of(watch.WATCH_JOBS, CLUSTER)}) * 0",
+                    "",
+                ),
+            ),
+            steps=ANY_IS_BAD,
+            missing="rankscope watch is not scraped",
+            links=[links.runbook(runbooks, "RankscopeStraggler")],
+        ),
+        Stat(
+            title="Jobs without a step",
+            description=f"Jobs with living ranks of which none has ended a step for {STALL}.",
+            targets=now((f"count(({stalled} == 0) and ({alive})) or {agents}", "")),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_STEPS,
+            links=[links.runbook(runbooks, "RankscopeMissingRank")],
+        ),
+    ]
+
+
+def _devices(runbooks: str) -> list[Panel]:
+    lost = worst(of(gpu.GPU_LOST, NODE), "node", "uuid")
+    silent = worst(of(gpu.GPU_UNRESPONSIVE, NODE), "node", "uuid")
+    fallback = worst(of(nccl.NCCL_SOCKET_FALLBACK, NODE), "node", "pod_namespace", "pod_name")
+    return [
+        Stat(
+            title="Lost GPUs",
+            description="GPUs that fell off the bus or that nobody gets an answer about.",
+            targets=now(
+                (f"sum({lost}) + sum({silent})", ""),
+            ),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_GPUS,
+            links=[links.runbook(runbooks, "RankscopeGpuLost")],
+        ),
+        Stat(
+            title="Pods on TCP sockets",
+            description="Pods whose NCCL carries data between nodes over TCP instead of RDMA.",
+            targets=now((f"count({fallback} == 1) or 0 * count({fallback})", "")),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_NCCL,
+            links=[links.runbook(runbooks, "RankscopeSocketFallback")],
+        ),
+        Stat(
+            title="Agents",
+            description="Agents that answered Prometheus at its last scrape.",
+            targets=now((f"count({of(agent.BUILD_INFO, CLUSTER)})", "")),
+            missing=shared.NO_AGENT,
+        ),
+    ]  # fmt: skip
+
+
+def _incidents(runbooks: str) -> list[Panel]:
+    firing = f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertstate="firing"}}'
+    open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
+    return [
+        Table(
+            title="Incidents and culprits",
+            description="What rankscope watch says: the cause, the rank, node and GPU to blame and"
+            " the part of each step that it takes. Follow the runbook, or ask"
+            " `rankscope diagnose` for the evidence.",
+            unit="string",
+            targets=rows(findings(JOB)),
+            transformations=columns(shared.FINDING_COLUMNS),
+            overrides=shared.finding_fields(runbooks),
+            steps=LOST_SHARE,
+            missing=shared.NO_WATCH,
+            data_links=[links.TO_DEBUG],
+            width=16,
+        ),
+        Table(
+            title="Alerts that fire",
+            description="Rankscope's alerts that fire now, by whom they concern. The name of an"
+            " alert is the name of its runbook.",
+            unit="string",
+            targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({firing}))"),
+            transformations=columns(
+                {"alertname": "alert", "severity": "severity", "job_id": "job_id", "node": "node"}
+            ),
+            overrides=[override("alert", {"links": [{**open_runbook, "targetBlank": True}]})],
+            missing="no alert fires",
+            width=8,
+        ),
+    ]
+
+
+def _jobs(runbooks: str) -> list[Panel]:
+    alive = of(training.RANK_ALIVE, JOB)
+    steps = of(training.STEP_LATENCY, JOB, part="_count")
+    ranks = f"sum {by('job_id')} ({alive})"
+    incident = f"max {by('job_id')} ({of(watch.FINDING_ACTIVE, JOB)})"
+    ended = f"sum {by('job_id')} (increase({steps}[{STALL}]))"
+    state = (
+        f"(({ranks} > bool 0) + (({ranks} > bool 0) * ({ended} > bool 0))"
+        f" + 4 * ({incident} or 0 * {ranks}))"
+    )
+    worst_jobs = (
+        f"max {by('job_id')} ({whole('max_over_time', of(watch.FINDING_LOST_FRACTION, JOB))})"
+        f" or 0 * sum {by('job_id')} ({whole('last_over_time', alive)})"
+    )
+    return [
+        StateTimeline(
+            title="State of jobs",
+            description=f"Blue trains, grey has ended, red has not ended a step for {STALL}, orange"
+            f" trains with an incident. The {MANY} jobs that lose most are shown.",
+            targets=targets((f"{state} and topk({MANY}, {worst_jobs})", "{{job_id}}")),
+            mappings=STATES,
+            unit="string",
+            missing=shared.NO_STEPS,
+        ),
+        TimeSeries(
+            title="Part of step time lost, by job",
+            description="What running incidents take of each step: at 50 % a job needs twice the"
+            " time. Step times alone cannot show it: all ranks of a job take equally long.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (largest(FEW, of(watch.FINDING_LOST_FRACTION, JOB), "job_id", "kind"),
+                 "{{job_id}} {{kind}}"),
+            ),
+            steps=LOST_SHARE,
+            missing=shared.NO_WATCH,
+            links=[links.runbook(runbooks, "RankscopeStraggler")],
+        ),
+    ]  # fmt: skip
+
+
+def _errors(runbooks: str) -> list[Panel]:
+    alive = of(training.RANK_ALIVE, JOB)
+    ranks = f"sum {by('job_id')} ({alive})"
+    warnings = of(nccl.NCCL_WARNINGS, NODE)
+    timeouts = of(nccl.NCCL_TIMEOUTS, NODE)
+    events = of(kernel.KERNEL_EVENTS, NODE)
+    return [
+        Table(
+            title="Ranks that ended while others go on",
+            description="Jobs of which some ranks are gone and others wait for them: they train no"
+            " more although they look alive.",
+            targets=rows(
+                f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))",
+            ),
+            transformations=columns(
+                {"cluster": "cluster", "job_id": "job_id", "Value": "ranks that ended"}
+            ),
+            steps=ANY_IS_BAD,
+            missing="no job has lost single ranks",
+            links=[links.runbook(runbooks, "RankscopeMissingRank")],
+            data_links=[links.TO_DEBUG],
+            width=8,
+        ),
+        Table(
+            title="Recent NCCL errors",
+            description="Warnings and collective timeouts in the logs of training pods in the time"
+            " range. `rankscope explain nccl-log FILE` says what a log means.",
+            targets=rows(
+                f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({growth(warnings)}))"
+                f" or topk({MANY}, sum {by('node', 'pod_name', 'op')} ({growth(timeouts)}))",
+            ),
+            transformations=columns(
+                {
+                    "node": "node",
+                    "pod_name": "pod",
+                    "code": "warning",
+                    "op": "timeout of",
+                    "Value": "how often",
+                }
+            ),
+            steps=ANY_IS_ODD,
+            missing="no warning was logged, or there are no logs of NCCL",
+            links=[links.runbook(runbooks, "RankscopeNcclCollectiveTimeout")],
+        ),
+        Table(
+            title="Recent errors of kernels",
+            description="What the kernel logs of nodes say in the time range, by kind."
+            " `rankscope explain kernel-log FILE` makes incidents of a log.",
+            targets=rows(f"topk({MANY}, sum {by('node', 'kind')} ({growth(events)}))"),
+            transformations=columns({"node": "node", "kind": "kind", "Value": "how often"}),
+            steps=ANY_IS_ODD,
+            missing="no kernel error, or no kernel log can be read",
+            links=[links.runbook(runbooks, "RankscopeHostHardware")],
+            width=8,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,161 @@
+"""Panels of the on-call view about GPUs, nodes and networks, and about what cannot be seen."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
+from rankscope_dashboards import links, shared
+from rankscope_dashboards.fields import columns
+from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.panels import Panel, Table, TimeSeries, rows, targets
+from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.queries import (
+    CLUSTER,
+    FEW,
+    JOB,
+    MANY,
+    NODE,
+    growth,
+    largest,
+    largest_rates,
+    of,
+    rate,
+    whole,
+)
+
+
+def health(runbooks: str) -> list[Panel]:
+    """Return panels about GPUs, containers and nodes."""
+    return [*_gpus(runbooks), *_nodes(runbooks)]
+
+
+def _gpus(runbooks: str) -> list[Panel]:
+    driver = worst(of(gpu.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
+    logged = worst(of(kernel.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
+    busy = worst(of(gpu.GPU_UTILIZATION, NODE), "node", "uuid")
+    return [
+        Table(
+            title="Xids",
+            description="Errors that GPU drivers reported, newest first, and what NVIDIA says to"
+            " do where it was in the kernel log. `rankscope xids` groups them into incidents.",
+            unit="dateTimeFromNow",
+            targets=rows(
+                f"topk({MANY}, 1000 * ({logged} or on (cluster, node, gpu, xid) {driver}))"
+            ),
+            transformations=columns(
+                {
+                    "node": "node",
+                    "gpu": "GPU",
+                    "uuid": "uuid",
+                    "xid": "Xid",
+                    "action": "action",
+                    "Value": "when",
+                }
+            ),
+            missing="no Xid since the agents began",
+            links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],
+        ),
+        TimeSeries(
+            title="GPU utilisation",
+            description="Share of time in which any kernel runs: over all GPUs, and of the least"
+            " busy GPU. A GPU that waits in a collective counts as busy.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (f"avg({busy})", "mean"), (f"min({busy})", "least busy"),
+                (f"quantile(0.1, {busy})", "10 % of GPUs are below"),
+            ),
+            missing=shared.NO_GPUS,
+        ),
+    ]  # fmt: skip
+
+
+def _nodes(runbooks: str) -> list[Panel]:
+    restarts = f"{shared.KUBE_RESTARTS}{{{CLUSTER}}}"
+    ready = f'{shared.KUBE_NODE_CONDITION}{{{CLUSTER},condition="Ready",status="true"}}'
+    pods = by("namespace", "pod")
+    return [
+        Table(
+            title="Container restarts",
+            description="Containers that restarted in the time range, by pod.",
+            targets=rows(f"topk({MANY}, sum {pods} ({growth(restarts)}))"),
+            transformations=columns(
+                {"namespace": "namespace", "pod": "pod", "Value": "restarts"}
+            ),
+            steps=ANY_IS_ODD,
+            missing="no restart, or kube-state-metrics is not scraped",
+            links=[links.runbook(runbooks, "RankscopePodFailed")],
+        ),
+        TimeSeries(
+            title="Nodes that are not ready",
+            description="Nodes whose kubelet does not report Ready, as the API server knows it.",
+            targets=targets((f"count({ready} == 0) or 0 * count({ready})", "not ready")),
+            minimum=0,
+            decimals=0,
+            steps=ANY_IS_BAD,
+            missing=shared.NO_KUBERNETES,
+        ),
+    ]  # fmt: skip
+
+
+def network(runbooks: str) -> list[Panel]:
+    """Return panels about RDMA ports."""
+    sent = of(rdma.TRANSMIT_BYTES, NODE)
+    port = ("node", "device", "port")
+    speed = worst(of(rdma.PORT_RATE, NODE), *port)
+    used = f"{worst(rate(sent), *port)} / {speed}"
+    order = f"{worst(whole('rate', sent), *port)} / {speed}"
+    return [
+        TimeSeries(
+            title="RDMA ports in use",
+            description=f"What ports send, as part of their rate; the {FEW} that sent most in the"
+            " time range. Near 100 % the network is what jobs wait for.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets(
+                (f"{used} and topk({FEW}, {order})", "{{node}} {{device}}:{{port}}")
+            ),
+            steps=BUSY_PORT,
+            missing="no RDMA port on these nodes",
+            links=[links.runbook(runbooks, "RankscopeLinkCongestion")],
+        ),
+        TimeSeries(
+            title="RDMA errors",
+            description="Errors per second that ports counted, by type; those that counted most in"
+            " the time range. What keeps growing is a cable, a transceiver or a switch.",
+            unit="cps",
+            minimum=0,
+            targets=targets(
+                (largest_rates(FEW, of(rdma.PORT_ERRORS, NODE), "node", "device", "type"),
+                 "{{node}} {{device}} {{type}}"),
+            ),
+            missing="no RDMA port on these nodes",
+            links=[links.runbook(runbooks, "RankscopeLinkErrors")],
+        ),
+    ]  # fmt: skip
+
+
+def unseen() -> list[Panel]:
+    """Return panels about what nobody looks at or can look at."""
+    failing = f"{of(agent.COLLECTOR_SUCCESS, NODE)} == 0"
+    return [
+        TimeSeries(
+            title="Collectors without a source",
+            description="Nodes on which a collector gave nothing, by collector. One that no node"
+            " has a source for is normal: NVML without GPUs, RDMA without ports.",
+            targets=targets((f"count by (collector) ({failing})", "{{collector}}")),
+            minimum=0,
+            decimals=0,
+            missing="all collectors have their source",
+        ),
+        TimeSeries(
+            title="What could not be seen of jobs",
+            description="Ranks, nodes and layers that rankscope watch could not judge, by job;"
+            " `rankscope diagnose` names them.",
+            targets=targets((largest(FEW, of(watch.JOB_UNOBSERVED, JOB), "job_id"), "{{job_id}}")),
+            minimum=0,
+            decimals=0,
+            steps=ANY_IS_ODD,
+            missing="rankscope watch is not scraped",
+        ),
+    ]

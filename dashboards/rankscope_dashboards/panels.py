@@ -1,0 +1,321 @@
+"""Grafana's objects as Grafana 12 and newer want them, as subclasses of grafanalib's.
+
+grafanalib 0.7.1 writes what Grafana 5 to 8 read: schema version 12, angular options, thresholds
+with operators. The classes here keep its object model (Dashboard, panel ids, GridPos, JSON
+encoder) and write their own JSON. Field names are those of @grafana/schema 13, which tests check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import attr
+from grafanalib import core
+
+# Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with any colour vision.
+GOOD, WARN, BAD, NEUTRAL = "#0072B2", "#E69F00", "#D55E00", "#808080"
+
+DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+Json = Mapping[str, Any]
+Steps = Sequence[tuple[float | None, str]]
+PLAIN: Steps = ((None, GOOD),)
+REDUCE_LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+
+
+@attr.s(kw_only=True)
+class Target(core.Target):
+    """A Prometheus query; `instant` for one value per series, as tables and stats want it."""
+
+    expr: str = attr.ib()
+    legendFormat: str = attr.ib(default="")  # noqa: N815 - grafanalib's name
+    refId: str = attr.ib(default="A")  # noqa: N815 - grafanalib's name
+    format: str = attr.ib(default="time_series")
+    instant: bool = attr.ib(default=False)
+
+    def to_json_data(self) -> Json:
+        """Return the query as Grafana's Prometheus data source reads it."""
+        return {
+            "datasource": DATA_SOURCE,
+            "editorMode": "code",
+            "expr": self.expr,
+            "format": self.format,
+            "instant": self.instant,
+            "legendFormat": self.legendFormat or "__auto",
+            "range": not self.instant,
+            "refId": self.refId,
+        }
+
+
+@attr.s(kw_only=True)
+class Panel(core.Panel):
+    """A panel: what it asks, how its values are shown and where it is put.
+
+    Args:
+        unit: Grafana's id of the values' unit.
+        links: links of the panel, as title and address.
+        steps: thresholds: lowest value and colour, ascending, the first without a value.
+        missing: what is said where there is no data.
+        width, height: in Grafana's units: 24 columns, rows of 30 pixels.
+        mappings: texts and colours of single values.
+        overrides: settings of single fields.
+        data_links: links of each value, as title and address.
+    """
+
+    kind: ClassVar[str]
+    title: str = attr.ib(default="")
+    description: str = attr.ib(default="")
+    targets: Sequence[Target] = attr.ib(factory=list)
+    transformations: Sequence[Json] = attr.ib(factory=list)
+    links: Sequence[tuple[str, str]] = attr.ib(factory=list)
+    gridPos: core.GridPos | None = attr.ib(default=None)  # noqa: N815 - grafanalib's name
+    unit: str = attr.ib(default="short")
+    steps: Steps = attr.ib(default=PLAIN)
+    missing: str = attr.ib(default="no data")
+    width: int = attr.ib(default=12)
+    height: int = attr.ib(default=8)
+    minimum: float | None = attr.ib(default=None)
+    maximum: float | None = attr.ib(default=None)
+    decimals: int | None = attr.ib(default=None)
+    mappings: Sequence[Json] = attr.ib(factory=list)
+    overrides: Sequence[Json] = attr.ib(factory=list)
+    data_links: Sequence[tuple[str, str]] = attr.ib(factory=list)
+
+    def options(self) -> Json:
+        """Return the options of this kind of panel."""
+        return {}
+
+    def custom(self) -> Json:
+        """Return the field settings of this kind of panel."""
+        return {}
+
+    def color(self) -> Json:
+        """Return how values get their colour."""
+        return {"mode": "thresholds"}
+
+    def to_json_data(self) -> Json:
+        """Return the panel."""
+        return {
+            "type": self.kind,
+            "id": self.id,
+            "title": self.title,
+            "description": self.description,
+            "datasource": DATA_SOURCE,
+            "gridPos": self.gridPos,
+            "targets": self.targets,
+            "transformations": self.transformations,
+            "links": [_panel_link(title, url) for title, url in self.links],
+            "fieldConfig": {"defaults": self._defaults(), "overrides": self.overrides},
+            "options": self.options(),
+        }
+
+    def _defaults(self) -> Json:
+        numbers = {"min": self.minimum, "max": self.maximum, "decimals": self.decimals}
+        return {
+            "unit": self.unit,
+            "color": self.color(),
+            "custom": self.custom(),
+            "mappings": self.mappings,
+            "noValue": self.missing,
+            "links": [link(title, url) for title, url in self.data_links],
+            "thresholds": {
+                "mode": "absolute",
+                "steps": [{"value": value, "color": color} for value, color in self.steps],
+            },
+            **{name: value for name, value in numbers.items() if value is not None},
+        }
+
+
+@attr.s(kw_only=True)
+class TimeSeries(Panel):
+    """Lines over time; `stacked` fills them one on another."""
+
+    kind = "timeseries"
+    stacked: bool = attr.ib(default=False)
+
+    def color(self) -> Json:
+        """Return the palette."""
+        return {"mode": "palette-classic"}
+
+    def custom(self) -> Json:
+        """Return how lines are drawn: no line over a gap, thresholds as lines."""
+        return {
+            "drawStyle": "line",
+            "lineWidth": 1 if self.stacked else 2,
+            "fillOpacity": 60 if self.stacked else 0,
+            "showPoints": "auto",
+            "spanNulls": False,
+            "stacking": {"group": "A", "mode": "normal" if self.stacked else "none"},
+            "thresholdsStyle": {"mode": "dashed" if len(self.steps) > 1 else "off"},
+        }
+
+    def options(self) -> Json:
+        """Return a legend below and one tooltip of all lines."""
+        return {
+            "legend": {
+                "calcs": ["lastNotNull", "max"],
+                "displayMode": "table",
+                "placement": "bottom",
+                "showLegend": True,
+            },
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+
+
+@attr.s(kw_only=True)
+class Stat(Panel):
+    """One number per series, coloured by threshold."""
+
+    kind = "stat"
+    width: int = attr.ib(default=4)
+    height: int = attr.ib(default=4)
+
+    def options(self) -> Json:
+        """Return the newest value, large."""
+        return {
+            "colorMode": "value",
+            "graphMode": "none",
+            "justifyMode": "auto",
+            "orientation": "auto",
+            "reduceOptions": REDUCE_LAST,
+            "percentChangeColorMode": "standard",
+            "showPercentChange": False,
+            "textMode": "value",
+            "wideLayout": True,
+        }
+
+
+@attr.s(kw_only=True)
+class BarGauge(Panel):
+    """One bar per series, the newest values."""
+
+    kind = "bargauge"
+
+    def options(self) -> Json:
+        """Return horizontal bars with the value behind."""
+        return {
+            "displayMode": "basic",
+            "legend": {
+                "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": False
+            },
+            "maxVizHeight": 24,
+            "minVizHeight": 12,
+            "minVizWidth": 8,
+            "namePlacement": "left",
+            "orientation": "horizontal",
+            "reduceOptions": REDUCE_LAST,
+            "showUnfilled": True,
+            "sizing": "auto",
+            "valueMode": "color",
+        }  # fmt: skip
+
+
+@attr.s(kw_only=True)
+class Table(Panel):
+    """Rows of labels and values. Its queries must be instant and in table format."""
+
+    kind = "table"
+
+    def custom(self) -> Json:
+        """Return plain cells."""
+        return {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
+
+    def options(self) -> Json:
+        """Return a table with headers."""
+        return {"cellHeight": "sm", "frameIndex": 0, "showHeader": True}
+
+
+@attr.s(kw_only=True)
+class StateTimeline(Panel):
+    """A band per series whose colour is its state."""
+
+    kind = "state-timeline"
+
+    def custom(self) -> Json:
+        """Return solid bands."""
+        return {"fillOpacity": 80, "lineWidth": 0}
+
+    def options(self) -> Json:
+        """Return bands without numbers, states in the legend."""
+        return {
+            "alignValue": "left",
+            "legend": {
+                "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True
+            },
+            "mergeValues": True,
+            "rowHeight": 0.8,
+            "showValue": "never",
+            "tooltip": {"mode": "single", "sort": "none"},
+        }  # fmt: skip
+
+
+@attr.s(kw_only=True)
+class Heatmap(Panel):
+    """The buckets of a histogram over time: the darker, the more; `unit` is that of the bounds."""
+
+    kind = "heatmap"
+
+    def custom(self) -> Json:
+        """Return a linear scale: bounds are given by the buckets."""
+        return {"scaleDistribution": {"type": "linear"}}
+
+    def options(self) -> Json:
+        """Return cells in shades that keep their order without colour."""
+        return {
+            "calculate": False,
+            "cellGap": 1,
+            "color": {
+                "mode": "scheme",
+                "scheme": "Blues",
+                "fill": "blue",
+                "steps": 64,
+                "exponent": 0.5,
+                "reverse": False,
+                "scale": "exponential",
+            },
+            "filterValues": {"le": 1e-9},
+            "legend": {"show": True},
+            "exemplars": {"color": BAD},
+            "rowsFrame": {"layout": "auto"},
+            "showValue": "never",
+            "tooltip": {"mode": "single", "yHistogram": True},
+            "yAxis": {"axisPlacement": "left", "unit": self.unit, "reverse": False},
+        }
+
+
+def targets(*queries: tuple[str, str]) -> list[Target]:
+    """Return queries over time from expressions and legends."""
+    return [
+        Target(expr=expression, legendFormat=legend, refId=chr(ord("A") + index))
+        for index, (expression, legend) in enumerate(queries)
+    ]
+
+
+def now(*queries: tuple[str, str]) -> list[Target]:
+    """Return queries for one value per series."""
+    return [attr.evolve(target, instant=True) for target in targets(*queries)]
+
+
+def rows(*expressions: str) -> list[Target]:
+    """Return queries for a table."""
+    queries = now(*((expression, "") for expression in expressions))
+    return [attr.evolve(target, format="table") for target in queries]
+
+
+def link(title: str, url: str) -> Json:
+    """Return a link that opens beside."""
+    return {"title": title, "url": url, "targetBlank": True}
+
+
+def _panel_link(title: str, url: str) -> Json:
+    return {
+        **link(title, url),
+        "type": "link",
+        "icon": "external link",
+        "tooltip": title,
+        "tags": [],
+        "asDropdown": False,
+        "includeVars": False,
+        "keepTime": False,
+    }

@@ -1,0 +1,100 @@
+"""Pieces of PromQL that panels share: what the variables choose, the worst few, ranks of GPUs."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import training, watch
+from rankscope_agent.model import Metric
+from rankscope_dashboards.promql import by, worst
+
+CLUSTER = 'cluster=~"$cluster"'
+JOB = f'{CLUSTER},job_id=~"$job_id"'
+NODE = f'{CLUSTER},node=~"$node"'
+RANK = f'{JOB},rank=~"$rank"'
+
+FEW = 10
+"""Lines that one can still tell apart in a panel."""
+
+MANY = 20
+"""The most that any panel draws."""
+
+
+def of(metric: Metric, chosen: str, more: str = "", part: str = "") -> str:
+    """Return a selector of a metric: what the variables choose, and more matchers.
+
+    Args:
+        metric: whose series.
+        chosen: one of CLUSTER, JOB, NODE and RANK.
+        more: further matchers.
+        part: of a histogram: `_bucket`, `_sum` or `_count`.
+    """
+    return f"{metric.name}{part}{{{chosen}{',' if more else ''}{more}}}"
+
+
+def rate(selector: str) -> str:
+    """Return growth per second at each point of a panel."""
+    return f"rate({selector}[$__rate_interval])"
+
+
+def whole(function: str, selector: str) -> str:
+    """Return a function over the panel's whole time range, the same at each of its points."""
+    return f"{function}({selector}[$__range] @ end())"
+
+
+def largest_rates(count: int, selector: str, *labels: str) -> str:
+    """Return rates of the groups that grew most in the time range.
+
+    A bare topk chooses anew at each point, so that many more than `count` lines are drawn.
+    """
+    shown = f"sum {by(*labels)} ({rate(selector)})"
+    order = f"sum {by(*labels)} ({whole('rate', selector)})"
+    return f"{shown} and topk({count}, {order})"
+
+
+def largest(count: int, selector: str, *labels: str) -> str:
+    """Return values of the groups whose value was largest in the time range."""
+    order = worst(whole("max_over_time", selector), *labels)
+    return f"{worst(selector, *labels)} and topk({count}, {order})"
+
+
+def growth(selector: str) -> str:
+    """Return what was counted in the time range, of what counted anything."""
+    return f"(increase({selector}[$__range]) > 0)"
+
+
+def job_nodes(expression: str) -> str:
+    """Keep what is of nodes that ranks of the chosen job run on."""
+    return f"({expression}) and on (cluster, node) {of(training.RANK_INFO, RANK)}"
+
+
+def with_rank(expression: str) -> str:
+    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number."""
+    info = training.RANK_INFO
+    by_uuid = of(info, RANK, 'uuid!=""')
+    unknown = of(info, RANK, 'uuid=""')
+    number = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
+    return (
+        f"{_joined(expression, by_uuid, 'uuid')} or on (cluster, node, gpu)"
+        f" {_joined(expression, number, 'gpu')}"
+    )
+
+
+def _joined(expression: str, info: str, key: str) -> str:
+    # Ranks may share a GPU; a join needs one answer.
+    one = f"topk by (cluster, node, {key}) (1, {worst(info, 'node', key, 'rank')})"
+    return f"({expression}) * on (cluster, node, {key}) group_left (rank) {one}"
+
+
+def findings(jobs: str) -> str:
+    """Return the part of step time that running findings take, with their culprits.
+
+    Where step times do not say what a finding costs, its value is no number.
+    """
+    lost = worst(of(watch.FINDING_LOST_FRACTION, jobs), "job_id", "kind")
+    whom = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
+    culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *whom)
+    page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
+    extra = ", ".join(whom[2:])
+    return (
+        f"topk({MANY}, {lost} * on (cluster, job_id, kind) group_left ({extra}) {page})"
+        f" or topk({MANY}, 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
+    )

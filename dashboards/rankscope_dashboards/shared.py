@@ -1,0 +1,97 @@
+"""Variables, marks and columns that several dashboards have."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import agent, gpu, training, watch
+from rankscope_dashboards.dashboard import Variable, annotation
+from rankscope_dashboards.fields import override
+from rankscope_dashboards.panels import BAD, WARN, Json
+from rankscope_dashboards.promql import worst
+from rankscope_dashboards.queries import CLUSTER, JOB, NODE, of
+
+# kube-state-metrics' names, as its documentation lists them.
+KUBE_RESTARTS = "kube_pod_container_status_restarts_total"
+KUBE_NODE_CONDITION = "kube_node_status_condition"
+
+NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
+NO_AGENT = "no series: does Prometheus scrape rankscope-agent here?"
+NO_STEPS = "no steps: no job with the probe in this time"
+NO_GPUS = "no GPU series: the agent's nvml or dcgm collector has no source"
+NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
+NO_KUBERNETES = "no series of kube-state-metrics"
+
+
+def data_source() -> Variable:
+    """Return the variable of the Prometheus to ask."""
+    return Variable(name="datasource", label="Data source", query="prometheus", type="datasource")
+
+
+def cluster() -> Variable:
+    """Return the variable of clusters; all of them includes data without that label."""
+    query = f"label_values({agent.BUILD_INFO.name}, cluster)"
+    return Variable(name="cluster", label="Cluster", query=query, includeAll=True, multi=True)
+
+
+def job_id(every: bool) -> Variable:
+    """Return the variable of jobs: one, or any number of them."""
+    query = f"label_values({of(training.RANK_ALIVE, CLUSTER)}, job_id)"
+    return Variable(name="job_id", label="Job", query=query, includeAll=every, multi=every)
+
+
+def node(jobs: bool) -> Variable:
+    """Return the variable of nodes: those of the chosen job, or all."""
+    metric = of(training.RANK_INFO, JOB) if jobs else of(agent.BUILD_INFO, CLUSTER)
+    query = f"label_values({metric}, node)"
+    return Variable(name="node", label="Node", query=query, includeAll=True, multi=True)
+
+
+def rank() -> Variable:
+    """Return the variable of the chosen job's ranks."""
+    query = f"label_values({of(training.RANK_ALIVE, JOB)}, rank)"
+    return Variable(name="rank", label="Rank", query=query, includeAll=True, multi=True)
+
+
+def marks(jobs: str = CLUSTER, nodes: str = NODE) -> list[Json]:
+    """Return marks of Xids and of incidents.
+
+    Args:
+        jobs: the matcher of findings.
+        nodes: the matcher of GPUs.
+    """
+    xid = worst(of(gpu.GPU_XID_TIMESTAMP, nodes), "node", "gpu", "xid")
+    since = worst(of(watch.FINDING_SINCE, jobs), "job_id", "kind")
+    return [
+        annotation("Xids", f"{xid} * 1000", "Xid {{xid}}", "GPU {{gpu}} of {{node}}", BAD),
+        annotation("Incidents", f"{since} * 1000", "{{kind}}", "job {{job_id}}", WARN),
+    ]
+
+
+FINDING_COLUMNS = {
+    "cluster": "cluster",
+    "job_id": "job_id",
+    "kind": "cause",
+    "symptom": "step times show",
+    "rank": "rank",
+    "node": "node",
+    "gpu": "GPU",
+    "device": "device",
+    "Value": "step time lost",
+    "runbook": "runbook",
+}
+
+
+def finding_fields(runbooks: str) -> list[Json]:
+    """Return units, words and links of the table of findings."""
+    to_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
+    unknown = {"match": "nan", "result": {"text": "not measured", "index": 0}}
+    return [
+        override(
+            "step time lost",
+            {
+                "unit": "percentunit",
+                "custom.cellOptions": {"type": "color-text"},
+                "mappings": [{"type": "special", "options": unknown}],
+            },
+        ),
+        override("runbook", {"links": [{**to_runbook, "targetBlank": True}]}),
+    ]

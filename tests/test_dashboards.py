@@ -1,0 +1,176 @@
+"""Generated dashboards: Grafana's own types accept them, the linter finds nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dashboard_lint import lint, panels_of
+from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.links import VIEWS
+from rankscope_dashboards.rule_files import Links
+
+SCHEMAS = Path(__file__).parent / "fixtures" / "grafana_schema"
+RUNBOOKS = Path(__file__).parent.parent / "docs" / "runbooks"
+MODELS = {
+    make("https://docs.example.com/runbooks").uid: json.loads(
+        dashboard_files.text(make("https://docs.example.com/runbooks").auto_panel_ids())
+    )
+    for make in dashboard_files.DASHBOARDS
+}
+SCHEMA_OF_KIND = {"state-timeline": "statetimeline"}
+
+ALLOWED = (
+    # Grafana's own Prometheus data source defines these outside of the dashboard's schema.
+    r"annotations\.list\.\d+: Additional properties .*'expr'.*",
+    # Grafana's editor saves the text of a query there, as its type in the schema is a plain one.
+    r"templating\.list\.\d+: Additional properties are not allowed \('definition' was unexpected\)",
+)
+
+
+@pytest.fixture(params=sorted(MODELS))
+def dashboard(request) -> Any:
+    return copy.deepcopy(MODELS[request.param])
+
+
+@cache
+def validator(name: str) -> jsonschema.Draft7Validator | None:
+    path = SCHEMAS / f"{name}.json"
+    if not path.exists():
+        return None
+    return jsonschema.Draft7Validator(json.loads(path.read_text()))
+
+
+def violations(model: Any) -> Iterator[str]:
+    """Yield what Grafana's types refuse in a dashboard, in its panels' options and fields."""
+    yield from _against("dashboard", model, "")
+    for panel in panels_of(model):
+        kind = SCHEMA_OF_KIND.get(panel["type"], panel["type"])
+        yield from _against(f"{kind}.Options", panel["options"], f"{panel['title']}: ")
+        custom = panel["fieldConfig"]["defaults"]["custom"]
+        if validator(f"{kind}.FieldConfig"):
+            yield from _against(f"{kind}.FieldConfig", custom, f"{panel['title']}: ")
+        elif custom:
+            yield f"{panel['title']}: {kind} has no field settings"
+
+
+def _against(schema: str, value: Any, where: str) -> Iterator[str]:
+    known = validator(schema)
+    assert known, f"no schema {schema}"
+    for error in known.iter_errors(value):
+        for leaf in _nearest(error):
+            path = ".".join(map(str, leaf.absolute_path))
+            yield f"{where}{path}: {leaf.message}"
+
+
+def _nearest(error: Any) -> list[Any]:
+    """Return what the alternative with the fewest faults says where there are several."""
+    branches: dict[Any, list[Any]] = {}
+    for one in error.context or ():
+        branches.setdefault(one.relative_schema_path[0], []).append(one)
+    return min(branches.values(), key=len) if branches else [error]
+
+
+def unexpected(model: Any) -> list[str]:
+    return [one for one in violations(model) if not any(re.fullmatch(p, one) for p in ALLOWED)]
+
+
+def test_grafanas_own_types_accept_every_dashboard(dashboard):
+    assert unexpected(dashboard) == []
+
+
+def test_the_schemas_refuse_what_old_versions_wrote(dashboard):
+    panel = panels_of(dashboard)[0]
+    panel["options"]["fieldOptions"] = {}
+    panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] = "null"
+    found = unexpected(dashboard)
+    assert any("fieldOptions" in one for one in found)
+    assert any("thresholds" in one for one in found)
+
+
+def test_the_linter_finds_nothing(dashboard):
+    assert list(lint(dashboard, list(VIEWS))) == []
+
+
+QUERIES = {
+    "promql": "sum(rate(x{",
+    "series": 'rankscope_last_step_seconds{cluster=~"$cluster"}',
+    "topk": 'topk(5, rankscope_last_step_seconds{cluster=~"$cluster"})',
+    "counter": 'sum(rankscope_steps_total{cluster=~"$cluster"})',
+    "cluster": "sum(rankscope_last_step_seconds)",
+    "window": 'sum(rate(rankscope_steps_total{cluster=~"$cluster"}[5m]))',
+    "variable": 'sum(rankscope_last_step_seconds{cluster=~"$clusters"})',
+}
+
+
+def _spoil(model: Any, kind: str) -> None:
+    panel = next(one for one in panels_of(model) if one["type"] == "timeseries")
+    if kind in QUERIES:
+        panel["targets"][0]["expr"] = QUERIES[kind]
+    elif kind == "unit":
+        panel["fieldConfig"]["defaults"]["unit"] = "seconds"
+    elif kind == "overlap":
+        panel["gridPos"]["y"] = 0
+    elif kind == "link":
+        model["links"][0]["url"] = "/d/gone"
+    else:
+        panel["description"] = ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("promql", "sum(rate(x{"),
+        ("series", "may draw more than 20"),
+        ("topk", "anew at each point"),
+        ("counter", "shown as it is"),
+        ("cluster", "not told apart by cluster"),
+        ("window", "a fixed window"),
+        ("variable", "$clusters is used and not defined"),
+        ("unit", "unknown unit seconds"),
+        ("overlap", "overlaps"),
+        ("link", "gone, which does not exist"),
+        ("words", "no description"),
+    ],
+)
+def test_the_linter_finds_faults(dashboard, kind, said):
+    _spoil(dashboard, kind)
+    assert any(said in fault for fault in lint(dashboard, list(VIEWS)))
+
+
+def test_config_maps_hold_the_dashboards_and_fit_into_etcd():
+    files = dashboard_files.files(Links())
+    maps = [yaml.safe_load(text) for name, text in files.items() if name.startswith("configmaps/")]
+    assert len(maps) == len(dashboard_files.DASHBOARDS)
+    for one in maps:
+        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((name, content),) = one["data"].items()
+        assert content == files[f"dashboards/{name}"]
+        # Kubernetes refuses a ConfigMap of more than 1 MiB, kubectl apply annotations of 256 KiB.
+        assert len(content) < 256 * 1024
+
+
+def test_the_provisioning_file_names_a_folder_of_files():
+    (provider,) = yaml.safe_load(dashboard_files.PROVISIONING)["providers"]
+    assert provider["type"] == "file"
+    assert provider["options"]["path"] == dashboard_files.FOLDER
+
+
+def test_every_runbook_that_a_panel_links_to_exists(dashboard):
+    names = re.findall(r"docs\.example\.com/runbooks/(\w+)\.md", json.dumps(dashboard))
+    assert names
+    assert [name for name in names if not (RUNBOOKS / f"{name}.md").exists()] == []
+
+
+def test_panel_titles_are_unique(dashboard):
+    titles = [panel["title"] for panel in panels_of(dashboard)]
+    assert len(set(titles)) == len(titles)

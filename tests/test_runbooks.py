@@ -1,0 +1,145 @@
+"""Runbooks: one per alert, complete, and naming nothing that does not exist."""
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rankscope_agent.metrics import CATALOGUE
+from rankscope_analyzers import cli
+from rankscope_dashboards import recording_rules
+from rankscope_dashboards.alerts import ALERTS
+from servers import require_server
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs/runbooks"
+BOOKS = sorted(path.stem for path in FOLDER.glob("*.md"))
+BY_NAME = {alert.name: alert for alert in ALERTS}
+SECTIONS = [
+    "Meaning",
+    "Impact",
+    "What it is not",
+    "Diagnosis",
+    "Mitigation",
+    "How to confirm it is over",
+    "Escalation",
+    "Signals behind it",
+]
+RECORDS = {record.name for group in recording_rules.GROUPS for record in group.records}
+FOREIGN = {"kube_node_status_allocatable", "kube_node_spec_unschedulable", "kube_node_annotations"}
+
+
+def text(name: str) -> str:
+    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+def code(name: str) -> list[str]:
+    """Return the code spans of a runbook, those that go over a line's end included."""
+    return [re.sub(r"\s+", " ", one) for one in re.findall(r"`([^`]+)`", text(name))]
+
+
+def is_query(span: str) -> bool:
+    return "rankscope_" in span and any(sign in span for sign in "({=<>/*")
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+    assert sorted(BY_NAME) == BOOKS
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_a_runbook_has_all_sections(name):
+    parts = re.split(r"^## (.*)$", text(name), flags=re.MULTILINE)
+    assert re.match(r"# \S", parts[0])
+    assert parts[1::2] == SECTIONS
+    empty = [
+        title for title, body in zip(parts[1::2], parts[2::2], strict=True) if not body.strip()
+    ]
+    assert not empty
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_diagnosis_has_a_query_and_commands(name):
+    diagnosis = text(name).split("## Diagnosis")[1].split("## Mitigation")[0]
+    assert re.search(r"rankscope_\w+|kube_\w+|ALERTS", diagnosis), "PromQL"
+    tools = r"`(rankscope|kubectl|nvidia-smi|ibstat|curl|amtool|promtool|ethtool) "
+    assert len(re.findall(tools, diagnosis)) >= 1
+    assert len(re.findall(r"^\d+\. ", diagnosis, re.MULTILINE)) >= 2
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_signals_are_those_of_the_alert(name):
+    alert = BY_NAME[name]
+    signals = text(name).split("## Signals behind it")[1]
+    pattern = r"(?<![\w:])(?:\w+:)?rankscope_(?!io_)\w+(?::\w+)?|kube_\w+"
+    used = set(re.findall(pattern, alert.expression))
+    assert set(re.findall(pattern, signals)) == used
+    assert f"| holds before it fires | {alert.hold} |" in signals
+    assert f"| goes on firing for | {alert.keep} |" in signals
+    assert ("silent without" in signals) == bool(alert.needs)
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_metrics_in_a_runbook_exist(name):
+    names = {metric.name for metric in CATALOGUE} | RECORDS | FOREIGN
+    histograms = {metric.name for metric in CATALOGUE if metric.kind == "histogram"}
+    names |= {f"{one}_{part}" for one in histograms for part in ("bucket", "sum", "count")}
+    named = set()
+    for span in code(name):
+        named |= set(re.findall(r"(?<![\w:.])(?:\w+:)?rankscope_\w+(?::\w+)?|\bkube_\w+", span))
+    unknown = {one for one in named - names if not any(known.startswith(one) for known in names)}
+    assert not unknown
+
+
+def help_of(*command: str) -> str:
+    """Return what a command of ours says about itself; fails if there is none of that name."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), pytest.raises(SystemExit) as ended:
+        cli.main([*command, "--help"])
+    assert ended.value.code == 0, command
+    return told.getvalue()
+
+
+def test_commands_of_ours_exist_with_their_options():
+    used: dict[tuple[str, ...], set[str]] = {}
+    for name in BOOKS:
+        for span in code(name):
+            words = span.split()
+            if words[0] == "rankscope" and len(words) > 1:
+                command = tuple(words[1 : 3 if words[1] == "explain" else 2])
+                options = {word for word in words if word.startswith("--")}
+                used.setdefault(command, set()).update(options)
+    assert len(used) > 5
+    for command, options in used.items():
+        told = help_of(*command)
+        assert not {one for one in options if not re.search(rf"{one}\b", told)}, command
+
+
+def test_queries_in_runbooks_are_promql(tmp_path):
+    promtool = require_server("promtool")
+    queries = sorted({span for name in BOOKS for span in code(name) if is_query(span)})
+    assert len(queries) > 50
+    rules = [{"record": f"r{i}", "expr": one} for i, one in enumerate(queries)]
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "g", "rules": rules}]}))
+    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_runbooks_name_only_runbooks_that_exist():
+    for name in BOOKS:
+        for other in re.findall(r"\bRankscope[A-Z]\w+", text(name)):
+            assert other in BY_NAME, f"{name} names {other}"
+
+
+def test_runbooks_that_findings_name_exist():
+    named = set()
+    for path in (ROOT / "analyzers").rglob("*.py"):
+        named |= set(re.findall(r"\bRankscope[A-Z]\w+", path.read_text(encoding="utf-8")))
+        for old in re.findall(r"docs/runbooks/(\w+)\.md", path.read_text(encoding="utf-8")):
+            named.add(old)
+    assert len(named) > 30
+    assert named <= set(BOOKS)

@@ -10,12 +10,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_dashboards import dashboard_files, rule_files
+from rankscope_dashboards import dashboard_files, routing, rule_files
 from rankscope_dashboards.rule_files import Links
 
 Files = Mapping[str, str]
 
-GENERATORS: tuple[Callable[[Links], Files], ...] = (rule_files.files, dashboard_files.files)
+GENERATORS: tuple[Callable[[Links], Files], ...] = (
+    rule_files.files,
+    routing.files,
+    dashboard_files.files,
+)
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "generated"
 

@@ -1,0 +1,274 @@
+"""Alertmanager's configuration: who hears of what, with what, how often, and what is muted.
+
+Receivers are examples to be replaced; routes and inhibition are what alerts' labels are made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankscope_dashboards.alerts.alert import Scope
+from rankscope_dashboards.rule_files import HEADER, Links
+from rankscope_dashboards.yaml_text import Value, dump
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a group of alerts is told.
+
+    Args:
+        wait: for others of the group, at first.
+        interval: between two notifications of a group that changes.
+        repeat: of one that does not change.
+    """
+
+    wait: str
+    interval: str
+    repeat: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Cool-downs of all receivers.
+
+    Together with each alert's `keep_firing_for` they make one notification of what comes and goes;
+    a signal of 2 s on and 2 s off made 16 in 32 s without them.
+    """
+
+    page: Timing = Timing("15s", "5m", "1h")
+    ticket: Timing = Timing("5m", "30m", "24h")
+    deadman: Timing = Timing("0s", "1m", "5m")
+
+
+GROUPED_BY: Mapping[Scope, tuple[str, ...]] = {
+    "job": ("cluster", "job_id"),
+    "node": ("cluster", "node"),
+    "cluster": ("cluster",),
+    "project": ("cluster", "project"),
+}
+"""One notification per job, node, cluster or project, whatever is wrong with it."""
+
+PAGE, TICKET, OWNER, DEADMAN, NOBODY = "page", "ticket", "ticket-owner", "deadman", "nobody"
+
+NODE_GONE = (
+    "RankscopeAgentDown",
+    "RankscopeGpuLost",
+    "RankscopeHostHardware",
+    "RankscopeNodeReboot",
+    "RankscopeXidFatal",
+)
+"""What explains whatever else is seen on that node."""
+
+SEEN_ON_A_NODE = (
+    "RankscopeAsymmetricRail",
+    "RankscopeCollectorFailing",
+    "RankscopeGpuClockLow",
+    "RankscopeGpuDriverFault",
+    "RankscopeGpuHardwareFault",
+    "RankscopeHostStalls",
+    "RankscopeLinkCongestion",
+    "RankscopeLinkErrors",
+    "RankscopeLinkRetransmission",
+    "RankscopeMissingRank",
+    "RankscopeNcclIbErrors",
+    "RankscopeSocketFallback",
+    "RankscopeStraggler",
+    "RankscopeStragglerData",
+)
+
+OF_FAILING_JOBS = (
+    "RankscopeGangPartial",
+    "RankscopeJobStalled",
+    "RankscopeMissingRank",
+    "RankscopeNcclCollectiveTimeout",
+    "RankscopePodFailed",
+    "RankscopeStraggler",
+    "RankscopeStragglerData",
+)
+
+OF_STANDING_JOBS = (
+    "RankscopeGpusIdle",
+    "RankscopeLowGpuUtilisation",
+    "RankscopeStepTailSlow",
+    "RankscopeSyncShareHigh",
+    "RankscopeThroughputDegraded24h",
+)
+
+
+def files(links: Links) -> Mapping[str, str]:
+    """Return the configuration and its templates by name."""
+    return {
+        "alertmanager/alertmanager.yml": HEADER + dump(configuration(RECEIVERS, Timings())),
+        "alertmanager/templates/rankscope.tmpl": TEMPLATES,
+    }
+
+
+def configuration(receivers: Mapping[str, Value], timings: Timings) -> Value:
+    """Return the whole configuration.
+
+    Args:
+        receivers: what each of the five receivers does, by name.
+        timings: cool-downs.
+    """
+    return {
+        "global": {"smtp_smarthost": "smtp.example.com:587", "smtp_from": "rankscope@example.com"},
+        "templates": ["templates/*.tmpl"],
+        "route": route(timings),
+        "inhibit_rules": list(INHIBITION),
+        "receivers": [
+            {"name": name, **(what if isinstance(what, Mapping) else {})}
+            for name, what in receivers.items()
+        ],
+    }
+
+
+def route(timings: Timings) -> Value:
+    """Return the tree of routes."""
+    return {
+        "receiver": TICKET,
+        "group_by": ["cluster", "alertname"],
+        **_times(timings.ticket),
+        "routes": [
+            {
+                "matchers": ['alertname="RankscopeWatchdog"'],
+                "receiver": DEADMAN,
+                "group_by": ["cluster"],
+                **_times(timings.deadman),
+            },
+            {"matchers": ['severity="none"'], "receiver": NOBODY},
+            _severity("page", PAGE, PAGE, timings.page),
+            _severity("ticket", TICKET, OWNER, timings.ticket),
+        ],
+    }
+
+
+def _severity(severity: str, receiver: str, of_jobs: str, timing: Timing) -> Value:
+    """Return a branch; alerts of jobs may go elsewhere than those of machines."""
+    scopes: list[Value] = [
+        # What is known by pod only has no job to be grouped by.
+        {"matchers": ['scope="job"', 'job_id=""'], "group_by": list(GROUPED_BY["node"])}
+    ]
+    scopes += [
+        {
+            "matchers": [f'scope="{scope}"'],
+            **({"receiver": of_jobs} if scope == "job" and of_jobs != receiver else {}),
+            "group_by": list(labels),
+        }
+        for scope, labels in GROUPED_BY.items()
+    ]
+    return {
+        "matchers": [f'severity="{severity}"'],
+        "receiver": receiver,
+        **_times(timing),
+        "routes": scopes,
+    }
+
+
+def _times(timing: Timing) -> dict[str, Value]:
+    return {
+        "group_wait": timing.wait,
+        "group_interval": timing.interval,
+        "repeat_interval": timing.repeat,
+    }
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return f'alertname=~"{"|".join(names)}"'
+
+
+def _inhibits(source: list[str], target: list[str], *equal: str) -> Value:
+    """Return a rule; labels that must be equal are also asked to be there.
+
+    Alertmanager takes two absent labels for equal: without that a page of the whole cluster muted
+    an unrelated ticket that had no job either.
+    """
+    there = [f'{label}=~".+"' for label in equal]
+    return {
+        "source_matchers": [*source, *there],
+        "target_matchers": [*target, *there],
+        "equal": ["cluster", *equal],
+    }
+
+
+INHIBITION: tuple[Value, ...] = (
+    _inhibits(['alertname="RankscopeJobFailureCascade"'], ['scope="job"', _named(OF_FAILING_JOBS)]),
+    _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
+    _inhibits(['alertname="RankscopeJobStalled"'], [_named(OF_STANDING_JOBS)], "job_id"),
+    # Only tickets: a production job that is hit still pages.
+    _inhibits([_named(NODE_GONE)], ['severity="ticket"', _named(SEEN_ON_A_NODE)], "node"),
+    _inhibits(['alertname="RankscopeGoodputBurnFast"'], ['alertname="RankscopeGoodputBurnSlow"']),
+    _inhibits(['alertname="RankscopeNodeMaintenance"'], ['scope="node"'], "node"),
+    _inhibits(
+        ['alertname="RankscopeNodeMaintenance"'], ['scope="job"', 'severity="ticket"'], "node"
+    ),
+)
+
+_TITLE = '{{ template "rankscope.title" . }}'
+_TEXT = '{{ template "rankscope.text" . }}'
+_TEAM_CHANNEL = (
+    "{{ with .CommonLabels.team }}#rankscope-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
+)
+_OWNER_ADDRESS = (
+    "{{ with .CommonLabels.owner }}{{ . }}@example.com{{ else }}platform@example.com{{ end }}"
+)
+
+
+def _slack(channel: str) -> Value:
+    return {
+        "api_url_file": "/etc/alertmanager/secrets/slack_url",
+        "channel": channel,
+        "send_resolved": True,
+        "title": _TITLE,
+        "title_link": "{{ .CommonAnnotations.runbook_url }}",
+        "text": _TEXT,
+    }
+
+
+RECEIVERS: Mapping[str, Value] = {
+    PAGE: {
+        "pagerduty_configs": [
+            {
+                "routing_key_file": "/etc/alertmanager/secrets/pagerduty_key",
+                "severity": "critical",
+                "description": _TITLE,
+                "details": {"alerts": _TEXT},
+            }
+        ],
+        "slack_configs": [_slack("#rankscope-pages")],
+    },
+    TICKET: {
+        "slack_configs": [_slack("#rankscope-tickets")],
+        "email_configs": [{"to": "platform@example.com", "send_resolved": True}],
+    },
+    # Whose the job is stands on its pods' labels: team is a channel, owner an address.
+    OWNER: {
+        "slack_configs": [_slack(_TEAM_CHANNEL)],
+        "email_configs": [{"to": _OWNER_ADDRESS, "send_resolved": True}],
+    },
+    DEADMAN: {
+        "webhook_configs": [{"url": "https://deadman.example.com/ping", "send_resolved": False}]
+    },
+    NOBODY: {},
+}
+"""Examples: a channel and an address per receiver, secrets in files."""
+
+TEMPLATES = """\
+{{ define "rankscope.title" -}}
+[{{ .Status | toUpper }}{{ if eq .Status "firing" }} {{ .Alerts.Firing | len }}{{ end }}]
+{{- with .GroupLabels.job_id }} job {{ . }}{{ end }}
+{{- with .GroupLabels.node }} node {{ . }}{{ end }}
+{{- with .GroupLabels.project }} project {{ . }}{{ end }}
+{{- with .GroupLabels.cluster }} in {{ . }}{{ end }}:
+{{- range $i, $alert := .Alerts }}{{ if $i }},{{ end }} {{ .Labels.alertname }}{{ end }}
+{{- end }}
+
+{{ define "rankscope.text" -}}
+{{ range .Alerts -}}
+{{ .Annotations.summary }}
+{{ .Annotations.description }}
+Runbook: {{ .Annotations.runbook_url }}
+Dashboard: {{ .Annotations.dashboard_url }}
+{{ end -}}
+{{ end }}
+"""

@@ -1,0 +1,173 @@
+"""Who hears of an alert, with what it is grouped, and what is muted."""
+
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from alertmanagers import PATIENCE_SECONDS, alertmanager, alerts_of, post, webhooks
+from rankscope_dashboards import routing
+from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.routing import Timing, Timings
+from servers import require_server
+
+FOLDER = Path(__file__).parent.parent / "dashboards/generated/alertmanager"
+CONFIG = FOLDER / "alertmanager.yml"
+NAMES = {alert.name for alert in ALERTS}
+AT_ONCE = Timing("0s", "1s", "1h")
+
+
+def amtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [require_server("amtool"), *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_amtool_takes_the_configuration():
+    done = amtool("check-config", str(CONFIG))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 templates" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        (("severity=page", "scope=job", "job_id=team/llm", "team=nlp"), "page"),
+        (("severity=page", "scope=cluster"), "page"),
+        (("severity=page", "scope=node", "node=gpu-07"), "page"),
+        (("severity=ticket", "scope=job", "job_id=team/llm", "team=nlp"), "ticket-owner"),
+        (("severity=ticket", "scope=job", "job_id=team/llm"), "ticket-owner"),
+        (("severity=ticket", "scope=job"), "ticket"),
+        (("severity=ticket", "scope=node", "node=gpu-07"), "ticket"),
+        (("severity=ticket", "scope=cluster"), "ticket"),
+        (("severity=ticket", "scope=project", "project=llm"), "ticket"),
+        (("alertname=RankscopeWatchdog", "severity=none", "scope=cluster"), "deadman"),
+        (("alertname=RankscopeNodeMaintenance", "severity=none", "scope=node"), "nobody"),
+        (("alertname=SomebodyElses", "severity=warning"), "ticket"),
+        (("alertname=WithoutLabels",), "ticket"),
+    ],
+)
+def test_alerts_reach_their_receiver(labels, receiver):
+    command = ("config", "routes", "test", f"--config.file={CONFIG}")
+    done = amtool(*command, f"--verify.receivers={receiver}", *labels)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_are_grouped_by_what_they_are_about():
+    (page,) = [r for r in routing.route(Timings())["routes"] if r["receiver"] == "page"]
+    grouped = {tuple(route["matchers"]): route["group_by"] for route in page["routes"]}
+    assert grouped['scope="job"',] == ["cluster", "job_id"]
+    assert grouped['scope="node"',] == ["cluster", "node"]
+    assert grouped['scope="job"', 'job_id=""'] == ["cluster", "node"]
+
+
+def test_rules_name_alerts_that_exist():
+    named = set(re.findall(r"Rankscope\w+", CONFIG.read_text()))
+    assert named
+    assert named <= NAMES
+
+
+def test_every_inhibition_has_something_in_common_or_is_for_a_whole_cluster():
+    for rule in yaml.safe_load(CONFIG.read_text())["inhibit_rules"]:
+        for label in rule["equal"]:
+            if label != "cluster":
+                assert f'{label}=~".+"' in rule["source_matchers"]
+                assert f'{label}=~".+"' in rule["target_matchers"]
+
+
+def test_templates_show_what_to_open():
+    name = '{{ template "rankscope.%s" . }}'
+    glob = f"--template.glob={FOLDER}/templates/*.tmpl"
+    for part in ("title", "text"):
+        done = amtool("template", "render", glob, f"--template.text={name % part}")
+        assert done.returncode == 0, done.stderr
+        assert ("Runbook:" in done.stdout) == (part == "text")
+
+
+def alert(name: str, severity: str, scope: str, **labels: str) -> dict:
+    return {
+        "labels": {"alertname": name, "severity": severity, "scope": scope, **labels},
+        "annotations": {"summary": name},
+    }
+
+
+LLM = {"job_id": "team/llm"}
+OTHER = {"job_id": "team/other"}
+NODE = {"node": "gpu-07"}
+SENT = {
+    # muted
+    "ticket of a job that pages": alert("RankscopeSyncShareHigh", "ticket", "job", **LLM),
+    "straggler on a node whose GPU is gone": alert(
+        "RankscopeStraggler", "ticket", "job", **OTHER, **NODE
+    ),
+    "node in maintenance": alert("RankscopeLinkErrors", "ticket", "node", node="gpu-99"),
+    "slow burn beside a fast one": alert("RankscopeGoodputBurnSlow", "ticket", "cluster"),
+    # told
+    "page": alert("RankscopeJobStalled", "page", "job", **LLM),
+    "another job": alert("RankscopeSyncShareHigh", "ticket", "job", **OTHER),
+    "hit production job": alert(
+        "RankscopeGpuHardwareFault", "page", "job", job_id="team/hit", **NODE
+    ),
+    "GPU gone": alert("RankscopeXidFatal", "ticket", "node", **NODE, gpu="5"),
+    "other node": alert("RankscopeLinkErrors", "ticket", "node", node="gpu-08"),
+    "maintenance": alert("RankscopeNodeMaintenance", "none", "node", node="gpu-99"),
+    "fast burn": alert("RankscopeGoodputBurnFast", "page", "cluster"),
+    "job unknown": alert("RankscopeNonFiniteLoss", "ticket", "job", node="gpu-08"),
+}
+MUTED = list(SENT)[:4]
+
+
+def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp_path):
+    timings = Timings(AT_ONCE, Timing("1s", "1s", "1h"), AT_ONCE)
+    with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:
+        # Causes first: a notification is not taken back.
+        for one in reversed(SENT.values()):
+            post(address, [one])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while len(told.got) < 7 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        muted = {
+            frozenset(one["labels"].items())
+            for one in alerts_of(address)
+            if one["status"]["inhibitedBy"]
+        }
+        time.sleep(2.5)  # two more group intervals, in which nothing new may come
+    assert muted == {frozenset(SENT[name]["labels"].items()) for name in MUTED}
+    by_receiver = sorted(
+        (receiver, one["labels"]["alertname"])
+        for receiver, message in told.got
+        for one in message["alerts"]
+    )
+    assert by_receiver == [
+        ("page", "RankscopeGoodputBurnFast"),
+        ("page", "RankscopeGpuHardwareFault"),
+        ("page", "RankscopeJobStalled"),
+        ("ticket", "RankscopeLinkErrors"),
+        ("ticket", "RankscopeNonFiniteLoss"),
+        ("ticket", "RankscopeXidFatal"),
+        ("ticket-owner", "RankscopeSyncShareHigh"),
+    ]
+
+
+def test_what_is_wrong_with_one_job_is_one_notification(tmp_path):
+    timings = Timings(Timing("2s", "1s", "1h"), Timing("2s", "1s", "1h"), AT_ONCE)
+    with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:
+        post(
+            address,
+            [
+                alert("RankscopeStraggler", "ticket", "job", **LLM, node="gpu-01"),
+                alert("RankscopeSyncShareHigh", "ticket", "job", **LLM),
+                alert("RankscopeStepTailSlow", "ticket", "job", **LLM),
+            ],
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not told.got and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.5)
+    ((receiver, message),) = told.got
+    assert receiver == "ticket-owner"
+    assert len(message["alerts"]) == 3
+    assert message["groupLabels"] == LLM

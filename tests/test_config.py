@@ -57,6 +57,7 @@ def test_defaults_are_those_an_exporter_is_expected_to_have():
         job_labels=DEFAULT_LABELS,
         dcgm_url="",
         simulate=None,
+        copy_probe=None,
         node_name=socket.gethostname(),
         interval_seconds=1.0,
         deadline_seconds=10.0,

@@ -19,6 +19,7 @@ from rankscope_agent.model import StepSource
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.pods.listing import listing
 from rankscope_agent.registry import CollectorState, Registry
+from rankscope_agent.requirements import brings
 from rankscope_agent.step_stream import steps_json
 from rankscope_agent.web.coding import accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
@@ -92,11 +93,22 @@ class Api:
         return _json(body, 503 if broken else 200)
 
     def readyz(self, request: Request) -> Response:
-        """Say whether every enabled collector has ended a run or passed its deadline."""
-        waiting = [state.name for state in self._registry.states() if state.scrape is None]
+        """Say whether every enabled collector has ended a run or passed its deadline.
+
+        What is not seen is named with what would bring it, and is no reason not to be ready.
+        """
+        states = self._registry.states()
+        waiting = [state.name for state in states if state.scrape is None]
         if waiting:
             return sentence(503, f"Waiting for the first run of: {', '.join(waiting)}.")
-        return sentence(200, "Every collector has had its first run.")
+        lines = ["Every collector has had its first run."]
+        unseen = {state.name: _why_unobserved(state) for state in states}
+        if not unseen.get("pods"):  # it works with some of its sources as well
+            unseen |= self._pods.view.problems
+        for name, why in unseen.items():
+            if why:
+                lines.append(f"Not seen: {name}: {why}{brings(name, why)}.")
+        return sentence(200, "\n".join(lines))
 
     def landing(self, request: Request) -> Response:
         """Give the page for people."""

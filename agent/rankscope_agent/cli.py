@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rankscope_agent import __version__, logs
 from rankscope_agent.api import Api
@@ -19,6 +20,7 @@ from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.registry import Registry, all_collectors, create_registry
 from rankscope_agent.rings.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
@@ -59,6 +61,8 @@ def main(
     except UsageError as error:
         return _complain(str(error))
     logs.set_up(config.log_level)
+    if config.copy_probe is not None:
+        return _copy_probe(config.copy_probe)
     with _simulated(config) as node:
         registry = create_registry(node, collectors)
         if node.once:
@@ -80,6 +84,15 @@ def _simulated(config: Config) -> Iterator[Config]:
 def _complain(problem: str) -> int:
     sys.stderr.write(f"{PROGRAM}: {problem}\n")
     return 1
+
+
+def _copy_probe(target: Path) -> int:
+    try:
+        count = copy_probe(target)
+    except ProbeCopyError as error:
+        return _complain(str(error))
+    log.info("copied the probe's %d files to %s", count, target)
+    return 0
 
 
 def _print_once(registry: Registry) -> int:

@@ -24,6 +24,9 @@ MAX_FAILURE_CHARACTERS = 500
 """Length of a failure's text: errors may quote input, which others wrote and can be of any size."""
 
 
+ABSENT = "no data: "  # how the failure of a collector without its source begins
+
+
 class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
     """The source is not there on this node; the argument says which and why."""
 
@@ -48,7 +51,7 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     try:
         samples = _take(collector.collect())
     except NoData as absence:
-        failure = f"no data: {absence}"[:MAX_FAILURE_CHARACTERS]
+        failure = f"{ABSENT}{absence}"[:MAX_FAILURE_CHARACTERS]
         log.debug("collector %s has no data: %s", name, absence)
     except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
         failure = f"{type(error).__name__}: {error}"[:MAX_FAILURE_CHARACTERS]

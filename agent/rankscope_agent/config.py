@@ -52,6 +52,7 @@ class Config:
         job_labels: pod labels that say whose a job is, in order of preference, by fact.
         dcgm_url: address of dcgm-exporter's page, empty for none.
         simulate: the node of GPUs and RDMA ports to make up, None for the real one.
+        copy_probe: where to copy the probe instead of serving, None to serve.
         node_name: this node's name on every series.
         interval_seconds: time from the start of one run of a collector to the next.
         deadline_seconds: a run that lasts longer counts as failed.
@@ -83,6 +84,7 @@ class Config:
     job_labels: Mapping[str, Sequence[str]]
     dcgm_url: str
     simulate: Simulation | None
+    copy_probe: Path | None
     node_name: str
     interval_seconds: float
     deadline_seconds: float

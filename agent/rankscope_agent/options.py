@@ -264,6 +264,15 @@ OPTIONS: tuple[Option, ...] = (
         "this node's name on every series (default: the host name)",
     ),
     Option(
+        "copy_probe",
+        "--copy-probe",
+        ("RANKSCOPE_COPY_PROBE",),
+        parse_optional_path,
+        "",
+        "DIR",
+        "copy the probe there, for a trainer's PYTHONPATH, and exit; for init containers",
+    ),
+    Option(
         "interval_seconds",
         "--collector.interval",
         ("RANKSCOPE_COLLECTOR_INTERVAL",),

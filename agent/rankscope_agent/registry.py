@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rankscope_agent.collector import Collector, log_failure, scrape
+from rankscope_agent.collector import ABSENT, Collector, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
     flight_recorder,
@@ -32,6 +32,7 @@ from rankscope_agent.config import Config
 from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.model import Sample, Scrape, Snapshot
 from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.requirements import brings
 from rankscope_agent.vetting import vet
 
 log = logging.getLogger(__name__)
@@ -134,6 +135,7 @@ class _Runner:
         self._newest: Scrape | None = None
         self._running_since: float | None = None
         self._runs = 0
+        self._absent = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -192,6 +194,7 @@ class _Runner:
         due = time.monotonic()
         while not self._stop.is_set():
             self._run()
+            self._note_absence()
             interval = self._interval if self._collector.made else CREATE_RETRY_SECONDS
             due = next_start(due, interval, time.monotonic())
             self._stop.wait(max(0.0, due - time.monotonic()))
@@ -210,6 +213,14 @@ class _Runner:
             self._running_since = None
             self._runs += 1
         self.first_run_ended.set()
+
+    def _note_absence(self) -> None:
+        """Log a source that is not there once, with what would bring it, and again if it goes."""
+        failure = self._newest.failure if self._newest else ""
+        absent = failure.startswith(ABSENT)
+        if absent and not self._absent:
+            log.info("collector %s: %s%s", self.name, failure, brings(self.name, failure))
+        self._absent = absent
 
     def _too_late(self, done: Scrape, last_success: float | None) -> Scrape:
         """Turn the outcome of a run that missed its deadline into a failure without values."""

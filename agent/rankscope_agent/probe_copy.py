@@ -1,0 +1,41 @@
+"""Copies the probe's folder, for an init container that puts it into a training pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+
+
+class ProbeCopyError(Exception):
+    """The probe is not there or cannot be written; the message says which and why."""
+
+
+def copy_probe(target: Path, package: Path = PACKAGE) -> int:
+    """Copy what belongs on a trainer's PYTHONPATH; return the number of files.
+
+    Args:
+        target: the folder to fill, made if missing.
+        package: where this package lies; an installed one has the folder inside, a checkout
+            beside it.
+
+    Raises:
+        ProbeCopyError: there is no probe, or the folder cannot be written.
+    """
+    places = (package / "probe", package.parent / "probe")
+    source = next((place for place in places if (place / "rankscope_probe.py").is_file()), None)
+    if source is None:
+        raise ProbeCopyError(f"no probe beside {package}: install rankscope again")
+    files = [source / "rankscope_probe.py", *sorted(source.glob("rankscope_probe-*.dist-info/*"))]
+    try:
+        for file in files:
+            copy = target / file.relative_to(source)
+            # The trainer may be any user, whatever our umask.
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if copy.parent != target:
+                copy.parent.chmod(0o755)
+            copy.write_bytes(file.read_bytes())
+            copy.chmod(0o644)
+    except OSError as error:
+        raise ProbeCopyError(f"{target} cannot be written: {error.strerror}") from None
+    return len(files)

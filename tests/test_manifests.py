@@ -1,0 +1,352 @@
+"""The deployment: every combination renders, obeys schemas and rules, and each rule can fail."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from manifest_rules import RULES, complaints, containers
+from rankscope_agent.config import parse_config
+from rankscope_agent.registry import all_collectors
+from rankscope_agent.requirements import COMPONENTS
+from rankscope_analyzers import watch_command
+from rankscope_analyzers.command import Parser
+from servers import require_server
+
+ROOT = Path(__file__).parent.parent / "daemonset"
+SHARED = Path(__file__).parent.parent.parent / "shared"
+PATIENCE_SECONDS = 120
+CRDS = {"PodMonitor": "podmonitors", "ServiceMonitor": "servicemonitors"}
+
+TIERS = ((), ("tier-1",), ("tier-2",), ("tier-3",))
+NETWORKS = ((), ("host-network",))
+GPUS = ((), ("nvml",), ("nvml-default-runtime",), ("dcgm",))
+REST = ("journal", "selinux", "probe", "watch", "gpu-nodes", "network-policy", "admission-policy")
+REST += ("pod-monitor", "service-monitor", "probe-injection", "tls")
+
+COMBINATIONS = [
+    *(tuple(itertools.chain(*parts)) for parts in itertools.product(TIERS, NETWORKS, GPUS)),
+    *((name,) for name in REST),
+    *(("watch", *pair) for pair in itertools.combinations(REST[4:], 2)),
+    *(("tier-3", "host-network", gpu, *REST) for gpu in ("nvml", "dcgm")),
+]
+OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
+
+
+def kustomize(folder: Path) -> str:
+    done = subprocess.run(
+        [require_server("kubectl"), "kustomize", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def parsed(text: str) -> list[dict]:
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Every combination, by its name."""
+    folder = tmp_path_factory.mktemp("combinations")
+
+    def render(components):
+        place = folder / ("+".join(components) or "base")
+        place.mkdir()
+        base = os.path.relpath(ROOT, place)
+        lines = [f"resources: [{base}/base]", "components:"]
+        lines += [f"  - {base}/components/{name}" for name in components]
+        (place / "kustomization.yaml").write_text("\n".join(lines if components else lines[:1]))
+        return place.name, parsed(kustomize(place))
+
+    with ThreadPoolExecutor(4) as pool:
+        made = dict(pool.map(render, COMBINATIONS))
+        made |= dict(
+            pool.map(lambda name: (name, parsed(kustomize(ROOT / "overlays" / name))), OVERLAYS)
+        )
+    return made
+
+
+def test_every_component_is_in_a_combination():
+    have = {path.name for path in (ROOT / "components").iterdir()}
+    assert have == set(itertools.chain(*COMBINATIONS))
+
+
+def test_every_combination_obeys_every_rule(rendered):
+    assert len(rendered) == len(COMBINATIONS) + len(OVERLAYS)
+    assert {name: found for name in rendered if (found := complaints(rendered[name]))} == {}
+
+
+def invalid(found):
+    """Say what is wrong with an object by the schema of its kind, if there is one for it."""
+    if found["kind"] in CRDS:
+        return None
+    try:
+        kubernetes_validate.validate(found, "1.37.0", strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return f"{found['kind']}: {error.message}"
+    return None
+
+
+def distinct(rendered):
+    """Return the objects of all combinations, equal ones once."""
+    texts = {yaml.safe_dump(found) for objects in rendered.values() for found in objects}
+    return [yaml.safe_load(text) for text in sorted(texts)]
+
+
+def test_every_object_fits_the_schema_of_kubernetes(rendered):
+    assert [fault for found in distinct(rendered) if (fault := invalid(found))] == []
+
+
+def test_monitors_fit_the_schemas_of_the_prometheus_operator(rendered):
+    jsonschema = pytest.importorskip("jsonschema")
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the definitions of the Prometheus operator are not here")
+    seen = set()
+    for found in distinct(rendered):
+        if found["kind"] in CRDS:
+            path = SHARED / "data" / f"crd_{CRDS[found['kind']]}.yaml"
+            (version,) = yaml.safe_load(path.read_text())["spec"]["versions"]
+            schema = closed(version["schema"]["openAPIV3Schema"])
+            jsonschema.validate(found["spec"], schema["properties"]["spec"])
+            with pytest.raises(jsonschema.ValidationError):
+                jsonschema.validate(found["spec"] | {"selectors": 1}, schema["properties"]["spec"])
+            seen.add(found["kind"])
+    assert seen == set(CRDS)
+
+
+def closed(schema):
+    """Refuse properties that are not declared, as the API server prunes or warns of them."""
+    if isinstance(schema, dict):
+        made = {key: closed(value) for key, value in schema.items()}
+        if isinstance(made.get("properties"), dict) and made.get("type") == "object":
+            made.setdefault("additionalProperties", False)
+        return made
+    return [closed(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
+    parser = Parser("rankscope")
+    watch_command.add_arguments(parser.add_subparsers(dest="command").add_parser("watch"))
+    collectors = tuple(all_collectors(None, None))
+    for objects in rendered.values():
+        for name, _, container in containers(objects):
+            arguments = [a.replace("$(HOST_IP)", "10.0.0.7") for a in container["args"]]
+            if name.startswith("DaemonSet"):
+                variables = {v["name"]: v.get("value", "n1") for v in container["env"]}
+                assert parse_config(arguments, variables, collectors, "1").token_file
+            else:
+                assert parser.parse_args(arguments).cluster
+
+
+def test_what_an_agent_misses_is_named_with_a_component_that_exists():
+    collectors = set(all_collectors(None, None))
+    assert collectors <= set(COMPONENTS)
+    named = {
+        part.split()[0].strip(";")
+        for text in COMPONENTS.values()
+        for part in text.split("component ")[1:]
+    }
+    assert named <= {path.name for path in (ROOT / "components").iterdir()}
+
+
+def test_the_rendered_file_is_the_plain_overlay():
+    assert (ROOT / "install.yaml").read_text() == kustomize(ROOT / "overlays" / "plain")
+
+
+def agent(objects):
+    return next(one for one in objects if one["kind"] == "DaemonSet")
+
+
+def pod(objects):
+    return agent(objects)["spec"]["template"]["spec"]
+
+
+def box(objects):
+    return pod(objects)["containers"][0]
+
+
+def put(find, key, value):
+    """Return a mutation that sets one key of a part."""
+    return lambda objects: find(objects).__setitem__(key, value)
+
+
+def within(find, *keys):
+    def found(objects):
+        part = find(objects)
+        for key in keys:
+            part = part[key]
+        return part
+
+    return found
+
+
+def kind(name):
+    return lambda objects: next(one for one in objects if one["kind"] == name)
+
+
+def volume(objects, name):
+    return next(one for one in pod(objects)["volumes"] if one["name"] == name)
+
+
+def mount(objects, name):
+    return next(one for one in box(objects)["volumeMounts"] if one["name"] == name)
+
+
+MUTATIONS = {
+    "hostPath type": put(lambda o: volume(o, "sys")["hostPath"], "type", "Folder"),
+    "volume or mount": put(lambda o: mount(o, "sys"), "name", "nothing"),
+    "has no counterpart": lambda o: box(o)["volumeMounts"].pop(),
+    "selector does not match": put(
+        within(agent, "spec", "selector", "matchLabels"), "app.kubernetes.io/name", "other"
+    ),
+    "quantity": put(within(box, "resources", "requests"), "memory", "64 MB"),
+    "requests more": put(within(box, "resources", "requests"), "memory", "1Gi"),
+    "limits memory": put(within(box, "resources", "limits"), "cpu", "1"),
+    "is not the containerPort": put(lambda o: box(o)["ports"][0], "hostPort", 9999),
+    "privileged without": put(within(box, "securityContext"), "privileged", True),
+    "port name": put(lambda o: box(o)["ports"][0], "name", "metrics-of-the-agent"),
+    "fieldPath": put(lambda o: box(o)["env"][0]["valueFrom"]["fieldRef"], "fieldPath", "spec.node"),
+    "label ": put(within(agent, "metadata", "labels"), "team", "a b"),
+    "maxUnavailable 0": put(
+        within(agent, "spec", "updateStrategy", "rollingUpdate"), "maxUnavailable", 0
+    ),
+    "image ''": put(box, "image", ""),
+    "image 'a:latest'": put(box, "image", "a:latest"),
+    "expirationSeconds": put(
+        lambda o: volume(o, "service-account")["projected"]["sources"][0]["serviceAccountToken"],
+        "expirationSeconds",
+        60,
+    ),
+    "mountPropagation": put(lambda o: mount(o, "sys"), "mountPropagation", "FromHost"),
+    "asks port": put(lambda o: box(o)["livenessProbe"]["httpGet"], "port", "web"),
+    "capabilities [": put(within(box, "securityContext", "capabilities"), "add", ["CAP_SYSLOG"]),
+    "does not drop all": put(within(box, "securityContext", "capabilities"), "drop", ["CHOWN"]),
+    "SYS_PTRACE reaches nothing": lambda o: pod(o).pop("hostPID"),
+    "is given twice": lambda o: box(o)["env"].append({"name": "NODE_NAME", "value": "x"}),
+    "is not in env": lambda o: box(o)["env"].pop(1),
+    "may gain privileges": put(within(box, "securityContext"), "allowPrivilegeEscalation", True),
+    "root file system": put(within(box, "securityContext"), "readOnlyRootFilesystem", False),
+    "no seccomp": lambda o: pod(o)["securityContext"].pop("seccompProfile"),
+    "is writable": lambda o: mount(o, "pod-logs").pop("readOnly"),
+    "on ['secrets']": lambda o: kind("ClusterRole")(o)["rules"].append(
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    ),
+    "on ['pods']": put(lambda o: kind("Role")(o)["rules"][0], "verbs", ["*"]),
+    "service account": put(pod, "serviceAccountName", "default"),
+    "ClusterRole admin": put(within(kind("ClusterRoleBinding"), "roleRef"), "name", "admin"),
+    "unasked": lambda o: pod(o).pop("automountServiceAccountToken"),
+    "does not allow host paths": lambda o: kind("Namespace")(o)["metadata"].pop("labels"),
+    "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),
+    "listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
+    "no pod has port": put(
+        lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0], "port", "web"
+    ),
+    "does not speak HTTPS": lambda o: box(o)["livenessProbe"]["httpGet"].pop("scheme"),
+    "asks agents otherwise": lambda o: kind("Deployment")(o)["spec"]["template"]["spec"][
+        "containers"
+    ][0]["args"].remove("--ca-file=/etc/rankscope/authority/ca.crt"),
+    "scrapes otherwise": lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0].pop(
+        "scheme"
+    ),
+    "selects no pod": put(
+        within(kind("NetworkPolicy"), "spec", "podSelector", "matchLabels"), "a", "b"
+    ),
+}
+"""One mistake each, by a part of the complaint that it must bring."""
+
+EVERYTHING = "+".join(("tier-3", "host-network", "nvml", *REST))
+
+
+@pytest.mark.parametrize("complaint", MUTATIONS)
+def test_each_mistake_is_caught(rendered, complaint):
+    objects = copy.deepcopy(rendered[EVERYTHING])
+    MUTATIONS[complaint](objects)
+    assert any(complaint in found for found in complaints(objects))
+
+
+def test_each_rule_is_broken_by_a_mistake(rendered):
+    caught = set()
+    for mutate in MUTATIONS.values():
+        objects = copy.deepcopy(rendered[EVERYTHING])
+        mutate(objects)
+        caught |= {rule for rule in RULES if list(rule(objects))}
+    assert caught == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        put(pod, "hostPid", True),
+        put(box, "readinessprobe", {}),
+        put(within(agent, "spec"), "minReadySeconds", "five"),
+        put(within(box, "resources", "limits"), "memory", ["256Mi"]),
+    ],
+)
+def test_unknown_fields_and_wrong_types_are_caught_by_the_schema(rendered, mutate):
+    objects = copy.deepcopy(rendered[EVERYTHING])
+    assert invalid(agent(objects)) is None
+    mutate(objects)
+    assert invalid(agent(objects))
+
+
+def test_tiers_differ_in_what_they_may_do_and_in_nothing_else(rendered):
+    base = copy.deepcopy(rendered["base"])
+    box(base)["securityContext"]["capabilities"]["add"] = []
+    given = {
+        name: (
+            bool(pod(rendered[name]).get("hostPID")),
+            box(rendered[name])["securityContext"]["capabilities"].get("add") or [],
+        )
+        for name in ("base", "tier-1", "tier-2", "tier-3")
+    }
+    assert given == {
+        "base": (False, []),
+        "tier-1": (True, []),
+        "tier-2": (True, ["SYS_PTRACE", "DAC_READ_SEARCH"]),
+        "tier-3": (True, ["SYS_PTRACE", "DAC_READ_SEARCH", "SYSLOG"]),
+    }
+    for name in given:
+        objects = copy.deepcopy(rendered[name])
+        pod(objects).pop("hostPID", None)
+        box(objects)["securityContext"]["capabilities"]["add"] = []
+        assert objects == base
+
+
+def test_the_plain_scrape_configuration_is_one_that_prometheus_takes(tmp_path):
+    promtool = require_server("promtool")
+    document = yaml.safe_load((ROOT / "prometheus-scrape.yaml").read_text())
+    assert [job["sample_limit"] for job in document["scrape_configs"][:1]] == [3000]
+    for job in document["scrape_configs"]:
+        # Debian's promtool is built without the discovery of Kubernetes.
+        (found,) = job.pop("kubernetes_sd_configs")
+        assert found == {"role": "pod", "namespaces": {"names": ["rankscope"]}}
+        job["static_configs"] = [{"targets": ["localhost:1"]}]
+    path = tmp_path / "prometheus.yml"
+    path.write_text(yaml.safe_dump(document))
+    done = subprocess.run(
+        [promtool, "check", "config", "--syntax-only", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["pod-template.yaml"])
+def test_examples_of_probe_injection_fit_their_schema(name):
+    for found in parsed((ROOT / "probe" / name).read_text()):
+        kubernetes_validate.validate(found, "1.37.0", strict=True)

@@ -26,17 +26,31 @@ BUILT_IN = {
     "__all",
 }
 VARIABLE = re.compile(r"\$(?:\{(\w+)[^}]*\}|([A-Za-z_]\w*))")
-TRANSFORMATIONS = {"filterFieldsByName", "organize", "merge", "sortBy"}
+TRANSFORMATIONS = {"filterFieldsByName", "organize", "merge"}
 """Those that panels use, all of @grafana/data's standard transformers."""
 
 UNITS = {
     "bytes", "Bps", "celsius", "cps", "dateTimeFromNow", "hertz", "none", "ops", "percentunit",
-    "s", "short", "string", "watt", "h", "x",
+    "s", "short", "string", "watt", "h",
 }  # fmt: skip
 """Ids of @grafana/data's value formats that panels use."""
 
-BOUNDED = {"le", "reason", "domain", "resource", "transport", "gdr", "scope", "collector", "cause"}
+BOUNDED = {
+    "le",
+    "op",
+    "reason",
+    "domain",
+    "resource",
+    "transport",
+    "gdr",
+    "scope",
+    "collector",
+    "cause",
+}
 """Labels with a vocabulary of a few words: a panel by them stays below 20 series."""
+
+WINDOWS = {"10m", "1d"}
+"""Fixed windows that say in the panel's description what they are for."""
 
 COUNTER = re.compile(r"_total$|_(?:bucket|sum|count)$")
 COUNTER_FUNCTIONS = {"rate", "increase", "irate", "changes", "resets"}
@@ -174,7 +188,8 @@ def _query(panel: Json, target: Json) -> Iterator[str]:
         return
     if panel["type"] in {"table", "stat", "bargauge"} and not target["instant"]:
         yield f"asks for a range and shows one value: {expression}"
-    if re.search(r"(?:rate|increase)\([^()]*\[\d", expression) and "[10m]" not in expression:
+    fixed = re.search(r"(?:rate|increase)\([^()]*\[(\d\w+)", expression)
+    if fixed and fixed[1] not in WINDOWS:
         yield f"a fixed window: {expression}"
     if not target["instant"] and not _few(tree):
         yield f"may draw more than 20 series: {expression}"

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 
 from grafanalib._gen import DashboardEncoder
 
-from rankscope_dashboards import on_call
+from rankscope_dashboards import debug, executive, on_call
 from rankscope_dashboards.dashboard import Dashboard
 from rankscope_dashboards.rule_files import HEADER, Links
 
-DASHBOARDS: tuple[Callable[[str], Dashboard], ...] = (on_call.dashboard,)
+DASHBOARDS: tuple[Callable[[str], Dashboard], ...] = (
+    executive.dashboard,
+    on_call.dashboard,
+    debug.dashboard,
+)
 """Functions from the address of runbooks to a dashboard."""
 
 FOLDER = "/var/lib/grafana/dashboards/rankscope"

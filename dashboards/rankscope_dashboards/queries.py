@@ -63,14 +63,17 @@ def growth(selector: str) -> str:
 
 def job_nodes(expression: str) -> str:
     """Keep what is of nodes that ranks of the chosen job run on."""
-    return f"({expression}) and on (cluster, node) {of(training.RANK_INFO, RANK)}"
+    return f"({expression}) and on (cluster, node) {_placed()}"
+
+
+def _placed(more: str = "") -> str:
+    """Return where the chosen ranks ran in the time range, those that ended included."""
+    return whole("last_over_time", of(training.RANK_INFO, RANK, more))
 
 
 def with_rank(expression: str) -> str:
     """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number."""
-    info = training.RANK_INFO
-    by_uuid = of(info, RANK, 'uuid!=""')
-    unknown = of(info, RANK, 'uuid=""')
+    by_uuid, unknown = _placed('uuid!=""'), _placed('uuid=""')
     number = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
     return (
         f"{_joined(expression, by_uuid, 'uuid')} or on (cluster, node, gpu)"

@@ -1,0 +1,333 @@
+"""The view of one job: where its steps go, which ranks hold it up, what their hardware says."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import training, watch
+from rankscope_agent.model import Metric
+from rankscope_dashboards import debug_hardware, links, shared
+from rankscope_dashboards.dashboard import Dashboard, place
+from rankscope_dashboards.fields import colored, columns, override
+from rankscope_dashboards.limits import ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    BarGauge,
+    Heatmap,
+    Panel,
+    Stat,
+    Table,
+    Target,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.queries import (
+    FEW,
+    JOB,
+    MANY,
+    RANK,
+    findings,
+    largest_rates,
+    of,
+    rate,
+)
+
+SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
+"""Over the median: some percent are noise, a fifth is what `RankscopeStraggler` fires at."""
+
+SYNC_SHARE = ((None, GOOD), (0.3, WARN), (0.5, BAD))
+"""Of step time: where half of it is waiting, ranks differ or the network is too slow."""
+
+NOT_MEASURED = "not measured: on NCCL the probe knows the step and its input alone"
+
+
+def dashboard(runbooks: str) -> Dashboard:
+    """Return the dashboard.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    return Dashboard(
+        uid=links.DEBUG,
+        title="Rankscope / Debug",
+        description="One job: where its steps go, which ranks hold it up, what their hardware"
+        " says.",
+        variables=[
+            shared.data_source(),
+            shared.cluster(),
+            shared.job_id(every=False),
+            shared.node(jobs=True),
+            shared.rank(),
+        ],
+        marks=shared.marks(JOB),
+        links=links.views(links.DEBUG),
+        refresh="30s",
+        panels=place(
+            [
+                ("The job", [*_numbers(), *_causes(runbooks)]),
+                ("Steps", _steps()),
+                ("Ranks", [*_ranks(runbooks), *_samples()]),
+                ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
+                ("GPUs of the ranks", debug_hardware.gpus(runbooks)),
+                ("Network of the job's nodes", debug_hardware.network(runbooks)),
+                ("The job's nodes", debug_hardware.hosts(runbooks)),
+            ]
+        ),
+    )
+
+
+def _numbers() -> list[Panel]:
+    ended = rate(of(training.STEP_LATENCY, JOB, part="_count"))
+    spent = rate(of(training.STEP_LATENCY, JOB, part="_sum"))
+    alive = of(training.RANK_ALIVE, JOB)
+    return [
+        Stat(
+            title="Ranks alive",
+            description="Ranks whose process lives. Compare it with the job's world size.",
+            targets=now((f"sum({alive})", "")),
+            missing=shared.NO_STEPS,
+        ),
+        Stat(
+            title="Ranks that ended",
+            description="Ranks whose process is gone; in a job that goes on there should be none.",
+            targets=now((f"count({alive} == 0) or 0 * count({alive})", "")),
+            steps=ANY_IS_ODD,
+            missing=shared.NO_STEPS,
+        ),
+        Stat(
+            title="Mean step time",
+            description="Mean over all ranks; in a synchronous job all ranks show the same.",
+            unit="s",
+            targets=now((f"sum({spent}) / (sum({ended}) > 0)", "")),
+            missing=shared.NO_STEPS,
+        ),
+        Stat(
+            title="Newest step",
+            description="The highest step number that a rank has reported.",
+            targets=now((f"max({of(training.LAST_STEP, JOB)})", "")),
+            decimals=0,
+            missing=shared.NO_STEPS,
+        ),
+        Stat(
+            title="Samples per second",
+            description="Samples that all ranks together take from their loaders.",
+            targets=now((f"sum({rate(of(training.SAMPLES, JOB))})", "")),
+            missing="no samples: the loader is not one that the probe knows",
+        ),
+        Stat(
+            title="GPU time lost",
+            description="GPU time that incidents took from this job in the time range.",
+            unit="h",
+            targets=now(
+                (
+                    f"sum(increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
+                    f" or 0 * sum({of(watch.JOB_UNOBSERVED, JOB)})",
+                    "",
+                ),
+            ),
+            decimals=2,
+            missing="rankscope watch does not judge this job",
+        ),
+    ]
+
+
+def _causes(runbooks: str) -> list[Panel]:
+    lost = worst(of(watch.FINDING_LOST_FRACTION, JOB), "kind")
+    return [
+        Table(
+            title="Incidents and culprits",
+            description="What rankscope watch says of this job, and what each incident takes of a"
+            " step. `rankscope diagnose` shows the evidence.",
+            unit="string",
+            targets=rows(findings(JOB)),
+            transformations=columns(shared.FINDING_COLUMNS),
+            overrides=shared.finding_fields(runbooks),
+            steps=LOST_SHARE,
+            missing=shared.NO_WATCH,
+            width=16,
+        ),
+        BarGauge(
+            title="What-if: how many times as long the job runs",
+            description="Time of a step over what it would be without the incident: 1 is full"
+            " speed, 2 is half of it. Incidents overlap, so do not multiply.",
+            unit="none",
+            decimals=2,
+            minimum=1,
+            targets=now((f"topk({FEW}, 1 / (1 - clamp_max({lost}, 0.99)))", "{{kind}}")),
+            steps=((None, GOOD), (1.05, WARN), (1.25, BAD)),
+            missing=shared.NO_WATCH,
+            width=8,
+        ),
+    ]
+
+
+def _steps() -> list[Panel]:
+    bucket = of(training.STEP_LATENCY, JOB, part="_bucket")
+    summed = f"sum by (le) ({rate(bucket)})"
+    steps = f"(sum({rate(of(training.STEPS, RANK))}) > 0)"
+    parts = {
+        "data": training.DATA_SECONDS,
+        "compute": training.COMPUTE_SECONDS,
+        "sync": training.SYNC_SECONDS,
+    }
+    return [
+        Heatmap(
+            title="Step times",
+            description="Each column is a moment, each cell the steps of that duration: two bands"
+            " are two kinds of steps, a band that rises is a job that slows down.",
+            unit="s",
+            targets=[
+                Target(
+                    expr=f"sum by (le) (increase({bucket}[$__rate_interval]))",
+                    format="heatmap",
+                    legendFormat="{{le}}",
+                )
+            ],
+            missing=shared.NO_STEPS,
+        ),
+        TimeSeries(
+            title="Quantiles of step times",
+            description="Half, 95 % and 99 % of steps were faster. p99 far above p50 are single"
+            " slow steps: checkpoints, stalls of hosts, storage.",
+            unit="s",
+            minimum=0,
+            targets=targets(
+                *(
+                    (f"histogram_quantile({value}, {summed})", name)
+                    for name, value in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+                )
+            ),
+            overrides=colored(("p50", "p95", "p99")),
+            missing=shared.NO_STEPS,
+        ),
+        TimeSeries(
+            title="Where a step goes",
+            description="Mean over the chosen ranks of the time that a step waits for input,"
+            " computes and waits in collectives. Choose a rank to see its own.",
+            unit="s",
+            minimum=0,
+            stacked=True,
+            targets=targets(
+                *(
+                    (f"sum({rate(of(metric, RANK))}) / {steps}", name)
+                    for name, metric in parts.items()
+                )
+            ),
+            overrides=colored(tuple(parts)),
+            missing=NOT_MEASURED,
+        ),
+        TimeSeries(
+            title="Share of time in gradient sync",
+            description="Part of step time in collectives. It grows when one rank is late just as"
+            " when the network is slow: look at who waits least.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (
+                    f"sum({rate(of(training.SYNC_SECONDS, RANK))})"
+                    f" / (sum({rate(of(training.STEP_SECONDS, RANK))}) > 0)",
+                    "sync",
+                ),
+            ),
+            steps=SYNC_SHARE,
+            missing=NOT_MEASURED,
+        ),
+    ]
+
+
+def _per_step(metric: Metric) -> str:
+    """Return a rank's mean per step in the time range."""
+    rank = by("job_id", "rank")
+    seconds = f"sum {rank} (increase({of(metric, RANK)}[$__range]))"
+    return f"{seconds} / (sum {rank} (increase({of(training.STEPS, RANK)}[$__range])) > 0)"
+
+
+def _own() -> str:
+    """Return the time that each rank needs itself; the whole step where that is not known."""
+    known = f"({_per_step(training.DATA_SECONDS)}) + ({_per_step(training.COMPUTE_SECONDS)})"
+    return f"({known} or {_per_step(training.STEP_SECONDS)})"
+
+
+def _ranks(runbooks: str) -> list[Panel]:
+    stages = worst(of(training.RANK_INFO, RANK), "job_id", "rank", "pp_stage")
+    staged = f"{_own()} * on (cluster, job_id, rank) group_left (pp_stage) {stages}"
+    median = f"quantile {by('job_id', 'pp_stage')} (0.5, {staged})"
+    over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
+    slowest = f"and on (cluster, job_id, rank) topk({MANY}, {_own()})"
+    measures = {
+        "A": ("step", training.STEP_SECONDS),
+        "B": ("data", training.DATA_SECONDS),
+        "C": ("compute", training.COMPUTE_SECONDS),
+        "D": ("sync", training.SYNC_SECONDS),
+    }
+    shown = {"rank": "rank"} | {f"Value #{key}": name for key, (name, _) in measures.items()}
+    return [
+        BarGauge(
+            title="Time over the median of the stage",
+            description="How much longer a rank computes and loads than the median of its pipeline"
+            f" stage, over the time range; the {MANY} slowest. These hold the others up.",
+            unit="percentunit",
+            minimum=0,
+            targets=now((f"topk({MANY}, {over})", "rank {{rank}}")),
+            steps=SLOWER,
+            missing=shared.NO_STEPS,
+            links=[links.runbook(runbooks, "RankscopeStraggler")],
+            height=12,
+            width=10,
+        ),
+        Table(
+            title="A step of each rank",
+            description="Means over the time range, the ranks that need longest themselves first."
+            " A culprit computes or loads long and waits little; step times are all the same.",
+            unit="s",
+            targets=rows(*(f"({_per_step(metric)}) {slowest}" for _, metric in measures.values())),
+            transformations=[{"id": "merge", "options": {}}, *columns(shown)],
+            overrides=[override("rank", {"unit": "string"})],
+            missing=shared.NO_STEPS,
+            height=12,
+            width=14,
+        ),
+    ]
+
+
+def _samples() -> list[Panel]:
+    samples = of(training.SAMPLES, RANK)
+    return [
+        TimeSeries(
+            title="Samples per second of each rank",
+            description=f"The {FEW} ranks that took most. Ranks of one job should take the same;"
+            " one that takes more has shorter samples or a larger batch.",
+            minimum=0,
+            targets=targets((largest_rates(FEW, samples, "job_id", "rank"), "rank {{rank}}")),
+            missing="no samples: the loader is not one that the probe knows",
+        ),
+        TimeSeries(
+            title="Waiting for input",
+            description=f"Part of time that ranks wait for their loader, the {FEW} that wait most.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets(
+                (
+                    largest_rates(FEW, of(training.DATA_SECONDS, RANK), "job_id", "rank"),
+                    "rank {{rank}}",
+                ),
+            ),
+            missing=shared.NO_STEPS,
+        ),
+        Table(
+            title="Samples that ranks took",
+            description="Samples in the time range, fewest first. Ranks that took fewer than"
+            " others joined later or were restarted.",
+            targets=rows(
+                f"bottomk({MANY}, sum {by('job_id', 'rank')} (increase({samples}[$__range])))"
+            ),
+            transformations=columns({"rank": "rank", "Value": "samples"}),
+            overrides=[override("rank", {"unit": "string"})],
+            decimals=0,
+            missing="no samples: the loader is not one that the probe knows",
+        ),
+    ]

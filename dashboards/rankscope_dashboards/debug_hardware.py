@@ -1,0 +1,288 @@
+"""Panels of the debug view about NCCL, GPUs, networks and nodes of the chosen job."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import gpu, host, inspector, nccl, netdev, rdma, topology, training
+from rankscope_dashboards import links, shared
+from rankscope_dashboards.fields import colored, columns
+from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    Panel,
+    Stat,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.promql import GPU, by, worst
+from rankscope_dashboards.queries import (
+    FEW,
+    JOB,
+    MANY,
+    NODE,
+    growth,
+    job_nodes,
+    of,
+    rate,
+    whole,
+    with_rank,
+)
+
+HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
+"""An idle GPU's clock is low, and somebody set a limit: neither slows a job down unexpectedly."""
+
+FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
+"""Of a GPU's memory: fragments of the allocator make the last few percent unusable."""
+
+STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
+"""Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
+
+
+def collectives(runbooks: str) -> list[Panel]:
+    """Return panels about gradient sync, operations and NCCL's logs."""
+    sync = f"sum by (le) ({rate(of(training.SYNC_TIME, JOB, part='_bucket'))})"
+    seconds = job_nodes(rate(of(inspector.INSPECTOR_SECONDS, NODE)))
+    count = job_nodes(rate(of(inspector.INSPECTOR_OPERATIONS, NODE)))
+    lines = job_nodes(of(nccl.NCCL_CONNECTIONS, NODE))
+    warnings = job_nodes(growth(of(nccl.NCCL_WARNINGS, NODE)))
+    return [
+        TimeSeries(
+            title="Gradient sync per step",
+            description="Half, 95 % and 99 % of steps waited less in collectives. It contains the"
+            " waiting for slow ranks.",
+            unit="s",
+            minimum=0,
+            targets=targets(
+                *(
+                    (f"histogram_quantile({value}, {sync})", name)
+                    for name, value in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+                )
+            ),
+            overrides=colored(("p50", "p95", "p99")),
+            missing="not measured: on NCCL use its Inspector or a profile",
+        ),
+        TimeSeries(
+            title="Duration of collectives by operation",
+            description="Mean time of NCCL's operations on the job's nodes, from NCCL Inspector.",
+            unit="s",
+            minimum=0,
+            targets=targets((f"sum by (op) ({seconds}) / (sum by (op) ({count}) > 0)", "{{op}}")),
+            missing="NCCL Inspector is not on: set NCCL_PROFILER_PLUGIN in the job",
+        ),
+        Table(
+            title="NCCL transports",
+            description="Connections that NCCL printed on the job's nodes. Between nodes expect NET"
+            " with GPUDirect RDMA (gdr), never sockets.",
+            targets=rows(f"topk({MANY}, sum by (transport, gdr, scope) ({lines}))"),
+            transformations=columns(
+                {
+                    "scope": "between",
+                    "transport": "transport",
+                    "gdr": "GPUDirect",
+                    "Value": "connections",
+                }
+            ),
+            missing=shared.NO_NCCL,
+            links=[links.runbook(runbooks, "RankscopeSocketFallback")],
+        ),
+        Table(
+            title="NCCL warnings",
+            description="Warnings in the logs of the job's nodes in the time range, by code."
+            " `rankscope explain nccl-log FILE` says what they mean.",
+            targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
+            transformations=columns(
+                {"node": "node", "pod_name": "pod", "code": "code", "Value": "how often"}
+            ),
+            steps=ANY_IS_ODD,
+            missing="no warning was logged, or there are no logs of NCCL",
+            links=[links.runbook(runbooks, "RankscopeNcclIbErrors")],
+        ),
+    ]  # fmt: skip
+
+
+def gpus(runbooks: str) -> list[Panel]:
+    """Return panels about the GPUs that ranks run on."""
+    clock = of(gpu.GPU_CLOCK, NODE, 'domain="sm"')
+    held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
+    used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
+    hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
+    capacity = f"on (cluster, node, uuid) group_left () {worst(total, 'node', 'uuid')}"
+    return [
+        TimeSeries(
+            title="SM clock",
+            description=f"The {FEW} ranks whose GPUs were slowest. In a job all should run at the"
+            " same clock; one below the others holds all of them up.",
+            unit="hertz",
+            minimum=0,
+            targets=targets(
+                (_extreme("bottomk", worst(clock, *GPU),
+                          worst(whole("min_over_time", clock), *GPU)),
+                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+            ),
+            missing=shared.NO_GPUS,
+            links=[links.runbook(runbooks, "RankscopeGpuClockLow")],
+        ),
+        TimeSeries(
+            title="Clock held down, by reason",
+            description="Part of time in which the GPU's clock was held down: heat, power limit or"
+            f" hardware; the {FEW} ranks with most of it.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (_extreme("topk", worst(rate(held), *GPU, "reason"),
+                          worst(whole("rate", held), *GPU, "reason")),
+                 "rank {{rank}} {{reason}}"),
+            ),
+            steps=((None, GOOD), (0.05, WARN), (0.3, BAD)),
+            missing=shared.NO_GPUS,
+            links=[links.runbook(runbooks, "RankscopeGpuThermalSlowdown")],
+        ),
+        TimeSeries(
+            title="GPU memory in use",
+            description=f"Part of the GPU's memory that processes have taken, the {FEW} fullest."
+            " PyTorch's allocator keeps what it once had, so look at growth.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (_extreme("topk", f"{worst(used, *GPU)} / {capacity}",
+                          f"{worst(whole('max_over_time', used), *GPU)}"),
+                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+            ),
+            steps=FULL_MEMORY,
+            missing=shared.NO_GPUS,
+        ),
+        TimeSeries(
+            title="GPU temperature",
+            description=f"The {FEW} hottest GPUs of the job. What counts is the distance to the"
+            " peers: the limit is the GPU's own.",
+            unit="celsius",
+            targets=targets(
+                (_extreme("topk", worst(hot, *GPU), worst(whole("max_over_time", hot), *GPU)),
+                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+            ),
+            missing=shared.NO_GPUS,
+        ),
+    ]  # fmt: skip
+
+
+def _extreme(choose: str, shown: str, order: str) -> str:
+    """Return series of the job's GPUs with their ranks, those first by a value of the range."""
+    return f"({with_rank(shown)}) and {choose}({FEW}, {with_rank(order)})"
+
+
+def network(runbooks: str) -> list[Panel]:
+    """Return panels about the rails: the adapters next to the chosen ranks' GPUs."""
+    port = ("node", "device", "port")
+    sent, errors = of(rdma.TRANSMIT_BYTES, NODE), of(rdma.PORT_ERRORS, NODE)
+    speed = worst(of(rdma.PORT_RATE, NODE), *port)
+    used = f"{worst(rate(sent), *port)} / {speed}"
+    order = f"{worst(whole('rate', sent), *port)} / {speed}"
+    typed = (*port, "type")
+    faults = _rails(f"sum {by(*typed)} ({rate(errors)})")
+    most = _rails(f"sum {by(*typed)} ({whole('rate', errors)})")
+    resent = job_nodes(rate(of(netdev.TCP_RETRANSMITTED, NODE)))
+    segments = job_nodes(rate(of(netdev.TCP_SENT, NODE)))
+    return [
+        TimeSeries(
+            title="Rails in use",
+            description="What the adapters nearest to the ranks' GPUs send, as part of their rate."
+            " One far below the others is a slow rail or a slow rank.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets(
+                (f"{_rails(used)} and topk({FEW}, {_rails(order)})", "{{node}} {{device}}:{{port}}")
+            ),
+            steps=BUSY_PORT,
+            missing="no RDMA port, or it is not known which is next to a GPU",
+            links=[links.runbook(runbooks, "RankscopeAsymmetricRail")],
+        ),
+        TimeSeries(
+            title="RDMA errors of the rails",
+            description="Errors per second of the adapters nearest to the ranks' GPUs, by type.",
+            unit="cps",
+            minimum=0,
+            targets=targets((f"{faults} and topk({FEW}, {most})", "{{node}} {{device}} {{type}}")),
+            missing="no RDMA port, or it is not known which is next to a GPU",
+            links=[links.runbook(runbooks, "RankscopeLinkErrors")],
+        ),
+        TimeSeries(
+            title="TCP segments sent again",
+            description="Part of TCP segments that the job's nodes had to send again; on gloo and"
+            " on sockets more than 0.1 % costs throughput.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets(
+                (f"sum({resent}) / (sum({segments}) > 0)", "all nodes"),
+                (f"max(({resent}) / ({segments} > 0))", "worst node"),
+            ),
+            steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
+            missing=shared.NO_AGENT,
+            links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
+        ),
+    ]  # fmt: skip
+
+
+def _rails(expression: str) -> str:
+    """Keep adapters that are next to a GPU on the job's nodes."""
+    nearest = whole("last_over_time", of(topology.GPU_NIC_INFO, NODE))
+    return job_nodes(f"({expression}) and on (cluster, node, device) {nearest}")
+
+
+def hosts(runbooks: str) -> list[Panel]:
+    """Return panels about the nodes that the job runs on."""
+    waiting = job_nodes(rate(of(host.PRESSURE, NODE, 'kind="some"')))
+    free = f"{of(host.MEMORY_AVAILABLE, NODE)} / {of(host.MEMORY_TOTAL, NODE)}"
+    oom = of(host.OOM_KILLS, NODE)
+    return [
+        TimeSeries(
+            title="Host pressure",
+            description="Part of time in which some task of the job's worst node waited for"
+            " processors, memory or disks. Loaders and NCCL's proxy threads suffer first.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets((f"max by (resource) ({waiting})", "{{resource}}")),
+            steps=STALLED,
+            missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
+            links=[links.runbook(runbooks, "RankscopeHostStalls")],
+        ),
+        TimeSeries(
+            title="Memory left on the worst node",
+            description="Part of a node's memory that is still to be had, the least of the job's"
+            " nodes. At zero the kernel kills a process, often a loader's.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets((f"min({job_nodes(free)})", "worst node")),
+            missing=shared.NO_AGENT,
+        ),
+        Stat(
+            title="OOM kills",
+            description="Processes that kernels of the job's nodes killed for memory in the time"
+            " range, whosever they were.",
+            targets=now((f"sum({job_nodes(f'increase({oom}[$__range])')})", "")),
+            steps=ANY_IS_BAD,
+            decimals=0,
+            missing=shared.NO_AGENT,
+            links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+            width=8,
+            height=6,
+        ),
+        Stat(
+            title="Filesystems that are full",
+            description="How full the fullest filesystem of the job's nodes is. Checkpoints and"
+            " shared memory fail when it is full.",
+            unit="percentunit",
+            targets=now((f"max({job_nodes(of(host.DISK_USED, NODE))})", "")),
+            steps=((None, GOOD), (0.85, WARN), (0.95, BAD)),
+            missing=shared.NO_AGENT,
+            links=[links.runbook(runbooks, "RankscopeNodeResourceExhausted")],
+            width=8,
+            height=6,
+        ),
+    ]

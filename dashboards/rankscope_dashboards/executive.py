@@ -1,0 +1,274 @@
+"""The view for whoever pays: how much GPU time was lost, to what, and how many GPUs do work."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import gpu, pods, training, watch
+from rankscope_dashboards import links, shared
+from rankscope_dashboards.dashboard import Dashboard, place
+from rankscope_dashboards.fields import columns, override
+from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    BarGauge,
+    Panel,
+    Stat,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.queries import CLUSTER, FEW, MANY, of, whole
+
+DAY = "1d"
+"""What trends are smoothed over: shorter, and every night shows."""
+
+GOOD_SHARE = ((None, BAD), (0.8, WARN), (0.95, GOOD))
+"""Of GPU time: the published runs of large clusters stand between 80 and 98 percent."""
+
+LOST = of(watch.LOST_GPU_SECONDS, CLUSTER)
+OBSERVED = of(watch.OBSERVED_GPU_SECONDS, CLUSTER)
+
+
+def dashboard(runbooks: str) -> Dashboard:
+    """Return the dashboard.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
+    return Dashboard(
+        uid=links.EXECUTIVE,
+        title="Rankscope / Executive",
+        description="GPU time that training lost, to what and in whose jobs, and how many GPUs"
+        " work.",
+        variables=[shared.data_source(), shared.cluster()],
+        marks=[],
+        links=links.views(links.EXECUTIVE),
+        refresh="5m",
+        since="now-30d",
+        panels=place(
+            [
+                ("GPU time", [*_numbers(), *_lost(runbooks)]),
+                ("Whose time", _whose()),
+                ("GPUs now", [*_gpus(runbooks), *_kinds()]),
+            ]
+        ),
+    )
+
+
+def _hours(selector: str, labels: str = "") -> str:
+    return f"sum{labels} (increase({selector}[$__range])) / 3600"
+
+
+def _numbers() -> list[Panel]:
+    lost = f"({_hours(LOST)} or 0 * {_hours(OBSERVED)})"
+    return [
+        Stat(
+            title="GPU-hours under watch",
+            description="GPU time of jobs that rankscope watch judged in the time range.",
+            unit="short",
+            targets=now((_hours(OBSERVED), "")),
+            decimals=1,
+            missing="rankscope watch is not scraped",
+        ),
+        Stat(
+            title="GPU-hours lost",
+            description="GPU time that ranks spent waiting for slow ones, links or hosts: what an"
+            " incident takes of a step, over all GPUs of its job. Restarts are not in it.",
+            unit="short",
+            targets=now((lost, "")),
+            decimals=1,
+            missing="rankscope watch is not scraped",
+        ),
+        Stat(
+            title="GPU time not lost to incidents",
+            description="One minus lost over watched GPU time. It is not yet all of goodput: time"
+            " for restarts, and steps that were repeated, are not in it.",
+            unit="percentunit",
+            targets=now((f"1 - {lost} / ({_hours(OBSERVED)} > 0)", "")),
+            steps=GOOD_SHARE,
+            decimals=1,
+            missing="no job was watched",
+            width=8,
+        ),
+        Stat(
+            title="Jobs that train now",
+            description="Jobs with at least one living rank that has the probe.",
+            targets=now(
+                (f"count(max {by('job_id')} ({of(training.RANK_ALIVE, CLUSTER)}) > 0)", ""),
+            ),
+            missing=shared.NO_STEPS,
+        ),
+        Stat(
+            title="Jobs with an incident now",
+            description="Jobs in which rankscope watch sees something that goes wrong now.",
+            targets=now(
+                (
+                    f"count(max {by('job_id')} ({of(watch.FINDING_ACTIVE, CLUSTER)}))"
+                    f" or 0 * sum({of(watch.WATCH_JOBS, CLUSTER)})",
+                    "",
+                ),
+            ),
+            steps=ANY_IS_ODD,
+            missing="rankscope watch is not scraped",
+        ),
+    ]
+
+
+def _lost(runbooks: str) -> list[Panel]:
+    most = f"topk({FEW}, sum by (cause) ({whole('increase', LOST)}))"
+    every_day = f"sum by (cause) (increase({LOST}[{DAY}])) / 3600 and {most}"
+    share = f"sum(rate({LOST}[{DAY}])) or 0 * sum(rate({OBSERVED}[{DAY}]))"
+    return [
+        BarGauge(
+            title="GPU-hours lost by cause",
+            description="What took most in the time range. The name of a cause leads to its"
+            " runbook by way of the on-call view.",
+            unit="short",
+            minimum=0,
+            decimals=2,
+            targets=now((f"topk({FEW}, {_hours(LOST, ' by (cause)')})", "{{cause}}")),
+            missing="nothing was lost, or rankscope watch is not scraped",
+            width=8,
+        ),
+        TimeSeries(
+            title="GPU-hours lost a day",
+            description="GPU time lost in the day before each moment, by cause.",
+            unit="short",
+            minimum=0,
+            stacked=True,
+            targets=targets((every_day, "{{cause}}")),
+            missing="nothing was lost, or rankscope watch is not scraped",
+            width=8,
+        ),
+        TimeSeries(
+            title="Part of GPU time lost",
+            description="Lost over watched GPU time in the day before each moment. Where it rises,"
+            " see the causes to the left.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets((f"({share}) / (sum(rate({OBSERVED}[{DAY}])) > 0)", "lost")),
+            steps=LOST_SHARE,
+            missing="rankscope watch is not scraped",
+            links=[links.runbook(runbooks, "RankscopeStraggler")],
+            width=8,
+        ),
+    ]
+
+
+def _whose() -> list[Panel]:
+    known = f"last_over_time({of(pods.JOB_INFO, CLUSTER)}[$__range])"
+    one = f"topk {by('job_id')} (1, {worst(known, 'job_id', 'project', 'class')})"
+    job = f"sum {by('job_id')} (increase({LOST}[$__range])) / 3600"
+    owned = f"({job}) * on (cluster, job_id) group_left (project, class) {one}"
+    projects = f"sum by (project) (({owned}) or on (cluster, job_id) ({job}))"
+    return [
+        Table(
+            title="Jobs that lost most",
+            description="GPU-hours that single jobs lost in the time range, with their project and"
+            " class where pods carry such labels. Follow a row into the debug view.",
+            unit="string",
+            targets=rows(f"topk({MANY}, ({owned}) or on (cluster, job_id) ({job}))"),
+            transformations=columns(
+                {
+                    "cluster": "cluster",
+                    "job_id": "job_id",
+                    "project": "project",
+                    "class": "class",
+                    "Value": "GPU-hours lost",
+                }
+            ),
+            overrides=[override("GPU-hours lost", {"unit": "short", "decimals": 2})],
+            missing="nothing was lost, or rankscope watch is not scraped",
+            data_links=[links.TO_DEBUG],
+        ),
+        BarGauge(
+            title="GPU-hours lost by project",
+            description="By the project label of jobs' pods; without a name are those of jobs that"
+            " have none, or that run outside of Kubernetes.",
+            unit="short",
+            minimum=0,
+            decimals=2,
+            targets=now((f"topk({FEW}, {projects})", "{{project}}")),
+            missing="nothing was lost, or rankscope watch is not scraped",
+        ),
+    ]
+
+
+def _gpus(runbooks: str) -> list[Panel]:
+    key = ("node", "gpu", "uuid")
+    every = worst(of(gpu.GPU_INFO, CLUSTER), *key)
+    bad = " or ".join(
+        f"({worst(of(metric, CLUSTER), *key)} > 0)"
+        for metric in (gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_FAILURE)
+    )
+    busy = f"({worst(of(gpu.GPU_UTILIZATION, CLUSTER), *key)} > 0)"
+    spare = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
+    return [
+        Stat(
+            title="GPUs",
+            description="GPUs that agents know of, lost ones included.",
+            targets=now((f"count({every})", "")),
+            missing=shared.NO_GPUS,
+        ),
+        Stat(
+            title="GPUs in use",
+            description="GPUs on which some kernel ran in the last second.",
+            targets=now((f"count({busy}) or 0 * count({every})", "")),
+            missing=shared.NO_GPUS,
+        ),
+        Stat(
+            title="Healthy spare GPUs",
+            description="GPUs that answer, have no failed memory row and do nothing: what a failed"
+            " node can be replaced from.",
+            targets=now((f"count({spare}) or 0 * count({every})", "")),
+            missing=shared.NO_GPUS,
+        ),
+        Stat(
+            title="Unhealthy GPUs",
+            description="GPUs that are lost, do not answer, or have a memory row that could not be"
+            " replaced: they cost money and do no work.",
+            targets=now((f"count({bad}) or 0 * count({every})", "")),
+            steps=ANY_IS_BAD,
+            missing=shared.NO_GPUS,
+            links=[links.runbook(runbooks, "RankscopeGpuLost")],
+        ),
+        Stat(
+            title="GPUs allocated in Kubernetes",
+            description="GPUs that containers hold, as the kubelets tell; a container may hold one"
+            " and do nothing with it.",
+            targets=now(
+                (f"count({worst(of(pods.GPU_ALLOCATION_INFO, CLUSTER), 'node', 'uuid')})", ""),
+            ),
+            missing="no kubelet tells about GPUs",
+            width=8,
+        ),
+    ]
+
+
+def _kinds() -> list[Panel]:
+    busy = worst(of(gpu.GPU_UTILIZATION, CLUSTER), "node", "uuid")
+    model = worst(of(gpu.GPU_INFO, CLUSTER), "node", "gpu", "model")
+    return [
+        TimeSeries(
+            title="Mean GPU utilisation",
+            description="Share of time in which any kernel runs, over all GPUs. GPUs that wait for"
+            " a slow rank count as busy, so read it together with lost time.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets((f"avg({busy})", "utilisation")),
+            missing=shared.NO_GPUS,
+        ),
+        BarGauge(
+            title="GPUs by model",
+            description="How many GPUs of each model agents know of.",
+            minimum=0,
+            decimals=0,
+            targets=now((f"topk({FEW}, count by (model) ({model}))", "{{model}}")),
+            missing=shared.NO_GPUS,
+        ),
+    ]

@@ -9,6 +9,8 @@ from rankscope_analyzers import cli, kineto_files
 from rankscope_analyzers.kineto_files import from_kineto
 from rankscope_analyzers.sources import SourceError
 
+ONLY_STEPS = "GPUs, links, kernel logs and hosts: only step records were given"
+
 
 def write(folder, name, trace):
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +37,7 @@ def test_the_rank_with_the_slow_device_is_named(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)["run7"]
     assert (said["verdict"]["class"], said["verdict"]["ranks"]) == ("gpu_compute", [2])
     assert said["verdict"]["nodes"] == ["gpu-07"]
-    assert said["unobserved"] == []
+    assert said["unobserved"] == [ONLY_STEPS]
 
 
 def test_equal_devices_accuse_nobody(tmp_path, capsys):

@@ -1,0 +1,156 @@
+"""The container image, without a container engine: its recipe, and its layers laid by hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from servers import require_server
+
+ROOT = Path(__file__).parent.parent
+RECIPE = ROOT / "daemonset" / "Dockerfile"
+PATIENCE_SECONDS = 240
+MOST_BYTES = 60_000_000  # the promise to whoever pulls it on every node
+ARM = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_28_aarch64")
+
+
+def run(*command: object, **more) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        **more,
+    )
+
+
+def instructions(text: str) -> list[str]:
+    joined = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text))
+    return [line for line in joined.splitlines() if line.strip()]
+
+
+def stages(text: str) -> dict[str, list[str]]:
+    """Return the instructions of each stage by its name."""
+    found: dict[str, list[str]] = {}
+    for line in instructions(text):
+        if line.startswith("FROM "):
+            found[line.split()[-1]] = current = []
+        elif found:
+            current.append(line)
+    return found
+
+
+def test_hadolint_has_nothing_to_say():
+    done = run(require_linter(), RECIPE)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_hadolint_would_speak_up(tmp_path):
+    worse = tmp_path / "Dockerfile"
+    worse.write_text(RECIPE.read_text().replace("FROM ${BASE} AS agent", "FROM python AS agent"))
+    assert run(require_linter(), worse).returncode != 0
+
+
+def require_linter() -> str:
+    beside = Path(sys.executable).with_name("hadolint")
+    return str(beside) if beside.exists() else require_server("hadolint")
+
+
+def test_images_run_as_nobody_and_take_nothing_from_the_build_but_packages():
+    text = RECIPE.read_text()
+    found = stages(text)
+    assert list(found) == ["build", "analyzers", "agent"]
+    for name in ("analyzers", "agent"):
+        assert "USER 65532:65532" in found[name]
+        assert not [line for line in found[name] if line.startswith(("RUN", "ADD"))]
+        copies = [line for line in found[name] if line.startswith("COPY")]
+        assert copies == [f"COPY --from=build /{name} /opt/rankscope"]
+    assert not re.search(r"\b(apt-get|gcc|g\+\+|make|curl|amd64|x86_64)\b", "".join(found["agent"]))
+    assert "ARG BASE=" in text  # a release names a digest there
+
+
+def test_the_build_copies_files_that_are_there_and_that_are_not_ignored():
+    allowed = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if "!" in line
+    }
+    for line in stages(RECIPE.read_text())["build"]:
+        if line.startswith("COPY"):
+            for name in line.split()[1:-1]:
+                assert (ROOT / name).exists(), name
+                assert any(entry.startswith(name) for entry in allowed), name
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, ROOT)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("rankscope-*.whl"))
+
+
+def install(wheel: Path, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    constraints = ("--constraint", ROOT / "constraints.txt", "--only-binary", ":all:")
+    return run(
+        *(sys.executable, "-m", "pip", "install", *constraints, "--target", target, *more),
+        f"{wheel}[agent]",
+    )
+
+
+@pytest.fixture(scope="module")
+def layer(wheel, tmp_path_factory) -> Path:
+    """What the image has in /opt/rankscope."""
+    target = tmp_path_factory.mktemp("layer") / "opt"
+    done = install(wheel, target)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def in_layer(layer: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the layer's packages and no others."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(layer)}
+    return run(sys.executable, "-S", *arguments, env=environment, cwd=layer)
+
+
+def test_the_agent_and_what_it_needs_stay_small(layer):
+    size = sum(path.stat().st_size for path in layer.rglob("*") if path.is_file())
+    assert size <= MOST_BYTES
+
+
+def test_the_agent_starts_with_the_layers_packages_alone(layer, tmp_path):
+    done = in_layer(layer, "-m", "rankscope_agent", "--once", f"--path.state={tmp_path}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rankscope_build_info{" in done.stdout
+    needs = "import bcrypt, h2, prometheus_client, pynvml, pyroute2, yaml"
+    assert in_layer(layer, "-c", needs).returncode == 0
+    for heavy in ("numpy", "pandas", "torch", "kubernetes"):
+        assert in_layer(layer, "-c", f"import {heavy}").returncode != 0
+
+
+def test_an_init_container_finds_the_probe_in_the_layer(layer, tmp_path):
+    done = in_layer(layer, "-m", "rankscope_agent", f"--copy-probe={tmp_path}/probe")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "probe" / "rankscope_probe.py").is_file()
+
+
+def test_every_package_of_the_agent_has_a_wheel_for_arm64(wheel, tmp_path):
+    python = ("--python-version=3.12", "--implementation=cp")
+    done = install(wheel, tmp_path / "arm", *ARM, *python)
+    assert done.returncode == 0, done.stderr
+    machines = {elf_machine(path) for path in (tmp_path / "arm").rglob("*.so*")}
+    assert machines == {183}  # EM_AARCH64, of the ELF specification's supplement
+
+
+def elf_machine(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[18:20], "little")
+
+
+def test_the_entry_points_of_both_images_run():
+    for module, stage in (("rankscope_agent", "agent"), ("rankscope_analyzers", "analyzers")):
+        assert f'ENTRYPOINT ["python3", "-m", "{module}"]' in stages(RECIPE.read_text())[stage]
+        assert run(sys.executable, "-m", module, "--version").returncode == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope_analyzers.gpu_error_sources import Page, Readings, from_pages
+from rankscope_analyzers.gpu_error_sources import from_pages
 from rankscope_analyzers.gpu_errors import GpuError, errors
+from rankscope_analyzers.observed import Page, Series
 
 NOW = 1_800_000_000.0
 UUID = "GPU-00000000-1111-2222-3333-444444444444"
@@ -15,14 +16,14 @@ NAN = float("nan")
 GONE = "gpu_fallen_off_bus"
 
 
-def readings(name: str, values: list[float], node: str = "gpu-07", **labels: str) -> Readings:
+def readings(name: str, values: list[float], node: str = "gpu-07", **labels: str) -> Series:
     """Return a series that was read every minute from NOW on, NaN where it was not there."""
     known = np.isfinite(values)
     times = NOW + 60 * np.arange(len(values), dtype=np.float64)
-    return Readings(node, f"rankscope_{name}", labels, times[known], np.array(values)[known])
+    return Series(node, f"rankscope_{name}", labels, times[known], np.array(values)[known])
 
 
-def xids(counts: list[float], moments: list[float], xid: str = "79") -> list[Readings]:
+def xids(counts: list[float], moments: list[float], xid: str = "79") -> list[Series]:
     """Return an Xid's counter and its time stamps, these in seconds since NOW."""
     labels = {**GPU, "xid": xid, "severity": "fatal", "action": "reboot_node"}
     stamps = [NOW + moment for moment in moments]
@@ -99,7 +100,7 @@ def test_labels_of_another_vocabulary_fall_back_on_the_code():
     assert (found.severity, found.action) == ("fatal", "reboot_node")
 
 
-def held(values: list[float], job_id: str, rank: str = "", uuid: str = UUID) -> Readings:
+def held(values: list[float], job_id: str, rank: str = "", uuid: str = UUID) -> Series:
     return readings("gpu_allocation_info", values, uuid=uuid, job_id=job_id, rank=rank)
 
 

@@ -155,7 +155,8 @@ def test_a_run_that_ends_after_its_deadline_is_a_failure_without_values(started)
     hanging = Hanging()
     hanging.runs = 1
     registry = started(interval=3600, deadline=0.05, slow=hanging)
-    eventually(lambda: scrape_of(registry, "slow"))
+    eventually(lambda: hanging.running)  # the deadline counts from the thread's start
+    time.sleep(0.1)
     hanging.released.set()
     state = eventually(lambda: (s := registry.states()[0]).finished_unix_seconds and s)
     assert not state.scrape.success

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from rankscope_agent.metrics import kernel
-from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.gpu_errors import COUNTERS, HOLDERS, GpuError, errors
+from rankscope_analyzers import observed
+from rankscope_analyzers.gpu_errors import COUNTERS, HOLDERS, READS, GpuError, errors
+from rankscope_analyzers.observed import Page, Series
 from rankscope_analyzers.prometheus_api import Matrix, Prometheus
 
 SMALLEST_INTERVAL_SECONDS = 15.0
@@ -25,10 +26,6 @@ UUIDS_AT_ONCE = 100
 """GPUs named in one query: some 4 KB of it."""
 
 SECONDS_PER_HOUR = 3600.0
-
-_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_ESCAPE = re.compile(r"\\(.)")
 
 STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
 WATCHED = kernel.GPU_FALLEN.name
@@ -50,30 +47,10 @@ class ErrorLog:
     gpu_hours: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """A series as it was read."""
-
-    node: str
-    name: str
-    labels: Mapping[str, str]
-    times: Floats
-    values: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The page of one agent, read at one time (Unix seconds)."""
-
-    node: str
-    time: float
-    text: str
-
-
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
     """Return what agents' pages say; one page tells when an error came last, not when first."""
-    wanted = {*COUNTERS, *STAMPS, *HOLDERS}
-    series = [one for page in pages for one in _series_of(page) if one.name in wanted]
+    seen = observed.from_pages(pages, READS)
+    series = [one for several in seen.series.values() for one in several]
     until = max((page.time for page in pages), default=since_unix_seconds)
     return ErrorLog(errors(series, since_unix_seconds), since_unix_seconds, until, None)
 
@@ -118,30 +95,13 @@ def _any_of(uuids: Iterable[str]) -> str:
     return json.dumps(f"({'|'.join(re.escape(uuid) for uuid in uuids)})(::.*)?")
 
 
-def _readings(name: str, matrix: Matrix) -> Iterator[Readings]:
+def _readings(name: str, matrix: Matrix) -> Iterator[Series]:
     for labels, row in zip(matrix.labels, matrix.values, strict=True):
         known = np.isfinite(row)
         node = labels.get("node") or _host(labels.get("instance", ""))
-        yield Readings(node, name, labels, matrix.times[known], row[known])
+        yield Series(node, name, labels, matrix.times[known], row[known])
 
 
 def _host(instance: str) -> str:
     """Return the host of `host:port`."""
     return urlsplit(f"//{instance}").hostname or instance
-
-
-def _series_of(page: Page) -> Iterator[Readings]:
-    for line in page.text.splitlines():
-        match = None if line.startswith("#") else _LINE.fullmatch(line)
-        if match is None:
-            continue
-        labels = {name: _unescaped(text) for name, text in _LABEL.findall(match[2] or "")}
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        yield Readings(page.node, match[1], labels, np.array([page.time]), np.array([value]))
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text)

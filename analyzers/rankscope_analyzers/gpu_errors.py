@@ -38,6 +38,17 @@ COUNTERS: Mapping[str, tuple[Metric, Kind]] = {
 
 HOLDERS = (pods.GPU_ALLOCATION_INFO.name, training.RANK_INFO.name)
 
+READS: tuple[Metric, ...] = (
+    kernel.XID_ERRORS,
+    kernel.SXID_ERRORS,
+    kernel.GPU_FALLEN,
+    kernel.GPU_INIT_FAILURES,
+    *dict.fromkeys(stamp for stamp, _ in COUNTERS.values()),
+    pods.GPU_ALLOCATION_INFO,
+    training.RANK_INFO,
+)
+"""All series that errors are read from."""
+
 SXID_ACTIONS: Mapping[Severity, Action] = {
     "fatal": "reset_gpu",
     "error": "reset_gpu",

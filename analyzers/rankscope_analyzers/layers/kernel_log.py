@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_agent.metrics import gpu, kernel, pods, training
+from rankscope_agent.metrics import gpu, kernel
 from rankscope_agent.model import Metric
 from rankscope_agent.xid import describe
 from rankscope_analyzers import gpu_errors, xid_incidents
@@ -79,20 +79,12 @@ ACTIONS: Mapping[str, str] = {
 }
 
 READS: tuple[Metric, ...] = (
-    kernel.XID_ERRORS,
-    kernel.XID_LAST,
-    kernel.SXID_ERRORS,
-    kernel.SXID_LAST,
-    kernel.GPU_FALLEN,
-    kernel.GPU_INIT_FAILURES,
+    *gpu_errors.READS,
     kernel.KERNEL_EVENTS,
-    kernel.KERNEL_LAST_EVENT,
     kernel.KERNEL_LOG_INFO,
     kernel.BOOT_TIME,
     gpu.GPU_XIDS,
     gpu.GPU_XID_TIMESTAMP,
-    pods.GPU_ALLOCATION_INFO,
-    training.RANK_INFO,
 )
 
 

@@ -11,7 +11,7 @@ import itertools
 import math
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,9 +27,8 @@ from prometheus_client.utils import floatToGoString
 from rankscope_agent import __version__
 from rankscope_agent.metrics import agent as metrics
 from rankscope_agent.model import HistogramValue, Metric, Sample, Snapshot
+from rankscope_agent.series_budget import within_budget
 from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
-
-HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -98,40 +97,15 @@ def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
     Args:
         snapshot: what to write.
         form: `TEXT` or `OPENMETRICS`.
-        max_series: series of collectors on the page, None for no limit. The later series of a
-            collector are left off, and counted in `rankscope_series_dropped`.
+        max_series: series of collectors on the page, None for no limit. The least important are
+            left off, and counted in `rankscope_series_dropped`.
     """
-    kept: list[Sample] = []
-    dropped: dict[str, int] = {}
-    left = max_series
-    for scrape in snapshot.scrapes:
-        taken, missed, left = _limit(scrape.samples, left)
-        kept += taken
-        dropped[scrape.collector] = missed
-    own = _self_samples(snapshot, dropped)
-    return form.write(Families(_families(itertools.chain(own, kept))))
+    page = within_budget(snapshot.scrapes, max_series)
+    own = _self_samples(snapshot, page.dropped)
+    return form.write(Families(_families(itertools.chain(own, page.samples))))
 
 
-def _series(sample: Sample) -> int:
-    """Count the series that a sample becomes on the page."""
-    if isinstance(sample.value, HistogramValue):
-        return len(sample.value.buckets) + HISTOGRAM_EXTRA_SERIES
-    return 1
-
-
-def _limit(samples: Sequence[Sample], left: int | None) -> tuple[Sequence[Sample], int, int | None]:
-    """Return the samples that still fit, the number of series that do not, and the room left."""
-    if left is None:
-        return samples, 0, None
-    sizes = list(itertools.accumulate(_series(sample) for sample in samples))
-    fitting = sum(size <= left for size in sizes)
-    used = sizes[fitting - 1] if fitting else 0
-    total = sizes[-1] if sizes else 0
-    # Once one did not fit nothing further does: which series are missing does not alternate.
-    return samples[:fitting], total - used, left - used if fitting == len(samples) else 0
-
-
-def _self_samples(snapshot: Snapshot, dropped: dict[str, int]) -> Iterator[Sample]:
+def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sample]:
     """Yield what the agent says about itself and about its collectors."""
     python = platform.python_version()
     yield metrics.BUILD_INFO.sample(

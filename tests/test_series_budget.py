@@ -1,0 +1,77 @@
+"""What is left off a page that would be too long."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from rankscope_agent import metrics
+from rankscope_agent.metrics import agent, netdev, pods, topology, training, watch
+from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape
+from rankscope_agent.series_budget import BY_IMPORTANCE, within_budget
+
+
+def first_metric(subject: ModuleType) -> Metric:
+    return next(v for v in vars(subject).values() if isinstance(v, Metric) and v.labels)
+
+
+def samples(metric: Metric, count: int) -> tuple[Sample, ...]:
+    return tuple(
+        Sample(metric, (str(number), *("x" for _ in metric.labels[1:])), 1.0)
+        for number in range(count)
+    )
+
+
+def scrape(name: str, *parts: tuple[Sample, ...]) -> Scrape:
+    return Scrape(name, True, 0.0, tuple(one for part in parts for one in part), "", 0.0)
+
+
+LINKS = samples(first_metric(netdev), 50)
+STEPS = samples(training.STEPS, 20)
+PODS = samples(first_metric(pods), 10)
+
+
+def test_every_subject_of_an_agent_has_its_place():
+    assert set(BY_IMPORTANCE) == {*metrics.SUBJECTS} - {agent, watch}
+
+
+def test_a_page_that_fits_is_left_as_it_is():
+    found = within_budget([scrape("netdev", LINKS), scrape("training", STEPS)], 70)
+    assert found.samples == (*LINKS, *STEPS)
+    assert found.dropped == {"netdev": 0, "training": 0}
+    assert within_budget([scrape("netdev", LINKS)], None).samples == LINKS
+
+
+def test_the_least_important_family_goes_first_whoever_came_first():
+    scrapes = [scrape("netdev", LINKS), scrape("training", STEPS), scrape("pods", PODS)]
+    found = within_budget(scrapes, 35)
+    assert found.samples == (*LINKS[:5], *STEPS, *PODS)
+    assert found.dropped == {"netdev": 45, "training": 0, "pods": 0}
+    assert within_budget(scrapes, 12).samples == (*STEPS[:2], *PODS)
+
+
+def test_a_flood_of_one_collector_does_not_displace_what_matters_more():
+    flood = samples(first_metric(topology), 100_000)
+    found = within_budget([scrape("topology", flood), scrape("training", STEPS)], 2000)
+    assert found.samples[-20:] == STEPS
+    assert found.dropped == {"topology": 100_000 - 1980, "training": 0}
+
+
+def test_which_series_stay_does_not_depend_on_their_values():
+    other = tuple(Sample(one.metric, one.labels, 7.0) for one in LINKS)
+    kept = [
+        [one.labels for one in within_budget([scrape("netdev", part)], 17).samples]
+        for part in (LINKS, other)
+    ]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 17
+
+
+def test_a_histogram_counts_with_all_its_series_and_is_never_cut_in_two():
+    metric = next(
+        v for v in vars(training).values() if isinstance(v, Metric) and v.kind == "histogram"
+    )
+    value = HistogramValue(((0.1, 1), (1.0, 2)), 3, 1.5)
+    histogram = Sample(metric, tuple("x" for _ in metric.labels), value)
+    assert within_budget([scrape("training", (histogram,))], 5).samples == (histogram,)
+    found = within_budget([scrape("training", (histogram,))], 4)
+    assert (found.samples, found.dropped) == ((), {"training": 5})

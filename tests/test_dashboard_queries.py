@@ -1,0 +1,157 @@
+"""Every query of every dashboard, asked of a real Prometheus that scraped what is exported."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard_lint import panels_of
+from rankscope_dashboards import dashboard_files
+from scraped_stack import JOB, KUBERNETES, Stack, ask, filled, scraped_stack
+from servers import require_server
+
+PATIENCE_SECONDS = 40.0
+MOST_SERIES = 20
+LABEL_VALUES = re.compile(r"label_values\((.*), *(\w+)\)")
+UNMEASURABLE = () if Path("/proc/pressure/cpu").exists() else ("Host pressure",)
+"""Panels without data here because this machine's kernel does not measure what they show."""
+
+MODELS = [
+    json.loads(dashboard_files.text(make("https://runbooks.example.com").auto_panel_ids()))
+    for make in dashboard_files.DASHBOARDS
+]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory) -> Iterator[Stack]:
+    program = require_server("prometheus")
+    with scraped_stack(program, tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+def until_true(look: Any) -> Any:
+    """Return what a look gives once it gives something."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
+
+
+def variables(address: str, model: Any, chosen: str = "") -> dict[str, str]:
+    """Return values of a dashboard's variables: all of them, or the one job."""
+    values: dict[str, str] = {}
+    for variable in model["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        name = variable["name"]
+        if name == "cluster" and chosen:
+            values[name] = chosen
+        elif variable["includeAll"]:
+            values[name] = variable["allValue"]
+        else:
+            offered = until_true(lambda one=variable: label_values(address, one, values))
+            assert JOB in offered, f"${name} offers {offered}"
+            values[name] = JOB
+    return values
+
+
+def label_values(address: str, variable: Any, values: dict[str, str]) -> list[str]:
+    selector, label = LABEL_VALUES.fullmatch(variable["query"]["query"]).groups()
+    found = ask(address, f"label/{label}/values", **{"match[]": filled(selector, values)})
+    return [value for value in found if value]
+
+
+def series_of(address: str, target: Any, values: dict[str, str]) -> list[Any]:
+    query, now = filled(target["expr"], values), time.time()
+    if target["instant"]:
+        return ask(address, "query", query=query)["result"]
+    span = {"start": f"{now - 15}", "end": f"{now}", "step": "1"}
+    return ask(address, "query_range", query=query, **span)["result"]
+
+
+def unanswered(address: str, model: Any, values: dict[str, str]) -> list[str]:
+    """Return the panels' queries that find nothing, after waiting for those that need time."""
+    open_ones = [
+        (panel, target)
+        for panel in panels_of(model)
+        for target in panel["targets"]
+        if panel["title"] not in UNMEASURABLE
+    ]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while open_ones and time.monotonic() < deadline:
+        open_ones = [
+            (panel, target) for panel, target in open_ones if not series_of(address, target, values)
+        ]
+        time.sleep(1.0 if open_ones else 0)
+    return [f"{panel['title']}: {filled(target['expr'], values)}" for panel, target in open_ones]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])
+def test_every_query_finds_data(stack, model):
+    for address, cluster in ((stack.plain, ""), (stack.clusters, ""), (stack.clusters, "east")):
+        assert unanswered(address, model, variables(address, model, cluster)) == []
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])
+def test_no_panel_draws_more_than_twenty_series(stack, model):
+    values = variables(stack.clusters, model)
+    for panel in panels_of(model):
+        drawn = [len(series_of(stack.clusters, target, values)) for target in panel["targets"]]
+        assert max(drawn) <= MOST_SERIES or panel["type"] == "heatmap", panel["title"]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])
+def test_every_variable_offers_values_and_every_mark_has_times(stack, model):
+    values = variables(stack.clusters, model)
+    for variable in model["templating"]["list"]:
+        if variable["type"] == "query":
+            offered = until_true(lambda one=variable: label_values(stack.clusters, one, values))
+            assert offered, variable["name"]
+    for mark in model["annotations"]["list"]:
+        query = filled(mark["expr"], values)
+        found = until_true(lambda one=query: ask(stack.clusters, "query", query=one)["result"])
+        assert found, mark["name"]
+        for one in found:
+            milliseconds = float(one["value"][1])
+            assert abs(milliseconds / 1000 - time.time()) < 3600, mark["name"]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])
+def test_one_cluster_shows_nothing_of_another(stack, model):
+    values = variables(stack.clusters, model, "east")
+    for panel in panels_of(model):
+        for target in panel["targets"]:
+            found = series_of(stack.clusters, target, values)
+            assert {one["metric"].get("cluster", "east") for one in found} <= {"east"}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[model["uid"] for model in MODELS])
+def test_without_any_series_queries_are_empty_and_never_fail(stack, model):
+    values = dict.fromkeys(("cluster", "job_id", "node", "rank"), "nowhere")
+    for panel in panels_of(model):
+        for target in panel["targets"]:
+            assert series_of(stack.clusters, target, values) == [], panel["title"]
+
+
+def test_the_culprit_stands_in_the_table_of_incidents(stack):
+    (model,) = [one for one in MODELS if one["uid"] == "rankscope-on-call"]
+    (panel,) = [one for one in panels_of(model) if one["title"] == "Incidents and culprits"]
+    values = variables(stack.plain, model)
+    found = until_true(lambda: series_of(stack.plain, panel["targets"][0], values))
+    (row,) = [one for one in found if one["metric"]["job_id"] == JOB]
+    assert row["metric"]["rank"] == "2"
+    assert row["metric"]["gpu"] == "2"
+    assert row["metric"]["runbook"].startswith("Rankscope")
+    assert 0.2 < float(row["value"][1]) < 0.35
+
+
+def test_names_that_are_not_ours_are_those_that_were_allowed():
+    foreign = re.compile(r"\b(?:kube|container|node|DCGM)_\w+(?=\{)")
+    names = {name for model in MODELS for name in foreign.findall(json.dumps(model))}
+    assert names == set(KUBERNETES)

@@ -1,0 +1,95 @@
+"""What is shipped for nodes without Kubernetes: the systemd unit and SLURM's prolog."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from rankscope_agent.config import parse_config
+from rankscope_agent.registry import all_collectors
+
+FOLDER = Path(__file__).parent.parent / "daemonset" / "bare-metal"
+UNIT, PROLOG = FOLDER / "rankscope-agent.service", FOLDER / "slurm-task-prolog.sh"
+PATIENCE_SECONDS = 60
+
+
+def settings() -> dict[str, list[str]]:
+    found = defaultdict(list)
+    for line in UNIT.read_text().splitlines():
+        key, mark, value = line.partition("=")
+        if mark and not line.startswith("#"):
+            found[key].append(value)
+    return found
+
+
+def test_the_unit_starts_an_agent_that_its_flags_and_directories_suit():
+    found = settings()
+    _, *flags = shlex.split(found["ExecStart"][0])
+    variables = dict(line.split("=", 1) for line in found["Environment"])
+    config = parse_config(flags, variables, tuple(all_collectors(None, None)), "1")
+    assert (config.insecure_api, config.token_file) == (False, Path("/etc/rankscope/token"))
+    assert config.ring_dir == Path("/run") / found["RuntimeDirectory"][0]
+    assert config.state_dir == Path("/var/lib") / found["StateDirectory"][0]
+    assert found["RuntimeDirectoryMode"] == ["1777"]
+    assert found["NoNewPrivileges"] == ["yes"]
+    assert set(found["CapabilityBoundingSet"][0].split()) == {
+        "CAP_SYS_PTRACE",
+        "CAP_DAC_READ_SEARCH",
+        "CAP_SYSLOG",
+    }
+
+
+def test_systemd_understands_the_unit(tmp_path):
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed")
+    program = tmp_path / "rankscope-agent"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/rankscope/bin/rankscope-agent", str(program)))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(unit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert UNIT.name not in done.stderr, done.stderr
+
+
+def prolog(**variables: str) -> str:
+    done = subprocess.run(
+        [str(PROLOG)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+        env={"PATH": "/usr/bin:/bin", **variables},
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def probe(tmp_path):
+    (tmp_path / "rankscope_probe.py").write_text("")
+    return str(tmp_path)
+
+
+def test_tasks_get_the_probe_before_what_they_have(probe):
+    ring = "export RANKSCOPE_RING_DIR=/run/rankscope\n"
+    assert prolog(RANKSCOPE_PROBE_DIR=probe) == f"export PYTHONPATH={probe}\n{ring}"
+    kept = prolog(RANKSCOPE_PROBE_DIR=probe, PYTHONPATH="/a:/b")
+    assert kept == f"export PYTHONPATH={probe}:/a:/b\n{ring}"
+    assert "RING_DIR=/tmp/r\n" in prolog(RANKSCOPE_PROBE_DIR=probe, RANKSCOPE_RING_DIR="/tmp/r")
+
+
+def test_tasks_start_without_a_probe_that_is_not_there_or_not_wanted(probe, tmp_path):
+    assert prolog(RANKSCOPE_PROBE_DIR=f"{tmp_path}/none", PYTHONPATH="/a") == ""
+    assert prolog(RANKSCOPE_PROBE_DIR=probe, RANKSCOPE_PROBE="0") == ""

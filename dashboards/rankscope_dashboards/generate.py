@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_dashboards import dashboard_files, routing, rule_files
+from rankscope_dashboards import dashboard_files, kustomizations, routing, rule_files
 from rankscope_dashboards.rule_files import Links
 
 Files = Mapping[str, str]
@@ -19,6 +19,7 @@ GENERATORS: tuple[Callable[[Links], Files], ...] = (
     rule_files.files,
     routing.files,
     dashboard_files.files,
+    kustomizations.files,
 )
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "generated"

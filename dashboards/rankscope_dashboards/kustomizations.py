@@ -1,0 +1,28 @@
+"""Lists generated objects for kustomize, so that components of daemonset/ can take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rankscope_dashboards import dashboard_files, rule_files
+from rankscope_dashboards.rule_files import HEADER, Links
+from rankscope_dashboards.yaml_text import Value, dump
+
+FOLDERS = ("prometheusrules", "configmaps")
+"""Folders of Kubernetes objects below the output."""
+
+
+def files(links: Links) -> Mapping[str, str]:
+    """Return a kustomization for each folder of objects."""
+    made = [*rule_files.files(links), *dashboard_files.files(links)]
+    return {f"{folder}/kustomization.yaml": _component(folder, made) for folder in FOLDERS}
+
+
+def _component(folder: str, made: list[str]) -> str:
+    names = sorted(name.partition("/")[2] for name in made if name.startswith(f"{folder}/"))
+    component: Value = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "resources": list(names),
+    }
+    return HEADER + dump(component)

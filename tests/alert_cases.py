@@ -106,6 +106,7 @@ def _busy(rank: str, node: str, bad: float, good: float, below: float) -> tuple[
     return (
         gauge(f"rankscope_last_compute_seconds{{{keys}}}", bad, good, below),
         steady(f"rankscope_last_data_seconds{{{keys}}}", 0.0),
+        steady(f"rankscope_rank_alive{{{keys}}}"),
         steady(f'rankscope_rank_info{{{keys},pp_stage="0"}}'),
     )
 

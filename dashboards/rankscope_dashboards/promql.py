@@ -71,11 +71,15 @@ def finding(kinds: Iterable[str]) -> str:
 
 
 def slow(symptom: str, least_lost: float) -> str:
-    """Return what a symptom in step times costs, by cause, with its culprit.
+    """Return what a symptom in step times costs, with its culprit.
+
+    The kind of the cause is left out: layers that see more may change it while the symptom goes on,
+    and an alert with other labels is another alert.
 
     Args:
         symptom: what step times show, whatever the cause.
         least_lost: the part of step time that it must cost, which is the value.
     """
     lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
-    return _with_culprit(f"({lost} >= {least_lost})", f'{{symptom="{symptom}"}}')
+    found = _with_culprit(f"({lost} >= {least_lost})", f'{{symptom="{symptom}"}}')
+    return worst(found, "job_id", *WHOM)

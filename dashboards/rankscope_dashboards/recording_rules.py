@@ -85,7 +85,9 @@ def _identity() -> tuple[Record, ...]:
 
 def _busy() -> str:
     """Return the time that each rank needs itself in its newest step, with its pipeline stage."""
-    own = f"{training.LAST_DATA_SECONDS.name} + {training.LAST_COMPUTE_SECONDS.name}"
+    # What ended ranks did last stays on the page for a while.
+    alive = f"and on (cluster, node, job_id, rank) {training.RANK_ALIVE.name} == 1"
+    own = f"{training.LAST_DATA_SECONDS.name} + {training.LAST_COMPUTE_SECONDS.name} {alive}"
     stages = worst(training.RANK_INFO.name, "job_id", "rank", "pp_stage")
     return (
         f"{worst(own, 'node', 'job_id', 'rank')}"

@@ -33,10 +33,19 @@ LOST = (
 )
 """What the finding has cost: said only where step times tell."""
 
-CAUSE_RUNBOOK = (
-    "{{ range printf `topk(1, " + watch.FINDING_CULPRIT_INFO.name + "{job_id=%q,kind=%q})`"
-    " $labels.job_id $labels.kind | query }} About the cause: {{ .Labels.runbook }}.{{ end }}"
+LOST_BY_JOB = (
+    "{{ range printf `sum(" + watch.LOST_GPU_SECONDS.name + "{job_id=%q}) / 3600`"
+    " $labels.job_id | query }} Lost so far: {{ printf `%.3g` .Value }} GPU-hours.{{ end }}"
 )
+
+CAUSE = (
+    "{{ range printf `topk(1, " + watch.FINDING_LOST_FRACTION.name + "{job_id=%q}"
+    " * on (job_id, kind) group_left (runbook)"
+    " topk by (job_id, kind) (1, " + watch.FINDING_CULPRIT_INFO.name + "{job_id=%q,symptom=%q}))`"
+    " $labels.job_id $labels.job_id $labels.symptom | query }}"
+    " Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.{{ end }}"
+)
+"""What layers below the step times say it comes from: said only where a watch knows."""
 
 DIAGNOSE = (
     "{{ with $labels.job_id }} Ask `rankscope diagnose --prometheus URL --job {{ . }}`.{{ end }}"

@@ -61,7 +61,7 @@ FAILED_NOW = (
 
 
 def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
-    """Return an alert about what step times show; the kind of its cause is a label."""
+    """Return an alert about what step times show; the description says from what it comes."""
     return Alert(
         name=name,
         expression=with_owner(slow(symptoms, LEAST_LOST)),
@@ -71,11 +71,11 @@ def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
         severity="ticket",
         scope="job",
         summary=f"{what} {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
-        description="Cause: {{ $labels.kind }}, "
+        description="{{ $labels.symptom }}: "
         + texts.CULPRIT
         + ". It costs {{ $value | humanizePercentage }} of every step."
-        + texts.LOST
-        + texts.CAUSE_RUNBOOK
+        + texts.LOST_BY_JOB
+        + texts.CAUSE
         + texts.DIAGNOSE,
     )
 
@@ -93,10 +93,9 @@ STRAGGLER = Alert(
     scope="job",
     summary=f"A rank holds up {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
     description=f"{texts.CULPRIT} computes longer than its peers, which wait for it:"
-    " {{ $value | humanizePercentage }} of every step"
-    "{{ with $labels.kind }}, because of {{ . }}{{ end }}."
-    + texts.LOST
-    + texts.CAUSE_RUNBOOK
+    " {{ $value | humanizePercentage }} of every step."
+    + texts.LOST_BY_JOB
+    + texts.CAUSE
     + texts.DIAGNOSE,
 )
 

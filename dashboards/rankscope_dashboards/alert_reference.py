@@ -1,0 +1,49 @@
+"""Write docs/alert_reference.md from the alert tables, so that the two cannot disagree.
+
+`python -m rankscope_dashboards.alert_reference FILE` writes the file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from rankscope_dashboards.alerts import GROUPS
+from rankscope_dashboards.alerts.alert import Alert
+
+INTRODUCTION = """# Alerts
+
+Made from the tables in `dashboards/rankscope_dashboards/alerts`; do not edit.
+[Who hears of them, and how](alerts.md).
+
+Severity `page or ticket` depends on the job's class. An alert fires when its condition has held for
+`after`, and goes on for `keeps` when it has ended.
+
+| alert | severity | scope | after | keeps | what it says |
+|---|---|---|---|---|---|
+"""
+
+
+def markdown() -> str:
+    """Return the page: one row per alert, in the order of the tables."""
+    return INTRODUCTION + "".join(_row(alert) for group in GROUPS for alert in group.alerts)
+
+
+def _row(alert: Alert) -> str:
+    severity = "page or ticket" if alert.severity == "by_class" else alert.severity
+    link = f"[{alert.name}](runbooks/{alert.name}.md)"
+    said = _plain(alert.summary)
+    return f"| {link} | {severity} | {alert.scope} | {alert.hold} | {alert.keep} | {said} |\n"
+
+
+def _plain(template: str) -> str:
+    """Return a template with the names of what it fills in, without what it only may say."""
+    text = re.sub(r"{{ with \$labels\.(\w+) }}{{ \. }}{{ else }}\w+{{ end }}", r"<\1>", template)
+    text = re.sub(r"{{ with [^}]*}}.*?{{ end }}", "", text)
+    text = re.sub(r"{{ \$labels\.(\w+) }}", r"<\1>", text)
+    return re.sub(r"{{ \$value[^}]*}}", "<value>", text).replace("<", "*").replace(">", "*")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(markdown(), encoding="utf-8")

@@ -1,0 +1,136 @@
+"""docs/security.md: its claims have tests; other versions and swollen answers are dealt with."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gzip
+import json
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.web.routes import JSON_TYPE, Response, Route, sentence
+from rankscope_agent.web.server import WebServer
+from rankscope_analyzers import agent_client
+from rankscope_analyzers.agent_client import Agent, AgentError
+from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.sources import from_agents
+from simulated_jobs import Job, records
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "security.md"
+
+
+def test_every_test_that_the_page_names_exists():
+    text = "\n".join(path.read_text() for path in TESTS.glob("test_*.py"))
+    have = set(re.findall(r"(?m)^\s*def (test_\w+)\(", text))
+    named = re.findall(r"`(test_\w+)`", PAGE.read_text())
+    assert len(named) > 20
+    assert set(named) <= have
+
+
+def test_every_row_of_a_threat_names_a_test():
+    threats = PAGE.read_text().partition("## Threats")[2]
+    rows = [line for line in threats.splitlines() if line.startswith("| ")]
+    bare = [row for row in rows if "`test_" not in row and not row.endswith("| test |")]
+    assert bare == []
+
+
+RUNS_CODE = {"pickle", "marshal", "shelve", "dill", "subprocess", "runpy", "code"}
+
+
+def risky(tree: ast.AST) -> set[str]:
+    """Return the names in a module by which foreign text could be run."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names} & RUNS_CODE
+        elif isinstance(node, ast.ImportFrom):
+            found |= {(node.module or "").partition(".")[0]} & RUNS_CODE
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called in {"eval", "exec", "os.system", "os.popen", "yaml.load", "torch.load"}:
+                found.add(called)
+    return found
+
+
+def test_nothing_in_the_agent_runs_what_others_wrote():
+    modules = list((TESTS.parent / "agent" / "rankscope_agent").rglob("*.py"))
+    assert len(modules) > 100
+    assert {str(m): found for m in modules if (found := risky(ast.parse(m.read_text())))} == {}
+    assert risky(ast.parse("import pickle; eval('1')")) == {"pickle", "eval"}
+
+
+@contextlib.contextmanager
+def answering(**answers):
+    routes = {
+        f"/{name.replace('__', '/')}": Route(lambda _, answer=answer: answer, "open")
+        for name, answer in answers.items()
+    }
+    server = WebServer(ListenAddress("127.0.0.1", 0), routes, OPEN)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def packed(size: int) -> Response:
+    body = gzip.compress(b" " * size)
+    return Response(200, JSON_TYPE, body, (("Content-Encoding", "gzip"),))
+
+
+def test_an_agent_that_swells_its_answer_is_given_up(monkeypatch):
+    with answering(healthz=packed(65 << 20)) as url, pytest.raises(AgentError, match="64 MiB"):
+        Agent(url).text("/healthz")
+    monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 0.0)
+    slow = sentence(200, "x" * 1000)
+    with answering(healthz=slow) as url, pytest.raises(AgentError, match="has not ended"):
+        Agent(url).text("/healthz")
+
+
+ADDED_LATER = ("dp_group", "tp_group", "pp_stage", "attempt", "samples", "flags")
+"""Columns that an agent of the version before may not know."""
+
+
+def job_answers(change):
+    """Return an agent's answers about a job, changed as another version has them."""
+    rows = change(records(Job(ranks=4, steps=120)).assign(job_id="a/b"))
+    ranks = [
+        {"job_id": "a/b", "rank": n, "world_size": 4, "alive": True, "said_by_a_newer_agent": [1]}
+        for n in range(4)
+    ]
+    steps = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "more": {"x": 1}}
+    return {
+        "api__v1__ranks": sentence_json({"node": "n", "ranks": ranks, "more": 1}),
+        "api__v1__steps": sentence_json(steps),
+    }
+
+
+def sentence_json(document) -> Response:
+    return Response(200, JSON_TYPE, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows,
+        lambda rows: rows.drop(columns=[name for name in ADDED_LATER if name in rows]),
+        lambda rows: rows.assign(a_newer_column=1, another=None),
+    ],
+    ids=["same", "older", "newer"],
+)
+def test_agents_of_the_version_before_and_after_are_understood(change):
+    with answering(**job_answers(change)) as url:
+        (job,) = from_agents([url], None, 0.0)
+    found = diagnosis(job)
+    assert job.world_size == 4
+    assert found is not None

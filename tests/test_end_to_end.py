@@ -69,30 +69,37 @@ def steps_by_rank(page: str) -> dict[str, float]:
 
 def of_layers(sentence: str) -> bool:
     """Say whether it is about what this machine may lack beside step times, such as GPUs."""
-    return any(sentence.startswith(f"{name} of node") for name in LAYER_NAMES.values())
+    names = [f"{name} of node" for name in LAYER_NAMES.values()]
+    return sentence.startswith((*names, "whose GPU is whose"))
 
 
 @pytest.mark.parametrize(
-    ("slow", "cause", "ranks"),
+    ("slow", "node", "symptom", "cause", "ranks"),
     [
-        ("1:forward:40", "gpu_compute", [1]),
-        ("0:before:40", "gpu_compute", [0]),
-        ("2:after:40", "gpu_compute", [2]),
-        ("0:data:40", "data_loader", [0]),
-        ("", None, []),
+        ("1:forward:40", "h100x3:thermal@1", "gpu_compute", "thermal_slowdown", [1]),
+        ("0:before:40", "h100x3:power-cap@0", "gpu_compute", "power_limit_differs", [0]),
+        ("2:after:40", "h100x3:thermal@1", "gpu_compute", "gpu_compute", [2]),
+        ("0:data:40", "", "data_loader", None, [0]),
+        ("", "h100x3", None, None, []),
     ],
 )
-def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(tmp_path, capsys, slow, cause, ranks):
+def test_a_script_that_is_not_ours_is_diagnosed_while_it_runs(
+    tmp_path, capsys, slow, node, symptom, cause, ranks
+):
     rings = tmp_path / "rings"
     with (
-        running_agent(tmp_path) as agent,
+        running_agent(tmp_path, f"--simulate={node}") as agent,
         training(rings, slow, steps=100_000) as job,
     ):
         await_steps(lambda: agent.get("/metrics"), 120)
         assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
         assert job.poll() is None
-    (said,) = json.loads(capsys.readouterr().out).values()
-    assert said["verdict"]["class"] == cause, said
+    found = json.loads(capsys.readouterr().out).values()
+    (said,) = [one for one in found if one["ranks"]]  # other training may go on on this machine
+    assert said["verdict"]["class"] == symptom, said
+    if cause:  # the host may be busy besides, which explains slow input on some machines
+        assert said["verdict"]["cause"]["kind"] == cause
+        assert [incident["ranks"] for incident in said["incidents"]] == [ranks]
     assert said["verdict"]["ranks"] == ranks
     assert len(said["ranks"]) == 3
     assert all(of_layers(sentence) for sentence in said["unobserved"]), said["unobserved"]

@@ -136,11 +136,13 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
         for series in observed.of(metrics.PRESSURE, resource=pressure.resource, kind="some")
         if series.node in job.on_node and np.isfinite(series.rate())
     }
+    if len(shares) < 2:  # of a single node nobody knows what is usual, and all its ranks share it
+        return
     for node, (share, series) in shares.items():
         usual = _median([other for name, (other, _) in shares.items() if name != node])
         if share >= pressure.least and share >= TIMES_PEERS * usual:
             said = f"tasks wait for {pressure.resource} {share:.0%} of the time"
-            said += f", on its peers {usual:.0%}" if len(shares) > 1 else ""
+            said += f", on its peers {usual:.0%}"
             values = (share, usual, "ratio")
             yield _signal(pressure.advice, job, Where(nodes=(node,)), series, said, values)
 

@@ -158,13 +158,14 @@ CASES: dict[str, Case] = {
     # How well jobs do.
     "RankscopeThroughputDegraded24h": Case(
         (
-            counter(f'rankscope_samples_total{{{NODE},{JOB},rank="13"}}', 8.7, 10, 9.1),
+            counter(f'rankscope_samples_total{{{NODE},{JOB},rank="13"}}', 5, 10, 6.5),
             ALIVE,
             OWNER,
         ),
-        lag=1440 + 30,
+        lag=330,
+        linger=1450,
         settle=1450,
-        step=2,
+        step=4,
         gap=20,
         again=10,
     ),
@@ -434,7 +435,7 @@ CASES: dict[str, Case] = {
     "RankscopeJobFailureCascade": _cascade(),
     "RankscopeGoodputBurnFast": _burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
     "RankscopeGoodputBurnSlow": _burn(
-        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=5, gap=5, again=10)
+        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=20, gap=20, again=20)
     ),
     "RankscopeAgentDown": Case(
         (

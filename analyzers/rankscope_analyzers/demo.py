@@ -77,22 +77,31 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
     Raises:
         DemoError: PyTorch is missing, the rank does not exist, or the run failed.
     """
-    if not 0 <= rank < RANKS:
-        raise DemoError(f"--rank {rank}: the demo job has the ranks 0 to {RANKS - 1}")
-    if importlib.util.find_spec("torch") is None:
-        raise DemoError("PyTorch is not installed: pip install 'rankscope[demo]'")
+    require(rank)
     injected = rank if FAULTS[fault] else None
     who = f"{fault} on rank {injected}" if injected is not None else "no fault"
     console.print(f"Training on this machine: {RANKS} gloo ranks, {STEPS} steps, {who}.")
     console.print("Nothing is downloaded; all it listens on is loopback.")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankscope-demo-")))
-        url = stack.enter_context(_agent(folder))
-        job = stack.enter_context(_job(folder, fault, rank))
+        url = stack.enter_context(agent(folder))
+        job = stack.enter_context(training(folder, fault, rank))
         _watch(job, url, console, folder)
         (records,) = sources.from_agents([url], None, 0.0)
     (verdict,) = diagnose([records])
     return Outcome(fault, injected, verdict)
+
+
+def require(rank: int) -> None:
+    """Refuse what cannot run.
+
+    Raises:
+        DemoError: PyTorch is missing, or the rank does not exist.
+    """
+    if not 0 <= rank < RANKS:
+        raise DemoError(f"--rank {rank}: the demo job has the ranks 0 to {RANKS - 1}")
+    if importlib.util.find_spec("torch") is None:
+        raise DemoError("PyTorch is not installed: pip install 'rankscope[demo]'")
 
 
 def as_object(outcome: Outcome) -> dict[str, Any]:
@@ -121,7 +130,7 @@ def show(console: Console, outcome: Outcome) -> None:
 
 
 @contextmanager
-def _process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
+def process(command: list[str], log: Path, environment: Mapping[str, str]) -> Iterator[Any]:
     """Run a command in a process group of its own and end the group afterwards."""
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter with fixed arguments
@@ -149,32 +158,38 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _agent(folder: Path) -> Iterator[str]:
+def agent(folder: Path, *flags: str) -> Iterator[str]:
+    """Run an agent over the folder's rings and return its address.
+
+    Raises:
+        DemoError: it does not start.
+    """
     rings = folder / "rings"
     rings.mkdir()
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         *(sys.executable, "-m", "rankscope_agent"),
         *(f"--web.listen-address={address}", f"--path.ring-dir={rings}"),
-        f"--path.kubelet={folder / 'kubelet'}",
+        *(f"--path.kubelet={folder / 'kubelet'}", *flags),
     ]
     log = folder / "agent.log"
-    with _process(command, log, os.environ) as process:
+    with process(command, log, os.environ) as running:
         deadline = time.monotonic() + START_SECONDS
-        while not _answers(f"http://{address}/readyz"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise DemoError(f"the agent did not start: {_last_lines(log)}")
+        while not answers(f"http://{address}/readyz"):
+            if running.poll() is not None or time.monotonic() > deadline:
+                raise DemoError(f"the agent did not start: {last_lines(log)}")
             time.sleep(POLL_SECONDS / 5)
         yield f"http://{address}"
 
 
 @contextmanager
-def _job(folder: Path, fault: str, rank: int) -> Iterator[Any]:
+def training(folder: Path, fault: str, rank: int, steps: int = STEPS) -> Iterator[Any]:
+    """Run the job with the probe until the block ends."""
     script = Path(__file__).with_name("demo_job.py")
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={RANKS}", str(script)),
-        *(f"--steps={STEPS}", f"--fault={fault}", f"--rank={rank}"),
+        *(f"--steps={steps}", f"--fault={fault}", f"--rank={rank}"),
     ]
     folders = [str(probe_folder()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
@@ -184,8 +199,8 @@ def _job(folder: Path, fault: str, rank: int) -> Iterator[Any]:
         "OMP_NUM_THREADS": "1",  # four ranks share this machine's cores
         "GLOO_SOCKET_IFNAME": "lo",  # the host name may not resolve
     }
-    with _process(command, folder / "job.log", environment) as process:
-        yield process
+    with process(command, folder / "job.log", environment) as running:
+        yield running
 
 
 def _watch(job: subprocess.Popen[bytes], url: str, console: Console, folder: Path) -> None:
@@ -199,7 +214,7 @@ def _watch(job: subprocess.Popen[bytes], url: str, console: Console, folder: Pat
             progress.update(task, completed=_newest_step(url))
             time.sleep(POLL_SECONDS)
     if job.returncode:
-        raise DemoError(f"the job ended with {job.returncode}: {_last_lines(folder / 'job.log')}")
+        raise DemoError(f"the job ended with {job.returncode}: {last_lines(folder / 'job.log')}")
 
 
 def _newest_step(url: str) -> float:
@@ -211,7 +226,8 @@ def _newest_step(url: str) -> float:
     return max(map(float, values), default=0.0)
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Tell whether a server of ours is there."""
     try:
         with urlopen(url, timeout=POLL_SECONDS) as answer:  # noqa: S310 - our own agent
             return bool(answer.status == 200)
@@ -219,12 +235,14 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a loopback port that nobody listened on a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def _last_lines(log: Path) -> str:
+def last_lines(log: Path) -> str:
+    """Return the end of a log in one line."""
     lines = log.read_text(errors="replace").strip().splitlines()
     return " | ".join(lines[-3:]) or "it printed nothing"

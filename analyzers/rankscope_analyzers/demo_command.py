@@ -6,7 +6,7 @@ import argparse
 
 from rich.console import Console
 
-from rankscope_analyzers import demo
+from rankscope_analyzers import demo, demo_stack
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.probe_folder import ProbeMissingError
 from rankscope_analyzers.sources import SourceError
@@ -24,6 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the demo injects."""
     parser.add_argument("--fault", choices=sorted(demo.FAULTS), default="slow-compute")
     parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
+    parser.add_argument(
+        "--stack",
+        action="store_true",
+        help="with simulated GPUs, watch, Prometheus, Alertmanager and, where it is installed,"
+        " Grafana; until Ctrl-C",
+    )
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="with --stack: stop after that long"
+    )
     add_output(parser)
 
 
@@ -34,6 +43,9 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.demo.DemoError: the training run did not come to its end.
     """
     console = Console(stderr=options.json, no_color=options.no_color, highlight=False)
+    if options.stack:
+        demo_stack.run(options.fault, options.rank, options.seconds, console)
+        return 0
     outcome = demo.run(options.fault, options.rank, console)
     if options.json:
         print_json(demo.as_object(outcome))

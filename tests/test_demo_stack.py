@@ -1,0 +1,120 @@
+"""`rankscope demo --stack` for real; a small server stands in for Grafana alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import demo_stack
+from rankscope_analyzers.demo import DemoError
+from scraped_stack import ask
+from servers import require_server
+
+pytest.importorskip("torch", reason="the demo trains with PyTorch")
+
+PATIENCE_SECONDS = 120.0
+START = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
+
+GRAFANA = """#!{python}
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = dict(arguments=sys.argv[1:], settings=dict(os.environ))
+        body = json.dumps(said).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+HTTPServer(("127.0.0.1", int(os.environ["GF_SERVER_HTTP_PORT"])), Handler).serve_forever()
+"""
+
+
+def lines_until(process: subprocess.Popen[str], text: str) -> list[str]:
+    """Return what is printed up to the line with a text."""
+    said: list[str] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for line in process.stdout or ():
+        said.append(line.rstrip())
+        if text in line or time.monotonic() > deadline:
+            break
+    assert said, "it printed nothing"
+    assert text in said[-1], said
+    return said
+
+
+def address(said: list[str], name: str) -> str:
+    (found,) = [re.search(r"127[.]0[.]0[.]1:\d+", line) for line in said if line.startswith(name)]
+    return found[0]
+
+
+@pytest.fixture
+def program(tmp_path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "grafana").write_text(GRAFANA.format(python=sys.executable))
+    (folder / "grafana").chmod(0o755)
+    return folder
+
+
+def test_the_stack_runs_alerts_and_leaves_nothing_behind(program):
+    for server in ("prometheus", "prometheus-alertmanager"):
+        require_server(server)
+    root = Path(__file__).parent.parent
+    variables = {
+        "PATH": f"{program}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(str(root / name) for name in ("agent", "analyzers")),
+        "PYTHONUNBUFFERED": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, "demo", "--stack", "--no-color"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | variables,
+    )  # fmt: skip
+    try:
+        said = lines_until(process, "Alerts wait for nothing")
+        with urllib.request.urlopen(f"http://{address(said, 'Grafana')}/api/health") as answer:
+            grafana = json.load(answer)
+        check_grafana(grafana, address(said, "Prometheus"))
+        said += lines_until(process, "Alert RankscopeStraggler (kind thermal_slowdown, rank 2")
+        found = ask(address(said, "Prometheus"), "query", query="rankscope_finding_culprit_info")
+        assert {one["metric"]["rank"] for one in found["result"]} == {"2"}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, rest
+    for name in ("Agent", "Prometheus", "Alertmanager", "Grafana"):
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(f"http://{address(said, name)}/")
+
+
+def check_grafana(grafana: dict, prometheus: str) -> None:
+    """Check what the stand-in was started with, and the files that it was pointed to."""
+    assert grafana["arguments"][0] == "server"
+    folder = Path(grafana["settings"]["GF_PATHS_PROVISIONING"])
+    sources = json.loads((folder / "datasources" / "rankscope.yaml").read_text())
+    assert sources["datasources"][0]["url"] == f"http://{prometheus}"
+    provider = json.loads((folder / "dashboards" / "rankscope.yaml").read_text())["providers"][0]
+    names = {path.name for path in Path(provider["options"]["path"]).iterdir()}
+    assert {f"rankscope-{view}.json" for view in ("executive", "on-call", "debug")} == names
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DemoError, match="Prometheus is not on PATH"):
+        demo_stack.find_programs()
+
+
+def test_rules_of_the_demo_wait_for_nothing():
+    text = (demo_stack.generated_folder() / "rules" / "alerts.yaml").read_text()
+    assert re.search(r"^ +for: ", text, re.MULTILINE)
+    assert not re.search(
+        r"^ +(?:for|keep_firing_for): ", demo_stack.WAITING.sub("", text), re.MULTILINE
+    )

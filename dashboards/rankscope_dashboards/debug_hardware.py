@@ -42,6 +42,10 @@ STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
 
 
+PORT_KEYS = "cluster, node, device, port"
+ERRORS = {"node": "node", "device": "device", "port": "port", "type": "type", "Value": "errors"}
+
+
 def collectives(runbooks: str) -> list[Panel]:
     """Return panels about gradient sync, operations and NCCL's logs."""
     sync = f"sum by (le) ({rate(of(training.SYNC_TIME, JOB, part='_bucket'))})"
@@ -110,7 +114,8 @@ def gpus(runbooks: str) -> list[Panel]:
     held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
     used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
     hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
-    capacity = f"on (cluster, node, uuid) group_left () {worst(total, 'node', 'uuid')}"
+    size = worst(whole("last_over_time", total), "node", "uuid")
+    capacity = f"on (cluster, node, uuid) group_left () {size}"
     return [
         TimeSeries(
             title="SM clock",
@@ -135,7 +140,7 @@ def gpus(runbooks: str) -> list[Panel]:
             maximum=1,
             targets=targets(
                 (_extreme("topk", worst(rate(held), *GPU, "reason"),
-                          worst(whole("rate", held), *GPU, "reason")),
+                          worst(whole("rate", held), *GPU, "reason"), "reason"),
                  "rank {{rank}} {{reason}}"),
             ),
             steps=((None, GOOD), (0.05, WARN), (0.3, BAD)),
@@ -171,21 +176,25 @@ def gpus(runbooks: str) -> list[Panel]:
     ]  # fmt: skip
 
 
-def _extreme(choose: str, shown: str, order: str) -> str:
-    """Return series of the job's GPUs with their ranks, those first by a value of the range."""
-    return f"({with_rank(shown)}) and {choose}({FEW}, {with_rank(order)})"
+def _extreme(choose: str, shown: str, order: str, *more: str) -> str:
+    """Return series of the job's GPUs with their ranks, those first by a value of the range.
+
+    The few are chosen once and before ranks are joined: a job may have thousands.
+    """
+    keys = ", ".join(("cluster", "node", "uuid", *more))
+    return with_rank(f"({shown}) and on ({keys}) {choose}({FEW}, {with_rank(order)})")
 
 
 def network(runbooks: str) -> list[Panel]:
     """Return panels about the rails: the adapters next to the chosen ranks' GPUs."""
     port = ("node", "device", "port")
     sent, errors = of(rdma.TRANSMIT_BYTES, NODE), of(rdma.PORT_ERRORS, NODE)
-    speed = worst(of(rdma.PORT_RATE, NODE), *port)
-    used = f"{worst(rate(sent), *port)} / {speed}"
-    order = f"{worst(whole('rate', sent), *port)} / {speed}"
+    speed = worst(whole("last_over_time", of(rdma.PORT_RATE, NODE)), *port)
+    busiest = f"{worst(whole('rate', sent), *port)} / {speed}"
+    most = f"topk({FEW}, {_rails(busiest)})"
+    used = f"({worst(rate(sent), *port)} and on ({PORT_KEYS}) {most}) / {speed}"
     typed = (*port, "type")
-    faults = _rails(f"sum {by(*typed)} ({rate(errors)})")
-    most = _rails(f"sum {by(*typed)} ({whole('rate', errors)})")
+    faults = _rails(f"sum {by(*typed)} (increase({errors}[$__range]))")
     resent = job_nodes(rate(of(netdev.TCP_RETRANSMITTED, NODE)))
     segments = job_nodes(rate(of(netdev.TCP_SENT, NODE)))
     return [
@@ -196,18 +205,20 @@ def network(runbooks: str) -> list[Panel]:
             unit="percentunit",
             minimum=0,
             targets=targets(
-                (f"{_rails(used)} and topk({FEW}, {_rails(order)})", "{{node}} {{device}}:{{port}}")
+                (used, "{{node}} {{device}}:{{port}}"),
             ),
             steps=BUSY_PORT,
             missing="no RDMA port, or it is not known which is next to a GPU",
             links=[links.runbook(runbooks, "RankscopeAsymmetricRail")],
         ),
-        TimeSeries(
+        Table(
             title="RDMA errors of the rails",
-            description="Errors per second of the adapters nearest to the ranks' GPUs, by type.",
-            unit="cps",
-            minimum=0,
-            targets=targets((f"{faults} and topk({FEW}, {most})", "{{node}} {{device}} {{type}}")),
+            description="Errors in the time range of the adapters nearest to the ranks' GPUs, by"
+            " type; all zero is well.",
+            targets=rows(f"topk({MANY}, {faults})"),
+            transformations=columns(ERRORS),
+            steps=ANY_IS_ODD,
+            decimals=0,
             missing="no RDMA port, or it is not known which is next to a GPU",
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),

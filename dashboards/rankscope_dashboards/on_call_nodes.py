@@ -16,7 +16,6 @@ from rankscope_dashboards.queries import (
     NODE,
     growth,
     largest,
-    largest_rates,
     of,
     rate,
     whole,
@@ -102,9 +101,12 @@ def network(runbooks: str) -> list[Panel]:
     """Return panels about RDMA ports."""
     sent = of(rdma.TRANSMIT_BYTES, NODE)
     port = ("node", "device", "port")
-    speed = worst(of(rdma.PORT_RATE, NODE), *port)
-    used = f"{worst(rate(sent), *port)} / {speed}"
-    order = f"{worst(whole('rate', sent), *port)} / {speed}"
+    speed = worst(whole("last_over_time", of(rdma.PORT_RATE, NODE)), *port)
+    busiest = f"topk({FEW}, {worst(whole('rate', sent), *port)} / {speed})"
+    keys = "cluster, node, device, port"
+    used = f"({worst(rate(sent), *port)} and on ({keys}) {busiest}) / {speed}"
+    counted = f"increase({of(rdma.PORT_ERRORS, NODE)}[$__range])"
+    errors = f"topk({MANY}, sum {by('node', 'device', 'port', 'type')} ({counted}))"
     return [
         TimeSeries(
             title="RDMA ports in use",
@@ -113,22 +115,28 @@ def network(runbooks: str) -> list[Panel]:
             unit="percentunit",
             minimum=0,
             targets=targets(
-                (f"{used} and topk({FEW}, {order})", "{{node}} {{device}}:{{port}}")
+                (used, "{{node}} {{device}}:{{port}}"),
             ),
             steps=BUSY_PORT,
             missing="no RDMA port on these nodes",
             links=[links.runbook(runbooks, "RankscopeLinkCongestion")],
         ),
-        TimeSeries(
+        Table(
             title="RDMA errors",
-            description="Errors per second that ports counted, by type; those that counted most in"
-            " the time range. What keeps growing is a cable, a transceiver or a switch.",
-            unit="cps",
-            minimum=0,
-            targets=targets(
-                (largest_rates(FEW, of(rdma.PORT_ERRORS, NODE), "node", "device", "type"),
-                 "{{node}} {{device}} {{type}}"),
+            description="Errors that ports counted in the time range, by type; all zero is well."
+            " What keeps growing is a cable, a transceiver or a switch.",
+            targets=rows(errors),
+            transformations=columns(
+                {
+                    "node": "node",
+                    "device": "device",
+                    "port": "port",
+                    "type": "type",
+                    "Value": "errors",
+                }
             ),
+            steps=ANY_IS_ODD,
+            decimals=0,
             missing="no RDMA port on these nodes",
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import training, watch
+from rankscope_agent.metrics import gpu, training, watch
 from rankscope_agent.model import Metric
 from rankscope_dashboards.promql import by, worst
 
@@ -63,7 +63,7 @@ def growth(selector: str) -> str:
 
 def job_nodes(expression: str) -> str:
     """Keep what is of nodes that ranks of the chosen job run on."""
-    return f"({expression}) and on (cluster, node) {_placed()}"
+    return f"({expression}) and on (cluster, node) group {by('node')} ({_placed()})"
 
 
 def _placed(more: str = "") -> str:
@@ -72,19 +72,22 @@ def _placed(more: str = "") -> str:
 
 
 def with_rank(expression: str) -> str:
-    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number."""
-    by_uuid, unknown = _placed('uuid!=""'), _placed('uuid=""')
-    number = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
-    return (
-        f"{_joined(expression, by_uuid, 'uuid')} or on (cluster, node, gpu)"
-        f" {_joined(expression, number, 'gpu')}"
-    )
+    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number.
+
+    Which rank has which GPU is looked up once for all points of a panel.
+    """
+    by_uuid = _one("uuid", _placed('uuid!=""'))
+    unknown = _placed('uuid=""')
+    numbered = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
+    gpus = worst(whole("last_over_time", of(gpu.GPU_INFO, NODE)), "node", "gpu", "uuid")
+    by_number = f"({gpus} * on (cluster, node, gpu) group_left (rank) {_one('gpu', numbered)})"
+    ranks = f"({by_uuid} or on (cluster, node, uuid) {worst(by_number, 'node', 'uuid', 'rank')})"
+    return f"({expression}) * on (cluster, node, uuid) group_left (rank) {ranks}"
 
 
-def _joined(expression: str, info: str, key: str) -> str:
-    # Ranks may share a GPU; a join needs one answer.
-    one = f"topk by (cluster, node, {key}) (1, {worst(info, 'node', key, 'rank')})"
-    return f"({expression}) * on (cluster, node, {key}) group_left (rank) {one}"
+def _one(key: str, info: str) -> str:
+    """Return one rank per GPU: ranks may share one, and a join needs one answer."""
+    return f"topk by (cluster, node, {key}) (1, {worst(info, 'node', key, 'rank')})"
 
 
 def findings(jobs: str) -> str:

@@ -10,11 +10,20 @@ import time
 import pytest
 
 from rankscope_agent.metrics import training
-from rankscope_analyzers import agent_client, evidence_sources, foreign_clocks, job_reports
+from rankscope_analyzers import (
+    agent_client,
+    agent_pages,
+    evidence_sources,
+    foreign_clocks,
+    job_reports,
+)
+from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.diagnosis import diagnosis, sensible
 from rankscope_analyzers.evidence_sources import of_agents
+from rankscope_analyzers.layers.advice import query
 from rankscope_analyzers.observed import Page, from_pages
 from rankscope_analyzers.places import whereabouts
+from rankscope_analyzers.signals import Where
 from rankscope_analyzers.sources import JobRecords, SourceError
 from simulated_jobs import Fault, Job, records
 
@@ -277,3 +286,26 @@ def test_a_job_whose_records_make_no_sense_costs_no_other_job():
     (sentence,) = senseless
     assert "step_seconds" in sentence
     assert "\x1b" not in sentence
+
+
+def test_time_between_pages_is_that_between_their_snapshots():
+    text = (
+        "rankscope_snapshot_timestamp_seconds {}\n"
+        'rankscope_host_pressure_seconds_total{{resource="cpu",kind="some"}} {}\n'
+    )
+    looks = [
+        Look((Page("n", at, text.format(taken, value)),), {}, (), {})
+        for at, taken, value in ((1000.9, 5000.0, 10.0), (1003.1, 5003.0, 11.5))
+    ]
+    seen = agent_pages.observed(looks, job_reports.READS)
+    (series,) = seen.series["rankscope_host_pressure_seconds_total"]
+    assert series.rate() == pytest.approx(0.5)
+    assert foreign_clocks.ahead(seen)["n"] == pytest.approx(5003 - 1003.1)
+
+
+def test_a_signal_says_by_which_query_it_is_seen_again():
+    where = Where(nodes=("n",), uuids=("GPU-1",))
+    name = "rankscope_gpu_clock_hertz"
+    assert query(name, "t/j", where) == 'rankscope_gpu_clock_hertz{uuid="GPU-1"}'
+    assert query("step records", "t/j", where) == "step records"
+    assert query("rankscope_job_pods", 'a"b', where) == 'rankscope_job_pods{job_id="a\\"b"}'

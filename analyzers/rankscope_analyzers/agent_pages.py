@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rankscope_agent.metrics import agent as metrics
 from rankscope_agent.model import Metric
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.environment_skew import RankEnvironment
@@ -80,8 +82,31 @@ def again(first: Look, started: float) -> Look:
 
 
 def observed(looks: Sequence[Look], reads: Sequence[Metric]) -> Observed:
-    """Put looks together."""
-    return from_pages([page for one in looks for page in one.pages], reads, "agents' pages")
+    """Put looks together.
+
+    A page is as old as what it shows: between looks as much time has passed as between the
+    snapshots, by the node's own clock, not as between the answers.
+    """
+    pages = [page for one in looks for page in one.pages]
+    late: dict[str, float] = {}
+    for page in pages:
+        taken = _taken(page)
+        if taken is not None:
+            late[page.node] = min(late.get(page.node, float("inf")), page.time - taken)
+    timed = (
+        page if (taken := _taken(page)) is None else replace(page, time=taken + late[page.node])
+        for page in pages
+    )
+    return from_pages(timed, reads, "agents' pages")
+
+
+def _taken(page: Page) -> float | None:
+    """Return when a page's snapshot was taken, by its node's clock."""
+    found = _SNAPSHOT.search(page.text)
+    return float(found[1]) if found else None
+
+
+_SNAPSHOT = re.compile(rf"^{metrics.SNAPSHOT_TIMESTAMP.name} ([0-9.e+]+)$", re.MULTILINE)
 
 
 def environments(agents: Mapping[str, Agent], nodes: Sequence[str]) -> Iterator[RankEnvironment]:

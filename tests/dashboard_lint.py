@@ -160,6 +160,9 @@ def _fields(panel: Json) -> Iterator[str]:
     defaults = panel["fieldConfig"]["defaults"]
     if defaults["unit"] not in UNITS:
         yield f"unknown unit {defaults['unit']}"
+    if panel["type"] == "table" and defaults["unit"] not in {"string", "short"}:
+        # Grafana formats numbers in texts, too: GPU 5 would become a time or a length.
+        yield f"labels that are numbers are shown as {defaults['unit']}"
     values = [step["value"] for step in defaults["thresholds"]["steps"]]
     if values[0] is not None or values[1:] != sorted(values[1:]):
         yield "thresholds do not ascend"

@@ -118,6 +118,9 @@ def _spoil(model: Any, kind: str) -> None:
         panel["targets"][0]["expr"] = QUERIES[kind]
     elif kind == "unit":
         panel["fieldConfig"]["defaults"]["unit"] = "seconds"
+    elif kind == "label":
+        table = next(one for one in panels_of(model) if one["type"] == "table")
+        table["fieldConfig"]["defaults"]["unit"] = "s"
     elif kind == "overlap":
         panel["gridPos"]["y"] = 0
     elif kind == "link":
@@ -137,6 +140,7 @@ def _spoil(model: Any, kind: str) -> None:
         ("window", "a fixed window"),
         ("variable", "$clusters is used and not defined"),
         ("unit", "unknown unit seconds"),
+        ("label", "labels that are numbers are shown as s"),
         ("overlap", "overlaps"),
         ("link", "gone, which does not exist"),
         ("words", "no description"),

@@ -283,10 +283,10 @@ def _ranks(runbooks: str) -> list[Panel]:
             title="A step of each rank",
             description="Means over the time range, the ranks that need longest themselves first."
             " A culprit computes or loads long and waits little; step times are all the same.",
-            unit="s",
+            unit="string",
             targets=rows(*(f"({_per_step(metric)}) {slowest}" for _, metric in measures.values())),
             transformations=[{"id": "merge", "options": {}}, *columns(shown)],
-            overrides=[override("rank", {"unit": "string"})],
+            overrides=[override(name, {"unit": "s"}) for name, _ in measures.values()],
             missing=shared.NO_STEPS,
             height=12,
             width=14,

@@ -10,10 +10,10 @@ VIEWS = {EXECUTIVE: "Executive", ON_CALL: "On-call", DEBUG: "Debug"}
 
 TO_DEBUG = (
     "Debug this job",
-    f"/d/{DEBUG}?var-datasource=${{datasource}}&var-cluster=${{__data.fields.cluster}}"
+    f"/d/{DEBUG}?var-datasource=${{datasource}}&${{cluster:queryparam}}"
     "&var-job_id=${__data.fields.job_id}&from=${__from}&to=${__to}",
 )
-"""From a row of a table that has the columns `cluster` and `job_id`."""
+"""From a row of a table that has a column `job_id`; one for clusters may be absent."""
 
 
 def runbook(base: str, alert: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import columns
+from rankscope_dashboards.fields import columns, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.panels import Panel, Table, TimeSeries, rows, targets
 from rankscope_dashboards.promql import by, worst
@@ -36,7 +36,8 @@ def _gpus(runbooks: str) -> list[Panel]:
             title="Xids",
             description="Errors that GPU drivers reported, newest first, and what NVIDIA says to"
             " do where it was in the kernel log. `rankscope xids` groups them into incidents.",
-            unit="dateTimeFromNow",
+            unit="string",
+            overrides=[override("when", {"unit": "dateTimeFromNow"})],
             targets=rows(
                 f"topk({MANY}, 1000 * ({logged} or on (cluster, node, gpu, xid) {driver}))"
             ),

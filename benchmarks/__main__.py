@@ -21,6 +21,7 @@ from benchmarks import (
     prometheus_cost,
     rdma_cost,
     report_cost,
+    rule_cost,
     scrape_cost,
     straggler_speed,
     trace_memory,
@@ -40,6 +41,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
+    "rules": lambda: rule_cost.report(rule_cost.measure()),
     "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),
 }

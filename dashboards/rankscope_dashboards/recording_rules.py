@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope_agent.metrics import gpu, pods, rdma, training, watch
-from rankscope_dashboards.promql import GPU, JOB_INFO_RECORD, POD_JOB_RECORD, PORT, by, worst
+from rankscope_dashboards.promql import JOB_INFO_RECORD, POD_JOB_RECORD, PORT, by, worst
 
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """Windows that the burn alerts compare; a long one is paired with one a twelfth or so as long."""
@@ -89,10 +89,13 @@ def _busy() -> str:
     alive = f"and on (cluster, node, job_id, rank) {training.RANK_ALIVE.name} == 1"
     own = f"{training.LAST_DATA_SECONDS.name} + {training.LAST_COMPUTE_SECONDS.name} {alive}"
     stages = worst(training.RANK_INFO.name, "job_id", "rank", "pp_stage")
-    return (
-        f"{worst(own, 'node', 'job_id', 'rank')}"
-        f" * on (cluster, job_id, rank) group_left (pp_stage) {stages}"
-    )
+    return f"({own}) * on (cluster, job_id, rank) group_left (pp_stage) {stages}"
+
+
+def _worst_of_stage() -> str:
+    one = f"topk {by('job_id', 'pp_stage')} (1, {_busy()})"
+    # The labels of the scrape are dropped from the few results, not from the many ranks.
+    return worst(one, "node", "job_id", "rank", "pp_stage")
 
 
 NODE = RecordGroup(
@@ -102,8 +105,7 @@ NODE = RecordGroup(
         Record(NODE_GPU, f"avg {by('node')} ({gpu.GPU_UTILIZATION.name})"),
         Record(
             PORT_TRAFFIC,
-            f"{worst(f'rate({rdma.TRANSMIT_BYTES.name}[5m])', *PORT)}"
-            f" / {worst(rdma.PORT_RATE.name, *PORT)}",
+            worst(f"rate({rdma.TRANSMIT_BYTES.name}[5m]) / {rdma.PORT_RATE.name}", *PORT),
         ),
         Record(
             NODE_JOB_STEPS,
@@ -138,7 +140,7 @@ JOB = RecordGroup(
         # For clusters without a watch. Stages differ by design, so that ranks are compared within
         # theirs; a median needs all ranks of the stage in one place.
         Record(STAGE_MEDIAN, f"quantile {by('job_id', 'pp_stage')} (0.5, {_busy()})"),
-        Record(STAGE_WORST, f"topk {by('job_id', 'pp_stage')} (1, {_busy()})"),
+        Record(STAGE_WORST, _worst_of_stage()),
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
         Record(JOB_SAMPLES, f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({NODE_JOB_ALIVE})"),
@@ -154,7 +156,7 @@ JOB = RecordGroup(
         ),
         Record(
             JOB_GPU,
-            f"avg {by('job_id')} ({worst(gpu.GPU_UTILIZATION.name, *GPU)}"
+            f"avg {by('job_id')} ({gpu.GPU_UTILIZATION.name}"
             " * on (cluster, node, uuid) group_left (job_id) "
             + worst(f'{pods.GPU_ALLOCATION_INFO.name}{{job_id!=""}}', "node", "uuid", "job_id")
             + ")",

@@ -175,6 +175,14 @@ def test_every_runbook_that_a_panel_links_to_exists(dashboard):
     assert [name for name in names if not (RUNBOOKS / f"{name}.md").exists()] == []
 
 
+def test_a_missing_label_is_not_taken_for_an_empty_table(dashboard):
+    for panel in panels_of(dashboard):
+        if panel["type"] == "table":
+            first = panel["fieldConfig"]["overrides"][0]
+            assert first["matcher"] == {"id": "byType", "options": "string"}
+            assert first["properties"] == [{"id": "noValue", "value": "-"}]
+
+
 def test_panel_titles_are_unique(dashboard):
     titles = [panel["title"] for panel in panels_of(dashboard)]
     assert len(set(titles)) == len(titles)

@@ -102,6 +102,7 @@ def collectives(runbooks: str) -> list[Panel]:
                 {"node": "node", "pod_name": "pod", "code": "code", "Value": "how often"}
             ),
             steps=ANY_IS_ODD,
+            decimals=0,
             missing="no warning was logged, or there are no logs of NCCL",
             links=[links.runbook(runbooks, "RankscopeNcclIbErrors")],
         ),

@@ -280,6 +280,7 @@ def _errors(runbooks: str) -> list[Panel]:
                 }
             ),
             steps=ANY_IS_ODD,
+            decimals=0,
             missing="no warning was logged, or there are no logs of NCCL",
             links=[links.runbook(runbooks, "RankscopeNcclCollectiveTimeout")],
         ),
@@ -290,6 +291,7 @@ def _errors(runbooks: str) -> list[Panel]:
             targets=rows(f"topk({MANY}, sum {by('node', 'kind')} ({growth(events)}))"),
             transformations=columns({"node": "node", "kind": "kind", "Value": "how often"}),
             steps=ANY_IS_ODD,
+            decimals=0,
             missing="no kernel error, or no kernel log can be read",
             links=[links.runbook(runbooks, "RankscopeHostHardware")],
             width=8,

@@ -83,6 +83,7 @@ def _nodes(runbooks: str) -> list[Panel]:
                 {"namespace": "namespace", "pod": "pod", "Value": "restarts"}
             ),
             steps=ANY_IS_ODD,
+            decimals=0,
             missing="no restart, or kube-state-metrics is not scraped",
             links=[links.runbook(runbooks, "RankscopePodFailed")],
         ),

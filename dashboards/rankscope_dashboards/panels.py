@@ -90,6 +90,10 @@ class Panel(core.Panel):
         """Return the field settings of this kind of panel."""
         return {}
 
+    def settings(self) -> Sequence[Json]:
+        """Return settings of single fields."""
+        return self.overrides
+
     def color(self) -> Json:
         """Return how values get their colour."""
         return {"mode": "thresholds"}
@@ -106,7 +110,7 @@ class Panel(core.Panel):
             "targets": self.targets,
             "transformations": self.transformations,
             "links": [_panel_link(title, url) for title, url in self.links],
-            "fieldConfig": {"defaults": self._defaults(), "overrides": self.overrides},
+            "fieldConfig": {"defaults": self._defaults(), "overrides": self.settings()},
             "options": self.options(),
         }
 
@@ -216,6 +220,11 @@ class Table(Panel):
     """Rows of labels and values. Its queries must be instant and in table format."""
 
     kind = "table"
+
+    def settings(self) -> list[Json]:
+        """Return overrides; where a label is missing nothing stands, not why the table is empty."""
+        label = {"matcher": {"id": "byType", "options": "string"}}
+        return [{**label, "properties": [{"id": "noValue", "value": "-"}]}, *self.overrides]
 
     def custom(self) -> Json:
         """Return plain cells."""

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,8 +48,11 @@ OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
 
 def kustomize(folder: Path) -> str:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:  # Debian's own is too old to know components, so `make test` installs none
+        pytest.skip("kubectl is not installed: kubernetes.io/docs/tasks/tools has packages of it")
     done = subprocess.run(
-        [require_server("kubectl"), "kustomize", str(folder)],
+        [kubectl, "kustomize", str(folder)],
         capture_output=True,
         text=True,
         check=False,

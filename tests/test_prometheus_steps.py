@@ -147,7 +147,7 @@ def test_the_slow_rank_is_named_with_its_node_and_onset(prometheus, start, capsy
     assert code == 0
     assert (verdict["class"], verdict["ranks"]) == ("gpu_compute", [5])
     assert (verdict["cause"]["kind"], verdict["cause"]["nodes"]) == ("thermal_slowdown", ["gpu-1"])
-    assert verdict["runbook"] == "docs/runbooks/GpuThermalSlowdown.md"
+    assert verdict["runbook"] == "docs/runbooks/RankscopeGpuThermalSlowdown.md"
     (incident,) = document["incidents"]
     assert (incident["gpu_uuids"], incident["layers"]) == (["GPU-00000005"], ["gpu", "training"])
     assert abs(incident["since_unix_seconds"] - (start + 40 * SCRAPE)) < 4 * SCRAPE

@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.client
 import socket
 import ssl
-import threading
-import time
 
 import bcrypt
 import pytest
 
 from certificates import Authority
-from rankscope_agent.web import server, timed
+from rankscope_agent.web import server
 from rankscope_agent.web.access import AccessSettings, Guard
-from rankscope_agent.web.address import ListenAddress, is_loopback
+from rankscope_agent.web.address import is_loopback
 from rankscope_agent.web.config_file import read_web_config
 from rankscope_agent.web.routes import Route, sentence
-from rankscope_agent.web.server import WebServer
 from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
 from rankscope_analyzers.credentials import CredentialsError, Entry
 from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
+from serving import EVERYWHERE, LOOPBACK, PATIENCE_SECONDS, ROUTES, Serving
 
-PATIENCE_SECONDS = 20.0
 TOKEN, OTHER = "correct-horse-battery-staple", "another-token-of-ours"
-EVERYWHERE, LOOPBACK = "0.0.0.0", "127.0.0.1"
-ROUTES = {
-    "/healthz": Route(lambda request: sentence(200, "healthy"), "open"),
-    "/metrics": Route(lambda request: sentence(200, "metrics"), "page"),
-    "/api/v1/steps": Route(lambda request: sentence(200, "steps")),
-}
-
-
-class Serving:
-    """A server of three paths, one of each kind of access."""
-
-    def __init__(self, host=EVERYWHERE, **settings):
-        self.server = WebServer(ListenAddress(host, 0), ROUTES, Guard(AccessSettings(**settings)))
-        self.port = self.server.server_port
-        self._thread = threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}
-        )
-        self._thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join(PATIENCE_SECONDS)
-
-    def status(self, path, **headers):
-        return self.answer(path, **headers)[0]
-
-    def answer(self, path, **headers):
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=PATIENCE_SECONDS)
-        with contextlib.closing(connection):
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.headers, answer.read().decode()
-
-    def statuses(self, **headers):
-        """Return the statuses of the three paths."""
-        return [self.status(path, **headers) for path in ROUTES]
-
-    def url(self, scheme="http"):
-        return f"{scheme}://{LOOPBACK}:{self.port}"
 
 
 def bearer(token):
@@ -354,64 +306,6 @@ def test_cipher_suites_have_the_names_that_go_gives_them(tmp_path, authority):
             assert secured.cipher()[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
 
 
-def test_a_request_that_drips_in_is_dropped_however_steadily_it_drips(monkeypatch):
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.5)
-    with (
-        Serving() as serving,
-        socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as slow,
-    ):
-        slow.settimeout(0.05)
-        until = time.monotonic() + PATIENCE_SECONDS
-        with contextlib.suppress(ConnectionError):
-            while time.monotonic() < until:
-                slow.send(b"G")
-                with contextlib.suppress(TimeoutError):
-                    if slow.recv(1) == b"":
-                        break
-        assert time.monotonic() < until
-
-
-def test_an_answer_that_nobody_takes_gives_its_place_back(monkeypatch):
-    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.3)
-    ended = threading.Event()
-
-    def endless():
-        try:
-            while True:
-                yield b"x" * 65536
-        finally:
-            ended.set()
-
-    monkeypatch.setitem(ROUTES, "/long", Route(lambda request: long_answer(endless()), "open"))
-    with (
-        Serving() as serving,
-        socket.create_connection((LOOPBACK, serving.port), PATIENCE_SECONDS) as slow,
-    ):
-        slow.sendall(b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert ended.wait(PATIENCE_SECONDS)
-
-
-def long_answer(pieces):
-    answer = sentence(200, "")
-    return type(answer)(200, answer.content_type, pieces)
-
-
-def test_one_address_gets_half_of_the_places_at_most():
-    with contextlib.ExitStack() as stack, Serving() as serving:
-        for _ in range(server.MAX_PER_PEER):
-            address = (LOOPBACK, serving.port)
-            held = stack.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
-            held.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert held.recv(12) == b"HTTP/1.1 200"
-        assert serving.status("/healthz") == 503
-        other = http.client.HTTPConnection(
-            LOOPBACK, serving.port, PATIENCE_SECONDS, source_address=("127.0.0.2", 0)
-        )
-        with contextlib.closing(other):
-            other.request("GET", "/healthz")
-            assert other.getresponse().status == 200
-
-
 def test_a_redirect_is_not_followed_so_that_no_token_goes_astray(token_file, monkeypatch):
     asked = []
 
@@ -453,15 +347,3 @@ def test_loopback_addresses_are_known_in_every_spelling(host):
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1"])
 def test_other_addresses_are_no_loopback(host):
     assert not is_loopback(host)
-
-
-def test_a_clock_that_has_run_out_stops_a_socket_before_it_reads():
-    left, right = socket.socketpair()
-    with left, right:
-        right.sendall(b"x")
-        clock = timed.TimedSocket(left)
-        clock.allow(-1)
-        with pytest.raises(TimeoutError):
-            clock.readinto(bytearray(1))
-        clock.allow(PATIENCE_SECONDS)
-        assert clock.readinto(bytearray(1)) == 1

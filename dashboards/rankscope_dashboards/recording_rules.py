@@ -26,7 +26,6 @@ NODE_JOB_SAMPLES = "node_job:rankscope_samples:rate5m"
 JOB_SAMPLES = "job:rankscope_samples:rate5m"
 NODE_JOB_ALIVE = "node_job:rankscope_rank_alive:sum"
 JOB_ALIVE = "job:rankscope_rank_alive:sum"
-NODE_JOB_LATENCY = "node_job_le:rankscope_step_latency_seconds_bucket:rate5m"
 JOB_LATENCY = "job_le:rankscope_step_latency_seconds_bucket:rate5m"
 NODE_JOB_SYNC = "node_job:rankscope_sync_time_seconds:rate5m"
 NODE_JOB_STEP_TIME = "node_job:rankscope_step_latency_seconds:rate5m"
@@ -117,10 +116,6 @@ NODE = RecordGroup(
         ),
         Record(NODE_JOB_ALIVE, f"sum {by('node', 'job_id')} ({training.RANK_ALIVE.name})"),
         Record(
-            NODE_JOB_LATENCY,
-            f"sum {by('node', 'job_id', 'le')} (rate({training.STEP_LATENCY.name}_bucket[5m]))",
-        ),
-        Record(
             NODE_JOB_SYNC,
             f"sum {by('node', 'job_id')} (rate({training.SYNC_TIME.name}_sum[5m]))",
         ),
@@ -145,7 +140,11 @@ JOB = RecordGroup(
         Record(JOB_SAMPLES, f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({NODE_JOB_ALIVE})"),
         Record(JOB_SLOWEST, f"max {by('job_id')} ({NODE_JOB_SLOWEST})"),
-        Record(JOB_LATENCY, f"sum {by('job_id', 'le')} ({NODE_JOB_LATENCY})"),
+        # The agent has added up its node's ranks: a stage per node would keep as many series again.
+        Record(
+            JOB_LATENCY,
+            f"sum {by('job_id', 'le')} (rate({training.STEP_LATENCY.name}_bucket[5m]))",
+        ),
         *(
             Record(quantile(name), f"histogram_quantile({value}, {JOB_LATENCY})")
             for name, value in QUANTILES.items()

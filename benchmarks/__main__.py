@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     agent_cost,
+    dashboard_cost,
     fleet_cost,
     flight_cost,
     fsdp_cost,
@@ -42,6 +43,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
     "rules": lambda: rule_cost.report(rule_cost.measure()),
+    "dashboards": lambda: dashboard_cost.report(dashboard_cost.measure()),
     "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),
 }

@@ -73,12 +73,14 @@ def _lost(window: str) -> str:
 def _identity() -> tuple[Record, ...]:
     facts = ("job_id", "class", "owner", "team", "project")
     info = worst(pods.JOB_INFO.name, *facts)
-    held = f'{training.RANK_INFO.name} or {pods.GPU_ALLOCATION_INFO.name}{{job_id!=""}}'
     pod = ("node", "pod_namespace", "pod_name")
+    # Each is made small before the two are compared, which is the costly part.
+    known = worst(training.RANK_INFO.name, "job_id", *pod)
+    held = worst(f'{pods.GPU_ALLOCATION_INFO.name}{{job_id!=""}}', "job_id", *pod)
     return (
         # Pods of one job may be labelled differently; a join needs one answer.
         Record(JOB_INFO_RECORD, f"topk {by('job_id')} (1, {info})"),
-        Record(POD_JOB_RECORD, f"topk {by(*pod)} (1, {worst(held, 'job_id', *pod)})"),
+        Record(POD_JOB_RECORD, f"topk {by(*pod)} (1, {known} or {held})"),
     )
 
 

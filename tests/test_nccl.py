@@ -261,6 +261,30 @@ def test_chunks_of_any_size_give_the_same_facts():
         assert len(parser.facts.members) == len(whole.communicators[0].communicator.members)
 
 
+def test_records_split_over_reads_belong_to_whoever_speaks_in_each():
+    text = "".join(
+        info(rank, line)
+        for rank in (0, 9)
+        for line in (comm(rank, 16, "START"), edge(rank, rank + 1, f"NET/IB/{rank}"))
+    ).encode()
+    more = "".join(
+        info(rank, edge(rank, rank + 2, f"NET/IB/{rank}")) for rank in (9, 9, 0, 9)
+    ).encode()
+    for reads in ([text + more], [text, more], (text + more).splitlines(keepends=True)):
+        parser = NcclLog()
+        for read in reads:
+            parser.feed(b"step 1\n" + read)
+        parser.sum_up()
+        edges = {m.rank: sum(m.edges.counts.values()) for m in parser.facts.all_members()}
+        assert edges == {0: 2, 9: 2}
+
+
+def test_a_connection_with_an_impossible_rank_is_counted_as_unread():
+    facts = facts_of(info(0, edge(0, 99_999_999, "NET/IB/0")))
+    assert facts.unparsed == 1
+    assert not any(e.counts for several in facts.loose_edges.values() for e in several)
+
+
 def test_a_log_that_claims_ten_million_ranks_costs_no_more_than_its_lines():
     facts = facts_of(info(0, f"comm 0x7f rank 0 nranks 10000000 commId {COMM_ID} - Init START"))
     assert not facts.members

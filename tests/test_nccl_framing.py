@@ -32,6 +32,15 @@ def test_parts_that_never_end_are_cut_off():
     assert len(unframed(text)) <= MAX_PARTIAL_BYTES
 
 
+@pytest.mark.parametrize("others", [0, 3, 700])
+@pytest.mark.parametrize("stream", [b"stdout", b"stderr"])
+def test_a_part_is_found_among_any_number_of_the_letter_its_tag_has(others, stream):
+    whole = STAMP + b" stdout F PPP" + b"P" * others + b"\n"
+    parts = STAMP + b" " + stream + b" P a\n" + STAMP + b" " + stream + b" F b\n"
+    plain = unframed(whole + parts)
+    assert plain.endswith(b"P\nab\n")
+
+
 def test_tags_after_the_first_are_passed_over():
     assert unframed(STAMP + b" stdout P:new a\n" + STAMP + b" stdout F:new b\n") == b"ab\n"
 

@@ -69,7 +69,9 @@ def test_any_text_in_any_chunks_gives_a_report_within_the_limits(text, size):
     assert judge(from_json(json.loads(json.dumps(to_json(facts))))) == verdict
 
 
-HOPPED_OVER = st.sampled_from((b"L", b"NCCL", b"NCC", b" INFO Using network IB", b"x" * 700, b"\n"))
+HOPPED_OVER = st.sampled_from(
+    (b"L", b"C", b"Loss LR " * 60, b"NCCL", b"NCC", b" INFO Using network IB", b"x" * 700, b"\n")
+)
 
 
 @settings(max_examples=300, deadline=None)

@@ -23,12 +23,14 @@ def read(names: Iterable[str]) -> Facts:
         LogError: a file cannot be read.
     """
     parser = NcclLog()
-    # Facts hold no cycles, and looking for some takes two fifths of the time on a large job's log.
+    # Facts hold no cycles, and looking for some takes two fifths of the time on a large job's log;
+    # frozen, they are left alone until the command ends, which looks for cycles once more.
     gc.disable()
     try:
         for name in names:
             _read_one(name, parser)
     finally:
+        gc.freeze()
         gc.enable()
     parser.sum_up()
     return parser.facts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rankscope_agent.nccl.watchdog import MAX_EVENTS, WatchdogFacts
 
@@ -43,9 +44,11 @@ class Limits:
     watchdog_events: int = MAX_EVENTS
 
 
-@dataclass(frozen=True, slots=True)
-class Transport:
-    """How data goes: `NET/IB`, `P2P/IPC` or so as NCCL prints it, with GPUDirect RDMA or not."""
+class Transport(NamedTuple):
+    """How data goes: `NET/IB`, `P2P/IPC` or so as NCCL prints it, with GPUDirect RDMA or not.
+
+    It is a key of many dictionaries; a dataclass would take its hash in Python.
+    """
 
     name: str
     gdr: bool

@@ -27,6 +27,10 @@ _CRI_LINE = re.compile(
 _CRI_START = re.compile(rb"\d{4}-\d\d-\d\dT\S{1,40} std(?:out|err) [PF][ :]")
 _CRI_PARTIALS = (b" stdout P", b" stderr P")
 
+HOP_BYTES = 256
+"""Text for which one hop from a `P` to the next is made: looking at one costs a sixth of a
+microsecond, in which the marks are looked for in some 250 bytes."""
+
 
 class Unframer:
     """Turns chunks of a log into whole plain lines.
@@ -104,7 +108,16 @@ class Unframer:
 
 
 def _has_partials(text: bytes) -> bool:
-    return any(mark in text for mark in _CRI_PARTIALS)
+    """Look for a partial line's tag: for its `P` first, which is rare and quick to find."""
+    place = -1
+    for _ in range(len(text) // HOP_BYTES):
+        place = text.find(b"P", place + 1)
+        if place < 0:
+            return False
+        if text.endswith(_CRI_PARTIALS, 0, place + 1):
+            return True
+    rest = max(0, place - len(_CRI_PARTIALS[0]))
+    return any(text.find(mark, rest) >= 0 for mark in _CRI_PARTIALS)
 
 
 def _from_docker(line: bytes) -> bytes:

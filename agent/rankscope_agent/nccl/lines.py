@@ -23,6 +23,10 @@ MAX_KNOWN_TRANSPORTS = 1024
 """Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
 GPUDirect and direction); a text has at most 256 bytes."""
 
+MAX_KNOWN_ENDS = 256
+"""Ends of communicators' lines whose meaning is remembered: one for each GPU of a node, event and
+communicator; an end has at most 1024 bytes."""
+
 MAX_PAIRS = 4096
 """Connections told apart for each member and transport: rings and trees make below a hundred.
 Further ones count as often as they are summed up."""
@@ -43,32 +47,39 @@ SCAN = re.compile(
     rb"|((?: version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)[^\n]{0,2048}))"
 )
 
-HOP_BYTES = 1024
-"""Text for which one hop from an `L` to the next is made: a hop costs a quarter of a microsecond,
-in which the pattern alone gets over some 500 bytes."""
+HOP_BYTES = 512
+"""Text for which one hop from a letter to the next is made: a hop costs a quarter of a microsecond,
+in which the pattern alone gets over some 600 bytes."""
 
 FIRST_HOPS = 8
 """Hops in any text, however short."""
+
+SAMPLE_BYTES = 1024
+"""Beginning of a text that tells which letter is rarer: some lines. Counting takes a nanosecond for
+four bytes; a wrong choice costs nothing but time."""
 
 
 def records(text: bytes) -> Iterator[re.Match[bytes]]:
     """Yield what `SCAN.finditer` yields, faster in text of which little is NCCL's.
 
-    `re` looks at every byte; `bytes.find` for one character is memchr(3), which is some twenty
-    times faster. Of NCCL's name `L` is the rarest letter in what trainers print (`INFO` has an N,
-    `CUDA` a C). In text that is full of it the pattern goes on alone.
+    `re` looks at every byte; `bytes.find` for one character is memchr(3), which is some ten times
+    faster. Of NCCL's name `L` is rare in what most trainers print (`INFO` has an N, `CUDA` a C),
+    `C` where they print `Loss` and `LR`. In text that is full of both the pattern goes on alone.
     """
     find, match_at = text.find, SCAN.match
-    place = 2
+    letter, offset = b"L", 3
+    if text.count(b"L", 0, SAMPLE_BYTES) > text.count(b"C", 0, SAMPLE_BYTES):
+        letter, offset = b"C", 1
+    place = offset - 1
     for _ in range(FIRST_HOPS + len(text) // HOP_BYTES):
-        place = find(b"L", place + 1)
+        place = find(letter, place + 1)
         if place < 0:
             return
-        found = match_at(text, place - 3)
+        found = match_at(text, place - offset)
         if found is not None:
             yield found
-            place = found.end() + 2
-    yield from SCAN.finditer(text, place - 2)
+            place = found.end() + offset - 1
+    yield from SCAN.finditer(text, place - offset + 1)
 
 
 TOKEN = re.compile(rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] $")
@@ -86,7 +97,7 @@ TORCH_TAG = re.compile(rb"^(?:[^\n]{0,200}\s)?\[rank(\d{1,7})\]:", re.MULTILINE)
 """PyTorch's and torchrun's tag of a global rank."""
 
 _COMM = re.compile(
-    rb"(?:\[Rank \d+\] )?(?:(\w{1,40}) )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
+    rb"(?:\[Rank \d+\] )?(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
     rb"(?: n[rR]anks (\d{1,8})(?= |$))?([^\n]*)"
 )
 _COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= |$)")
@@ -97,8 +108,10 @@ _NODES = re.compile(rb"nNodes (\d{1,7})(?= |$)(?:.* MNNVL (\d))?")
 _GPU = re.compile(rb"busId ([0-9a-f]{1,16})(?= |$)")
 _PHASE = re.compile(r"\b(total|kernels|alloc|bootstrap|allgathers|topo|graphs|connections|rest) ")
 _TIMINGS = re.compile(r"Init timings[^:]*: rank (\d{1,8}) nranks (\d{1,8}) (total .*)")
-_ENDS = re.compile(
-    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?$"
+_EDGE = re.compile(
+    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?"
+    rb" via (.*)",
+    re.DOTALL,
 )
 _NET_TAIL = re.compile(
     rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?(?= |$)"
@@ -133,27 +146,32 @@ class CommLine(NamedTuple):
 def parse_comm(text: bytes) -> CommLine | None:
     """Read a communicator's line, cut off or whole; None if it is none or claims nonsense."""
     match = _COMM.match(text)
-    if match is None or int(match[3]) >= MAX_RANK:
+    if match is None:
         return None
-    nranks = int(match[4]) if match[4] else None
-    if nranks is not None and not int(match[3]) < nranks <= MAX_RANK:
+    pointer, place, size, rest = match.groups()
+    rank, nranks = int(place), int(size) if size else None
+    if rank >= MAX_RANK or (nranks is not None and not rank < nranks <= MAX_RANK):
         return None
-    rest = match[5]
+    return CommLine(pointer.decode(), rank, nranks, *_parse_rest(rest))
+
+
+@lru_cache(maxsize=MAX_KNOWN_ENDS)
+def _parse_rest(
+    rest: bytes,
+) -> tuple[str, tuple[str, str, str] | None, str, int | None, bool, str]:
+    """Read what follows the ranks; it is alike for GPUs in the same place of all nodes."""
     # A search that cannot succeed costs more than looking for its word.
     comm_id = _COMM_ID.search(rest) if b" commId " in rest else None
     parent = _PARENT.search(rest) if b" parent " in rest else None
     nodes = _NODES.search(rest) if b" nNodes " in rest else None
     gpu = _GPU.search(rest) if b" busId " in rest else None
-    return CommLine(
-        pointer=match[2].decode(),
-        rank=int(match[3]),
-        nranks=nranks,
-        comm_id=comm_id[1].decode() if comm_id else "",
-        split=_split(parent),
-        event=_event(rest),
-        nodes=int(nodes[1]) if nodes else None,
-        mnnvl=bool(nodes and nodes[2] == b"1"),
-        gpu=gpu[1].decode() if gpu else "",
+    return (
+        comm_id[1].decode() if comm_id else "",
+        _split(parent),
+        _event(rest),
+        int(nodes[1]) if nodes else None,
+        bool(nodes and nodes[2] == b"1"),
+        gpu[1].decode() if gpu else "",
     )
 
 
@@ -219,10 +237,9 @@ def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
     garbage = 0
     by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
     for text in edges.distinct:
-        ends, via, tail = text.partition(b" via ")
-        match = _ENDS.match(ends) if via else None
+        match = _EDGE.match(text)
         if match is not None:
-            source, target, direction = match.groups(b"")
+            source, target, direction, tail = match.groups(b"")
             by_tail.setdefault((tail, direction), []).append((int(source), int(target)))
         elif ring := _RING.match(text):
             edges.ring_size = max(edges.ring_size, len(ring[1].split()))
@@ -231,24 +248,31 @@ def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
     edges.distinct = set()
     for (tail, direction), pairs in by_tail.items():
         transport = parse_transport(tail, direction)
-        if transport is None or max(map(max, pairs)) >= MAX_RANK:
+        if transport is None or not count(edges, transport, pairs, room):
             garbage += len(pairs)
-        else:
-            count(edges, transport, pairs, room)
     return garbage
 
 
-def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room: int) -> None:
-    """Add connections over a transport, each pair of ranks once."""
+def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room: int) -> bool:
+    """Add connections over a transport, each pair of ranks once; say whether there are such ranks.
+
+    Beyond the transports that are told apart nothing is added.
+    """
+    highest = max(map(max, pairs))
+    if highest >= MAX_RANK:
+        return False
     known = edges.pairs.get(transport)
     if known is None:
         if len(edges.pairs) >= MAX_EDGE_TRANSPORTS:
-            return
+            return True
         known = edges.pairs[transport] = set()
-    new = {pair_code(*pair) for pair in pairs} - known
+    new = {pair_code(*pair) for pair in pairs}
+    if known:
+        new -= known
     edges.counts[transport] = edges.counts.get(transport, 0) + len(new)
     known.update(itertools.islice(new, max(0, room - len(known))))
-    edges.highest_rank = max(edges.highest_rank, *map(max, pairs))
+    edges.highest_rank = max(edges.highest_rank, highest)
     if len(edges.owners) < room:
         own = 1 if transport.direction == "receive" else 0
-        edges.owners.update(pair[own] for pair in pairs[:room])
+        edges.owners.update([pair[own] for pair in pairs[:room]])
+    return True

@@ -71,6 +71,7 @@ class NcclLog:
             if m.gpu and m.started
         }
         self._new_edges = 0
+        self._spoke: tuple[bytes | None, Thread | None] = (None, None)
         self._pairs = MAX_PAIRS
         self._contexts = 0
         self._open_context = False
@@ -108,9 +109,11 @@ class NcclLog:
 
     def _scan(self, text: bytes, *, torn: bool) -> int:
         """Read every record; `torn` says that the text begins in the middle of a line."""
-        found = edges = size = 0
-        last: bytes | None = None  # what precedes the records of whoever spoke last
-        thread = None
+        found = 0
+        # What precedes the records of whoever spoke last, and that thread: the next chunk mostly
+        # goes on with it.
+        last, thread = (None, None) if torn else self._spoke
+        size = len(last or b"")
         for match in records(text):
             found += 1
             kind = match.lastindex
@@ -121,16 +124,22 @@ class NcclLog:
             if thread is None or text[start - size : start] != last:
                 last, thread = self._spoken_by(text, start, torn)
                 size = len(last or b"")
-            said = match[kind]
-            if b" NCCL " in said:
-                self._read_fused(thread, match)
-            elif kind == CONNECTION:  # the hot path: it is only remembered, and read when summed up
-                thread.sink.distinct.add(said)
-                edges += 1
-            else:
-                self._read_info(thread, said)
-        self._new_edges += edges
+            if kind == INFO:
+                self._read_info(thread, match)
+            elif match[CONNECTION] not in thread.sink.distinct:  # the hot path: most are repeated
+                self._read_connection(thread, match)
+        if not torn:
+            self._spoke = last, thread
         return found
+
+    def _read_connection(self, thread: Thread, match: re.Match[bytes]) -> None:
+        """Remember a connection; it is read when it is summed up."""
+        said = match[CONNECTION]
+        if b" NCCL " in said:
+            self._read_fused(thread, match)
+        else:
+            thread.sink.distinct.add(said)
+            self._new_edges += 1
 
     def _spoken_by(self, text: bytes, start: int, torn: bool) -> tuple[bytes | None, Thread]:
         """Return the thread of the record at `start`, and the text by which it is known again.
@@ -154,7 +163,7 @@ class NcclLog:
             info = match[INFO]
             cut = info.find(b" NCCL ")
             end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
-            self._read_info(thread, info[:end])
+            self._read_said(thread, info[:end])
         self._scan(match.group()[len(b"NCCL") :], torn=True)
 
     def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
@@ -166,7 +175,14 @@ class NcclLog:
         else:
             self._read_bare(text, line, match)
 
-    def _read_info(self, thread: Thread, info: bytes) -> None:
+    def _read_info(self, thread: Thread, match: re.Match[bytes]) -> None:
+        info = match[INFO]
+        if b" NCCL " in info:
+            self._read_fused(thread, match)
+        else:
+            self._read_said(thread, info)
+
+    def _read_said(self, thread: Thread, info: bytes) -> None:
         if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
             self._read_comm(thread, info)
             return

@@ -1,4 +1,4 @@
-"""Speed and memory of `rankscope explain kernel-log` beside grep, on four kinds of logs.
+"""Speed and memory of `rankscope explain kernel-log` beside grep, on five kinds of logs.
 
 All figures are CPU seconds (user and system) of whole processes, in turns, Python's start included.
 """
@@ -19,6 +19,9 @@ from benchmarks.commands import cpu_of, peak_memory_mib
 ROUNDS = 5
 SIZE = 100_000_000
 SEED = 7
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+NAMES = 500
+"""Programs and pods that a node's kernel names in a while."""
 GOAL = 100.0  # MB per CPU second
 MEMORY_GOAL_MIB = 128.0
 """What its limits on different lines and events allow, whatever the log's size."""
@@ -28,15 +31,32 @@ PATTERN = "NVRM|SXid|AER|mlx5_core|blocked for more|EDAC|I/O error|lockup|oom-ki
 
 QUIET = (
     "docker0: port {a}(veth{b:07x}) entered disabled state",
+    "cni0: port {a}(veth{b:07x}) entered promiscuous mode",
     "IPv6: ADDRCONF(NETDEV_CHANGE): veth{b:07x}: link becomes ready",
     'audit: type=1400 audit({b}:{a}): apparmor="STATUS" operation="profile_replace" pid={b}',
+    'audit: type=1400 audit({b}:{a}): apparmor="DENIED" operation="ptrace" profile="{name}"',
     "perf: interrupt took too long ({a} > {b}), lowering kernel.perf_event_max_sample_rate to 5000",
     "cgroup: fork rejected by pids controller in /kubepods/burstable/pod{b:08x}",
     "systemd-journald[{a}]: Received client request to flush runtime journal.",
+    "systemd[1]: Started Session {b} of User {name}.",
     "eth0: renamed from tmp{b:05x}",
     "nvidia-uvm: Loaded the UVM driver, major device number {a}.",
+    "nvidia 0000:{a:02x}:00.0: vgaarb: VGA decodes changed: olddecodes=none,decodes=none:owns=none",
     "XFS (nvme0n1p{a}): Mounting V5 Filesystem {b:08x}",
+    "XFS (nvme0n1p{a}): Ending clean mount",
+    "EXT4-fs (sda{a}): mounted filesystem {b:08x} r/w with ordered data mode. Quota mode: none.",
     "usb {a}-1: new high-speed USB device number {a} using xhci_hcd",
+    "mlx5_core 0000:{a:02x}:00.0 mlx5_{a}: Port: 1 Link ACTIVE",
+    "nfs4: {name}: reclaimed {b} locks",
+    "overlayfs: upperdir is in-use as upperdir/workdir of another mount, {name}",
+    "python[{b}]: {name} uses deprecated v2 capabilities in a way that may be insecure",
+    "hrtimer: interrupt took {b} ns",
+    "clocksource: timekeeping watchdog on CPU{a}: Marking clocksource 'tsc' as unstable",
+)
+UNLIKE = (
+    'audit: type=1400 audit({b}:{a}): apparmor="DENIED" operation="open" profile="{new}" pid={b}',
+    "systemd[1]: run-{new}.scope: Deactivated successfully after {b} seconds.",
+    "overlayfs: upperdir is in-use as upperdir/workdir of another mount, {new}",
 )
 EVENTS = (
     "NVRM: Xid (PCI:0000:{a:02x}:00): 31, pid={b}, name=python, MMU Fault: ENGINE GRAPHICS {b:08x}",
@@ -53,6 +73,11 @@ EVENTS = (
 def quiet() -> Iterator[str]:
     """Yield what a node's kernel says all day."""
     return _stamped(QUIET, (), 0.0)
+
+
+def unlike() -> Iterator[str]:
+    """Yield lines with names that never come twice: nothing repeats that could be remembered."""
+    return _stamped(UNLIKE, (), 0.0)
 
 
 def mixed() -> Iterator[str]:
@@ -81,6 +106,7 @@ def faulty() -> Iterator[str]:
 
 LOGS: Mapping[str, Callable[[], Iterator[str]]] = {
     "quiet": quiet,
+    "unlike": unlike,
     "mixed": mixed,
     "burst": burst,
     "faulty": faulty,
@@ -89,11 +115,17 @@ LOGS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 def _stamped(usual: tuple[str, ...], events: tuple[str, ...], share: float) -> Iterator[str]:
     chosen = random.Random(SEED)  # noqa: S311 - the same log each time
+    names = ["".join(chosen.choices(LETTERS, k=12)) for _ in range(NAMES)]
     seconds = 0.0
     while True:
         seconds += chosen.expovariate(100.0)
         form = chosen.choice(events if chosen.random() < share else usual)
-        text = form.format(a=chosen.randrange(1, 9), b=chosen.randrange(1000, 2000))
+        text = form.format(
+            a=chosen.randrange(1, 9),
+            b=chosen.randrange(1000, 2000),
+            name=chosen.choice(names),
+            new="".join(chosen.choices(LETTERS, k=12)),
+        )
         yield f"[{seconds:12.6f}] {text}\n"
 
 

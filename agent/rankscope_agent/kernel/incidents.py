@@ -104,7 +104,7 @@ class _Left:
         timed.sort(key=lambda at: at[0])
         self._firsts = [first for first, _, _ in timed]
         self._lasts = list(accumulate((last for _, last, _ in timed), max))
-        self._timed = [one for _, _, one in timed]
+        self._timed = timed
         self._followers: dict[int, list[Seen]] = {}
         for one in events:
             if one.event.previous is not None:
@@ -122,11 +122,14 @@ class _Left:
 
     def _near(self, root: Seen) -> Iterator[Seen]:
         first, last = _span(root)
-        begin, end = 0, len(self._timed)
         if first is not None and last is not None:
             begin = bisect_left(self._lasts, first - CHAIN_SECONDS)
             end = bisect_right(self._firsts, last + CHAIN_SECONDS)
-        yield from (one for one in self._timed[begin:end] if _is_near(one, root))
+            for one_first, one_last, one in self._timed[begin:end]:
+                if one_first <= last + CHAIN_SECONDS and one_last >= first - CHAIN_SECONDS:
+                    yield one
+        else:  # without times they are near
+            yield from (one for _, _, one in self._timed)
         yield from self._untimed
 
 
@@ -164,14 +167,6 @@ def _is_grave(root: Seen) -> bool:
 
 def _span(one: Seen) -> tuple[float | None, float | None]:
     return one.first_seconds, one.last_seconds
-
-
-def _is_near(one: Seen, root: Seen) -> bool:
-    """Whether two events are close in time; without times they are."""
-    (first, last), (root_first, root_last) = _span(one), _span(root)
-    if first is None or last is None or root_first is None or root_last is None:
-        return True
-    return first <= root_last + CHAIN_SECONDS and last >= root_first - CHAIN_SECONDS
 
 
 def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Incident:

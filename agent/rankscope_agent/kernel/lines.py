@@ -28,6 +28,7 @@ _KMSG = re.compile(r"(?P<priority>\d{1,10}),\d*,\d*,[^;]*;")
 _KLOG = re.compile(r"<(?P<priority>\d{1,10})>")
 _KERNEL_TAGS = ("kernel", "kern")
 
+_STAMP = re.compile(r"\[[ \d.]{1,24}\] ")
 _UPTIME = re.compile(r"\[ {0,12}(\d{1,10}\.\d{1,9})\]")
 _KMSG_TIME = re.compile(r"\d{1,10},\d{1,20},(\d{1,18}),")
 
@@ -40,6 +41,8 @@ def is_kernel(prefix: str) -> bool:
 
     Facility 0 is the kernel's: programs that write to /dev/kmsg or syslog cannot take it.
     """
+    if not prefix or _STAMP.fullmatch(prefix):
+        return True
     if len(prefix) > MAX_PREFIX or _QUOTED.search(prefix):
         return False
     record = _KMSG.match(prefix) or _KLOG.match(prefix)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from rankscope_agent.kernel.events import KernelEvent, Kind
-from rankscope_agent.kernel.lines import MAX_LINE, is_kernel, uptime_seconds
-from rankscope_agent.kernel.matcher import RULES, match
-from rankscope_agent.kernel.scanner import grouping, lines_with, needles_in, parts_of
+from rankscope_agent.kernel.lines import MAX_LINE, MAX_PREFIX, is_kernel, uptime_seconds
+from rankscope_agent.kernel.matcher import match, rules_for, shape
+from rankscope_agent.kernel.rule import Rule
+from rankscope_agent.kernel.scanner import BOOT, DENSE, Screen, grouping, may_begin_boot
 from rankscope_agent.kernel.vocabulary import stronger
 from rankscope_agent.xid import RECOVERY_CHANGED
 
@@ -30,9 +32,8 @@ TRACED: frozenset[Kind] = frozenset(
 
 # __schedule+0x291/0x8a0 or, of a module, amdgpu_cs_ioctl+0x60/0x60 [amdgpu]
 _FRAME_MODULE = re.compile(rb"\+0x[0-9a-f]+/0x[0-9a-f]+ \[(\w{1,56})\]")
-# The first line of every boot: Linux version 6.1.0-18-amd64 (debian-kernel@...) ...
-_BOOT = b"Linux version "
-_BOOT_LINE = re.compile(rb"^[^\n]{0,200}?\bLinux version \d", re.MULTILINE)
+_FRAME = b"+0x"
+_BOOT_LINE = re.compile(rb"([^\n]{0,200}?)\b" + BOOT + rb"\d")
 
 BOOT_SECONDS = 1e9
 """What is added to seconds since boot for each boot that a log has seen: longer than any lasts."""
@@ -86,7 +87,8 @@ class Seen:
     def again(self, line: bytes, boot: int) -> None:
         """Note a later line."""
         self.last_line = line
-        self.boots = (self.boots[0], boot)
+        if self.boots[1] != boot:
+            self.boots = (self.boots[0], boot)
 
 
 class KernelLog:
@@ -101,6 +103,7 @@ class KernelLog:
         self.beyond_limits = 0
         """Events that were not kept, as `max_seen` others are there already."""
         self._seen: dict[Key, Seen] = {}
+        self._screen = Screen()
         self._known: dict[bytes, Seen | None] = {}
         self._trace: Seen | None = None
         self._trace_left = 0
@@ -114,61 +117,61 @@ class KernelLog:
 
     def feed(self, text: bytes) -> None:
         """Read whole lines."""
-        begin = 0
-        if _BOOT in text:
-            for found in _BOOT_LINE.finditer(text):
-                if not is_kernel(_prefix(found[0])):
-                    continue
-                self._feed(text[begin : found.start()])
-                begin = found.start()
-                self._boot += 1
-        self._feed(text[begin:] if begin else text)
-
-    def _feed(self, text: bytes) -> None:
-        """Read lines of one boot."""
-        if self._trace is not None and self._trace_left:
-            self._follow_trace(self._trace, text)
-        needles = needles_in(text)
-        if not needles:
+        shapes = shape(text).split(b"\n")
+        telling = self._screen.telling(shapes)
+        if not telling and not self._trace_left:
             return
-        pattern = grouping(text)
-        spans = lines_with(text, needles)
-        if spans is None:
-            self._read_groups(text, needles, pattern)
-            return
-        names = tuple(needle.decode() for needle in needles)
-        for start, end in spans:
-            found = pattern.match(text, start, min(end, start + MAX_LINE))
-            if found is not None and self._known.get(found[1], found) is None:
-                continue  # it is known to state nothing
-            seen = self._count(text[start : min(end, start + MAX_LINE)], pattern, names)
-            if seen is not None and seen.event.kind in TRACED:
-                self._follow_trace(seen, text, end + 1)
-
-    def _read_groups(
-        self, text: bytes, needles: tuple[bytes, ...], pattern: re.Pattern[bytes]
-    ) -> None:
-        """Count equal messages at once; read those that are not known, one by one."""
         lines = text.split(b"\n")
-        parts = parts_of(text, lines, pattern)
-        last_lines = dict(zip(parts, lines, strict=True))
-        new: set[bytes] = set()
+        if not lines[-1]:
+            lines.pop()
+        self._follow_trace(lines, 0)
+        numbers = list(compress(range(len(lines)), map(telling.__contains__, shapes)))
+        page = _Page(text, lines, shapes, telling, numbers)
+        boots = may_begin_boot(telling)
+        if len(numbers) > DENSE * len(lines) and not boots:
+            self._read_groups(page)
+        else:
+            self._read_lines(page, boots)
+
+    def _read_lines(self, page: _Page, boots: bool) -> None:
+        """Read line by line; a boot may begin among them."""
+        pattern = grouping(page.text)
+        for number in page.numbers:
+            line = page.lines[number][:MAX_LINE]
+            if boots and _begins_boot(line):
+                self._boot += 1
+                continue
+            found = pattern.match(line)
+            part = found[1] if found is not None else line
+            if self._known.get(part, found) is None:
+                continue  # it is known to state nothing
+            seen = self._count(line, part, page.rules(number))
+            if seen is not None and seen.event.kind in TRACED:
+                self._begin_trace(seen, page.lines, number + 1)
+
+    def _read_groups(self, page: _Page) -> None:
+        """Count equal messages at once; read those that are not known, one by one."""
+        parts = grouping(page.text).findall(page.text)
+        lines = page.lines
+        if len(page.numbers) < len(lines):
+            parts = [parts[number] for number in page.numbers]
+            lines = [lines[number] for number in page.numbers]
+        last_lines = dict(zip(parts, lines, strict=False))  # an empty part follows the last line
         counts = Counter(parts)
-        for part, count in counts.items():
-            if part not in self._known:
-                if any(needle in part for needle in needles):
-                    new.add(part)
+        new: set[bytes] = set()
+        for part, line in last_lines.items():
+            if part in self._known:
+                self._add(self._known[part], counts[part], line)
             else:
-                self._add(self._known[part], count, last_lines[part])
-        if not new:
-            return
-        names = tuple(needle.decode() for needle in needles)
-        for number, part in enumerate(parts):
+                new.add(part)
+        for number, part, line in zip(page.numbers, parts, lines, strict=False):
+            if not new:
+                return
             if part not in new:
                 continue
-            seen = self._count(lines[number][:MAX_LINE], pattern, names)
+            seen = self._count(line[:MAX_LINE], part, page.rules(number))
             if seen is not None and seen.event.kind in TRACED:
-                self._follow_trace(seen, b"\n".join(lines[number + 1 :][:TRACE_LINES]))
+                self._begin_trace(seen, page.lines, number + 1)
             elif part in self._known:
                 new.discard(part)
                 self._add(seen, counts[part] - 1, last_lines[part])
@@ -179,20 +182,16 @@ class KernelLog:
             seen.count += times * seen.event.count
             seen.again(line[:MAX_LINE], self._boot)
 
-    def _count(
-        self, line: bytes, pattern: re.Pattern[bytes], names: tuple[str, ...]
-    ) -> Seen | None:
-        """Read a line, or know it by its message, and count it."""
-        found = pattern.match(line)
-        part = found[1] if found is not None else line
-        seen = self._known[part] if part in self._known else self._read(line, part, names)
+    def _count(self, line: bytes, part: bytes, rules: tuple[Rule, ...]) -> Seen | None:
+        """Read a line, or know it by the part that tells its event, and count it."""
+        seen = self._known[part] if part in self._known else self._read(line, part, rules)
         if seen is not None:
             seen.count += seen.event.count
             seen.again(line, self._boot)
         return seen
 
-    def _read(self, line: bytes, part: bytes, names: tuple[str, ...]) -> Seen | None:
-        event = read(line, names)
+    def _read(self, line: bytes, part: bytes, rules: tuple[Rule, ...]) -> Seen | None:
+        event = read(line, rules)
         seen = None if event is None else self._keep(event, line)
         if event is None or not _in_context(event):
             if len(self._known) >= MAX_KNOWN_LINES:
@@ -218,34 +217,68 @@ class KernelLog:
             self._seen[key] = seen
         return seen
 
-    def _follow_trace(self, seen: Seen, text: bytes, start: int = 0) -> None:
-        """Note the modules in the stack trace behind an event, over the ends of texts."""
-        if self._trace is not seen or start:
-            self._trace, self._trace_left = seen, TRACE_LINES
-        while self._trace_left and start < len(text):
-            end = text.find(b"\n", start)
-            end = len(text) if end < 0 else end
-            found = _FRAME_MODULE.search(text, start, min(end, start + MAX_LINE))
-            if found is not None and len(seen.modules) < TRACE_LINES:
-                seen.modules.add(found[1].decode())
-            self._trace_left -= 1
-            start = end + 1
+    def _begin_trace(self, seen: Seen, lines: list[bytes], start: int) -> None:
+        """Follow the stack trace behind an event."""
+        self._trace, self._trace_left = seen, TRACE_LINES
+        self._follow_trace(lines, start)
+
+    def _follow_trace(self, lines: list[bytes], start: int) -> None:
+        """Note the modules in what is left of a stack trace, over the ends of texts."""
+        if self._trace is None or not self._trace_left:
+            return
+        followed = lines[start : start + self._trace_left]
+        self._trace_left -= len(followed)
+        text = b"\n".join(followed)
+        if _FRAME not in text:
+            return
+        for found in _FRAME_MODULE.finditer(text):
+            if len(self._trace.modules) < TRACE_LINES:
+                self._trace.modules.add(found[1].decode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A piece of a log.
+
+    Args:
+        text: all of it.
+        lines: its lines.
+        shapes: theirs.
+        telling: the rules for each of the shapes whose lines may state something.
+        numbers: of the lines that have such a shape.
+    """
+
+    text: bytes
+    lines: list[bytes]
+    shapes: list[bytes]
+    telling: Mapping[bytes, tuple[Rule, ...]]
+    numbers: list[int]
+
+    def rules(self, number: int) -> tuple[Rule, ...]:
+        """Return the rules for a line."""
+        return self.telling[self.shapes[number]]
 
 
 def _seconds(line: bytes, boot: int) -> float | None:
-    seconds = uptime_seconds(line.decode(errors="replace"))
+    seconds = uptime_seconds(line[:MAX_PREFIX].decode(errors="replace"))
     return None if seconds is None else boot * BOOT_SECONDS + seconds
 
 
-def _prefix(line: bytes) -> str:
-    """Return what stands before `Linux version`."""
-    return line[: line.rindex(_BOOT)].decode(errors="replace")
+def _begins_boot(line: bytes) -> bool:
+    found = _BOOT_LINE.match(line)
+    return found is not None and is_kernel(found[1].decode(errors="replace"))
 
 
-def read(line: bytes, needles: tuple[str, ...] = tuple(RULES)) -> KernelEvent | None:
-    """Return the event of one line, also of one that `journalctl -o json` wrote."""
+def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | None:
+    """Return the event of one line, also of one that `journalctl -o json` wrote.
+
+    Args:
+        line: the line.
+        rules: what it may obey, if that is known.
+    """
     text = line.decode(errors="replace")
-    return match(_journal_message(text) if text.startswith('{"') else text, needles)
+    message = _journal_message(text) if text.startswith('{"') else text
+    return match(message, rules_for(shape(line)) if rules is None else rules)
 
 
 def _in_context(event: KernelEvent) -> bool:
@@ -266,12 +299,6 @@ def _journal_message(text: str) -> str:
     return str(entry["MESSAGE"]) if all(known) else ""
 
 
-def _line_at(text: bytes, at: int) -> bytes:
-    start = text.rfind(b"\n", 0, at) + 1
-    end = text.find(b"\n", at)
-    return text[start : min(end if end >= 0 else len(text), start + MAX_LINE)]
-
-
 def _key(event: KernelEvent) -> Key:
     if event.kind == "xid":
         return event.kind, event.code, event.pci, event.pid, "", "", "", False
@@ -283,13 +310,16 @@ def merged(first: KernelEvent, later: KernelEvent) -> KernelEvent:
     """Return the first of two like events with what the later one adds."""
     if first.code == RECOVERY_CHANGED and first.kind == "xid":
         return later
-    return replace(
-        first,
-        action=stronger(first.action, later.action),
-        severity=later.severity if later.severity == "fatal" else first.severity,
-        previous=first.previous if first.previous is not None else later.previous,
-        follow_up=first.follow_up or later.follow_up,
+    whole = (
+        stronger(first.action, later.action),
+        later.severity if later.severity == "fatal" else first.severity,
+        first.previous if first.previous is not None else later.previous,
+        first.follow_up or later.follow_up,
     )
+    if whole == (first.action, first.severity, first.previous, first.follow_up):
+        return first
+    action, severity, previous, follow_up = whole
+    return replace(first, action=action, severity=severity, previous=previous, follow_up=follow_up)
 
 
 def counted(seen: tuple[Seen, ...]) -> Iterator[Seen]:

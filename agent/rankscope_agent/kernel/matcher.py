@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 
 from rankscope_agent.kernel import devices, host, nvidia
 from rankscope_agent.kernel.events import KernelEvent
 from rankscope_agent.kernel.lines import is_kernel
 from rankscope_agent.kernel.rule import Rule
 
+RULES: tuple[Rule, ...] = (*nvidia.RULES, *devices.RULES, *host.RULES)
+"""All rules, in the order in which they are tried."""
 
-def _by_needle() -> Mapping[str, tuple[Rule, ...]]:
-    found: dict[str, list[Rule]] = defaultdict(list)
-    for rule in (*nvidia.RULES, *devices.RULES, *host.RULES):
-        found[rule.needle].append(rule)
-    return {needle: tuple(rules) for needle, rules in found.items()}
-
-
-RULES = _by_needle()
-"""Rules by the literal that their lines hold."""
-
-NEEDLES: tuple[bytes, ...] = tuple(needle.encode() for needle in RULES)
-"""What a log is searched for."""
+# Capitals, and small letters that tell needles apart and are no hexadecimal digits. They are a
+# quarter of a log, and lines that differ in nothing but numbers are alike in them.
+_TELLING = b"ABCDEFGHIJKLMNOPQRSTUVWXYZghklmpuvwxy:/!\n"
+_IDLE = bytes(set(range(256)) - set(_TELLING))
 
 
-def match(line: str, needles: Iterable[str] = tuple(RULES)) -> KernelEvent | None:
+def shape(text: bytes) -> bytes:
+    """Return what is left of lines without numbers and without the letters that tell little."""
+    return text.translate(None, _IDLE)
+
+
+_SHAPED: tuple[tuple[bytes, bytes, Rule], ...] = tuple(
+    (shape(rule.needle.encode()), shape(rule.also.encode()), rule) for rule in RULES
+)
+
+NEEDLE_SHAPES: tuple[bytes, ...] = tuple(dict.fromkeys(needle for needle, _, _ in _SHAPED))
+"""One of these is in the shape of every line that states an event."""
+
+
+def rules_for(shaped: bytes) -> tuple[Rule, ...]:
+    """Return the rules that a line of this shape may obey; none if it states nothing."""
+    return tuple(
+        rule for needle, also, rule in _SHAPED if needle in shaped and (not also or also in shaped)
+    )
+
+
+def match(line: str, rules: Sequence[Rule]) -> KernelEvent | None:
     """Return the event that a line states, whatever stands before the message.
 
     A line that a program wrote states none, nor one that only looks alike.
 
     Args:
         line: the line.
-        needles: literals that it may hold, in the order of `RULES`.
+        rules: the rules that it may obey, in the order of `RULES`.
     """
-    for needle in needles:
-        if needle not in line:
-            continue
-        for rule in RULES[needle]:
-            found = rule.pattern.search(line)
-            if found is not None:
-                return rule.build(found) if is_kernel(line[: found.start()]) else None
-        if needle == nvidia.NVRM:
-            return None
+    of_nvidia = nvidia.NVRM in line
+    for rule in rules:
+        if of_nvidia and rule.needle != nvidia.NVRM:
+            continue  # what this driver says is its own matter, whatever words stand in it
+        found = rule.pattern.search(line)
+        if found is not None:
+            return rule.build(found) if is_kernel(line[: found.start()]) else None
     return None

@@ -142,7 +142,7 @@ NVRM = "NVRM"
 
 RULES: tuple[Rule, ...] = (
     Rule(NVRM, _XID, _xid),
-    Rule("SXid", _SXID, _sxid),
+    Rule("SXid (", _SXID, _sxid),
     Rule(NVRM, _FALLEN, plain("gpu_fallen_off_bus", "pcie", "reboot_node", "fatal")),
     Rule(NVRM, _NAMED, plain("gpu_named", "benign", "none", "info")),
     Rule(NVRM, _NOT_RESPONDING, plain("gpu_fallen_off_bus", "pcie", "reboot_node", "fatal")),

@@ -20,14 +20,17 @@ class Rule:
     """One kind of line.
 
     Args:
-        needle: text that every such line holds, without digits; what logs are searched for.
+        needle: text that every such line holds, without what varies: decimal and hexadecimal
+            numbers are left out, so what stands around one may be written as if it were not there.
         pattern: matches from the message's first word on.
         build: makes the event.
+        also: another such text, before or after.
     """
 
     needle: str
     pattern: re.Pattern[str]
     build: Builder
+    also: str = ""
 
 
 def plain(

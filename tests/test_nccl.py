@@ -10,6 +10,7 @@ from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
 from rankscope_agent.nccl.facts import Limits
 from rankscope_agent.nccl.framing import Unframer
 from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.nccl.speakers import MAX_HEADS
 from rankscope_agent.nccl.verdict import judge
 
 EDGES = {
@@ -277,6 +278,23 @@ def test_records_split_over_reads_belong_to_whoever_speaks_in_each():
         parser.sum_up()
         edges = {m.rank: sum(m.edges.counts.values()) for m in parser.facts.all_members()}
         assert edges == {0: 2, 9: 2}
+
+
+def test_threads_that_take_turns_are_told_apart_however_many_and_long_their_names_are():
+    hosts = ["n", "gpu-n", "x-gpu-n", "rack-7-gpu-n", "a-very-long-name-of-a-node", "b"]
+    everyone = [(host, pid) for host in hosts for pid in (1, 22, 333, 4444, *range(9000, 9060))]
+    assert len(everyone) > MAX_HEADS
+    parser = NcclLog()
+    for turn in (1, 2):
+        for number, (host, pid) in enumerate(everyone):
+            line = info(0, edge(number, number + turn, "NET/IB/0"), host=host, pid=pid)
+            parser.feed(f"step 7\n{line}".encode())
+    parser.sum_up()
+    found = {
+        key: [owner for edges in several for owner in edges.owners]
+        for key, several in parser.facts.loose_edges.items()
+    }
+    assert found == {key: [number] for number, key in enumerate(everyone)}
 
 
 def test_a_connection_with_an_impossible_rank_is_counted_as_unread():

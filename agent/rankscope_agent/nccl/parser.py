@@ -33,16 +33,12 @@ from rankscope_agent.nccl.lines import (
     sum_up,
 )
 from rankscope_agent.nccl.signs import read_process_line
-from rankscope_agent.nccl.speakers import Speakers, Thread
+from rankscope_agent.nccl.speakers import Speakers, Thread, line_of
 from rankscope_agent.nccl.warnings import classify
 from rankscope_agent.nccl.watchdog import DESYNC
 
 CONTEXT_BYTES = 4096
 """What is looked at after an exception: its `Last error:` and the desync report are in there."""
-
-MAX_HEAD = 1024
-"""Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
-Without this bound a long line of many records would be read again for each of them."""
 
 MAX_CONTEXTS = 100_000
 """Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
@@ -122,7 +118,7 @@ class NcclLog:
                 continue
             start = match.start()
             if thread is None or text[start - size : start] != last:
-                last, thread = self._spoken_by(text, start, torn)
+                last, thread = self._speakers.of_record(text, start, torn=torn)
                 size = len(last or b"")
             if kind == INFO:
                 self._read_info(thread, match)
@@ -141,19 +137,6 @@ class NcclLog:
             thread.sink.distinct.add(said)
             self._new_edges += 1
 
-    def _spoken_by(self, text: bytes, start: int, torn: bool) -> tuple[bytes | None, Thread]:
-        """Return the thread of the record at `start`, and the text by which it is known again.
-
-        That begins one character before its first word: what ends alike is another's. None where
-        there is no such character.
-        """
-        line = _line_of(text, start)
-        head = text.rfind(b" ", line, max(line, text.rfind(b" ", line, start - 1))) + 1
-        begin = head or line
-        token = text[begin:start]
-        thread = self._speakers.threads.get(token) or self._speakers.thread(token, torn=torn)
-        return (text[begin - 1 : start] if begin else None), thread
-
     def _read_fused(self, thread: Thread, match: re.Match[bytes]) -> None:
         """Read a record that another writer's record runs into, then that one.
 
@@ -168,7 +151,7 @@ class NcclLog:
 
     def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
         start = match.start()
-        line = _line_of(text, start)
+        line = line_of(text, start)
         warn = match[WARNING]
         if warn is not None:
             self._read_warning(text, text[line:start], warn, match.end())
@@ -380,12 +363,6 @@ class NcclLog:
             self.facts.warn(DESYNC, after.decode(errors="replace"), self.limits)
         for rank in TORCH_TAG.findall(after):
             self._speakers.tag(int(rank))
-
-
-def _line_of(text: bytes, start: int) -> int:
-    """Return where the line of the record at `start` begins, or what of it is looked at."""
-    nearest = max(0, start - MAX_HEAD)
-    return max(nearest, text.rfind(b"\n", nearest, start) + 1)
 
 
 def _same(member: Member, line: CommLine) -> bool:

@@ -8,6 +8,14 @@ from rankscope_agent.nccl.lines import MPI_TAG, TOKEN
 MAX_TOKEN = 320
 """Bytes by which a thread is known again: its host (below 256), three numbers and brackets."""
 
+MAX_HEAD = 1024
+"""Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
+Without this bound a long line of many records would be read again for each of them."""
+
+MAX_HEADS, MAX_HEAD_SIZES = 256, 4
+"""Texts before records that are known again at once, and their lengths: a node has some dozens of
+threads, whose numbers have few lengths."""
+
 
 class Thread:
     """One thread that printed something: its process and the communicator it speaks of.
@@ -37,9 +45,45 @@ class Speakers:
         self.limits = limits
         self.threads: dict[bytes, Thread] = {}
         """By the text before `NCCL INFO`, from the host on."""
+        self._heads: dict[bytes, Thread] = {}
+        self._head_sizes: list[int] = []
         self._facts = facts
         self._hosts: set[str] = {host for host, _ in facts.processes}
         self._bags = sum(map(len, facts.loose_edges.values()))
+
+    def of_record(self, text: bytes, start: int, *, torn: bool) -> tuple[bytes | None, Thread]:
+        """Return the thread of the record at `start`, and the text by which it is known again.
+
+        That begins one character before its first word: what ends alike is another's. None where
+        there is no such character.
+        """
+        for size in self._head_sizes:
+            head = text[start - size : start]
+            known = self._heads.get(head)
+            if known is not None:
+                return head, known
+        line = line_of(text, start)
+        word = text.rfind(b" ", line, max(line, text.rfind(b" ", line, start - 1))) + 1
+        begin = word or line
+        token = text[begin:start]
+        thread = self.threads.get(token) or self.thread(token, torn=torn)
+        if not begin:
+            return None, thread
+        head = text[begin - 1 : start]
+        if token in self.threads:  # what is beyond the limits is counted each time
+            self._remember(head, thread)
+        return head, thread
+
+    def _remember(self, head: bytes, thread: Thread) -> None:
+        """Keep what precedes a thread's records: those of a node mostly take turns in its log."""
+        size = len(head)
+        if size not in self._head_sizes:
+            if len(self._head_sizes) >= MAX_HEAD_SIZES:
+                return
+            self._head_sizes.append(size)
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[head] = thread
 
     def thread(self, token: bytes, *, torn: bool) -> Thread:
         """Make known a thread by the text before its `NCCL INFO`."""
@@ -98,3 +142,9 @@ class Speakers:
         """Note a rank that a launcher names."""
         if len(self._facts.tagged_ranks) < self.limits.members:
             self._facts.tagged_ranks.add(rank)
+
+
+def line_of(text: bytes, start: int) -> int:
+    """Return where the line of the record at `start` begins, or what of it is looked at."""
+    nearest = max(0, start - MAX_HEAD)
+    return max(nearest, text.rfind(b"\n", nearest, start) + 1)

@@ -280,6 +280,17 @@ def test_records_split_over_reads_belong_to_whoever_speaks_in_each():
         assert edges == {0: 2, 9: 2}
 
 
+def test_a_record_of_nobody_at_the_beginning_leaves_the_others_to_who_prints_them():
+    nobodys = b"NCCL INFO Using network Socket\n"
+    first, second = (info(rank, "Using network IB").encode() for rank in (1, 2))
+    for reads in ([nobodys + first, second], [nobodys, first, second]):
+        parser = NcclLog()
+        for read in reads:
+            parser.feed(read)
+        networks = {key: process.network for key, process in parser.facts.processes.items()}
+        assert networks == {("", 0): "Socket", ("gpu-00", 4001): "IB", ("gpu-00", 4002): "IB"}
+
+
 def test_threads_that_take_turns_are_told_apart_however_many_and_long_their_names_are():
     hosts = ["n", "gpu-n", "x-gpu-n", "rack-7-gpu-n", "a-very-long-name-of-a-node", "b"]
     everyone = [(host, pid) for host in hosts for pid in (1, 22, 333, 4444, *range(9000, 9060))]

@@ -63,7 +63,8 @@ class Speakers:
             if known is not None:
                 return head, known
         line = line_of(text, start)
-        word = text.rfind(b" ", line, max(line, text.rfind(b" ", line, start - 1))) + 1
+        inner = text.rfind(b" ", line, max(line, start - 1))
+        word = text.rfind(b" ", line, max(line, inner)) + 1
         begin = word or line
         token = text[begin:start]
         thread = self.threads.get(token) or self.thread(token, torn=torn)

@@ -135,7 +135,7 @@ class KernelLog:
 
     def _read_lines(self, page: _Page, boots: bool) -> None:
         """Read line by line; a boot may begin among them."""
-        pattern = grouping(page.text)
+        pattern = grouping(page.telling)
         for number in page.numbers:
             line = page.lines[number][:MAX_LINE]
             if boots and _begins_boot(line):
@@ -151,7 +151,7 @@ class KernelLog:
 
     def _read_groups(self, page: _Page) -> None:
         """Count equal messages at once; read those that are not known, one by one."""
-        parts = grouping(page.text).findall(page.text)
+        parts = grouping(page.telling).findall(page.text)
         lines = page.lines
         if len(page.numbers) < len(lines):
             parts = [parts[number] for number in page.numbers]

@@ -27,7 +27,10 @@ _SHAPED: tuple[tuple[bytes, bytes, Rule], ...] = tuple(
     (shape(rule.needle.encode()), shape(rule.also.encode()), rule) for rule in RULES
 )
 
-NEEDLE_SHAPES: tuple[bytes, ...] = tuple(dict.fromkeys(needle for needle, _, _ in _SHAPED))
+_NEEDLES = frozenset(needle for needle, _, _ in _SHAPED)
+NEEDLE_SHAPES: tuple[bytes, ...] = tuple(
+    sorted(one for one in _NEEDLES if not any(other in one for other in _NEEDLES - {one}))
+)
 """One of these is in the shape of every line that states an event."""
 
 

@@ -40,19 +40,22 @@ _HEAD = rb"NVRM: Xid \([^)\n]{0,60}\): (?!" + _DETAILED + rb")\d+, (?:pid=[^,\n]
 
 WHOLE = re.compile(_PREFIX + rb"([^\n]*)\n?")
 SHORT = re.compile(_PREFIX + rb"(" + _HEAD + rb"|[^\n]*)[^\n]*\n?")
-CHAINED = b"previous Xid"
+_CHAINED = shape(b"previous Xid ")
 
 DENSE = 0.4
 """Share of lines that may state something from which grouping equal messages is cheaper than going
 from line to line (measured: between 0.3 and 0.6)."""
 
 
-def grouping(text: bytes) -> re.Pattern[bytes]:
+def grouping(shapes: Iterable[bytes]) -> re.Pattern[bytes]:
     """Return the pattern that matches a line; its first group is the part that tells the event.
 
     Where Xids name the one that caused them, that is the whole message.
+
+    Args:
+        shapes: of the lines that may state something.
     """
-    return WHOLE if CHAINED in text else SHORT
+    return WHOLE if any(_CHAINED in one for one in shapes) else SHORT
 
 
 class Screen:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 
-from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, Spikes, View
+from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
+from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 
 ANY_RANK_SHARE = 0.15
 """Share of the newest `LONG_STEPS` steps with a stall somewhere that is no longer bad luck."""
@@ -17,7 +21,10 @@ NODE_STALLS = 3
 stall a rank once in thousands of steps."""
 
 CHANCE = 0.01
-"""Probability, at most, that stalls all over the job struck one node only."""
+"""Probability, at most, that stalls all over the job struck one node, or one rank, so often."""
+
+ANYWHERE = 0.8
+"""Certainty that stalls all over the job have no common place."""
 
 NODE_SHARE, NODE_SHARE_OF_TWO = 0.7, 0.2
 """This share of all stalls on one node names it, and more where there are few nodes: chance gives
@@ -33,28 +40,69 @@ RATE_STALLS = 6
 def stalls(view: View) -> Candidate | None:
     """Return the node whose host stalls its ranks, or that ranks stall all over the job."""
     struck = view.spikes.longest > 0
-    if int(struck.sum()) < NODE_STALLS:
+    count = int(struck.sum())
+    if count < NODE_STALLS:
         return None
-    per_node = view.spikes.nodes
-    node = int(np.argmax(per_node))
-    nodes = len(np.unique(view.shape.nodes))
-    if nodes > 1 and per_node[node] >= struck.sum() * (NODE_SHARE + NODE_SHARE_OF_TWO * 2 / nodes):
-        needed = max(NODE_STALLS, 1 + np.log(CHANCE) / np.log(1 / nodes))
-        return _judged(view, _ranks(view, node)) if per_node[node] >= needed else None
+    alone = view.shape.node_count < 2
+    reach = np.zeros(0) if alone else _reach(view)
+    suspects = _suspects(view.spikes.nodes, reach, count)
+    if len(suspects):
+        node = suspects[0]
+        if _chance(count, int(view.spikes.nodes[node]), float(reach[node])) > CHANCE:
+            return None
+        return _judged(
+            view, _ranks(view, suspects), 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
+        )
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     if not often and int(struck[-DENSE_STEPS:].sum()) < DENSE_STALLS:
         return None
-    return _judged(view, () if nodes > 1 else _lone(view.spikes))
+    ranks = _lone(view) if alone else ()
+    return _judged(view, ranks, 1.0 if ranks else ANYWHERE)
 
 
-def _lone(spikes: Spikes) -> tuple[int, ...]:
+def _reach(view: View) -> Floats:
+    """Return (N,) in which share of the steps with stalls chance strikes each node.
+
+    A stall strikes one rank, so a node's share of the ranks; under wall timing it strikes a
+    replica, and whoever holds a rank of every replica is struck by every stall. Where several
+    nodes are struck in a step, all are struck that much more often.
+    """
+    shape, nodes = view.shape, view.spikes.nodes
+    homes = shape.nodes.transpose(1, 0, 2).reshape(shape.replicas, -1)
+    units = homes if shape.wall else homes.reshape(-1, 1)
+    units = units[(units >= 0).any(axis=1)]
+    held = np.array([(units == node).any(axis=1).mean() for node in range(len(nodes))])
+    struck = np.count_nonzero(view.spikes.longest)
+    return np.asarray(np.minimum(held * nodes.sum() / (struck * held.sum()), 1.0))
+
+
+def _suspects(per_node: Integers, reach: Floats, count: int) -> Integers:
+    """Return the nodes, no others told from them, that nearly all stalls struck, if not by need."""
+    most = np.flatnonzero((per_node[: len(reach)] == per_node.max()) & (reach < 1))
+    share = [min(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * reach[node], 1.0) for node in most]
+    return np.asarray(most[per_node[most] >= count * np.array(share)])
+
+
+def _chance(count: int, hits: int, probability: float) -> float:
+    """Return how likely one of the alternatives has so many of the stalls, or more, by chance."""
+    tail = sum(
+        comb(count, n) * probability**n * (1 - probability) ** (count - n)
+        for n in range(hits, count + 1)
+    )
+    return tail / probability
+
+
+def _lone(view: View) -> tuple[int, ...]:
     """Return the rank that had nearly all stalls, where one node holds the whole job."""
-    worst = spikes.worst[spikes.worst >= 0].astype(np.int64)
+    worst = view.spikes.worst[view.spikes.longest > 0].astype(np.int64)
     rank = int(np.argmax(np.bincount(worst)))
-    return (rank,) if float((worst == rank).mean()) >= NODE_SHARE else ()
+    hits = int((worst == rank).sum())
+    alike = view.shape.replicas if view.shape.wall else view.shape.world
+    certain = _chance(len(worst), hits, 1 / alike) <= CHANCE
+    return (rank,) if certain and hits >= NODE_SHARE * len(worst) else ()
 
 
-def _judged(view: View, ranks: tuple[int, ...]) -> Candidate | None:
+def _judged(view: View, ranks: tuple[int, ...], certainty: float) -> Candidate | None:
     longest = view.spikes.longest
     first = int(np.flatnonzero(longest > 0)[-RATE_STALLS:][0])
     since = longest[first:]
@@ -62,12 +110,12 @@ def _judged(view: View, ranks: tuple[int, ...]) -> Candidate | None:
     if cost < MINIMUM_COST:
         return None
     usual = float(since[since > 0].mean())
-    return Candidate("host_transient", cost, ranks, -1, usual, 0.0, 1.0 if ranks else 0.8)
+    return Candidate("host_transient", cost, ranks, -1, usual, 0.0, certainty)
 
 
-def _ranks(view: View, node: int) -> tuple[int, ...]:
-    """Return the ranks of a node, those that stalled most often first."""
+def _ranks(view: View, nodes: Integers) -> tuple[int, ...]:
+    """Return the ranks of some nodes, those that stalled most often first."""
     worst = view.spikes.worst[view.spikes.worst >= 0].astype(np.int64)
     count = np.bincount(worst, minlength=view.shape.world)
-    members = view.shape.members(node)
+    members = np.flatnonzero(np.isin(view.shape.nodes.ravel(), nodes))
     return tuple(int(rank) for rank in members[np.argsort(-count[members], kind="stable")])

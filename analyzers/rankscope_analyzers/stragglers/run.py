@@ -100,6 +100,7 @@ class Run:
             shape=self.shape,
             baseline=self.baseline,
             spikes=self._spike_arrays(),
+            step_seconds=float(newest["duration"].mean()),
             replica_long=self._recent["replica"].last(LONG_STEPS),
             transfer_long=self._recent["transfer"].last(LONG_STEPS),
             residual_long=self._recent["residual"].last(LONG_STEPS),

@@ -39,6 +39,11 @@ class Shape:
         """Return the number of ranks."""
         return self.pipeline * self.replicas * self.tensor
 
+    @property
+    def node_count(self) -> int:
+        """Return the number of nodes from which some rank reported."""
+        return len(np.unique(self.nodes[self.nodes >= 0]))
+
     def members(self, node: int) -> Integers:
         """Return the ranks on a node, rising."""
         return np.flatnonzero(self.nodes.ravel() == node)

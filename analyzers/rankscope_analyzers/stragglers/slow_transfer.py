@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import lower, mean, median, typical
+from rankscope_analyzers.stragglers.median import FEW, lower, mean, median, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, LONG_STEPS, Candidate, View
 
@@ -47,6 +47,13 @@ without the help of a small number of slow groups."""
 LAG_SHARE = 0.04
 """The ends of a slow hop leave the collective later by a few per cent of the excess."""
 
+LEAST_LAG_SHARE = 0.01
+"""A lag below this share of the excess, however certain, has another origin: a host, say."""
+
+PAIR = 2
+"""Both members of a group of two are ends of its only hop: they leave together, and a lag between
+them says nothing."""
+
 MINIMUM_COST = 0.015
 """Share of the step; the contract counts from 2 %."""
 
@@ -72,9 +79,11 @@ def transfer(view: View) -> Candidate | None:
     lag, score = _lag(view, since)
     if not np.isfinite(lag[members]).any():
         return None  # whoever has been in these groups is silent by now
+    rise = mean(view.transfer_long[-since:]) - before
+    fits = bool((lag > LEAST_LAG_SHARE * rise[:, None, :])[members].any())
     doubt = _strongest(view, np.where(members, score, np.nan))
     few = view.shape.replicas <= SMALL_GROUP
-    lagging = doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS
+    lagging = fits and doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS
     if slow.mean() > FEW_GROUPS and not lagging:
         if view.baseline is None or (doubt > UNCLEAR_SIGMAS and since < DECIDED_STEPS):
             return None
@@ -119,10 +128,14 @@ def _strongest(view: View, score: Floats) -> float:
 def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
     """Return how much later than its group each rank leaves, and that in standard errors."""
     values = -view.residual_long[-steps:]
+    if view.shape.replicas <= FEW:  # beyond the median of so few, one of them is always 0
+        values = values - mean(values, 2)[:, :, None]
     level = median(values, 0)[0]
     noise = typical(np.abs(values - level)) * 1.4826
     error = 1.25 * noise / np.sqrt(len(values))
     lag = level - lower(level, (1,), EARLY_SHARE)
+    if view.shape.replicas <= PAIR:
+        return np.asarray(lag), np.zeros_like(lag)
     return np.asarray(lag), np.asarray(lag / error if error > 0 else np.zeros_like(lag))
 
 

@@ -160,7 +160,7 @@ class CheckpointWatch:
             self._levels.append(even.median)
 
     def _slow(self, shape: Shape, step_seconds: float) -> Candidate | None:
-        needed = IN_A_ROW if len(np.unique(shape.nodes)) > 1 else IN_A_ROW_ALONE
+        needed = IN_A_ROW if shape.node_count > 1 else IN_A_ROW_ALONE
         last = list(self._writings)[-needed:]
         if len(last) < needed:
             return None
@@ -180,7 +180,10 @@ class CheckpointWatch:
 
 
 def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
-    """Return how long the nodes wrote, None where none of them is known."""
+    """Return how long the nodes wrote, None where none of them is known.
+
+    One of several nodes alone does not show that they took unequally long.
+    """
     flat, nodes = written.ravel(), shape.nodes.ravel()
     known = [
         node for node in np.unique(nodes[nodes >= 0]) if np.isfinite(flat[nodes == node]).any()
@@ -189,6 +192,6 @@ def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
         return None
     times = np.array([np.nanmin(flat[nodes == node]) for node in known])
     middle = float(np.partition(times, (len(times) - 1) // 2)[(len(times) - 1) // 2])
-    even = len(times) > 1 and float(times.max() - times.min()) < UNEVEN * middle
+    even = shape.node_count > 1 and float(times.max() - times.min()) < UNEVEN * middle
     worst = int(np.argmax(times))
     return _Writing(step, int(known[worst]), float(times[worst]), middle, even)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import mean, median
+from rankscope_analyzers.stragglers.median import mean, median, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -31,7 +31,8 @@ NOTICEABLE = 0.045
 """Spread between replicas below which nobody would change the batching."""
 
 FEWEST_STEPS = 4
-"""Steps that show whether the slowest replica changes."""
+"""Steps that show whether the slowest replica changes, or what stages need beside each other:
+while the node of a stage is silent, the others are not compared with what it needed before."""
 
 FEWEST_REPLICAS = 3
 """With two replicas one of them is always the slow one."""
@@ -57,6 +58,8 @@ def stage(view: View) -> Candidate | None:
     if view.shape.pipeline < 2:
         return None
     weights = _weights(view)
+    if weights is None:
+        return None
     heavy = int(np.argmax(weights))
     if (
         view.shape.wall
@@ -65,7 +68,7 @@ def stage(view: View) -> Candidate | None:
     ):
         heavy = int(np.argmax(weights[:-1]))
     others = _comparable(view, weights, heavy)
-    usual = float(np.median(others)) if len(others) else float(weights[-1])
+    usual = typical(others) if len(others) else float(weights[-1])
     above = len(others) > 0 and weights[heavy] > HEAVY * others.max()
     if (not above and not _has_grown(view, weights, heavy)) or weights.min() < weights.max() / ODD:
         return None
@@ -80,8 +83,13 @@ def stage(view: View) -> Candidate | None:
     return Candidate("partition_imbalance", cost, (), heavy, observed, usual, stages=each)
 
 
-def _weights(view: View) -> Floats:
-    recent = median(view.stage[-WEIGHT_STEPS:], 0)[0]
+def _weights(view: View) -> Floats | None:
+    """Return what each stage computes, None where too few steps show all of them."""
+    recent = view.stage[-WEIGHT_STEPS:]
+    recent = recent[np.isfinite(recent).all(axis=1)]
+    if len(recent) < FEWEST_STEPS:
+        return None
+    recent = median(recent, 0)[0]
     return stage_weights(recent, view.shape.microbatches) if view.shape.wall else recent
 
 
@@ -108,7 +116,7 @@ def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     if view.shape.wall:
         before = stage_weights(before, view.shape.microbatches)
     growth = weights / np.maximum(before, weights.max() / ODD)
-    others = float(np.median(np.delete(growth, heavy)))
+    others = typical(np.delete(growth, heavy))
     rise = float(growth[heavy]) - 1
     enough = rise > RISEN - 1 and others < 1 + rise / 2
     return bool(enough and weights[heavy] > weights.max() / HEAVY)

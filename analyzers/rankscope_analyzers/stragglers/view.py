@@ -64,11 +64,15 @@ class Spikes:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The newest `WINDOW_STEPS` steps (fewer at the start), oldest first; see `Quantities`."""
+    """The newest `WINDOW_STEPS` steps (fewer at the start), oldest first; see `Quantities`.
+
+    `step_seconds` is the mean of their durations.
+    """
 
     shape: Shape
     baseline: Baseline | None
     spikes: Spikes
+    step_seconds: float
     duration: Floats
     relative: Floats
     replica: Floats
@@ -81,11 +85,6 @@ class View:
     residual: Floats
     residual_long: Floats
     compute: Floats
-
-    @property
-    def step_seconds(self) -> float:
-        """Return the mean step time of the window."""
-        return float(self.duration.mean())
 
     def saved(self, compute: Floats) -> float:
         """Return the share of the newest steps that `compute` instead of the real one would save.

@@ -44,15 +44,12 @@ def stalls(view: View) -> Candidate | None:
     if count < NODE_STALLS:
         return None
     alone = view.shape.node_count < 2
-    reach = np.zeros(0) if alone else _reach(view)
-    suspects = _suspects(view.spikes.nodes, reach, count)
-    if len(suspects):
-        node = suspects[0]
-        if _chance(count, int(view.spikes.nodes[node]), float(reach[node])) > CHANCE:
+    if not alone and len(suspects := _suspects(view.spikes.nodes, reach := _reach(view), count)):
+        hits, likely = int(view.spikes.nodes[suspects[0]]), float(reach[suspects[0]])
+        if _chance(count, hits, likely) > CHANCE:
             return None
-        return _judged(
-            view, _ranks(view, suspects), 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
-        )
+        certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
+        return _judged(view, _ranks(view, suspects), certainty)
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     if not often and int(struck[-DENSE_STEPS:].sum()) < DENSE_STALLS:
         return None
@@ -67,20 +64,24 @@ def _reach(view: View) -> Floats:
     replica, and whoever holds a rank of every replica is struck by every stall. Where several
     nodes are struck in a step, all are struck that much more often.
     """
-    shape, nodes = view.shape, view.spikes.nodes
-    homes = shape.nodes.transpose(1, 0, 2).reshape(shape.replicas, -1)
-    units = homes if shape.wall else homes.reshape(-1, 1)
-    units = units[(units >= 0).any(axis=1)]
-    held = np.array([(units == node).any(axis=1).mean() for node in range(len(nodes))])
+    shape, per_node = view.shape, view.spikes.nodes
+    homes = shape.nodes.transpose(1, 0, 2).ravel()
+    known = np.flatnonzero(homes >= 0)
+    unit = known // (shape.world // shape.replicas) if shape.wall else known
+    pairs = np.unique(unit * len(per_node) + homes[known])
+    held = np.bincount(pairs % len(per_node), minlength=len(per_node)) / len(np.unique(unit))
     struck = np.count_nonzero(view.spikes.longest)
-    return np.asarray(np.minimum(held * nodes.sum() / (struck * held.sum()), 1.0))
+    return np.asarray(np.minimum(held * per_node.sum() / (struck * held.sum()), 1.0))
 
 
 def _suspects(per_node: Integers, reach: Floats, count: int) -> Integers:
-    """Return the nodes, no others told from them, that nearly all stalls struck, if not by need."""
-    most = np.flatnonzero((per_node[: len(reach)] == per_node.max()) & (reach < 1))
-    share = [min(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * reach[node], 1.0) for node in most]
-    return np.asarray(most[per_node[most] >= count * np.array(share)])
+    """Return the nodes that nearly all stalls struck and that nothing tells from each other.
+
+    A node that every stall must strike is none.
+    """
+    most = np.flatnonzero((per_node == per_node.max()) & (reach < 1))
+    share = np.minimum(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * reach[most], 1.0)
+    return np.asarray(most[per_node[most] >= count * share])
 
 
 def _chance(count: int, hits: int, probability: float) -> float:

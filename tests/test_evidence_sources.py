@@ -294,7 +294,7 @@ def test_time_between_pages_is_that_between_their_snapshots():
         'rankscope_host_pressure_seconds_total{{resource="cpu",kind="some"}} {}\n'
     )
     looks = [
-        Look((Page("n", at, text.format(taken, value)),), {}, (), {})
+        Look((Page("n", at, text.format(taken, value)),), {}, ())
         for at, taken, value in ((1000.9, 5000.0, 10.0), (1003.1, 5003.0, 11.5))
     ]
     seen = agent_pages.observed(looks, job_reports.READS)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rankscope_agent.metrics import agent as metrics
 from rankscope_agent.model import Metric
 from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.environment_skew import RankEnvironment
+from rankscope_analyzers.environment_skew import RankEnvironment, of_listing
 from rankscope_analyzers.observed import Observed, Page, from_pages
 
 POOL_SIZE = 64
@@ -29,45 +31,49 @@ class Look:
         pages: of those that answered.
         agents: the same agents by the node that they speak for.
         failures: a sentence for each of the others.
-        unobserved: why collectors give nothing, by node and collector.
     """
 
     pages: tuple[Page, ...]
     agents: Mapping[str, Agent]
     failures: tuple[str, ...]
-    unobserved: Mapping[str, Mapping[str, str]]
 
 
 def look(agents: Sequence[Agent]) -> Look:
     """Ask every agent for its page; those that give none are named."""
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
-        answers = list(pool.map(_answer, agents))
-    found = [answer for answer in answers if not isinstance(answer, str)]
-    twice = sorted(_twice([page.node for page, _, _ in found]))
-    failures = [answer for answer in answers if isinstance(answer, str)]
+    answers = _answers(agents)
+    found = [(page, agent) for page, agent in answers if isinstance(page, Page)]
+    failures = [answer for answer, _ in answers if isinstance(answer, str)]
+    speakers = Counter(page.node for page, _ in found)
+    twice = sorted(node for node, count in speakers.items() if count > 1)
     if twice:
         failures.append(f"more than one agent speaks for {', '.join(twice)}")
     return Look(
-        pages=tuple(page for page, _, _ in found),
-        agents={page.node: agent for page, agent, _ in found},
+        pages=tuple(page for page, _ in found),
+        agents={page.node: agent for page, agent in found},
         failures=tuple(failures),
-        unobserved={page.node: health for page, _, health in found},
     )
 
 
-def _twice(nodes: Sequence[str]) -> set[str]:
-    return {node for node in nodes if nodes.count(node) > 1}
+def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
+    """Return the agents' pages, and a sentence for each that gives none."""
+    answers = [answer for answer, _ in _answers(agents)]
+    found = [answer for answer in answers if isinstance(answer, Page)]
+    return found, [answer for answer in answers if isinstance(answer, str)]
 
 
-def _answer(agent: Agent) -> tuple[Page, Agent, Mapping[str, str]] | str:
+def _answers(agents: Sequence[Agent]) -> list[tuple[Page | str, Agent]]:
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        return list(zip(pool.map(_page, agents), agents, strict=True))
+
+
+def _page(agent: Agent) -> Page | str:
+    """Return an agent's page, or one sentence about why there is none."""
     try:
-        health = agent.json("/healthz")
+        node = str(agent.json("/healthz").get("node", agent.url))
         text = agent.text("/metrics")
     except AgentError as error:
         return str(error)
-    lacking = health.get("unobserved")
-    reasons = {str(k): str(v) for k, v in lacking.items()} if isinstance(lacking, dict) else {}
-    return Page(str(health.get("node", agent.url)), time.time(), text), agent, reasons
+    return Page(node, time.time(), text)
 
 
 def again(first: Look, started: float) -> Look:
@@ -87,16 +93,12 @@ def observed(looks: Sequence[Look], reads: Sequence[Metric]) -> Observed:
     A page is as old as what it shows: between looks as much time has passed as between the
     snapshots, by the node's own clock, not as between the answers.
     """
-    pages = [page for one in looks for page in one.pages]
+    taken = [(page, _taken(page)) for one in looks for page in one.pages]
     late: dict[str, float] = {}
-    for page in pages:
-        taken = _taken(page)
-        if taken is not None:
-            late[page.node] = min(late.get(page.node, float("inf")), page.time - taken)
-    timed = (
-        page if (taken := _taken(page)) is None else replace(page, time=taken + late[page.node])
-        for page in pages
-    )
+    for page, at in taken:
+        if at is not None:
+            late[page.node] = min(late.get(page.node, float("inf")), page.time - at)
+    timed = (page if at is None else replace(page, time=at + late[page.node]) for page, at in taken)
     return from_pages(timed, reads, "agents' pages")
 
 
@@ -113,20 +115,13 @@ def environments(agents: Mapping[str, Agent], nodes: Sequence[str]) -> Iterator[
     """Yield the transport variables of the ranks on these nodes, as far as agents know them."""
     known = [(node, agents[node]) for node in nodes if node in agents]
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        for node, rows in zip(
-            (node for node, _ in known), pool.map(_ranks, (a for _, a in known)), strict=True
-        ):
-            for row in rows:
-                environment = row.get("environment")
-                rank = row.get("rank")
-                if isinstance(environment, dict) and isinstance(rank, int):
-                    named = {str(k): str(v) for k, v in environment.items()}
-                    yield RankEnvironment(str(row.get("job_id")), rank, node, named)
+        listings = pool.map(_listing, (agent for _, agent in known))
+        for (node, _), listing in zip(known, listings, strict=True):
+            yield from of_listing(node, listing)
 
 
-def _ranks(agent: Agent) -> list[dict[str, object]]:
+def _listing(agent: Agent) -> Mapping[str, Any]:
     try:
-        rows = agent.json("/api/v1/pods").get("ranks")
+        return agent.json("/api/v1/pods")
     except AgentError:
-        return []
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return {}

@@ -19,8 +19,8 @@ from rankscope_analyzers.credentials import CredentialsError, Entry, add_entry, 
 from rankscope_analyzers.doctor import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.environment_skew import (
     EnvironmentDifference,
-    RankEnvironment,
     differences,
+    of_listing,
 )
 
 LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             f"no pod {options.pod!r} on {nodes}: is it scheduled there, and does the agent see"
             " pods at all? Run rankscope doctor without a pod"
         )
-    skew = differences(_environments(facts))
+    skew = differences(rank for one in facts for rank in of_listing(one.node, one.pods))
     if options.json:
         print_json(_object(sections, skew, silent))
     else:
@@ -130,19 +130,6 @@ def _sections(facts: Sequence[AgentFacts], wanted: str | None) -> Iterator[Secti
         if pod:
             title = f"pod {pod.get('namespace')}/{pod.get('name')} on node {agent.node}"
             yield f"{title} ({pod.get('phase')})", pod_checks(agent, pod)
-
-
-def _environments(facts: Sequence[AgentFacts]) -> Iterator[RankEnvironment]:
-    for agent in facts:
-        rows = agent.pods.get("ranks")
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict) and isinstance(row.get("environment"), dict):
-                yield RankEnvironment(
-                    job_id=str(row.get("job_id")),
-                    rank=int(row.get("rank") or 0),
-                    node=agent.node,
-                    environment={str(k): str(v) for k, v in row["environment"].items()},
-                )
 
 
 def _object(

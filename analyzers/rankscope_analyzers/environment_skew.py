@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Weight = Literal["fail", "warn"]
 
@@ -61,6 +61,16 @@ class EnvironmentDifference:
     weight: Weight
     summary: str
     runbook: str = RUNBOOK
+
+
+def of_listing(node: str, listing: Mapping[str, Any]) -> Iterator[RankEnvironment]:
+    """Yield the ranks of a node that its agent's /api/v1/pods lists with their variables."""
+    rows = listing.get("ranks")
+    for row in rows if isinstance(rows, list) else ():
+        named = row.get("environment") if isinstance(row, dict) else None
+        if isinstance(named, dict) and isinstance(row.get("rank"), int):
+            environment = {str(name): str(value) for name, value in named.items()}
+            yield RankEnvironment(str(row.get("job_id")), row["rank"], node, environment)
 
 
 def differences(ranks: Iterable[RankEnvironment]) -> Sequence[EnvironmentDifference]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rankscope_analyzers import throttle
+from rankscope_analyzers import agent_pages, throttle
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
@@ -33,9 +32,6 @@ MAX_SECONDS = 600.0
 
 ONE_JOB = "of these agents"
 """Stands for the name of a job that nothing names."""
-
-POOL_SIZE = 32
-"""Agents asked at once, as many as for step records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,25 +93,14 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     """
     pages: list[Page] = []
     silent: list[str] = []
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
-        for look in range(1 + round(seconds / LOOK_SECONDS)):  # at least two: counters have to move
-            if look:
-                time.sleep(LOOK_SECONDS)
-            answers = list(pool.map(_page, agents))
-            pages += [answer for answer in answers if isinstance(answer, Page)]
-            silent = [answer for answer in answers if isinstance(answer, str)]
+    for look in range(1 + round(seconds / LOOK_SECONDS)):  # at least two: counters have to move
+        if look:
+            time.sleep(LOOK_SECONDS)
+        found, silent = agent_pages.pages(agents)
+        pages += found
     if not pages:
         raise AgentError("; ".join(silent))
     return pages, silent
-
-
-def _page(agent: Agent) -> Page | str:
-    """Return an agent's page, or one sentence about why there is none."""
-    try:
-        node = str(agent.json("/healthz").get("node", agent.url))
-        return Page(node, time.time(), agent.text("/metrics"))
-    except AgentError as error:
-        return str(error)
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankscope_analyzers import agent_pages
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.command import (
     InputError,
@@ -25,15 +25,11 @@ from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_o
 from rankscope_analyzers.gpu_error_sources import ErrorLog, from_pages, from_prometheus
 from rankscope_analyzers.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.nccl_report import printable
-from rankscope_analyzers.observed import Page
 from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.xid_incidents import XidFinding, analyze
 from rankscope_analyzers.xid_rates import PUBLISHED, Rate, rates
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, PrometheusError)
-
-POOL_SIZE = 32
-"""Agents asked at once, as many as for step records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
         log = from_prometheus(server, since, now)
     else:
         entry = entry_of(options)
-        pages, silent = _pages([Agent(url, entry) for url in options.agent])
+        pages, silent = agent_pages.pages([Agent(url, entry) for url in options.agent])
+        if not pages:
+            raise AgentError("; ".join(silent))
         log = from_pages(pages, since)
     found = analyze(log.errors)
     compared = rates(found, log.gpu_hours)
@@ -78,29 +76,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(Console(no_color=options.no_color, highlight=False), log, found, compared, silent)
     return 0
-
-
-def _pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
-    """Return the agents' pages, and a sentence for each that has none.
-
-    Raises:
-        AgentError: none answers at all.
-    """
-    with ThreadPoolExecutor(POOL_SIZE) as pool:
-        answers = list(pool.map(_page, agents))
-    pages = [answer for answer in answers if isinstance(answer, Page)]
-    silent = [answer for answer in answers if isinstance(answer, str)]
-    if not pages:
-        raise AgentError("; ".join(silent))
-    return pages, silent
-
-
-def _page(agent: Agent) -> Page | str:
-    try:
-        node = str(agent.json("/healthz").get("node", agent.url))
-        return Page(node, time.time(), agent.text("/metrics"))
-    except AgentError as error:
-        return str(error)
 
 
 def as_object(

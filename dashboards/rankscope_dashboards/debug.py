@@ -34,6 +34,7 @@ from rankscope_dashboards.queries import (
     of,
     rate,
 )
+from rankscope_dashboards.recording_rules import QUANTILES
 
 SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
 """Over the median: some percent are noise, a fifth is what `RankscopeStraggler` fires at."""
@@ -68,7 +69,7 @@ def dashboard(runbooks: str) -> Dashboard:
         panels=place(
             [
                 ("The job", [*_numbers(), *_causes(runbooks)]),
-                ("Steps", _steps()),
+                ("Steps", [*_step_times(), *_step_parts()]),
                 ("Ranks", [*_ranks(runbooks), *_samples()]),
                 ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
                 ("GPUs of the ranks", debug_hardware.gpus(runbooks)),
@@ -164,15 +165,9 @@ def _causes(runbooks: str) -> list[Panel]:
     ]
 
 
-def _steps() -> list[Panel]:
+def _step_times() -> list[Panel]:
     bucket = of(training.STEP_LATENCY, JOB, part="_bucket")
     summed = f"sum by (le) ({rate(bucket)})"
-    steps = f"(sum({rate(of(training.STEPS, RANK))}) > 0)"
-    parts = {
-        "data": training.DATA_SECONDS,
-        "compute": training.COMPUTE_SECONDS,
-        "sync": training.SYNC_SECONDS,
-    }
     return [
         Heatmap(
             title="Step times",
@@ -194,15 +189,21 @@ def _steps() -> list[Panel]:
             " slow steps: checkpoints, stalls of hosts, storage.",
             unit="s",
             minimum=0,
-            targets=targets(
-                *(
-                    (f"histogram_quantile({value}, {summed})", name)
-                    for name, value in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-                )
-            ),
-            overrides=colored(("p50", "p95", "p99")),
+            targets=shared.quantiles(summed),
+            overrides=colored(tuple(QUANTILES)),
             missing=shared.NO_STEPS,
         ),
+    ]
+
+
+def _step_parts() -> list[Panel]:
+    steps = f"(sum({rate(of(training.STEPS, RANK))}) > 0)"
+    parts = {
+        "data": training.DATA_SECONDS,
+        "compute": training.COMPUTE_SECONDS,
+        "sync": training.SYNC_SECONDS,
+    }
+    return [
         TimeSeries(
             title="Where a step goes",
             description="Mean over the chosen ranks of the time that a step waits for input,"

@@ -31,6 +31,7 @@ from rankscope_dashboards.queries import (
     whole,
     with_rank,
 )
+from rankscope_dashboards.recording_rules import QUANTILES
 
 HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
 """An idle GPU's clock is low, and somebody set a limit: neither slows a job down unexpectedly."""
@@ -60,13 +61,8 @@ def collectives(runbooks: str) -> list[Panel]:
             " waiting for slow ranks.",
             unit="s",
             minimum=0,
-            targets=targets(
-                *(
-                    (f"histogram_quantile({value}, {sync})", name)
-                    for name, value in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-                )
-            ),
-            overrides=colored(("p50", "p95", "p99")),
+            targets=shared.quantiles(sync),
+            overrides=colored(tuple(QUANTILES)),
             missing="not measured: on NCCL use its Inspector or a profile",
         ),
         TimeSeries(
@@ -111,12 +107,12 @@ def collectives(runbooks: str) -> list[Panel]:
 
 def gpus(runbooks: str) -> list[Panel]:
     """Return panels about the GPUs that ranks run on."""
+    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat()]
+
+
+def _gpu_clocks(runbooks: str) -> list[Panel]:
     clock = of(gpu.GPU_CLOCK, NODE, 'domain="sm"')
     held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
-    used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
-    hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
-    size = worst(whole("last_over_time", total), "node", "uuid")
-    capacity = f"on (cluster, node, uuid) group_left () {size}"
     return [
         TimeSeries(
             title="SM clock",
@@ -148,6 +144,15 @@ def gpus(runbooks: str) -> list[Panel]:
             missing=shared.NO_GPUS,
             links=[links.runbook(runbooks, "RankscopeGpuThermalSlowdown")],
         ),
+    ]  # fmt: skip
+
+
+def _gpu_memory_and_heat() -> list[Panel]:
+    used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
+    hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
+    size = worst(whole("last_over_time", total), "node", "uuid")
+    capacity = f"on (cluster, node, uuid) group_left () {size}"
+    return [
         TimeSeries(
             title="GPU memory in use",
             description=f"Part of the GPU's memory that processes have taken, the {FEW} fullest."

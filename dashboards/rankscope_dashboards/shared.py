@@ -5,9 +5,10 @@ from __future__ import annotations
 from rankscope_agent.metrics import agent, gpu, training, watch
 from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override
-from rankscope_dashboards.panels import BAD, WARN, Json
+from rankscope_dashboards.panels import BAD, WARN, Json, Target, targets
 from rankscope_dashboards.promql import worst
 from rankscope_dashboards.queries import CLUSTER, JOB, NODE, of
+from rankscope_dashboards.recording_rules import QUANTILES
 
 # kube-state-metrics' names, as its documentation lists them.
 KUBE_RESTARTS = "kube_pod_container_status_restarts_total"
@@ -19,6 +20,13 @@ NO_STEPS = "no steps: no job with the probe in this time"
 NO_GPUS = "no GPU series: the agent's nvml or dcgm collector has no source"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
 NO_KUBERNETES = "no series of kube-state-metrics"
+
+
+def quantiles(buckets: str) -> list[Target]:
+    """Return the queries of the usual quantiles of a histogram's buckets."""
+    return targets(
+        *((f"histogram_quantile({value}, {buckets})", name) for name, value in QUANTILES.items())
+    )
 
 
 def data_source() -> Variable:

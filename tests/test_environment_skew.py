@@ -41,5 +41,5 @@ def test_jobs_are_not_compared_with_one_another():
 
 
 def test_many_ranks_are_counted_and_not_all_named():
-    (found,) = differences(ranks(*[{}] * 100, *[{"NCCL_NET": "IB"}] * 40))
+    (found,) = differences(ranks(*[{}, {}, {"NCCL_NET": "IB"}] * 40))
     assert found.summary.endswith("and 32 more")

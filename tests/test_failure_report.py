@@ -52,7 +52,7 @@ def test_the_text_is_one_verdict_one_action_and_what_speaks_for_them(tmp_path, c
     assert lines[1].startswith("action: ")
     assert lines[2] == f"cause: user_exception, seen in {log}:1"
     # Peers' addresses differ and are the same trouble.
-    assert len([line for line in lines if line.startswith("victims: rank 0,2: ")]) == 1
+    assert len([line for line in lines if line.startswith("victims: ranks 0, 2: ")]) == 1
 
 
 def test_victims_alone_are_told_as_such(tmp_path, capsys):
@@ -60,7 +60,7 @@ def test_victims_alone_are_told_as_such(tmp_path, capsys):
     log.write_text(lost(0) + lost(3))
     said = explained(capsys, log)
     assert (said["failed"], said["cause"], said["rank"]) == (True, causes.UNKNOWN, None)
-    assert said["verdict"].endswith("rank 1-2 says nothing")
+    assert said["verdict"].endswith("ranks 1, 2 silent")
 
 
 def test_a_log_without_a_failure_says_so(tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start
 from rankscope_agent.nccl.verdict import judge
-from rankscope_analyzers.nccl_findings import NcclFinding, findings, shown
+from rankscope_analyzers.nccl_findings import NcclFinding, findings
 
 
 def found(text: str) -> dict[str, NcclFinding]:
@@ -103,8 +103,3 @@ def test_versions_that_differ_name_the_rare_one():
     )
     finding = found(text)["version_differs"]
     assert finding.hosts == ("gpu-02",)
-
-
-def test_ranks_are_written_as_runs():
-    assert shown([3, 1, 2, 9]) == "1-3,9"
-    assert shown(range(0, 100, 2)).endswith("and 34 more")

@@ -88,7 +88,7 @@ def test_ranks_without_records_are_named_and_lower_the_confidence():
     frame = frames.build("job", records(Job()), world_size=16)
     said = verdict.judge(frame, ANALYZERS)
     assert said.confidence == pytest.approx(0.5)
-    assert said.unobserved[0].startswith("no records of 8 of 16 ranks: 8, 9, 10")
+    assert said.unobserved[0].startswith("no records of 8 of 16 ranks: 8-15")
 
 
 def test_the_naive_answer_is_the_longest_step_and_its_spread():

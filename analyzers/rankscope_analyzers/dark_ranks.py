@@ -15,6 +15,7 @@ import numpy as np
 from rankscope_analyzers.arrays import Floats, Integers
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.frames import StepFrame
+from rankscope_analyzers.name_lists import ranks_named
 from rankscope_analyzers.row_statistics import row_maximum
 from rankscope_analyzers.stragglers.layout import Layout
 from rankscope_analyzers.windows import WINDOW_STEPS
@@ -28,9 +29,6 @@ SIGMAS = 5.0
 
 EARLY_STEPS = 30
 """Usable steps at the start that later ones are compared with."""
-
-NAMED = 4
-"""Dark ranks that a sentence names."""
 
 
 def suspects(frame: StepFrame, job: Layout, found: Sequence[Finding]) -> tuple[str, ...]:
@@ -77,10 +75,9 @@ def _longer(frame: StepFrame, wait: Floats) -> float:
 
 
 def _sentence(ranks: list[int], longer: float) -> str:
-    names = ", ".join(map(str, ranks[:NAMED])) + (" ..." if len(ranks) > NAMED else "")
-    who = f"rank {names} is unobserved, peers wait for it"
+    who = f"{ranks_named(ranks)} is unobserved, peers wait for it"
     if len(ranks) > 1:
-        who = f"ranks {names} are unobserved, peers wait for one of them"
+        who = f"{ranks_named(ranks)} are unobserved, peers wait for one of them"
     return (
         f"{who} or for a slower exchange: all observed ranks of the gradient group wait "
         f"{duration(longer)} a step longer than at the start, and none of them is slow"

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankscope_analyzers.name_lists import named
+
 State = Literal["seen", "not seen", "off"]
 
 REMEDIES: Mapping[str, str] = {
@@ -167,8 +169,8 @@ def _devices(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
 def _processes(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
     ranks = [r for r in _rows(facts.pods, "ranks") if r.get("pod_uid") == pod.get("uid")]
     if ranks:
-        numbers = ", ".join(str(rank.get("rank")) for rank in ranks[:16])
-        return Check("processes", "seen", f"ranks {numbers} by their processes' environment")
+        who = named((rank.get("rank") for rank in ranks), "rank")
+        return Check("processes", "seen", f"{who} by their processes' environment")
     why = _mapping(facts.pods.get("problems")).get("processes")
     if why:
         return Check("processes", "not seen", str(why), REMEDIES["processes"])
@@ -179,9 +181,9 @@ def _processes(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
 def _probe(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
     ranks = [rank for rank in facts.ranks if rank.get("pod_uid") == pod.get("uid")]
     if ranks:
-        numbers = ", ".join(str(rank.get("rank")) for rank in ranks[:16])
+        who = named((rank.get("rank") for rank in ranks), "rank")
         timing = ", ".join(sorted({str(rank.get("timing_source")) for rank in ranks}))
-        return Check("probe", "seen", f"ranks {numbers}, timing source {timing}")
+        return Check("probe", "seen", f"{who}, timing source {timing}")
     why = _mapping(facts.health.get("unobserved")).get("training")
     detail = str(why) if why else "other pods of this node have a probe, this one has written none"
     return Check("probe", "not seen", detail, REMEDIES["training"])

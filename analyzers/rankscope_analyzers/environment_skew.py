@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankscope_analyzers.name_lists import ranks_named
+
 Weight = Literal["fail", "warn"]
 
 RUNBOOK = "docs/runbooks/RankscopeEnvironmentDiffers.md"
@@ -31,9 +33,6 @@ OF_ONE_RANK = frozenset(
     ("NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE")
 )
 """Variables that are meant to differ between ranks or nodes."""
-
-MAX_NAMED_RANKS = 8
-"""Ranks named in a sentence; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +99,9 @@ def _of_job(job_id: str, members: Sequence[RankEnvironment]) -> Iterator[Environ
 
 def _sentence(name: str, values: Sequence[tuple[str | None, tuple[int, ...]]], ranks: int) -> str:
     (common, most), *others = values
-    parts = [f"{_shown(value)} on {_ranks(odd)}" for value, odd in others]
+    parts = [f"{_shown(value)} on {ranks_named(odd)}" for value, odd in others]
     return f"{name} is {_shown(common)} on {len(most)} of {ranks} ranks, but {', '.join(parts)}"
 
 
 def _shown(value: str | None) -> str:
     return "not set" if value is None else repr(value)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    named = ", ".join(map(str, ranks[:MAX_NAMED_RANKS]))
-    more = len(ranks) - MAX_NAMED_RANKS
-    return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")

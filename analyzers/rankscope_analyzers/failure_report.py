@@ -15,9 +15,9 @@ from rankscope_agent.failures.log import FailureLog
 from rankscope_agent.failures.sightings import Signs
 from rankscope_agent.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.nccl.framing import Unframer
+from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.log_files import chunks
-from rankscope_analyzers.nccl_findings import shown
-from rankscope_analyzers.nccl_report import printable
+from rankscope_analyzers.name_lists import ranks_named
 
 MAX_LISTED = 4096
 """Ranks written out one by one for each attempt."""
@@ -99,7 +99,7 @@ def sentence(attempt: Attempt | None) -> str:
     where = f" ({first.frame})" if first.frame else ""
     alike = sum(other.cause == first.cause for other in attempt.others)
     also = f"; {alike} more failed in the same way" if alike else ""
-    return f"{_who(first)}{likely}: {why}: {printable(first.text)}{printable(where)}{also}"
+    return f"{_who(first)}{likely}: {why}: {visible(first.text)}{visible(where)}{also}"
 
 
 def _who(first: Failure) -> str:
@@ -112,12 +112,12 @@ def _who(first: Failure) -> str:
 
 def _sentence_of_victims(attempt: Attempt) -> str:
     named = [victim.rank for victim in attempt.victims if victim.rank is not None]
-    who = f"rank {shown(named)}" if named else "all that speak"
+    who = ranks_named(named) if named else "all that speak"
     if attempt.cause == causes.COLLECTIVE_TIMEOUT:
         why = "waited for others in a collective until its time was over"
     else:
         why = "lost others or was ended by its launcher"
-    silent = f"; rank {shown(attempt.silent)} says nothing" if attempt.silent else ""
+    silent = f"; {ranks_named(attempt.silent)} silent" if attempt.silent else ""
     return f"{who} {why}, and whoever failed first is not in these logs{silent}"
 
 
@@ -161,10 +161,10 @@ def _attempt_lines(attempt: Attempt) -> Iterator[str]:
     first = attempt.first
     if first is not None:
         place = f"{first.source}:{first.line}" if first.line else first.source
-        yield f"cause: {first.cause}, seen in {printable(place)}"
+        yield f"cause: {first.cause}, seen in {visible(place)}"
     for other in attempt.others[:TEXT_LISTED]:
         who = "unknown" if other.rank is None else other.rank
-        yield f"also failed: rank {who}: {other.cause}: {printable(other.text)}"
+        yield f"also failed: rank {who}: {other.cause}: {visible(other.text)}"
     if len(attempt.others) > TEXT_LISTED:
         yield f"also failed: {len(attempt.others) - TEXT_LISTED} more in --json"
     yield from _victim_lines(attempt.victims)
@@ -177,7 +177,7 @@ def _victim_lines(victims: Sequence[Victim]) -> Iterator[str]:
         by_why.setdefault(_way(victim.why), []).append(-1 if victim.rank is None else victim.rank)
     for why, ranks in list(by_why.items())[:TEXT_LISTED]:
         known = [rank for rank in ranks if rank >= 0]
-        yield f"victims: rank {shown(known) if known else 'unknown'}: {printable(why)}"
+        yield f"victims: {ranks_named(known) if known else 'rank unknown'}: {visible(why)}"
 
 
 def _way(why: str) -> str:

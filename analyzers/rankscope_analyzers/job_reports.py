@@ -12,11 +12,11 @@ from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.incidents import fuse
 from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.layers.job_view import JobView, job_view
+from rankscope_analyzers.name_lists import named
 from rankscope_analyzers.observed import Observed
 from rankscope_analyzers.places import READS as PLACE_READS
 from rankscope_analyzers.places import Whereabouts, whereabouts
 from rankscope_analyzers.signals import LAYER_NAMES, Layer, RankPlace, Signal
-from rankscope_analyzers.whereabouts import named
 
 READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
 """All series that a report is made of."""

@@ -12,8 +12,8 @@ from rankscope_agent.kernel.incidents import Incident
 from rankscope_agent.kernel.log import KernelLog, Seen, counted
 from rankscope_agent.kernel.verdict import Verdict, judge
 from rankscope_agent.nccl.framing import Unframer
+from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.log_files import chunks
-from rankscope_analyzers.nccl_report import printable
 
 
 class KernelLogExplanation:
@@ -94,7 +94,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
 def lines(log: KernelLog) -> Iterator[str]:
     """Yield the report for a person."""
     verdict = judge(log.seen)
-    yield f"verdict: {printable(verdict.summary)}"
+    yield f"verdict: {visible(verdict.summary)}"
     yield f"cause: {verdict.cause}; first action: {ACTION_TEXTS[verdict.action]}"
     for incident in verdict.incidents[:TEXT_INCIDENTS]:
         yield from _incident_lines(incident)
@@ -106,7 +106,7 @@ def lines(log: KernelLog) -> Iterator[str]:
 
 
 def _incident_lines(incident: Incident) -> Iterator[str]:
-    yield f"incident: {printable(incident.summary)}"
+    yield f"incident: {visible(incident.summary)}"
     yield f"  cause {incident.cause}, severity {incident.severity}, action {incident.action}"
     yield from (_shown(one) for one in incident.events[:TEXT_EVENTS])
     if len(incident.events) > TEXT_EVENTS:
@@ -114,7 +114,7 @@ def _incident_lines(incident: Incident) -> Iterator[str]:
 
 
 def _shown(one: Seen) -> str:
-    return f"  {one.count}x {printable(one.event.text)}"
+    return f"  {one.count}x {visible(one.event.text)}"
 
 
 def _unexplained(log: KernelLog, verdict: Verdict) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _unexplained(log: KernelLog, verdict: Verdict) -> Iterator[str]:
     explained = {id(one) for incident in verdict.incidents for one in incident.events}
     rest: Sequence[Seen] = [one for one in counted(log.seen) if one.event.cause == "benign"]
     for one in [one for one in rest if id(one) not in explained][:TEXT_EVENTS]:
-        yield f"harmless: {one.count}x {printable(one.event.text)}"
+        yield f"harmless: {one.count}x {visible(one.event.text)}"
 
 
 ACTION_TEXTS = {

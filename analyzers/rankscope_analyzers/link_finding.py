@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from rankscope_analyzers.finding import Evidence, Severity
 from rankscope_analyzers.link_frame import Ports
 from rankscope_analyzers.link_quantities import RUNBOOKS, LinkFault
-
-SHOWN_RANKS = 8
+from rankscope_analyzers.name_lists import ranks_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,5 @@ def _whose(about: LinkSubject) -> str:
     if len(about.gpus) == 1:
         parts.append(f"GPU {about.gpus[0]}")
     if about.ranks:
-        shown = ", ".join(map(str, about.ranks[:SHOWN_RANKS]))
-        more = len(about.ranks) - SHOWN_RANKS
-        word = "ranks" if len(about.ranks) > 1 else "rank"
-        parts.append(f"{word} {shown}" + (f" and {more} more" if more > 0 else ""))
+        parts.append(ranks_named(about.ranks))
     return f"; {', '.join(parts)}" if parts else ""

@@ -7,7 +7,7 @@ that is not in this file) is no finding.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,7 @@ from rankscope_agent.nccl import verdict as nccl_verdict
 from rankscope_agent.nccl.communicators import Communicator, network_of
 from rankscope_agent.nccl.facts import Facts, Member
 from rankscope_agent.nccl.verdict import JobVerdict
+from rankscope_analyzers.name_lists import ranks_listed, ranks_named
 
 Kind = Literal[
     "socket_fallback",
@@ -29,9 +30,6 @@ Kind = Literal[
     "channels_differ",
     "version_differs",
 ]
-
-SHOWN_RANKS = 16
-"""Ranks named in a sentence; findings carry all that were compared."""
 
 REASON_TEXTS = {
     nccl_verdict.FORCED: "it was asked for (NCCL_NET, NCCL_IB_DISABLE or NCCL_NET_PLUGIN is set)",
@@ -68,19 +66,6 @@ def findings(facts: Facts, verdict: JobVerdict) -> tuple[NcclFinding, ...]:
     return tuple(found)
 
 
-def shown(numbers: Iterable[int]) -> str:
-    """Write ranks for a person: runs as 3-7, and no more than a line holds."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:SHOWN_RANKS]]
-    more = len(runs) - len(texts)
-    return ",".join(texts) + (f" and {more} more" if more else "")
-
-
 def _finding(
     kind: Kind, summary: str, members: Sequence[Member], runbook: str, name: str = ""
 ) -> NcclFinding:
@@ -109,7 +94,7 @@ def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator
         lacking = [m for m in communicator.members if _lacks_gdr(m)]
         summary = (
             f"{missing} connections between nodes lack GPUDirect RDMA while others have it"
-            + (f": rank {shown(m.rank for m in lacking)}" if lacking else "")
+            + (f": {ranks_named(m.rank for m in lacking)}" if lacking else "")
         )
         yield _finding(
             "gdr_missing", summary, lacking, "RankscopeNcclGdrMissing", communicator.name
@@ -184,7 +169,7 @@ def _odd_ones(
     usual = known.most_common(1)[0][0]
     odd = [member for member, value in values if value not in {None, "", usual}]
     seen = sorted({str(value_of(member)) for member in odd})
-    summary = f"rank {shown(m.rank for m in odd)}: {what} {', '.join(seen)}, most have {usual}"
+    summary = f"{ranks_named(m.rank for m in odd)}: {what} {', '.join(seen)}, most have {usual}"
     yield _finding(kind, summary, odd, "RankscopeNcclRanksDiffer", communicator.name)
 
 
@@ -206,7 +191,7 @@ def _duplicates(communicator: Communicator) -> Iterator[NcclFinding]:
         by_rank[member.rank].add((member.process.host, member.process.pid))
     twice = [m for m in communicator.members if len(by_rank[m.rank]) > 1]
     if twice:
-        summary = f"rank {shown(m.rank for m in twice)} is claimed by several processes"
+        summary = f"several processes claim to be {ranks_named(m.rank for m in twice)}"
         yield _finding(
             "duplicate_rank", summary, twice, "RankscopeNcclInitIncomplete", communicator.name
         )
@@ -221,7 +206,7 @@ def _init(communicator: Communicator) -> Iterator[NcclFinding]:
     if not stuck:
         return
     members = [m for m in communicator.members if m.rank in stuck]
-    summary = f"rank {shown(stuck)} began to initialise and had not finished by the end of the log"
+    summary = f"{ranks_named(stuck)} began to initialise and had not finished by the end of the log"
     yield _finding(
         "init_incomplete", summary, members, "RankscopeNcclInitIncomplete", communicator.name
     )
@@ -230,7 +215,9 @@ def _init(communicator: Communicator) -> Iterator[NcclFinding]:
     if not communicator.linked or communicator.complete_ranks or count <= 0:
         return
     absent = _absent(communicator.ranks, nranks)
-    summary = f"{count} of {nranks} ranks never began, as far as these logs show: {shown(absent)}"
+    summary = (
+        f"{count} of {nranks} ranks never began, as far as these logs show: {ranks_listed(absent)}"
+    )
     runbook = "docs/runbooks/RankscopeNcclInitIncomplete.md"
     yield NcclFinding("missing_rank", summary, communicator.name, absent, (), runbook)
 

@@ -11,7 +11,9 @@ from typing import Any
 from rankscope_agent.nccl import verdict as nccl_verdict
 from rankscope_agent.nccl.facts import Facts, Transport
 from rankscope_agent.nccl.verdict import CommunicatorVerdict, JobVerdict
-from rankscope_analyzers.nccl_findings import NcclFinding, shown
+from rankscope_analyzers.inert_text import visible
+from rankscope_analyzers.name_lists import listed, ranks_listed, ranks_named
+from rankscope_analyzers.nccl_findings import NcclFinding
 from rankscope_analyzers.watchdog_suspects import Suspect
 
 MAX_COMMUNICATORS = 1000
@@ -142,7 +144,7 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding])
 
 def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
     """Yield the report for a person."""
-    return map(printable, _lines(facts, verdict, findings))
+    return map(visible, _lines(facts, verdict, findings))
 
 
 def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
@@ -171,8 +173,8 @@ def _overview(verdict: JobVerdict) -> Iterator[str]:
     )
     yield (
         f"ranks: {verdict.nranks or 'unknown'} in the largest communicator, seen:"
-        f" {shown(verdict.ranks_seen) or 'none'}, initialised:"
-        f" {shown(verdict.init_complete_ranks) or 'none'}"
+        f" {ranks_listed(verdict.ranks_seen) or 'none'}, initialised:"
+        f" {ranks_listed(verdict.init_complete_ranks) or 'none'}"
     )
     used = ", ".join(network.transports) or "none seen"
     yield (
@@ -191,18 +193,13 @@ def _communicator_line(judged: CommunicatorVerdict) -> str:
     return (
         f"communicator {communicator.name}: {communicator.nranks} ranks,"
         f" {communicator.nodes or 'unknown'} nodes, initialised"
-        f" {shown(communicator.complete_ranks) or 'none'}; {used or 'no connections seen'}"
+        f" {ranks_listed(communicator.complete_ranks) or 'none'}; {used or 'no connections seen'}"
     )
 
 
 def sorted_edges(edges: Iterable[tuple[Transport, int]]) -> list[tuple[Transport, int]]:
     """Return connections, the most frequent first."""
     return sorted(edges, key=lambda pair: (-pair[1], _written(pair[0])))
-
-
-def printable(text: str) -> str:
-    """Return a log's text without what a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def suspects_object(facts: Facts, found: Sequence[Suspect]) -> dict[str, Any]:
@@ -243,7 +240,7 @@ def suspects_sentence(facts: Facts, found: Sequence[Suspect]) -> str:
 
 def suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     """Yield the report on collective timeouts for a person."""
-    return map(printable, _suspects_lines(facts, found))
+    return map(visible, _suspects_lines(facts, found))
 
 
 def _suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
@@ -251,7 +248,8 @@ def _suspects_lines(facts: Facts, found: Sequence[Suspect]) -> Iterator[str]:
     victims = sorted({t.rank for t in facts.watchdog.timeouts.values() if t.rank is not None})
     operations = sorted({f"{t.operation} #{t.sequence}" for t in facts.watchdog.timeouts.values()})
     if operations:
-        yield f"timed out: {', '.join(operations[:8])} on rank {shown(victims) or 'unknown'}"
+        who = ranks_named(victims) if victims else "unknown ranks"
+        yield f"timed out: {listed(operations)} on {who}"
     for suspect in found:
         yield f"suspect: rank {suspect.rank}: {suspect.why}"
     for code, warning in facts.warnings.items():

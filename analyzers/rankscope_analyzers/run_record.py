@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankscope_analyzers.job_report import JobReport
+from rankscope_analyzers.name_lists import ranks_named
 
 FORMAT = 1
 
 SLOWER = 1.05
 """Ratio of median steps from which a run counts as slower: below, runs differ by where they run."""
-
-SHOWN_RANKS = 8
 
 
 class RecordFormatError(ValueError):
@@ -190,14 +189,13 @@ def _told(values: Mapping[str, Any]) -> str:
     """Return values as text; of several with their ranks."""
     if len(values) < 2:
         return next(iter(values), "")
-    return ", ".join(f"{value} ({_ranks(ranks)})" for value, ranks in sorted(values.items()))
+    return ", ".join(f"{value} ({_whose(ranks)})" for value, ranks in sorted(values.items()))
 
 
-def _ranks(ranks: object) -> str:
-    known = ranks if isinstance(ranks, list) else []
-    more = len(known) - SHOWN_RANKS
-    text = ", ".join(str(rank) for rank in known[:SHOWN_RANKS])
-    return f"rank{'s' * (len(known) != 1)} {text}" + (f" and {more} more" if more > 0 else "")
+def _whose(ranks: object) -> str:
+    """Return the ranks that a record lists, as text: whoever wrote it may have listed anything."""
+    listed = ranks if isinstance(ranks, list) else []
+    return ranks_named(rank for rank in listed if isinstance(rank, int))
 
 
 def _of_size(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:

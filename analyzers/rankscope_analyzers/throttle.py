@@ -17,6 +17,7 @@ import pandas as pd
 
 from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.finding import Evidence, Severity
+from rankscope_analyzers.name_lists import named
 
 Kind = Literal[
     "thermal_slowdown",
@@ -336,8 +337,7 @@ def _evidence(judged: _Judged) -> Iterator[Evidence]:
 
 def _summary_text(members: Sequence[_Judged], worst: _Judged, seconds: float) -> str:
     row, normal = worst.row, worst.peers
-    who = "GPU " if len(members) == 1 else "GPUs "
-    who += ", ".join(str(at.row["gpu"]) for at in members) + f" of node {row['node']}"
+    who = f"{named((at.row['gpu'] for at in members), 'GPU')} of node {row['node']}"
     facts = []
     clock, usual = float(row["sm_clock_hertz"]), float(normal.get("sm_clock_hertz", np.nan))
     if _ratio(row, normal, "sm_clock_hertz") < LOW_CLOCK:

@@ -16,6 +16,7 @@ from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.finding import Analyzer, Finding
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.naive import NaiveAnswer, largest_step_time, step_medians
+from rankscope_analyzers.name_lists import ranks_listed
 from rankscope_analyzers.row_statistics import column_median
 from rankscope_analyzers.what_if import WhatIf
 
@@ -112,8 +113,8 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
     if len(frame.ranks) < 2:
         said.append("one rank only: there is nobody to compare it with")
     if frame.unobserved:
-        names = ", ".join(map(str, frame.unobserved[:8])) + (" ..." * (len(frame.unobserved) > 8))
-        said.append(f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {names}")
+        which = ranks_listed(frame.unobserved)
+        said.append(f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {which}")
     for name, values in (("data", frame.data), ("compute", frame.compute), ("sync", frame.sync)):
         unknown = int((~np.isfinite(values).any(axis=0)).sum())
         if unknown:

@@ -8,9 +8,6 @@ from rankscope_analyzers.signals import RankPlace, Where
 
 Places = Mapping[int, RankPlace]
 
-SHOWN = 4
-"""Ranks or nodes that a sentence names; more are counted."""
-
 
 def ranks_touched(where: Where, places: Places) -> frozenset[int]:
     """Return the ranks of a job that a place has to do with; all of them for the whole job.
@@ -62,11 +59,3 @@ def full(ranks: Iterable[int], places: Places, extra: Where) -> Where:
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
-
-
-def named(items: Iterable[object], one: str, many: str = "") -> str:
-    """Write "rank 3", "ranks 3, 5" or "ranks 0, 1, 2, 3 and 12 more"."""
-    texts = [str(item) for item in items]
-    more = len(texts) - SHOWN
-    word = one if len(texts) == 1 else many or f"{one}s"
-    return f"{word} {', '.join(texts[:SHOWN])}" + (f" and {more} more" if more > 0 else "")

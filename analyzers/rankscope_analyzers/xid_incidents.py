@@ -19,6 +19,7 @@ from rankscope_agent.kernel.vocabulary import Severity as KernelSeverity
 from rankscope_agent.xid import ROW_REMAP
 from rankscope_analyzers.finding import Evidence, Severity
 from rankscope_analyzers.gpu_errors import GpuError
+from rankscope_analyzers.name_lists import listed
 from rankscope_analyzers.xid_cases import Case, Place, cases, name_of, place_of
 
 CLOCK_SECONDS = 5.0
@@ -35,8 +36,6 @@ SHARED: frozenset[Cause] = frozenset(("pcie", "driver", "nvlink_fabric"))
 """Causes that GPUs of a node have in common when several show the same at once: a PCIe switch, the
 driver, NVSwitches."""
 
-SHOWN = 4
-"""Jobs, codes and GPUs named in a sentence; findings carry all."""
 
 RUNBOOKS: Mapping[Cause, str] = {
     "pcie": "RankscopeGpuLost",
@@ -147,8 +146,8 @@ def _suspects(found: Sequence[Case]) -> list[Case]:
         for case in at[1:]:
             whole = _joined(whole, case, again=True)
         said = (
-            f"{whole.said}; {len(jobs)} jobs that have nothing in common ({_some(jobs)}) faulted on"
-            " this GPU and on no other: it is the GPU, not the programs"
+            f"{whole.said}; {len(jobs)} jobs that have nothing in common ({listed(jobs)}) faulted"
+            " on this GPU and on no other: it is the GPU, not the programs"
         )
         suspect = replace(
             whole, cause="gpu_hardware", action="drain", severity="error", said=said, times_seen=1
@@ -273,8 +272,3 @@ def _summary(case: Case, affected: int) -> str:
     if affected:
         text += f"; {affected} more GPU{'s are' if affected > 1 else ' is'} hit"
     return text
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

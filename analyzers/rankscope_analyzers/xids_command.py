@@ -23,8 +23,8 @@ from rankscope_analyzers.command import (
 )
 from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.gpu_error_sources import ErrorLog, from_pages, from_prometheus
+from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.kernel_report import ACTION_TEXTS
-from rankscope_analyzers.nccl_report import printable
 from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.xid_incidents import XidFinding, analyze
 from rankscope_analyzers.xid_rates import PUBLISHED, Rate, rates
@@ -122,7 +122,7 @@ def _show(
 
 
 def _text(text: str) -> str:
-    return escape(printable(text))
+    return escape(visible(text))
 
 
 def _when(one: XidFinding) -> str:

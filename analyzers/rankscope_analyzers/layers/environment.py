@@ -11,9 +11,9 @@ from rankscope_analyzers.environment_skew import EnvironmentDifference
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.name_lists import ranks_named
 from rankscope_analyzers.observed import Observed
 from rankscope_analyzers.signals import Signal, Where
-from rankscope_analyzers.whereabouts import named
 
 SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
 
@@ -35,7 +35,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         return
     ((usual, count),) = Counter(hashes.values()).most_common(1)
     odd = tuple(sorted(rank for rank, found in hashes.items() if found != usual))
-    said = f"transport variables of {named(odd, 'rank')} are not those of {count} other ranks"
+    said = f"transport variables of {ranks_named(odd)} are not those of {count} other ranks"
     yield _signal(job.job_id, odd, said, len(odd))
 
 

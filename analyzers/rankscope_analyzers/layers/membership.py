@@ -9,9 +9,9 @@ from rankscope_agent.model import Metric
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.name_lists import named, ranks_named
 from rankscope_analyzers.observed import Observed, Series
 from rankscope_analyzers.signals import Signal, Where
-from rankscope_analyzers.whereabouts import named
 
 WHY_ENDED = "Look at the end of these ranks' logs: rankscope explain job-log LOG..."
 DESCRIBE = "Look at the pods' state and events (kubectl describe pod)."
@@ -65,7 +65,7 @@ def _ended(observed: Observed, job: JobView) -> Iterator[Signal]:
     since = min((last[str(rank)] for rank in gone if str(rank) in last), default=None)
     nodes = tuple(dict.fromkeys(alive[rank].node for rank in gone))
     verb = "has" if len(gone) == 1 else "have"
-    said = f"{named(gone, 'rank')} ({named(nodes, 'node')}) {verb} ended while others go on"
+    said = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"
     evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", said)
     where = Where(nodes=nodes, ranks=tuple(gone))
     yield MISSING.signal(job.job_id, where, said, (evidence,), since)

@@ -1,0 +1,50 @@
+"""Ranks, nodes and devices as lists in sentences: never longer than a line, the rest counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+SHOWN = 8
+"""Names, or runs of ranks, that a sentence holds."""
+
+RUN = 3
+"""Ranks in a row from which on they are written as a run: 0, 1 but 0-2."""
+
+
+def listed(items: Iterable[object]) -> str:
+    """Write "a, b", or the first few "and 12 more"."""
+    texts = [str(item) for item in items]
+    return _with_rest(texts[:SHOWN], len(texts) - SHOWN)
+
+
+def named(items: Iterable[object], one: str, many: str = "") -> str:
+    """Write "node a", "nodes a, b" or "nodes a, b and 12 more"."""
+    texts = [str(item) for item in items]
+    return f"{one if len(texts) == 1 else many or f'{one}s'} {listed(texts)}"
+
+
+def ranks_listed(ranks: Iterable[int]) -> str:
+    """Write ranks in order, those in a row as runs: "0-7, 12, 13 and 40 more"."""
+    ordered = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for rank in ordered:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = runs[:SHOWN]
+    return _with_rest([_run(run) for run in shown], len(ordered) - sum(map(len, shown)))
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """Write "rank 3", "ranks 3, 5" or "ranks 0-7 and 12 more"."""
+    known = set(ranks)
+    return f"rank{'s' * (len(known) != 1)} {ranks_listed(known)}"
+
+
+def _run(ranks: list[int]) -> str:
+    return f"{ranks[0]}-{ranks[-1]}" if len(ranks) >= RUN else ", ".join(map(str, ranks))
+
+
+def _with_rest(texts: list[str], more: int) -> str:
+    return ", ".join(texts) + (f" and {more} more" if more > 0 else "")

@@ -23,8 +23,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	@$(BIN)/rankscope demo
 
+# Two, for no more: tests start training jobs of four ranks, servers and browsers of their own.
+TEST_PROCESSES ?= 2
 test: servers venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 check: venv
 	$(BIN)/ruff check .

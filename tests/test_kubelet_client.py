@@ -171,7 +171,18 @@ def test_bytes_that_are_no_message_are_refused(message):
         list(fields(memoryview(message)))
 
 
-@given(st.binary(max_size=300))
-def test_no_bytes_do_harm(message):
-    with contextlib.suppress(WireError):
-        parse_pod_resources(message)
+MESSAGE = pod_resources("ml", "a", devices("nvidia.com/gpu", GPU, MIG)) * 2
+
+
+@given(st.integers(0, len(MESSAGE)), st.binary(max_size=8), st.integers(0, 8))
+def test_a_damaged_message_is_refused_or_gives_no_more_devices_than_it_has_bytes_for(
+    place, damage, lost
+):
+    message = MESSAGE[:place] + damage + MESSAGE[place + lost :]
+    try:
+        found = parse_pod_resources(message)
+    except WireError:
+        return
+    assert sum(len(one.device) for one in found) <= len(message)
+    if message == MESSAGE:
+        assert [one.device for one in found] == [GPU, MIG, GPU, MIG]

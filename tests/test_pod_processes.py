@@ -47,9 +47,16 @@ def test_a_cgroup_names_pod_and_container(text, placement):
     assert parse_cgroup(text) == placement
 
 
-@given(st.text(max_size=200))
-def test_no_cgroup_text_does_harm(text):
-    parse_cgroup(text)
+PIECES = (*"/:-._\n", "kubepods", "pod", UID, LOW, CID, CID[1:], "cri-containerd", ".scope")
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map("".join))
+def test_whatever_a_cgroup_is_called_what_is_read_of_it_stands_in_it_and_has_its_form(text):
+    found = parse_cgroup(text)
+    assert found.pod_uid in {"", UID}
+    assert found.container_id in {"", CID}
+    assert found.pod_uid == "" or UID in text.replace("_", "-")
+    assert found.container_id in text
 
 
 def identity(**environ):

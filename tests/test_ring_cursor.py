@@ -76,7 +76,10 @@ def test_a_torn_record_at_the_head_is_read_once_it_is_whole(writer):
     assert (cursor.lost, cursor.corrupt) == (0, 0)
 
 
-@pytest.mark.parametrize("damage", [b"\xff" * 64, bytes(64), os.urandom(8) + b"\1" * 56])
+DAMAGE = {"ones": b"\xff" * 64, "zeros": bytes(64), "a wrong sum": bytes(range(8)) + b"\1" * 56}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damage_in_the_middle_is_counted_and_stepped_over(writer, damage):
     writer.step(10)
     writer.write_slot(4, damage)

@@ -42,7 +42,7 @@ bench: venv
 # What tests need of the system: the real servers that they talk to, a browser for the report, and
 # Python's venv module, which Debian packages apart. Ubuntu has the browser as a snap only. Elsewhere
 # than as root on Debian or Ubuntu, tests without their server say they skip.
-PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter openssl
+PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter openssl systemd
 servers:
 	@needed="$(PACKAGES)"; $(PYTHON) -c 'import ensurepip' 2>/dev/null || needed="$$needed python3-venv"; \
 	if grep -qsx 'ID=debian' /etc/os-release; then needed="$$needed chromium"; fi; \

@@ -1,10 +1,12 @@
-"""The real servers that some tests talk to: found, or a reason to skip or to fail."""
+"""The real servers and tools that some tests use: found, or a reason to skip or to fail."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,12 @@ def require_server(program: str) -> str:
     if os.environ.get("RANKSCOPE_REQUIRE_SERVERS") == "1":
         pytest.fail(f"{reason}, and RANKSCOPE_REQUIRE_SERVERS=1 wants it", pytrace=False)
     pytest.skip(reason)
+
+
+def require_tool(program: str) -> str:
+    """Return the path of a program that a package of the test group brings, or of the system's."""
+    beside = Path(sys.executable).with_name(program)
+    return str(beside) if beside.exists() else require_server(program)
 
 
 def free_port() -> int:

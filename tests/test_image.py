@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from servers import require_server
+from servers import require_tool
 
 ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "daemonset" / "Dockerfile"
@@ -47,19 +48,14 @@ def stages(text: str) -> dict[str, list[str]]:
 
 
 def test_hadolint_has_nothing_to_say():
-    done = run(require_linter(), RECIPE)
+    done = run(require_tool("hadolint"), RECIPE)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_hadolint_would_speak_up(tmp_path):
     worse = tmp_path / "Dockerfile"
     worse.write_text(RECIPE.read_text().replace("FROM ${BASE} AS agent", "FROM python AS agent"))
-    assert run(require_linter(), worse).returncode != 0
-
-
-def require_linter() -> str:
-    beside = Path(sys.executable).with_name("hadolint")
-    return str(beside) if beside.exists() else require_server("hadolint")
+    assert run(require_tool("hadolint"), worse).returncode != 0
 
 
 def test_images_run_as_nobody_and_take_nothing_from_the_build_but_packages():
@@ -75,22 +71,52 @@ def test_images_run_as_nobody_and_take_nothing_from_the_build_but_packages():
     assert "ARG BASE=" in text  # a release names a digest there
 
 
-def test_the_build_copies_files_that_are_there_and_that_are_not_ignored():
-    allowed = {
-        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if "!" in line
-    }
+def ignored(path: str) -> bool:
+    """Say whether .dockerignore keeps a path out: of the lines that match, the last one rules."""
+    out = False
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!")
+        if pattern.startswith("**/"):
+            hit = pattern.removeprefix("**/") in path.split("/")
+        else:
+            hit = pattern == "*" or path == pattern or path.startswith(f"{pattern}/")
+        out = (out and not hit) if line.startswith("!") else (out or hit)
+    return out
+
+
+def copied(folder: Path) -> None:
+    """Lay into a folder what the first stage copies: no more than the engine would send it."""
     for line in stages(RECIPE.read_text())["build"]:
-        if line.startswith("COPY"):
-            for name in line.split()[1:-1]:
-                assert (ROOT / name).exists(), name
-                assert any(entry.startswith(name) for entry in allowed), name
+        if not line.startswith("COPY"):
+            continue
+        *sources, target = line.split()[1:]
+        for source in sources:
+            found = ROOT / source
+            assert found.exists(), source
+            files = found.rglob("*") if found.is_dir() else [found]
+            for path in files:
+                if path.is_file() and not ignored(str(path.relative_to(ROOT))):
+                    inside = path.relative_to(found) if found.is_dir() else path.name
+                    place = folder / target / inside
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, place)
+
+
+def test_files_that_the_build_does_not_need_are_not_sent_to_it():
+    for path in (".git/HEAD", "tests/x.py", "dashboards/x", "agent/a/__pycache__/x.pyc", ".venv/x"):
+        assert ignored(path), path
+    for path in ("agent/a.py", "pyproject.toml", "dashboards/generated/x.json"):
+        assert not ignored(path), path
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
+    """The wheel, made of what the recipe copies and of nothing else."""
+    context = tmp_path_factory.mktemp("context")
+    copied(context)
     folder = tmp_path_factory.mktemp("wheel")
-    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, ROOT)
-    assert done.returncode == 0, done.stderr
+    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, context)
+    assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("rankscope-*.whl"))
 
 

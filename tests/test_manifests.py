@@ -6,7 +6,6 @@ import copy
 import itertools
 import json
 import os
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ from rankscope_agent.registry import all_collectors
 from rankscope_agent.requirements import COMPONENTS
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.command import Parser
-from servers import require_server
+from servers import require_server, require_tool
 
 ROOT = Path(__file__).parent.parent / "daemonset"
 SHARED = Path(__file__).parent.parent.parent / "shared"
@@ -48,11 +47,8 @@ OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
 
 def kustomize(folder: Path) -> str:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:  # Debian's own is too old to know components, so `make test` installs none
-        pytest.skip("kubectl is not installed: kubernetes.io/docs/tasks/tools has packages of it")
     done = subprocess.run(
-        [kubectl, "kustomize", str(folder)],
+        [require_tool("kubectl"), "kustomize", str(folder)],
         capture_output=True,
         text=True,
         check=False,

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import os
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from manifest_rules import RULES, complaints, containers
+from rankscope_agent import __version__
 from rankscope_agent.config import parse_config
 from rankscope_agent.registry import all_collectors
 from rankscope_agent.requirements import COMPONENTS
@@ -172,6 +174,13 @@ def test_what_an_agent_misses_is_named_with_a_component_that_exists():
 
 def test_the_rendered_file_is_the_plain_overlay():
     assert (ROOT / "install.yaml").read_text() == kustomize(ROOT / "overlays" / "plain")
+
+
+def test_every_image_of_ours_has_the_version_of_this_project():
+    text = "\n".join(path.read_text() for path in ROOT.rglob("*.yaml"))
+    tags = re.findall(r"ghcr\.io/rankscope/[a-z-]+(?::|, newTag: )([\w.]+)", text)
+    assert len(tags) > 5
+    assert set(tags) == {__version__}
 
 
 def agent(objects):

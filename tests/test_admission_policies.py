@@ -1,0 +1,321 @@
+"""Admission policies, evaluated: the probe in pods, and what the agent may write of its node."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from admission import TypeMismatchError, add, check_names, denials, evaluated, mutated
+
+ROOT = Path(__file__).parent.parent / "daemonset"
+PROBE = "/opt/rankscope/probe"
+LABELLED = {"rankscope.dev/probe": "enabled"}
+
+
+def first(*path: str) -> dict:
+    return next(yaml.safe_load_all(ROOT.joinpath(*path).read_text()))
+
+
+INJECTION = first("components", "probe-injection", "policy.yaml")["spec"]
+KYVERNO = first("probe", "kyverno.yaml")["spec"]
+OWN_NODE = first("components", "admission-policy", "policy.yaml")["spec"]
+
+
+def trainer(name="trainer", **fields) -> dict:
+    gpus = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    return {"name": name, "image": "registry.example/team/trainer:1", **gpus, **fields}
+
+
+def pod(*containers: dict, labels=None, **spec) -> dict:
+    metadata = {"name": "trainer-0", "namespace": "team", "labels": labels or {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": list(containers or (trainer(),)), **spec},
+    }
+
+
+def admitted(given: dict, namespace=LABELLED) -> dict:
+    """Return the pod as the policy leaves it, once it is one that an API server would take."""
+    found = mutated(INJECTION, given, namespace)
+    kubernetes_validate.validate(found, "1.37.0", strict=True)
+    spec = found["spec"]
+    everything = [*spec.get("initContainers", ()), *spec["containers"]]
+    assert unique(one["name"] for one in everything)
+    assert unique(volume["name"] for volume in spec.get("volumes", ()))
+    for container in everything:
+        assert unique(mount["mountPath"] for mount in container.get("volumeMounts", ()))
+    return found
+
+
+def unique(names) -> bool:
+    names = list(names)
+    return len(names) == len(set(names))
+
+
+def environment(container: dict) -> dict[str, str]:
+    return {one["name"]: one.get("value", "") for one in container.get("env", ())}
+
+
+def mounts(container: dict) -> dict[str, str]:
+    return {one["mountPath"]: one["name"] for one in container.get("volumeMounts", ())}
+
+
+def test_a_pod_with_gpus_gets_the_probe():
+    found = admitted(pod())["spec"]
+    (container,) = found["containers"]
+    assert environment(container) == {"PYTHONPATH": PROBE}
+    assert mounts(container) == {"/run/rankscope": "rankscope", PROBE: "rankscope-probe"}
+    assert {one["name"]: one["emptyDir"] for one in found["volumes"]} == {
+        "rankscope": {"medium": "Memory", "sizeLimit": "256Mi"},
+        "rankscope-probe": {"sizeLimit": "1Mi"},
+    }
+    (copier,) = found["initContainers"]
+    assert copier["args"] == [f"--copy-probe={PROBE}"]
+    assert mounts(copier) == {PROBE: "rankscope-probe"}
+
+
+def test_the_template_for_people_says_the_same():
+    (copier,) = admitted(pod())["spec"]["initContainers"]
+    template = first("probe", "pod-template.yaml")
+    assert template["spec"]["initContainers"] == [copier]
+    assert template["spec"]["volumes"] == admitted(pod())["spec"]["volumes"]
+    assert mutated(INJECTION, template, LABELLED) == template
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ([], PROBE),
+        ([{"name": "PYTHONPATH", "value": "/workspace:/lib"}], f"{PROBE}:/workspace:/lib"),
+        ([{"name": "PYTHONPATH", "value": "$(HOME)/lib"}], f"{PROBE}:$(HOME)/lib"),
+        ([{"name": "PYTHONPATH"}], PROBE),  # an empty entry would be the working directory
+        ([{"name": "PYTHONPATH", "value": ""}], PROBE),
+    ],
+)
+def test_the_users_python_path_stays_behind_the_probe(env, expected):
+    around = [{"name": "HOME", "value": "/root"}, *env, {"name": "LAST", "value": "1"}]
+    (container,) = admitted(pod(trainer(env=around)))["spec"]["containers"]
+    assert environment(container) == {"HOME": "/root", "PYTHONPATH": expected, "LAST": "1"}
+    assert [one["name"] for one in container["env"] if one["name"] != "PYTHONPATH"] == [
+        "HOME",  # references look back, so the order stays
+        "LAST",
+    ]
+
+
+def test_a_python_path_out_of_a_whole_config_map_is_referred_to():
+    """The kubelet expands references to what envFrom brings, as it does those to env."""
+    given = trainer(envFrom=[{"configMapRef": {"name": "settings"}}])
+    (container,) = admitted(pod(given))["spec"]["containers"]
+    assert environment(container) == {"PYTHONPATH": f"{PROBE}:$(PYTHONPATH)"}
+
+
+def test_everything_else_of_a_pod_stays_as_it_is():
+    given = pod(
+        trainer(env=[{"name": "A", "value": "1"}], volumeMounts=[{"name": "d", "mountPath": "/d"}]),
+        {"name": "sidecar", "image": "registry.example/proxy:1"},
+        trainer("second", resources={"claims": [{"name": "gpus"}]}),
+        volumes=[{"name": "d", "emptyDir": {}}],
+        initContainers=[{"name": "fetch", "image": "registry.example/fetch:1"}],
+        resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "eight"}],
+    )
+    found = admitted(given)
+    assert found["spec"]["containers"][1] == given["spec"]["containers"][1]
+    assert environment(found["spec"]["containers"][2]) == {"PYTHONPATH": PROBE}
+    assert [one["name"] for one in found["spec"]["initContainers"]] == ["rankscope-probe", "fetch"]
+    assert [one["name"] for one in found["spec"]["volumes"]] == [
+        "d",
+        "rankscope",
+        "rankscope-probe",
+    ]
+    for container in found["spec"]["containers"]:
+        ours = ("rankscope", "rankscope-probe")
+        kept = [one for one in container.pop("volumeMounts", ()) if one["name"] not in ours]
+        variables = [one for one in container.pop("env", ()) if one["name"] != "PYTHONPATH"]
+        container.update({"volumeMounts": kept} if kept else {})
+        container.update({"env": variables} if variables else {})
+    found["spec"]["volumes"] = found["spec"]["volumes"][:1]
+    found["spec"]["initContainers"] = found["spec"]["initContainers"][1:]
+    assert found == given
+
+
+def referring(**source) -> dict:
+    return trainer(env=[{"name": "PYTHONPATH", "valueFrom": source}])
+
+
+LEFT_ALONE = {
+    "no GPU": pod({"name": "web", "image": "registry.example/web:1"}),
+    "no limits": pod(trainer(resources={})),
+    "from a secret": pod(referring(secretKeyRef={"name": "s", "key": "k"})),
+    "from a config map": pod(referring(configMapKeyRef={"name": "s", "key": "k"})),
+    "from a field": pod(referring(fieldRef={"fieldPath": "metadata.name"})),
+    "has it already": pod(volumes=[{"name": "rankscope", "emptyDir": {}}]),
+    "same init container": pod(initContainers=[{"name": "rankscope-probe", "image": "a:1"}]),
+    "same container": pod(trainer(), {"name": "rankscope-probe", "image": "a:1"}),
+    "place taken": pod(
+        trainer(volumeMounts=[{"name": "d", "mountPath": "/run/rankscope"}]),
+        volumes=[{"name": "d", "emptyDir": {}}],
+    ),
+    "not wanted": pod(labels={"rankscope.dev/probe": "disabled"}),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_pods_that_the_probe_is_not_for_are_left_alone(name):
+    assert admitted(LEFT_ALONE[name]) == LEFT_ALONE[name]
+
+
+def test_a_path_that_is_given_twice_is_left_alone():
+    """API servers take it with a warning; the schema that tests use does so too."""
+    twice = [{"name": "PYTHONPATH", "value": "/a"}, {"name": "PYTHONPATH", "value": "/b"}]
+    given = pod(trainer(env=twice))
+    assert mutated(INJECTION, given, LABELLED) == given
+
+
+@pytest.mark.parametrize("namespace", [{}, {"rankscope.dev/probe": "disabled"}, {"team": "a"}])
+def test_namespaces_that_did_not_ask_for_it_are_left_alone(namespace):
+    assert admitted(pod(), namespace) == pod()
+
+
+def test_pods_that_run_already_are_left_alone():
+    assert mutated(INJECTION, pod(), LABELLED, operation="UPDATE") == pod()
+
+
+def test_of_two_trainers_one_gets_the_probe_if_the_other_cannot():
+    given = pod(referring(secretKeyRef={"name": "s", "key": "k"}), trainer("other"))
+    found = admitted(given)["spec"]["containers"]
+    assert found[0] == given["spec"]["containers"][0]
+    assert environment(found[1]) == {"PYTHONPATH": PROBE}
+
+
+def test_names_out_of_a_pod_cannot_change_another_part_of_it():
+    """Paths of patches are made of numbers, never of text that somebody else wrote."""
+    odd = [{"name": "a~1b/../..", "value": "/spec/hostPID"}, {"name": "PYTHONPATH", "value": '"}]'}]
+    found = admitted(pod(trainer(env=odd)))["spec"]
+    assert set(found) == {"containers", "volumes", "initContainers"}
+    assert environment(found["containers"][0])["PYTHONPATH"] == f'{PROBE}:"}}]'
+
+
+def test_what_is_added_is_allowed_where_pods_are_restricted():
+    """By the level `restricted` of Kubernetes' Pod Security Standards."""
+    (copier,) = admitted(pod())["spec"]["initContainers"]
+    assert copier["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    found = admitted(pod(securityContext={"runAsUser": 1000}))["spec"]
+    assert found["initContainers"][0]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_a_pod_of_root_still_starts():
+    """The pod's user is the init container's as well, which runAsNonRoot would not let start."""
+    (copier,) = admitted(pod(securityContext={"runAsUser": 0}))["spec"]["initContainers"]
+    assert copier["securityContext"]["runAsNonRoot"] is False
+
+
+def test_a_guaranteed_pod_stays_one():
+    """Or it loses the cores and the memory node that the kubelet pins guaranteed pods to."""
+    (copier,) = admitted(pod())["spec"]["initContainers"]
+    assert set(copier["resources"]["limits"]) == {"cpu", "memory"}
+    assert copier["resources"]["requests"] == copier["resources"]["limits"]
+
+
+def test_kyvernos_policy_is_kubernetes_own():
+    document = first("probe", "kyverno.yaml")
+    assert (document["apiVersion"], document["kind"]) == (
+        "policies.kyverno.io/v1",
+        "MutatingPolicy",
+    )
+    # Of Kubernetes' fields Kyverno has no reinvocationPolicy, and it needs no binding.
+    assert {k: v for k, v in INJECTION.items() if k != "reinvocationPolicy"} == KYVERNO
+
+
+def test_wrong_names_of_types_are_noticed():
+    """cel-python asks for no declared types, so that this check has to."""
+    expression = "Object.spec.volumes{name: 'a', emptyDir: Object.spec.emptyDir{medium: 'Memory'}}"
+    with pytest.raises(TypeMismatchError, match="emptyDir stands in Object"):
+        check_names(evaluated(expression, {}))
+    with pytest.raises(IndexError):
+        add({"a": []}, "/a/1", 0)
+
+
+AGENT = {
+    "username": "system:serviceaccount:rankscope:rankscope-agent",
+    "extra": {"authentication.kubernetes.io/node-name": ["gpu-07"]},
+}
+
+
+def node(name="gpu-07", **changes) -> dict:
+    found = {
+        "metadata": {"name": name, "labels": {"zone": "a"}, "annotations": {"owner": "b"}},
+        "spec": {"podCIDR": "10.0.0.0/24"},
+        "status": {
+            "capacity": {"nvidia.com/gpu": "8"},
+            "allocatable": {"nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    for path, value in changes.items():
+        part = found
+        *parents, last = path.split("__")
+        for key in parents:
+            part = part[key]
+        part[last] = value
+    return found
+
+
+READY = {"type": "Ready", "status": "True"}
+OURS = {"type": "RankscopeGpuHealthy", "status": "False"}
+
+ATTACKS = {
+    "its own node": (node("gpu-08"), node("gpu-08", status__conditions=[READY, OURS])),
+    "conditions only": (node(), node(status__conditions=[READY | {"status": "False"}])),
+    "node's spec": (node(), node(spec__unschedulable=True)),
+    "node's labels": (node(), node(metadata__labels={"zone": "a", "evil": "1"})),
+    "node's annotations": (node(), node(metadata__annotations={})),
+    "node's capacity": (node(), node(status__capacity={"nvidia.com/gpu": "0"})),
+    "capacity": (node(), node(status__allocatable={})),
+}
+
+
+def test_the_agent_may_write_conditions_of_its_own_node():
+    assert list(denials(OWN_NODE, node(), node(status__conditions=[READY, OURS]), AGENT)) == []
+    before = node(status__conditions=[OURS, READY])
+    after = node(status__conditions=[OURS | {"status": "True"}, READY])
+    assert list(denials(OWN_NODE, before, after, AGENT)) == []
+
+
+@pytest.mark.parametrize("resource", ["nodes", "nodes/status"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_agent_may_write_nothing_else_of_any_node(attack, resource):
+    (message,) = denials(OWN_NODE, *ATTACKS[attack], AGENT, resource)
+    assert attack in message
+
+
+def test_a_token_that_names_no_node_may_write_none():
+    """Those of Kubernetes before 1.30, and those that are bound to nothing, carry no node."""
+    fresh = node(status__conditions=[READY, OURS])
+    for extra in ({}, {"authentication.kubernetes.io/node-name": []}):
+        (message,) = denials(OWN_NODE, node(), fresh, AGENT | {"extra": extra})
+        assert "its own node" in message
+
+
+def test_nodes_without_labels_or_conditions_are_no_error():
+    bare = copy.deepcopy(node())
+    for key in ("labels", "annotations"):
+        del bare["metadata"][key]
+    bare["status"] = {}
+    assert list(denials(OWN_NODE, bare, bare, AGENT)) == []
+
+
+def test_others_are_not_held_back():
+    kubelet = {"username": "system:node:gpu-07", "extra": {}}
+    assert list(denials(OWN_NODE, *ATTACKS["node's labels"], kubelet)) == []

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: venv demo test check bench clean servers
+.PHONY: venv demo test check bench render clean servers
 
 venv: $(STAMP)
 
@@ -38,6 +38,18 @@ check: venv
 bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/python -m benchmarks
+
+# Pictures of the dashboards, by Grafana's own components; nothing else needs it. 10 minutes and
+# 440 MB of npm packages, whose versions package-lock.json holds. RENDER_FLAGS=--help lists the flags.
+RENDER := dashboards/render
+render: servers venv $(RENDER)/node_modules/.package-lock.json
+	node $(RENDER)/build.mjs
+	PYTHONPATH=tests:agent:agent/probe:analyzers:dashboards $(BIN)/python $(RENDER)/draw.py $(RENDER_FLAGS)
+
+$(RENDER)/node_modules/.package-lock.json: $(RENDER)/package-lock.json
+	@command -v npm >/dev/null || { echo "make render needs Node.js 20 or newer with npm"; exit 1; }
+	cd $(RENDER) && npm ci --no-progress
+	@touch $@
 
 # What tests need of the system: the real servers that they talk to, a browser for the report, and
 # Python's venv module, which Debian packages apart. Ubuntu has the browser as a snap only. Elsewhere

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import subprocess
 import sys
@@ -43,6 +44,25 @@ KUBERNETES = ("kube_pod_container_status_restarts_total", "kube_node_status_cond
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast things happen: at once for tests, as in life for whoever looks on.
+
+    Args:
+        slow_from: step from which rank 2 computes longer, counting 120 steps before the start.
+        uneven: whether steps differ in length, each fiftieth being a long one.
+        growth_seconds: how often logs get new lines of what goes wrong.
+        restart_seconds: how often a container restarts.
+        scrape_seconds: how often Prometheus scrapes.
+    """
+
+    slow_from: int = 60
+    uneven: bool = False
+    growth_seconds: float = 0.5
+    restart_seconds: float = 1.0
+    scrape_seconds: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Stack:
     """Addresses of two Prometheus: one with two clusters, one without a cluster label."""
 
@@ -51,14 +71,18 @@ class Stack:
     agent: RunningAgent
 
 
+QUICK = Pace()
+
+
 class _Kubernetes(BaseHTTPRequestHandler):
-    restarts = 0
+    begin = 0.0
+    restart_seconds = 1.0
 
     def do_GET(self) -> None:
-        type(self).restarts += 1
         restarts, condition = KUBERNETES
+        number = int((time.monotonic() - self.begin) / self.restart_seconds)
         lines = (
-            f'{restarts}{{namespace="team",pod="train-0",container="main"}} {self.restarts}',
+            f'{restarts}{{namespace="team",pod="train-0",container="main"}} {number}',
             f'{condition}{{node="{NODE}",condition="Ready",status="true"}} 1',
             f'{condition}{{node="gpu-09",condition="Ready",status="true"}} 0',
         )
@@ -73,8 +97,9 @@ class _Kubernetes(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def _kubernetes() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Kubernetes)
+def _kubernetes(restart_seconds: float) -> Iterator[str]:
+    state = {"begin": time.monotonic(), "restart_seconds": restart_seconds}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Kubernetes", (_Kubernetes,), state))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -86,18 +111,17 @@ def _kubernetes() -> Iterator[str]:
 
 
 class Training:
-    """Four ranks that train, rank 2 of them slowly from step 60 on; and a job that lost a rank."""
+    """Four ranks that train, rank 2 of them slowly after a while; and a job that lost a rank."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pace: Pace) -> None:
         folder.mkdir()
-        begin = time.time_ns() - 120 * STEP_NS
-        self.begin = begin
+        self.pace = pace
+        self.next_ns = self.begin = time.time_ns() - 120 * STEP_NS
+        self.number = 0
         self.ranks = [self._ring(folder, rank, JOB, 4) for rank in range(4)]
         self.other = [self._ring(folder, rank, "team/broken", 2) for rank in range(2)]
-        for number in range(120):
-            self._step(number)
+        self.catch_up()
         self.other.pop().end()
-        self.number = 120
 
     def _ring(self, folder: Path, rank: int, job: str, size: int) -> RingWriter:
         name = f"{rank + (100 if job != JOB else 1)}-1.ring"
@@ -105,23 +129,30 @@ class Training:
         made = {"capacity": 4096, "created_unix_ns": self.begin}
         return RingWriter(folder, name, job_id=job, node=NODE, **place, **made)
 
-    def _step(self, number: int) -> None:
+    def _length_ns(self) -> int:
+        if not self.pace.uneven:
+            return STEP_NS
+        wave = 6 * math.sin(self.number / 9) + 4 * math.sin(self.number * 2.4)
+        long = 150 if self.number % 50 == 0 else 0
+        slow = 40 if self.number >= self.pace.slow_from else 0
+        return int((102 + wave + long + slow) * 1e6)
+
+    def _step(self, length_ns: int) -> None:
+        at = {"start_unix_ns": self.next_ns, "step_ns": length_ns}
+        data_ns, sync_ns = 10_000_000, 30_000_000
         for rank, writer in enumerate(self.ranks):
-            slow = 40_000_000 if rank == 2 and number >= 60 else 0
-            writer.step(
-                start_unix_ns=self.begin + number * STEP_NS,
-                step_ns=STEP_NS,
-                data_ns=10_000_000,
-                compute_ns=60_000_000 + slow,
-                sync_ns=70_000_000 - slow,
-            )
+            waits = self.number >= self.pace.slow_from and rank != 2
+            sync = sync_ns + (40_000_000 if waits else 0)
+            compute_ns = length_ns - data_ns - sync
+            writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync)
         for writer in self.other:
-            writer.step(start_unix_ns=self.begin + number * STEP_NS, step_ns=STEP_NS)
+            writer.step(**at)
 
     def catch_up(self) -> None:
         """Write the steps that ended since."""
-        while self.begin + (self.number + 1) * STEP_NS < time.time_ns():
-            self._step(self.number)
+        while self.next_ns + (length_ns := self._length_ns()) < time.time_ns():
+            self._step(length_ns)
+            self.next_ns += length_ns
             self.number += 1
 
     def end(self) -> None:
@@ -156,10 +187,21 @@ class Logs:
             line = f"4,{self.records},{self.records}000000,-;{text}\n"
             log.write(line.encode().ljust(READ_BYTES, b"\n"))
 
-    def grow(self) -> None:
-        """Add a warning, a collective and an error of a GPU."""
+    def _iteration(self) -> None:
+        # As Megatron-LM prints it: a loss that falls and levels off.
+        number, loss = self.number * 10, 2 + 8 / math.sqrt(self.number)
+        self._say(
+            f" iteration {number:8d}/  500000 | consumed samples: {number * 256:12d} |"
+            " elapsed time per iteration (ms): 142.0 | throughput per GPU (TFLOP/s/GPU): 401.5 |"
+            f" learning rate: 3.000000E-05 | global batch size: 256 | lm loss: {loss:.6E} |"
+            " loss scale: 1.0 | grad norm: 0.812 | number of skipped iterations: 0 |"
+            " number of nan iterations: 0 |"
+        )
+
+    def train(self) -> None:
+        """Add a line about steps and a collective."""
         self.number += 1
-        self._say("gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'")
+        self._iteration()
         header = {"id": "0x9e", "comm_name": "x", "rank": 3, "n_ranks": 16, "nnodes": 2}
         metadata = {"inspector_output_format_version": "v4.2", "git_rev": "", "pid": 4711}
         metadata |= {"rec_mechanism": "nccl_profiler_interface", "hostname": NODE}
@@ -171,16 +213,20 @@ class Logs:
         with self.inspector.open("a") as log:
             line = {"header": header, "metadata": metadata, "coll_perf": done}
             log.write(json.dumps(line) + "\n")
+
+    def fail(self) -> None:
+        """Add a warning and errors of a GPU and of the kernel."""
+        self._say("gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'")
         self._record("NVRM: Xid (PCI:0000:3b:00): 48, pid=71, name=trainer, DBE")
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")
 
 
 @contextlib.contextmanager
-def _growing(step: Callable[[], None]) -> Iterator[None]:
+def _repeating(step: Callable[[], object], seconds: float) -> Iterator[None]:
     stop = threading.Event()
 
     def run() -> None:
-        while not stop.wait(0.5):
+        while not stop.wait(seconds):
             step()
 
     thread = threading.Thread(target=run)
@@ -228,9 +274,14 @@ def quick_rules() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def prometheus(
-    program: str, folder: Path, clusters: list[str], agent: str, others: list[str]
+    program: str,
+    folder: Path,
+    clusters: list[str],
+    agent: str,
+    others: list[str],
+    scrape_seconds: int = 1,
 ) -> Iterator[str]:
-    """Run a Prometheus that scrapes once a second; each cluster is the same agent once more."""
+    """Run a Prometheus; each cluster is the same agent once more."""
     folder.mkdir()
     (folder / "rules.yml").write_text(json.dumps(quick_rules()))
     static = []
@@ -240,13 +291,13 @@ def prometheus(
         static.append({"targets": others, "labels": labels})
     config = {
         "global": {
-            "scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"
+            "scrape_interval": f"{scrape_seconds}s",
+            "scrape_timeout": "1s",
+            "evaluation_interval": "1s",
         },
         "rule_files": [str(folder / "rules.yml")],
-        "scrape_configs": [
-            {"job_name": "all", "honor_labels": True, "static_configs": static},
-        ],
-    }  # fmt: skip
+        "scrape_configs": [{"job_name": "all", "honor_labels": True, "static_configs": static}],
+    }
     (folder / "prometheus.yml").write_text(json.dumps(config))
     address = f"127.0.0.1:{free_port()}"
     command = [program, f"--config.file={folder / 'prometheus.yml'}"]
@@ -266,10 +317,10 @@ def _await_ready(address: str, log: Path) -> None:
 
 
 @contextlib.contextmanager
-def scraped_stack(program: str, folder: Path) -> Iterator[Stack]:
+def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[Stack]:
     """Run all of it until the block ends."""
     with contextlib.ExitStack() as stack:
-        training = Training(folder / "rings")
+        training = Training(folder / "rings", pace)
         stack.callback(training.end)
         logs = Logs(folder)
         (folder / "kubelet" / "pod-resources").mkdir(parents=True)
@@ -280,16 +331,22 @@ def scraped_stack(program: str, folder: Path) -> Iterator[Stack]:
         flags = ("--simulate=h100x8:thermal@2+xid79@5", f"--path.kmsg={logs.kernel}")
         inspector = f"--nccl.inspector-dirs={folder / 'inspector'}/nccl-inspector-*"
         agent = stack.enter_context(running_agent(folder, *flags, inspector))
-        stack.enter_context(_growing(lambda: (training.catch_up(), logs.grow())))
-        others = [stack.enter_context(_watch(agent, folder)), stack.enter_context(_kubernetes())]
+        trained = _repeating(lambda: (training.catch_up(), logs.train()), 0.5)
+        stack.enter_context(trained)
+        stack.enter_context(_repeating(logs.fail, pace.growth_seconds))
+        others = [
+            stack.enter_context(_watch(agent, folder)),
+            stack.enter_context(_kubernetes(pace.restart_seconds)),
+        ]
         target = agent.url.removeprefix("http://")
-        yield Stack(
-            stack.enter_context(
-                prometheus(program, folder / "two", ["east", "west"], target, others)
-            ),
-            stack.enter_context(prometheus(program, folder / "plain", [""], target, others)),
-            agent,
-        )
+
+        def server(name: str, clusters: list[str]) -> str:
+            scraper = prometheus(
+                program, folder / name, clusters, target, others, pace.scrape_seconds
+            )
+            return stack.enter_context(scraper)
+
+        yield Stack(server("two", ["east", "west"]), server("plain", [""]), agent)
 
 
 def ask(address: str, path: str, **parameters: str) -> Any:

@@ -1,0 +1,105 @@
+// Draws window.rankscope.dashboard with Grafana's components, one box per panel where Grafana puts it.
+import { createTheme, dateTime, ThemeContext } from '@grafana/data';
+import { GlobalStyles, PanelChrome } from '@grafana/ui';
+import { Component } from 'react';
+import { createRoot } from 'react-dom/client';
+import icons from 'virtual:icons';
+
+import { prepared } from './fields.js';
+import { framesOf } from './frames.js';
+import { Visualization } from './visualizations.jsx';
+import { Header } from './header.jsx';
+import { shown } from './report.js';
+
+const CELL = { height: 30, gap: 8, columns: 24 };
+const TIME_ZONE = 'utc';
+const SETTLE_MILLISECONDS = 1500;
+
+const fetched = window.fetch;
+window.fetch = (address, ...rest) => {
+  const icon = /icons\/(.*\.svg)/.exec(String(address.url ?? address));
+  return icon && icons[icon[1]]
+    ? Promise.resolve(new Response(icons[icon[1]], { headers: { 'Content-Type': 'image/svg+xml' } }))
+    : fetched(address, ...rest);
+};
+
+const errors = [];
+window.addEventListener('error', (event) => errors.push(String(event.message)));
+window.addEventListener('unhandledrejection', (event) => errors.push(String(event.reason)));
+
+class Guard extends Component {
+  state = { error: null };
+  static getDerivedStateFromError(error) {
+    return { error };
+  }
+  componentDidCatch(error) {
+    errors.push(`${this.props.title}: ${error}`);
+  }
+  render() {
+    return this.state.error ? <pre>{String(this.state.error)}</pre> : this.props.children;
+  }
+}
+
+function box(where, width) {
+  const column = (width - CELL.gap * (CELL.columns - 1)) / CELL.columns;
+  const across = (count) => count * column + (count - 1) * CELL.gap;
+  const down = (count) => count * CELL.height + (count - 1) * CELL.gap;
+  return {
+    position: 'absolute',
+    left: where.x * (column + CELL.gap),
+    top: where.y * (CELL.height + CELL.gap),
+    width: across(where.w),
+    height: down(where.h),
+  };
+}
+
+function Panel({ panel, data, place, context }) {
+  if (panel.type === 'row') {
+    return <div style={{ ...place, fontWeight: 500, fontSize: 16, paddingTop: 4 }}>{panel.title}</div>;
+  }
+  return (
+    <div style={place}>
+      <PanelChrome title={panel.title} description={panel.description} width={place.width} height={place.height}>
+        {(width, height) => (
+          <Guard title={panel.title}>
+            <Visualization panel={panel} data={data} width={width} height={height} {...context} />
+          </Guard>
+        )}
+      </PanelChrome>
+    </div>
+  );
+}
+
+export async function draw({ dashboard, panels, marks, variables, from, to, step, theme: mode }) {
+  const theme = createTheme({ colors: { mode } });
+  const timeRange = { from: dateTime(from), to: dateTime(to), raw: { from: 'now', to: 'now' } };
+  const context = { theme, timeRange, timeZone: TIME_ZONE, marks };
+  const data = {};
+  for (const panel of dashboard.panels.filter(({ type }) => type !== 'row')) {
+    try {
+      data[panel.id] = await prepared(panel, framesOf(panel, panels[panel.id], step), theme, TIME_ZONE);
+    } catch (error) {
+      errors.push(`${panel.title}: ${error}`);
+      data[panel.id] = [];
+    }
+  }
+  document.body.style.margin = 0;
+  const inner = window.innerWidth - 2 * CELL.gap;
+  const rows = Math.max(...dashboard.panels.map(({ gridPos }) => gridPos.y + gridPos.h));
+  createRoot(document.getElementById('root')).render(
+    <ThemeContext.Provider value={theme}>
+      <GlobalStyles />
+      <Header dashboard={dashboard} variables={variables} timeRange={timeRange} />
+      <div style={{ position: 'relative', margin: `0 ${CELL.gap}px`, height: rows * (CELL.height + CELL.gap) }}>
+        {dashboard.panels.map((panel) => (
+          <Panel key={panel.id} panel={panel} data={data[panel.id]} place={box(panel.gridPos, inner)} context={context} />
+        ))}
+      </div>
+    </ThemeContext.Provider>
+  );
+  // Tables and legends measure themselves and draw once more.
+  await document.fonts.ready;
+  await new Promise((resolve) => setTimeout(resolve, SETTLE_MILLISECONDS));
+  const drawn = dashboard.panels.filter(({ type }) => type !== 'row');
+  return { errors, panels: drawn.map((panel) => ({ title: panel.title, shown: shown(panel, data[panel.id]) })) };
+}

@@ -7,10 +7,10 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rankscope_agent import __version__
+from rankscope_agent import __version__, api_version
 from rankscope_agent.exposition import PageCache, choose_format
 from rankscope_agent.flight.stream import windows_json
 from rankscope_agent.flight.windows import FlightWindows
@@ -48,7 +48,7 @@ class Api:
 
     def routes(self) -> Mapping[str, Route]:
         """Return every path that is answered."""
-        return {
+        routes = {
             "/": Route(self.landing, "page"),
             "/metrics": Route(self.metrics, "page"),
             "/healthz": Route(self.healthz, "open"),
@@ -57,6 +57,10 @@ class Api:
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
             "/api/v1/collectives": Route(self.collectives, heavy=True),
+        }
+        return {
+            path: dataclasses.replace(route, answer=_versioned(route.answer))
+            for path, route in routes.items()
         }
 
     def metrics(self, request: Request) -> Response:
@@ -87,6 +91,7 @@ class Api:
             "status": status,
             "node": self._node,
             "version": __version__,
+            "api_version": api_version.API_VERSION,
             "collectors": {state.name: _state_json(state, now) for state in states},
             "unobserved": unobserved,
         }
@@ -146,6 +151,17 @@ class Api:
             return wanted
         pieces = windows_json(self._windows.since(*wanted), self._node)
         return Response(200, JSON_TYPE, pieces, compress=True)
+
+
+def _versioned(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """Have answers state the version of the API, by which readers know whether to trust them."""
+    version = (api_version.HEADER, str(api_version.API_VERSION))
+
+    def versioned(request: Request) -> Response:
+        response = answer(request)
+        return dataclasses.replace(response, headers=(*response.headers, version))
+
+    return versioned
 
 
 def _selection(request: Request) -> tuple[str | None, float] | Response:

@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
+from rankscope_agent import api_version
 from rankscope_analyzers.credentials import NONE, CredentialsError, Entry
 
 TIMEOUT_SECONDS = 10.0
@@ -100,11 +101,13 @@ class Agent:
         """Return the bytes behind a path.
 
         Raises:
-            AgentError: there are none, or more than allowed, or they take too long.
+            AgentError: there are none, or more than allowed, or they take too long, or they are
+                of a version that cannot be read.
         """
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
         try:
             with self.entry.open(request, TIMEOUT_SECONDS) as answer:
+                self._check_version(answer)
                 return self._read(answer, path, most_bytes)
         except HTTPError as error:
             if error.code != 503:
@@ -120,6 +123,16 @@ class Agent:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error!r}"
             ) from None
+
+    def _check_version(self, answer: HTTPResponse) -> None:
+        try:
+            theirs = api_version.stated(answer.headers[api_version.HEADER])
+        except ValueError as error:
+            raise AgentError(
+                f"{self.url} does not answer like a rankscope agent: {error}"
+            ) from None
+        if why := api_version.mismatch(theirs):
+            raise AgentError(f"agent {self.url} {why}")
 
     def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> bytes:
         packed = answer.headers["Content-Encoding"] == "gzip"

@@ -104,7 +104,9 @@ def run(options: argparse.Namespace) -> int:
         if options.job in {None, job.job_id}
     ]
     if not reports:
-        raise InputError(f"there is no job {options.job!r} in what was read")
+        wanted = f"there is no job {options.job!r} in what was read"
+        none = "there is no job in what was read; rankscope doctor says what agents do not see"
+        raise InputError(wanted if options.job else none)
     report_files.write(options, reports)
     if options.json:
         print_json({job.job_id: json_report.as_object(job) for job in reports})

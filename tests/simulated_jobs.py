@@ -18,7 +18,7 @@ START_UNIX_SECONDS = 1_760_000_000.0
 class Fault:
     """Extra seconds for some ranks in some steps; `share` of these steps are hit."""
 
-    kind: str  # "compute", "data" or "transfer" (of every group the ranks belong to)
+    kind: str  # "compute", "data", "cpu" (waiting for one), "transfer" (of all groups of the ranks)
     ranks: tuple[int, ...]
     seconds: float
     first_step: int = 0
@@ -51,26 +51,27 @@ def records(job: Job, seed: int = 0) -> pd.DataFrame:
     transfer = job.transfer * (
         1 + job.noise * np.abs(random.standard_normal((job.steps, job.groups)))
     )
+    cpu_wait = np.zeros(shape)
     compute[: job.warm_up] *= 3
     group = np.arange(job.ranks) % job.groups
     for fault in job.faults:
-        _add(fault, random, compute, data, transfer, group)
-    return _rows(job, compute, data, transfer, group)
+        _add(fault, random, compute, data, cpu_wait, transfer, group)
+    return _rows(job, compute, data, cpu_wait, transfer, group)
 
 
-def _add(fault, random, compute, data, transfer, group):
+def _add(fault, random, compute, data, cpu_wait, transfer, group):
     steps = np.arange(len(compute))
     hit = (steps >= fault.first_step) & (steps < fault.last_step)
     hit &= random.random(len(steps)) < fault.share
     if fault.kind == "transfer":
         transfer[np.ix_(hit, np.unique(group[list(fault.ranks)]))] += fault.seconds
     else:
-        values = {"compute": compute, "data": data}[fault.kind]
+        values = {"compute": compute, "data": data, "cpu": cpu_wait}[fault.kind]
         values[np.ix_(hit, fault.ranks)] += fault.seconds
 
 
-def _rows(job, compute, data, transfer, group):
-    busy = compute + data
+def _rows(job, compute, data, cpu_wait, transfer, group):
+    busy = compute + data + cpu_wait
     end_of_exchange = np.empty_like(busy)
     for number in range(job.groups):
         members = group == number
@@ -90,6 +91,7 @@ def _rows(job, compute, data, transfer, group):
             "data_seconds": data.ravel(),
             "compute_seconds": compute.ravel(),
             "sync_seconds": (end_of_exchange - busy).ravel(),
+            "cpu_wait_seconds": cpu_wait.ravel(),
             "dp_group": group[rank],
             "tp_group": rank,
             "pp_stage": 0,

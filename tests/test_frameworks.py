@@ -29,7 +29,8 @@ ALL_STEPS = [*range(1, STEPS)]  # the first step only starts the clock
 BY_NAME = {str(way): way for way in WAYS}
 
 # Loops that can be slow in two ways are tried with one of them; `benchmarks frameworks` tries both.
-LEFT_OUT = {"hf_trainer", "accelerate-data", "lightning"}
+# Of a rank that waits for its CPU test_cpu_wait.py is about.
+LEFT_OUT = {"hf_trainer", "accelerate-data", "lightning", "starved-cpu"}
 
 Job = Callable[[str, int], Path]
 

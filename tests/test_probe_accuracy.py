@@ -9,6 +9,7 @@ import pytest
 
 from probe_jobs.phases import PHASES, SLOW_RANK, STEPS
 from probe_jobs.running import (
+    CPU_WAIT,
     EVALUATION,
     FIRST,
     WALL,
@@ -58,8 +59,8 @@ def test_times_of_a_step_add_up(rings: list[Ring]) -> None:
         for record in ring.records:
             parts = (record.data_ns, record.compute_ns, record.sync_ns)
             assert min(parts) >= 0
-            assert sum(parts) == record.step_ns
-            assert record.flags & ~(FIRST | EVALUATION) == WALL
+            assert sum(parts) <= record.step_ns  # what is left was waited for a CPU
+            assert record.flags & ~(FIRST | EVALUATION) == WALL | CPU_WAIT
             assert record.samples == 16
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.model import STEP_COLUMNS, StepRow
+from rankscope_agent.model import FLAG_CPU_WAIT, STEP_COLUMNS, StepRow
 from rankscope_agent.rings.reader import RingStepSource
 from ring_writer import HEADER_FIELDS, NS, RingWriter, header_page, record_bytes
 
@@ -59,7 +59,21 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
         "samples": 8,
         "flags": 1 << 5,
         "timing_source": "wall",
+        "cpu_wait_seconds": None,
     }
+    writer.end()
+
+
+def test_what_is_left_of_a_step_is_a_wait_for_cpus_where_the_probe_counted_it(tmp_path):
+    writer = RingWriter(tmp_path)
+    times = {"step_ns": 100, "data_ns": 10, "compute_ns": 50, "sync_ns": 30}
+    writer.step(**times, flags=2 | FLAG_CPU_WAIT)
+    writer.step(**times | {"data_ns": -1}, flags=2 | FLAG_CPU_WAIT)
+    writer.step(**times | {"sync_ns": 60}, flags=2 | FLAG_CPU_WAIT)
+    writer.step(**times, flags=2)
+    writer.step(**times | {"compute_ns": -1, "sync_ns": -1}, flags=FLAG_CPU_WAIT)
+    rows = list(source(tmp_path).steps(None, 0.0))
+    assert column(rows, "cpu_wait_seconds") == [10e-9, 20e-9, 0.0, None, None]
     writer.end()
 
 

@@ -21,6 +21,8 @@ as nobody saw its beginning. A GradScaler update with no step before it ends a s
   in jobs that only DistributedDataParallel makes wait, the device's wait at that place, by CUDA
   events. 0 in a job of one process, -1 everywhere else.
 * compute: all the rest (evaluation, checkpoints, logging too); -1 where sync is -1.
+Where flags have 64, data and compute hold no time in which the training thread was ready to run and
+waited for a CPU: on gloo, what they and sync leave of the step is that wait, by schedstat.
 
 The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with a leading dot and
 renamed. A program that took over from another by exec finds that taken and takes the next number.
@@ -37,7 +39,8 @@ Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
 A slot of zeros is empty. One pwrite per record is the only write after creation; with CUDA events
 it comes once the device has passed the step, at most 8 steps late. The writer holds
 flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer closure,
-8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the process.
+8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the process,
+64 waits for a CPU left out of data and compute.
 """
 
 from __future__ import annotations
@@ -65,7 +68,7 @@ _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one p
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
-_CLOSURE, _SKIPPED, _EVALUATION, _FIRST = 1 << 2, 1 << 3, 1 << 4, 1 << 5
+_CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
 _MAX_ERRORS = 100  # a hook that failed this often will fail for ever: stop trying
@@ -78,6 +81,8 @@ _PENDING_STEPS = 8  # that the host runs ahead of the device; more than framewor
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
+_LOOK_NS = 1_000_000  # a stretch worth a look at waits for a CPU (1.6 us); a real wait makes one so
+_NEVER_NS = 1 << 62  # the time of the last look where there is nothing to look at
 
 # A gloo thread that lets go of a finished collective takes the interpreter's lock, to drop what
 # torch keeps of the caller (in torch 2.13: `~AsyncAllreduceWork`, `~ThreadLocalState`). If it comes
@@ -213,11 +218,7 @@ def _open_ring(
     name = "{}-{}.ring".format(os.getpid(), number)
     temporary = os.path.join(directory, "." + name)
     low = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        ring = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
-    except OSError:  # RLIMIT_NOFILE is lower
-        ring = os.dup(low)
-    os.close(low)
+    ring = _high(low)
     try:
         os.fchmod(ring, 0o644)  # whatever the umask: the agent may be another user
         os.posix_fallocate(ring, 0, _HEADER.size + _CAPACITY * _RECORD.size)
@@ -229,6 +230,18 @@ def _open_ring(
         os.unlink(temporary)
         raise
     return ring
+
+
+def _high(low: int) -> int:
+    """Return a copy of a descriptor under a high number, and close the original."""
+    import fcntl
+
+    try:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+    except OSError:  # RLIMIT_NOFILE is lower
+        return os.dup(low)
+    finally:
+        os.close(low)
 
 
 def _remove_stale(directory: str) -> None:
@@ -333,16 +346,19 @@ class _Probe:
         self.distributed: Any = torch.distributed if torch.distributed.is_available() else None
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
-        self.errors, self.ring = 0, -1
+        self.errors, self.ring, self.schedule = 0, -1, -1
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.backwards_hooked = False
         self.restart()
 
     def restart(self) -> None:
         """Forget all that was measured, as a forked child must: the ring is its parent's."""
-        with contextlib.suppress(OSError):
-            os.close(self.ring)  # the lock stays with the parent's descriptor
-        self.ring = -1
+        for descriptor in (self.ring, self.schedule):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)  # the ring's lock stays with the parent's descriptor
+        self.ring = self.schedule = -1
+        self.looked_ns = _NEVER_NS
+        self.cpu_wait_ns = self.data_cpu_wait_ns = self.seen_wait_ns = 0
         self.written = self.step = self.thread = 0  # thread 0: no step has ended yet
         self.ring_refused = self.loader_used = self.stepped = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
@@ -412,14 +428,20 @@ class _Probe:
     def end_step(self, flags: int) -> None:
         """End the step here, record it and begin the next; the first call only begins one."""
         now = time.perf_counter_ns()
+        thread = threading.get_ident()
         try:
             if self.thread:
                 self.step += 1
+                if thread == self.thread:
+                    self.look(now)
                 self.record(now - self.begin_ns, flags | self.flags)
         finally:
-            self.thread = threading.get_ident()
+            if thread != self.thread and self.schedule >= 0:
+                self.guarded(self.watch_schedule)()
+            self.thread = thread
             self.begin_ns, self.begin_unix_ns = now, time.time_ns()
             self.data_ns = self.sync_ns = self.samples = self.flags = 0
+            self.cpu_wait_ns = self.data_cpu_wait_ns = 0
         connected = self.distributed is not None and self.distributed.is_initialized()
         if connected is not self.connected:
             self.connected = connected
@@ -473,6 +495,11 @@ class _Probe:
         if sync_ns >= 0:
             compute_ns = step_ns - data_ns - sync_ns
             flags |= _TIMING_WALL
+            if self.looked_ns != _NEVER_NS:
+                in_data = min(self.data_cpu_wait_ns, data_ns)
+                compute_ns = max(compute_ns - (self.cpu_wait_ns - self.data_cpu_wait_ns), 0)
+                data_ns -= in_data
+                flags |= _CPU_WAIT
         seq = self.written + 1
         times = (begin_unix_ns, step_ns, data_ns if loader_used else -1, compute_ns, sync_ns)
         packed = _RECORD.pack(seq, *times, step, samples, flags, self.attempt, seq)
@@ -511,6 +538,7 @@ class _Probe:
             return _TIMING_NONE
         if not self.libraries:
             self.hook_collectives()
+        self.guarded(self.watch_schedule)()
         return _TIMING_WALL
 
     def time_device_waits(self) -> None:
@@ -607,6 +635,32 @@ class _Probe:
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
 
+    def watch_schedule(self) -> None:
+        """Follow how long this thread waits for a CPU, where the kernel counts that."""
+        if self.schedule >= 0:
+            os.close(self.schedule)
+        self.schedule, self.looked_ns = -1, _NEVER_NS
+        with contextlib.suppress(FileNotFoundError):  # no Linux, or one without CONFIG_SCHED_INFO
+            flags = os.O_RDONLY | os.O_CLOEXEC
+            self.schedule = _high(os.open("/proc/thread-self/schedstat", flags))
+            ran, self.seen_wait_ns, _ = map(int, os.pread(self.schedule, 64, 0).split())
+            if ran:  # else nothing is counted
+                self.looked_ns = time.perf_counter_ns()
+
+    def look(self, now: int, outside: bool = True) -> None:
+        """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
+
+        Stretches that are short are left to the next look: no wait that matters fits in. Waits that
+        begin between the end of a stretch, `now`, and our look at them are of the next one.
+        """
+        if now - self.looked_ns > _LOOK_NS:
+            total = int(os.pread(self.schedule, 64, 0).split()[1])
+            waited = min(total - self.seen_wait_ns, now - self.looked_ns)
+            if outside:
+                self.cpu_wait_ns += waited
+            self.seen_wait_ns += waited
+            self.looked_ns = now
+
     def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
         """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
 
@@ -651,15 +705,22 @@ class _Probe:
         """Return `blocking` with its time counted as sync; calls inside it count once."""
         clock, thread_id = time.perf_counter_ns, threading.get_ident
 
+        look = self.guarded(self.look)
+
         @functools.wraps(blocking)
         def wait(*arguments: Any, **options: Any) -> Any:
             if thread_id() != self.thread:
                 return blocking(*arguments, **options)
             before, begin = self.sync_ns, clock()
+            if begin - self.looked_ns > _LOOK_NS:
+                look(begin)
             try:
                 return blocking(*arguments, **options)
             finally:
-                self.sync_ns = before + clock() - begin
+                end = clock()
+                self.sync_ns = before + end - begin
+                if end - self.looked_ns > _LOOK_NS:
+                    look(end, False)
 
         return wait
 
@@ -686,11 +747,14 @@ class _Probe:
         if self.device_waits is not None:
             self.device_waits.begin()
         self.wait_begin, self.wait_before = time.perf_counter_ns(), self.sync_ns
+        self.look(self.wait_begin)
 
     def ended(self) -> None:
         """Take the moment at which a backward returns, with all buckets in the reducer."""
         if self.wait_begin:
-            self.sync_ns = self.wait_before + time.perf_counter_ns() - self.wait_begin
+            now = time.perf_counter_ns()
+            self.sync_ns = self.wait_before + now - self.wait_begin
+            self.look(now, outside=False)
             if self.device_waits is not None:
                 self.device_waits.end()
 
@@ -698,22 +762,31 @@ class _Probe:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
         clock, thread_id = time.perf_counter_ns, threading.get_ident
 
-        def fetched(batch: Any, begin: int, data: int, sync: int, samples: int) -> None:
+        def fetched(
+            batch: Any, begin: int, data: int, sync: int, samples: int, waited: tuple[int, int]
+        ) -> None:
             if not self.torch.is_grad_enabled():
                 self.flags |= _EVALUATION
                 return
             self.loader_used = True
-            self.data_ns = data + clock() - begin - (self.sync_ns - sync)
+            now = clock()
+            self.data_ns = data + now - begin - (self.sync_ns - sync)
+            self.look(now)
+            self.data_cpu_wait_ns = waited[1] + self.cpu_wait_ns - waited[0]
             if counted and batch is not None:
                 self.samples = samples + _batch_size(batch, self.torch.Tensor)
 
-        note = self.guarded(fetched)
+        note, look = self.guarded(fetched), self.guarded(self.look)
 
         @functools.wraps(fetch)
         def method(loader: Any) -> Any:
             if self.thread and thread_id() != self.thread:
                 return fetch(loader)
-            before = clock(), self.data_ns, self.sync_ns, self.samples
+            begin = clock()
+            if begin - self.looked_ns > _LOOK_NS:
+                look(begin)
+            waited = self.cpu_wait_ns, self.data_cpu_wait_ns
+            before = begin, self.data_ns, self.sync_ns, self.samples, waited
             batch = None
             try:
                 batch = fetch(loader)

@@ -149,6 +149,7 @@ STEP_COLUMNS: tuple[str, ...] = (
     "samples",
     "flags",
     "timing_source",
+    "cpu_wait_seconds",
 )
 """Columns of a step record on the wire: those of the trace contract, between job and extras."""
 
@@ -159,6 +160,7 @@ FLAG_CLOSURE = 1 << 2  # forward and backward ran inside optimizer.step()
 FLAG_SKIPPED = 1 << 3  # the gradient scaler skipped the update
 FLAG_EVALUATION = 1 << 4  # batches were fetched without gradients during this step
 FLAG_FIRST = 1 << 5  # first record of its process: holds start-up work
+FLAG_CPU_WAIT = 1 << 6  # data and compute hold no time in which the thread waited for a CPU
 
 
 class StepSource(Protocol):

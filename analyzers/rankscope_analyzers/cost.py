@@ -14,11 +14,13 @@ from rankscope_analyzers.windows import Span
 SECONDS_PER_HOUR = 3600.0
 
 
-def if_like_peers(frame: StepFrame, culprits: Booleans, span: Span) -> Cost:
+def if_like_peers(
+    frame: StepFrame, culprits: Booleans, span: Span, part: Floats | None = None
+) -> Cost:
     """Return the cost of culprit ranks over a span, by the what-if of synchronous steps.
 
     A step lasts as long as its busiest rank lets it: T_ideal = T - (max busy - max busy'), where
-    busy' has each culprit's busy time lowered to the median of its healthy peers, and lost =
+    busy' has a part of each culprit's busy time lowered to its healthy peers' median, and lost =
     1 - sum T_ideal / sum T. Source: the what-if analysis of Lin et al., OSDI 2025, reduced to
     data parallelism.
 
@@ -26,10 +28,13 @@ def if_like_peers(frame: StepFrame, culprits: Booleans, span: Span) -> Cost:
         frame: the job.
         culprits: (R,) true for the ranks to replace.
         span: rows over which the fault lasted.
+        part: (S, R) seconds of the busy time that are longer than they should be; default: input
+            and compute.
     """
     busy = frame.busy()[span.rows()]
-    reference = healthy_median_by_stage(busy, culprits, frame.stages)
-    ideal = np.where(culprits, np.fmin(busy, reference), busy)
+    too_long = (frame.working() if part is None else part)[span.rows()]
+    excess = too_long - healthy_median_by_stage(too_long, culprits, frame.stages)
+    ideal = np.where(culprits, busy - np.fmax(excess, 0.0), busy)
     return from_saved(frame, span, row_maximum(busy) - row_maximum(ideal))
 
 

@@ -14,12 +14,23 @@ import pandas as pd
 from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers import step_records
 from rankscope_analyzers.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.step_records import CLOCK, COUNTERS, DURATIONS, Dropped, RecordError
+from rankscope_analyzers.step_records import (
+    CLOCK,
+    COUNTERS,
+    CPU_WAIT,
+    DURATIONS,
+    Dropped,
+    RecordError,
+)
 
-RULES = step_records.Rules(required=(*COUNTERS, CLOCK, DURATIONS[0]), optional=DURATIONS[1:])
+TIMES = (*DURATIONS, CPU_WAIT)
+RULES = step_records.Rules(required=(*COUNTERS, CLOCK, TIMES[0]), optional=TIMES[1:])
 """Running jobs measure what they can: all durations but that of the step may be unknown."""
 
-PER_STEP = ("steps", "segments", "usable", "starts", "step", "data", "compute", "sync", "work")
+PER_STEP = (
+    *("steps", "segments", "usable", "starts", "step"),
+    *("data", "compute", "sync", "cpu_wait", "work"),
+)
 """Fields of a frame whose first axis counts executed steps."""
 
 WORK_COLUMNS = ("tokens", "samples")
@@ -61,6 +72,8 @@ class StepFrame:
         data: (S, R) time blocked on input; NaN where not measured or not reported.
         compute: (S, R) compute time; NaN likewise.
         sync: (S, R) time in collectives; NaN likewise.
+        cpu_wait: (S, R) time outside of these in which the training thread was ready to run and
+            waited for a CPU; NaN likewise.
         work: (S, R) tokens, or else samples, that a rank got for the step; NaN likewise.
         dropped: records that were left out.
     """
@@ -80,6 +93,7 @@ class StepFrame:
     data: Floats
     compute: Floats
     sync: Floats
+    cpu_wait: Floats
     work: Floats
     dropped: tuple[Dropped, ...]
 
@@ -88,24 +102,17 @@ class StepFrame:
         """Ranks that the job has and that never reported."""
         return tuple(sorted(set(range(self.world_size)) - set(self.ranks.tolist())))
 
-    def busy(self) -> Floats:
-        """Return (S, R) seconds in which a rank held its peers up: input and compute."""
+    def working(self) -> Floats:
+        """Return (S, R) seconds in which a rank did what its peers wait for: input and compute."""
         return np.nan_to_num(self.data) + self.compute
+
+    def busy(self) -> Floats:
+        """Return (S, R) seconds in which a rank held its peers up: work, and waits for a CPU."""
+        return self.working() + np.nan_to_num(self.cpu_wait)
 
     def rows(self, keep: Booleans) -> StepFrame:
         """Return the frame with the steps marked in `keep` (S,) alone."""
-        per_step = (
-            "steps",
-            "segments",
-            "usable",
-            "starts",
-            "step",
-            "data",
-            "compute",
-            "sync",
-            "work",
-        )
-        return replace(self, **{name: getattr(self, name)[keep] for name in per_step})
+        return replace(self, **{name: getattr(self, name)[keep] for name in PER_STEP})
 
     def usable_only(self) -> StepFrame:
         """Return the frame without the steps that must not be judged."""
@@ -139,7 +146,7 @@ def build(
     ranks, rank_index = np.unique(rows["rank"].to_numpy(np.int64), return_inverse=True)
     shape = (len(executed), len(ranks))
     matrices = {
-        name: _scatter(rows, name, row_index, rank_index, shape) for name in (CLOCK, *DURATIONS)
+        name: _scatter(rows, name, row_index, rank_index, shape) for name in (CLOCK, *TIMES)
     }
     runs = executed["segment"].to_numpy(np.int64)
     present = np.isfinite(matrices["step_seconds"]).mean(axis=1)
@@ -162,6 +169,7 @@ def build(
         data=matrices["data_seconds"],
         compute=matrices["compute_seconds"],
         sync=matrices["sync_seconds"],
+        cpu_wait=matrices[CPU_WAIT],
         work=_scatter(rows, "work", row_index, rank_index, shape),
         dropped=account.dropped,
     )
@@ -180,7 +188,7 @@ def _clean(job_id: str, records: pd.DataFrame, account: step_records.Account) ->
             raise account.nothing_left()
     except RecordError as error:
         raise RecordError(f"job {job_id}: {error}") from error
-    rows = pd.DataFrame({name: table.get(name, np.nan) for name in (*present, *DURATIONS)})
+    rows = pd.DataFrame({name: table.get(name, np.nan) for name in (*present, *TIMES)})
     rows["row"] = number
     rows["work"] = _work(records)
     rows["node"] = records["node"].to_numpy() if "node" in records.columns else "unknown"

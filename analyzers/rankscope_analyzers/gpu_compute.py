@@ -10,7 +10,7 @@ from rankscope_analyzers import rank_faults
 from rankscope_analyzers.arrays import Floats
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.frames import StepFrame
-from rankscope_analyzers.peers import peer_median, peer_median_by_stage
+from rankscope_analyzers.peers import peer_median_by_stage
 from rankscope_analyzers.rank_finding import RankCause, finding
 from rankscope_analyzers.row_statistics import column_median
 
@@ -23,9 +23,6 @@ EARLY_STEPS = 30
 SILICON_RANGE = (0.96, 1.04)
 """A rank's own history may explain this much: healthy GPUs of one model differ by a few per cent,
 and a rank that was born slow must not be excused by its past."""
-
-MINIMUM_WAIT_SHARE = 0.25
-"""A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
 
 CAUSE = RankCause(
     kind="gpu_compute",
@@ -41,11 +38,13 @@ def analyze(frame: StepFrame) -> Sequence[Finding]:
     """Return a finding for each time in which a minority of ranks computed longer."""
     judged = frame.usable_only()
     reference = peer_median_by_stage(judged.compute, judged.stages)
-    excess = judged.compute - reference * _own_pace(judged.compute / reference)
+    # Of a step that was all waiting for a CPU nothing is left to compare.
+    ratio = judged.compute / np.where(reference > 0, reference, np.nan)
+    excess = judged.compute - reference * _own_pace(ratio)
     return [
         finding(judged, fault, judged.compute, CAUSE)
         for fault in rank_faults.find(judged, excess, SLOW_SHARE)
-        if peers_wait(judged, fault)
+        if rank_faults.peers_wait(judged, fault)
     ]
 
 
@@ -53,17 +52,3 @@ def _own_pace(ratio: Floats) -> Floats:
     """Return (R,) how a rank's compute relates to its peers' by nature, within SILICON_RANGE."""
     pace = column_median(ratio[:EARLY_STEPS])
     return np.clip(np.where(np.isfinite(pace), pace, 1.0), *SILICON_RANGE)
-
-
-def peers_wait(frame: StepFrame, fault: rank_faults.RankFault) -> bool:
-    """Say whether the worst rank's peers spend its excess waiting, where sync time is known.
-
-    Least waiting alone accuses innocent ranks and most computing alone does too: the culprit of a
-    synchronous step shows both.
-    """
-    column = fault.columns[0]
-    sync = frame.sync[fault.span.rows()]
-    waited = (peer_median(sync) - sync)[:, column]
-    if not np.isfinite(waited).any():
-        return True
-    return float(np.nanmean(waited)) >= MINIMUM_WAIT_SHARE * float(fault.excess[column])

@@ -23,13 +23,14 @@ SMALLEST_INTERVAL_SECONDS = 15.0
 """The usual scrape interval; asking for less repeats values."""
 
 LARGEST_COUNT = 720
-"""Intervals asked for: 16,384 ranks of five counters are some 400 MB of JSON each at that."""
+"""Intervals asked for: 16,384 ranks of seven counters are some 400 MB of JSON each at that."""
 
 COUNTERS: Mapping[str, Metric] = {
     "step_seconds": metrics.STEP_SECONDS,
     "data_seconds": metrics.DATA_SECONDS,
     "compute_seconds": metrics.COMPUTE_SECONDS,
     "sync_seconds": metrics.SYNC_SECONDS,
+    "cpu_wait_seconds": metrics.CPU_WAIT_SECONDS,
     "samples": metrics.SAMPLES,
 }
 """Columns of the trace contract and the counters that they are the increase of."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankscope_analyzers.arrays import Booleans, Floats
 from rankscope_analyzers.frames import StepFrame
-from rankscope_analyzers.peers import noise
+from rankscope_analyzers.peers import noise, peer_median
 from rankscope_analyzers.row_statistics import row_maximum
 from rankscope_analyzers.windows import (
     WINDOW_STEPS,
@@ -44,6 +44,9 @@ DOMINANCE = 2.0
 MAXIMUM_ACCUSED_SHARE = 0.5
 """When more ranks than this are slow there is no healthy majority to compare with; exactly half of
 them can only be culprits as one of two ranks, or as all ranks of a node."""
+
+MINIMUM_WAIT_SHARE = 0.25
+"""A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +155,17 @@ def _is_minority(frame: StepFrame, accused: Booleans) -> bool:
         return count <= limit
     nodes = np.array(frame.nodes)
     return not set(nodes[accused]) & set(nodes[~accused])
+
+
+def peers_wait(frame: StepFrame, fault: RankFault) -> bool:
+    """Say whether the worst rank's peers spend its excess waiting, where sync time is known.
+
+    Least waiting alone accuses innocent ranks and most computing alone does too: the culprit of a
+    synchronous step shows both.
+    """
+    column = fault.columns[0]
+    sync = frame.sync[fault.span.rows()]
+    waited = (peer_median(sync) - sync)[:, column]
+    if not np.isfinite(waited).any():
+        return True
+    return float(np.nanmean(waited)) >= MINIMUM_WAIT_SHARE * float(fault.excess[column])

@@ -53,10 +53,24 @@ def bounds(frame: StepFrame, span: Span) -> tuple[float, float | None]:
     return float(np.nanmin(starts[0])), None if is_open(frame, span) else float(np.nanmax(last))
 
 
-def finding(frame: StepFrame, fault: RankFault, values: Floats, cause: RankCause) -> Finding:
-    """Return the finding for ranks whose `values` (S, R) were too long."""
+def finding(
+    frame: StepFrame,
+    fault: RankFault,
+    values: Floats,
+    cause: RankCause,
+    part: Floats | None = None,
+) -> Finding:
+    """Return the finding for ranks whose `values` (S, R) were too long.
+
+    Args:
+        frame: the job.
+        fault: the ranks and when.
+        values: what shows the fault.
+        cause: how to speak about it.
+        part: (S, R) what it costs to have too long; default: input and compute together.
+    """
     accused = fault.mask()
-    cost = if_like_peers(frame, accused, fault.span)
+    cost = if_like_peers(frame, accused, fault.span, part)
     since, until = bounds(frame, fault.span)
     evidence = _evidence(frame, fault, values, cause)
     return Finding(
@@ -120,8 +134,9 @@ def _summary(frame: StepFrame, fault: RankFault, main: Evidence, cause: RankCaus
     others = len(fault.columns) - 1
     company = f" (and {others} more rank{'s' if others > 1 else ''})" if others else ""
     ratio = f"{main.observed / main.expected:.2f}x as long" if main.expected > 0 else "long"
+    comparison = " as its peers" if main.expected > 0 else ""
     return (
         f"rank {frame.ranks[worst]} (node {frame.nodes[worst]}{gpu}){company} "
-        f"{cause.doing.format(ratio)} as its peers "
+        f"{cause.doing.format(ratio)}{comparison} "
         f"({against(main.observed, main.expected)} a step)"
     )

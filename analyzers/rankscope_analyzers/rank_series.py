@@ -19,6 +19,7 @@ COLUMNS: Mapping[str, str] = {
     "data_seconds": "data",
     "sync_seconds": "sync",
     "step_seconds": "step",
+    "cpu_wait_seconds": "cpu_wait",
 }
 """Fields of a frame by the column that evidence names."""
 

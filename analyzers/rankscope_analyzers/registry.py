@@ -1,10 +1,11 @@
-"""The analyzers, in the order in which a step spends its time."""
+"""The analyzers, in the order in which a step spends its time, behind what delays all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rankscope_analyzers import (
+    cpu_wait,
     data_loader,
     data_skew,
     global_slowdown,
@@ -14,6 +15,7 @@ from rankscope_analyzers import (
 from rankscope_analyzers.finding import Analyzer
 
 ANALYZERS: Mapping[str, Analyzer] = {
+    "cpu_wait": cpu_wait.analyze,
     "data_loader": data_loader.analyze,
     "data_skew": data_skew.analyze,
     "gpu_compute": gpu_compute.analyze,

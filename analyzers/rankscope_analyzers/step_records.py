@@ -19,6 +19,7 @@ from rankscope_analyzers.arrays import Booleans, Integers
 COUNTERS = ("step", "rank")
 CLOCK = "t_start_unix_seconds"
 DURATIONS = ("step_seconds", "data_seconds", "compute_seconds", "sync_seconds")
+CPU_WAIT = "cpu_wait_seconds"
 
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""

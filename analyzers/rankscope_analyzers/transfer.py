@@ -32,7 +32,7 @@ def slow_end(frame: StepFrame, members: Integers) -> tuple[int, ...]:
     The ranks at the two ends of a slow hop leave the collective last, so what remains of their
     step after it (until the barrier that all leave together) is shortest.
     """
-    rest = frame.step - np.nan_to_num(frame.data) - frame.compute - frame.sync
+    rest = frame.step - frame.busy() - frame.sync
     rest = rest[:, members]
     mean = np.nanmean(rest, axis=0)
     lag = np.nanmax(mean) - mean

@@ -84,7 +84,9 @@ def _times(
     if not present.any():
         return None
     world = min(job.world, -(-int(run.ranks[present].max() + 1) // job.unit) * job.unit)
-    compute, data = (_wide(run, values, world, job) for values in (run.compute, run.data))
+    # Who waits for a CPU computes the later for it.
+    held_up = run.compute + np.nan_to_num(run.cpu_wait)
+    compute, data = (_wide(run, values, world, job) for values in (held_up, run.data))
     known = np.isfinite(compute).mean(axis=(1, 2, 3)) >= FEWEST_PRESENT
     if int(known.sum()) < FEWEST_STEPS:
         return None

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -33,6 +34,9 @@ WIDTH = 64
 FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
 BEFORE_EXEC = 12  # steps of the program that gives way to another
 DOOMED_NODE = "doomed"
+CROWD = 2  # programs that share the one CPU of a starved rank, and come before it
+NICENESS = 7  # a fifth of their weight (sched_prio_to_weight in kernel/sched/core.c)
+SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(9999))"
 OVERFLOW_EVERY = 5  # steps: more often than in earnest, so that a short job has several
 
 
@@ -144,6 +148,36 @@ def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return parallelize_module(model, mesh, plan)
 
 
+def starved() -> None:
+    """Compute on a CPU of one's own, which on the slow rank other programs want more."""
+    rank, cpus = dist.get_rank(), sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
+    model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+
+    def step() -> None:
+        end = time.thread_time() + BASE_SECONDS / 2
+        while time.thread_time() < end:
+            pass
+        loss_of(model).backward()
+
+    slow = rank == int(sys.argv[2])
+    with crowd(CROWD * slow):
+        os.nice(NICENESS * slow)
+        train(model, step)
+
+
+@contextlib.contextmanager
+def crowd(size: int) -> Iterator[None]:
+    """Keep programs running on this process's CPUs."""
+    programs = [subprocess.Popen([sys.executable, "-IS", "-c", SPIN]) for _ in range(size)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
 def scaler() -> None:
     """Scale the loss; where it overflows, the scaler leaves out the optimizer's step."""
     model = DistributedDataParallel(Layers())
@@ -212,6 +246,7 @@ WAYS: dict[str, Callable[[], None]] = {
         compiled,
         tensor_parallel,
         two_dimensions,
+        starved,
         scaler,
         execs,
         elastic,

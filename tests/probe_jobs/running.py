@@ -22,7 +22,7 @@ RECORD = struct.Struct("<QqqqqqIIHHI")
 
 SCRIPT_SECONDS = 90
 
-WALL, CLOSURE, SKIPPED, EVALUATION, FIRST = 2, 4, 8, 16, 32
+WALL, CLOSURE, SKIPPED, EVALUATION, FIRST, CPU_WAIT = 2, 4, 8, 16, 32, 64
 
 
 @dataclass(frozen=True, slots=True)

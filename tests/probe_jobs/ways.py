@@ -59,7 +59,7 @@ class Way:
     """
 
     name: str
-    fault: Literal["compute", "data"] = "compute"
+    fault: Literal["compute", "data", "cpu"] = "compute"
     ranks: int = 2
     launcher: Literal["fork", "torchrun", "two nodes"] = "fork"
 
@@ -71,7 +71,8 @@ class Way:
     @property
     def cause(self) -> str:
         """The class of the verdict on it."""
-        return {"compute": "gpu_compute", "data": "data_loader"}[self.fault]
+        causes = {"compute": "gpu_compute", "data": "data_loader", "cpu": "host_transient"}
+        return causes[self.fault]
 
     def __str__(self) -> str:
         return self.name if self.fault == "compute" else f"{self.name}-{self.fault}"
@@ -87,6 +88,7 @@ WAYS: Sequence[Way] = (
     Way("two_optimizers"),
     Way("scaler"),
     Way("compiled"),
+    Way("starved", "cpu"),
     Way("hf_trainer"),
     Way("hf_trainer", "data"),
     Way("accelerate"),

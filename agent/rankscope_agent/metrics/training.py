@@ -38,6 +38,13 @@ SYNC_SECONDS = Metric(
     "Time the rank was blocked in collectives in finished steps; absent where not measured.",
     RANK,
 )
+CPU_WAIT_SECONDS = Metric(
+    "rankscope_cpu_wait_seconds_total",
+    "counter",
+    "Time in finished steps, outside of collectives, in which the rank's training thread was ready"
+    " to run and waited for a CPU; absent where it is not counted.",
+    RANK,
+)
 SAMPLES = Metric(
     "rankscope_samples_total", "counter", "Training samples the rank fetched from its loader.", RANK
 )

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from rankscope_agent.model import FLAG_CPU_WAIT
+
 Reason = Literal[
     "too_small",
     "truncated",
@@ -134,6 +136,17 @@ class StepRecord(NamedTuple):
     def timing_source(self) -> str:
         """How compute and sync were told apart."""
         return TIMING_SOURCES[self.flags & TIMING_MASK]
+
+    @property
+    def cpu_wait_ns(self) -> int:
+        """How long the training thread was ready to run, outside of collectives, and did not.
+
+        That is what the other parts leave of the step, where the probe counted it.
+        """
+        if not self.flags & FLAG_CPU_WAIT or self.compute_ns < 0 or self.sync_ns < 0:
+            return NOT_MEASURED
+        parts = max(self.data_ns, 0) + self.compute_ns + self.sync_ns
+        return max(self.step_ns - parts, 0)
 
 
 def parse_header(page: bytes) -> RingHeader:

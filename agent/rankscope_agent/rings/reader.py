@@ -258,6 +258,7 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         None if record.samples == UNKNOWN_SAMPLES else record.samples,
         record.flags & ~TIMING_MASK,
         record.timing_source,
+        _seconds(record.cpu_wait_ns),
     )
 
 

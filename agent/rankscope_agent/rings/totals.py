@@ -53,6 +53,7 @@ class RankTotals:
     __slots__ = (
         "alive",
         "compute_ns",
+        "cpu_wait_ns",
         "created_unix_ns",
         "data_ns",
         "identity",
@@ -75,6 +76,7 @@ class RankTotals:
         self.data_ns: int | None = None
         self.compute_ns: int | None = None
         self.sync_ns: int | None = None
+        self.cpu_wait_ns: int | None = None
         self.samples: int | None = None
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
@@ -93,6 +95,7 @@ class RankTotals:
         self.data_ns = _plus(self.data_ns, [record.data_ns for record in records])
         self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in records])
         self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in records])
+        self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
         counted = [record.samples for record in records if record.samples != UNKNOWN_SAMPLES]
         self.samples = _plus(self.samples, counted)
         if created_unix_ns == self.created_unix_ns:

@@ -1,0 +1,54 @@
+"""Conclusion: a rank waits for a CPU, ready to run, and its peers wait for it.
+
+Something else runs where it should: other programs of the node, more threads than CPUs, or a limit
+on CPU time, which shows as waiting too. Its GPU and its input are then as good as those of others,
+and the conclusions about these judge times that hold no such wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rankscope_analyzers import rank_faults
+from rankscope_analyzers.finding import Finding
+from rankscope_analyzers.frames import StepFrame
+from rankscope_analyzers.peers import healthy_median_by_stage, peer_median
+from rankscope_analyzers.rank_finding import RankCause, finding
+
+SLOW_SHARE = 0.3
+"""Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
+
+TIMES_PEERS = 2.0
+"""Ranks that share a crowded node all wait: only one that waits for twice as long as the others has
+a reason of its own, as with the pressure of nodes."""
+
+CAUSE = RankCause(
+    kind="host_transient",
+    column="cpu_wait_seconds",
+    doing="waits {} for a CPU",
+    action="Find what else runs on its CPUs, and look at its pod's CPU limit; give it CPUs of "
+    "its own, or start fewer threads. Its GPU is not at fault.",
+    runbook="docs/runbooks/RankscopeHostStalls.md",
+)
+
+
+def analyze(frame: StepFrame) -> Sequence[Finding]:
+    """Return a finding for each time in which a minority of ranks waited for CPUs."""
+    judged = frame.usable_only()
+    waited = judged.cpu_wait
+    return [
+        finding(judged, fault, waited, CAUSE, part=waited)
+        for fault in rank_faults.find(judged, waited - peer_median(waited), SLOW_SHARE)
+        if rank_faults.peers_wait(judged, fault) and not _is_shared(judged, fault)
+    ]
+
+
+def _is_shared(frame: StepFrame, fault: rank_faults.RankFault) -> bool:
+    """Say whether those who are not accused wait for CPUs nearly as long."""
+    waited = frame.cpu_wait[fault.span.rows()]
+    peers = healthy_median_by_stage(waited, fault.mask(), frame.stages)
+    least = fault.columns[-1]
+    usual = float(np.nanmean(peers[:, least]))
+    return float(np.nanmean(waited[:, least])) < TIMES_PEERS * usual

@@ -15,10 +15,11 @@ from pod_json import pod, uid
 from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.registry import all_collectors
+from rankscope_agent.requirements import COMPONENTS
 from rankscope_analyzers import cli, cluster
 from rankscope_analyzers.cluster import ClusterError
 from rankscope_analyzers.credentials import Entry
-from rankscope_analyzers.doctor import REMEDIES
+from rankscope_analyzers.doctor import REMEDIES, remedy
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
 
@@ -156,9 +157,11 @@ def test_a_pod_that_no_source_sees_and_why(node, api, capsys):
         found = checks(capsys, "ml/w0", "--agent", agent.url)
         assert found["devices"]["state"] == "not seen"
         assert "no kubelet socket" in found["devices"]["detail"]
-        assert found["devices"]["remedy"] == REMEDIES["kubelet"]
+        assert found["devices"]["remedy"].endswith(
+            ": hostPath /var/lib/kubelet/pod-resources and root: base"
+        )
         assert "NCCL_DEBUG is not set" in found["logs"]["detail"]
-        assert found["probe"]["remedy"] == REMEDIES["training"]
+        assert found["probe"]["remedy"].endswith("component probe")
         code, text = doctor(capsys, "other", "--agent", agent.url)
         assert (code, "no pod 'other' on n1" in text) == (1, True)
 
@@ -192,8 +195,11 @@ def test_ranks_whose_environments_differ_are_named(node, api, capsys):
         )
 
 
-def test_every_collector_has_a_remedy():
-    assert set(all_collectors(PodDirectory(), FlightWindows())) <= set(REMEDIES)
+def test_every_collector_has_a_remedy_that_names_its_component():
+    collectors = set(all_collectors(PodDirectory(), FlightWindows()))
+    assert collectors <= set(REMEDIES)
+    assert set(REMEDIES) == set(COMPONENTS)
+    assert remedy("kernel_log").endswith("component tier-3; or journald's files: component journal")
 
 
 def test_no_agent_at_all_is_an_error(capsys):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
-from rankscope_agent.requirements import COMPONENTS, brings
+from rankscope_agent.requirements import COMPONENTS, Identity, brings, identity
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
 
 
@@ -40,10 +40,47 @@ def ready(agent) -> str:
     raise AssertionError("the agent was never ready")
 
 
-def test_what_is_denied_may_be_denied_by_selinux():
-    assert "component selinux" in brings("nccl_log", "OSError: [Errno 13] Permission denied: '/a'")
-    assert "selinux" not in brings("nccl_log", "no data: there is no /var/log/pods")
-    assert brings("something-else", "Permission denied") == ""
+DENIED = "no data: /var/log/pods: permission denied"
+
+
+@pytest.mark.parametrize(
+    ("agent", "ending"),
+    [
+        (
+            Identity(0, "container_t"),
+            "; SELinux confines the agent as container_t: component selinux)",
+        ),
+        (Identity(0, "spc_t"), "CAP_DAC_READ_SEARCH: component tier-2)"),
+        (Identity(0, ""), "CAP_DAC_READ_SEARCH: component tier-2)"),
+        (Identity(65532, ""), "take root, and the agent runs as user 65532: base)"),
+    ],
+)
+def test_what_is_denied_is_named_with_who_denies_it(agent, ending):
+    assert brings("nccl_log", DENIED, agent).endswith(ending)
+    assert brings("nccl_log", "no data: there is no /var/log/pods", agent).endswith("/pods: base)")
+    assert brings("something-else", DENIED, agent) == ""
+
+
+@pytest.mark.parametrize(
+    ("label", "selinux"),
+    [
+        ("system_u:system_r:container_t:s0:c214,c555\0", "container_t"),
+        ("unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023\0", "unconfined_t"),
+        ("cri-containerd.apparmor.d (enforce)\n", ""),
+        ("unconfined\n", ""),
+        ("", ""),
+    ],
+)
+def test_selinux_is_known_by_the_label_of_a_process(tmp_path, label, selinux):
+    (tmp_path / "attr").mkdir()
+    (tmp_path / "attr" / "current").write_text(label)
+    assert identity(tmp_path).selinux == selinux
+    assert identity(tmp_path / "none").selinux == ""
+
+
+def test_a_directory_that_is_no_sysfs_is_said_to_be_none(tmp_path):
+    with running_agent(tmp_path, f"--path.sysfs={tmp_path}/logs") as agent:
+        assert f"Not seen: rdma: no data: {tmp_path}/logs is no sysfs" in ready(agent)
 
 
 def test_an_init_container_copies_a_probe_that_any_user_can_import(tmp_path):

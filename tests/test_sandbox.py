@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import sandbox
 from running_agent import COMMAND, PATIENCE_SECONDS, running_agent
 
 SANDBOX = Path(sandbox.__file__)
+NOBODY = 65534
 
 
 def sandboxed(writable: Path, *kept: str) -> list[str]:
@@ -36,12 +38,12 @@ def sandboxed(writable: Path, *kept: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def caged_agent(tmp_path: Path, *kept: str):
+def caged_agent(tmp_path: Path, *kept: str, more: Sequence[str] = ()):
     state = tmp_path / "state"
     state.mkdir()
     front = sandboxed(state, *kept)
     flags = (f"--path.state={state}", f"--path.system-logs={tmp_path}", "--path.kmsg=/none")
-    with running_agent(tmp_path, *flags, command=[*front, *COMMAND]) as agent:
+    with running_agent(tmp_path, *flags, *more, command=[*front, *COMMAND]) as agent:
         yield agent
 
 
@@ -80,6 +82,31 @@ def test_the_agent_runs_without_any_capability_and_says_what_it_cannot_see(tmp_p
             path for path in tmp_path.iterdir() if path.name not in {"agent.log", "logs", "state"}
         ]
         assert "Traceback" not in agent.log.read_text()
+
+
+def test_what_may_not_be_read_is_named_without_a_traceback(tmp_path):
+    """As with wrong modes, and as SELinux denies: of another user, so that root may not either."""
+    places = {
+        "nccl_log": ("--path.pod-logs", tmp_path / "closed"),
+        "training": ("--path.kubelet", tmp_path / "kubelet"),
+        "nccl_inspector": ("--path.kubelet", tmp_path / "kubelet"),
+        "rdma": ("--path.sysfs", tmp_path / "closed"),
+    }
+    for closed in ("closed", "kubelet/pods"):
+        (tmp_path / closed).mkdir(parents=True)
+        (tmp_path / closed).chmod(0o700)
+        os.chown(tmp_path / closed, NOBODY, NOBODY)
+    with caged_agent(
+        tmp_path, more=[f"{flag}={place}" for flag, place in places.values()]
+    ) as agent:
+        unseen = ready(agent)
+        log = agent.log.read_text()
+        assert "Traceback" not in log
+        for name, (_, place) in places.items():
+            assert str(place) in unseen[name]
+            assert "permission denied" in unseen[name]
+            assert "component tier-2" in unseen[name]
+            assert unseen[name].removeprefix(f"Not seen: {name}: ").rstrip(".") in log
 
 
 def test_the_kernel_log_is_seen_with_one_capability_more(tmp_path):

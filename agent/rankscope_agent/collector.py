@@ -53,6 +53,9 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     except NoData as absence:
         failure = f"{ABSENT}{absence}"[:MAX_FAILURE_CHARACTERS]
         log.debug("collector %s has no data: %s", name, absence)
+    except PermissionError as error:  # of the deployment, not of the collector: no traceback
+        failure = f"{ABSENT}{error.filename}: permission denied"[:MAX_FAILURE_CHARACTERS]
+        log.debug("collector %s may not read its source: %s", name, error)
     except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
         failure = f"{type(error).__name__}: {error}"[:MAX_FAILURE_CHARACTERS]
         log_failure(name, failure, traceback=True)

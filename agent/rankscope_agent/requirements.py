@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 COMPONENTS: Mapping[str, str] = {
     "training": "hostPath /var/lib/kubelet/pods: component probe",
@@ -26,12 +29,53 @@ COMPONENTS: Mapping[str, str] = {
 """By collector, or source of the pods collector: what it takes, and the kustomize component of
 daemonset/ that adds it."""
 
-DENIED = "; where SELinux is enforcing, component selinux lets host files be read"
-"""SELinux denies in the same words as file modes do."""
+UNCONFINED = ("spc_t", "unconfined_t", "unconfined_service_t")
+"""Types of processes that SELinux lets read all files: of super-privileged containers, and those
+outside of containers."""
 
 
-def brings(collector: str, failure: str = "") -> str:
-    """Return what a collector takes as an end of a sentence, empty for one without needs."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What decides on files that a process may read.
+
+    Args:
+        user: its effective user id.
+        selinux: the type that SELinux confines it to, empty where there is no SELinux.
+    """
+
+    user: int
+    selinux: str
+
+
+def identity(process: Path = Path("/proc/self")) -> Identity:
+    """Return who the agent is; a label has four parts or more only with SELinux."""
+    try:
+        label = (process / "attr" / "current").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a kernel without security modules refuses to read it
+        label = ""
+    parts = label.strip("\0\n").split(":")
+    return Identity(os.geteuid(), parts[2] if len(parts) > 3 else "")
+
+
+def brings(collector: str, failure: str = "", agent: Identity | None = None) -> str:
+    """Return what a collector takes as an end of a sentence, empty for one without needs.
+
+    Args:
+        collector: its name, or that of a source of the pods collector.
+        failure: what it said; what lets files be read is named where it was denied.
+        agent: who was denied, the running process unless given.
+    """
     needs = COMPONENTS.get(collector)
-    denied = DENIED if "denied" in failure or "not permitted" in failure else ""
-    return f" (takes {needs}{denied})" if needs else ""
+    if not needs:
+        return ""
+    denied = _lets_read(agent or identity()) if "ermission denied" in failure else ""
+    return f" (takes {needs}{denied})"
+
+
+def _lets_read(agent: Identity) -> str:
+    """Name what stands between an agent and files that are there."""
+    if agent.selinux and agent.selinux not in UNCONFINED:
+        return f"; SELinux confines the agent as {agent.selinux}: component selinux"
+    if agent.user != 0:
+        return f"; files of the host take root, and the agent runs as user {agent.user}: base"
+    return "; files that root may not read as such take CAP_DAC_READ_SEARCH: component tier-2"

@@ -9,38 +9,45 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankscope_agent.requirements import COMPONENTS
 from rankscope_analyzers.name_lists import named
 
 State = Literal["seen", "not seen", "off"]
 
 REMEDIES: Mapping[str, str] = {
     "training": "put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"
-    " pod volume named rankscope; the agent needs /var/lib/kubelet/pods (--path.kubelet), or"
-    " RANKSCOPE_RING_DIR outside of pods",
+    " pod volume named rankscope (component probe-injection does both), or, outside of pods, to"
+    " RANKSCOPE_RING_DIR",
     "flight_recorder": "nothing where the probe times waiting by itself (as on gloo); else let"
     " the job keep torch 2.13's Flight Recorder (TORCH_FR_BUFFER_SIZE, RANKSCOPE_PROBE_FLIGHT) and"
     " its ring directory's path below 90 characters",
-    "nccl_log": "mount /var/log/pods (--path.pod-logs) and set NCCL_DEBUG=INFO in the job",
+    "nccl_log": "set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
     "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"
     " NCCL_INSPECTOR_DUMP_DIR in the job (NCCL 2.28 and newer); outside of pods name that directory"
     " with --nccl.inspector-dirs",
-    "pods": "run with a service account that may list and watch pods, mount"
-    " /var/lib/kubelet/pod-resources and run as root",
-    "rdma": "mount the host's /sys (--path.sysfs)",
-    "netdev": "mount the host's /sys (--path.sysfs), and run with hostPID for /proc/1/net",
+    "pods": "run with a service account that may list and watch pods, and as root",
+    "rdma": "say where the host's /sys is (--path.sysfs)",
+    "netdev": "say where the host's /sys is (--path.sysfs), and run with hostPID for /proc/1/net",
     "host": "run with hostPID, so that /proc is the host's",
-    "topology": "mount the host's /sys (--path.sysfs)",
+    "topology": "say where the host's /sys is (--path.sysfs), and give the agent the driver",
     "nccl_ras": "start the agent with --nccl.ras-address and hostNetwork, and let the job keep RAS"
     " on (NCCL_RAS_ENABLE, NCCL 2.24 and newer)",
     "nvml": "give the agent the driver (runtime class nvidia, NVIDIA_VISIBLE_DEVICES=all), or point"
     " it to a dcgm-exporter",
     "dcgm": "point the agent to the node's dcgm-exporter",
-    "kernel_log": "add CAP_SYSLOG, or mount /dev/kmsg into a privileged agent",
+    "kernel_log": "add CAP_SYSLOG, or let the agent read the journal (--path.system-logs)",
     "api": "bind the agent's service account to a role that lists and watches pods",
     "kubelet": "mount /var/lib/kubelet/pod-resources into the agent and run it as root",
     "processes": "run with hostPID, and add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
 }
 """What brings a source that is not seen, by collector or by source of the pods collector."""
+
+
+def remedy(source: str) -> str:
+    """Return what brings a source, and which part of daemonset/ does so in Kubernetes."""
+    component = COMPONENTS.get(source)
+    return f"{REMEDIES.get(source, '')}. In Kubernetes: {component}" if component else ""
+
 
 LOG_SERIES = ("rankscope_nccl_", "rankscope_job_log_")
 
@@ -94,7 +101,7 @@ def _collectors(facts: AgentFacts) -> Iterator[Check]:
         elif why == "switched off":
             yield Check(name, "off", f"--no-collector.{name} was given")
         else:
-            yield Check(name, "not seen", str(why), REMEDIES.get(name, ""))
+            yield Check(name, "not seen", str(why), remedy(name))
 
 
 def _amount(name: str, facts: AgentFacts) -> str:
@@ -108,7 +115,7 @@ def _amount(name: str, facts: AgentFacts) -> str:
 
 def _pod_sources(facts: AgentFacts) -> Iterator[Check]:
     for source, why in sorted(_mapping(facts.pods.get("problems")).items()):
-        yield Check(f"pods: {source}", "not seen", str(why), REMEDIES.get(source, ""))
+        yield Check(f"pods: {source}", "not seen", str(why), remedy(source))
 
 
 def find_pod(facts: AgentFacts, wanted: str) -> Mapping[str, Any] | None:
@@ -157,7 +164,7 @@ def _devices(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
         return Check("devices", "seen", f"holds {', '.join(names[:8])}{more}")
     why = _mapping(facts.pods.get("problems")).get("kubelet")
     if why:
-        return Check("devices", "not seen", str(why), REMEDIES["kubelet"])
+        return Check("devices", "not seen", str(why), remedy("kubelet"))
     limits = _mapping(pod.get("limits"))
     asked = ", ".join(f"{key}: {value}" for key, value in limits.items())
     if asked:
@@ -173,7 +180,7 @@ def _processes(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
         return Check("processes", "seen", f"{who} by their processes' environment")
     why = _mapping(facts.pods.get("problems")).get("processes")
     if why:
-        return Check("processes", "not seen", str(why), REMEDIES["processes"])
+        return Check("processes", "not seen", str(why), remedy("processes"))
     detail = "no process of it has RANK and WORLD_SIZE of its own: has training started?"
     return Check("processes", "not seen", detail)
 
@@ -186,7 +193,7 @@ def _probe(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
         return Check("probe", "seen", f"{who}, timing source {timing}")
     why = _mapping(facts.health.get("unobserved")).get("training")
     detail = str(why) if why else "other pods of this node have a probe, this one has written none"
-    return Check("probe", "not seen", detail, REMEDIES["training"])
+    return Check("probe", "not seen", detail, remedy("training"))
 
 
 def _logs(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
@@ -209,7 +216,7 @@ def _logs(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
         return Check("logs", "not seen", detail, "give that file to the agent: --nccl.log-files")
     why = _mapping(facts.health.get("unobserved")).get("nccl_log")
     detail = str(why) if why else "no line of NCCL or of a known framework in its logs yet"
-    return Check("logs", "not seen", detail, REMEDIES["nccl_log"] if why else "")
+    return Check("logs", "not seen", detail, remedy("nccl_log") if why else "")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

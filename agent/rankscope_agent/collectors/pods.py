@@ -236,7 +236,7 @@ class PodsCollector:
             problem = f"no kubelet socket {error.filename or ''}".strip()
             self._fail(KUBELET, f"{problem}: is the directory pod-resources mounted?")
         except PermissionError:
-            self._fail(KUBELET, "opening its socket is denied: the agent must run as root")
+            self._fail(KUBELET, "opening its socket: permission denied")
         except (OSError, KubeletError, WireError) as error:
             self._fail(KUBELET, f"{error}" or type(error).__name__)
         else:

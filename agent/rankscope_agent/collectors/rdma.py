@@ -64,14 +64,27 @@ class RdmaCollector:
 
         Raises:
             NoData: the node shows no RDMA device.
+            PermissionError: it may have some, and does not let the agent look.
         """
         now = self._clock()
         if now - self._scanned >= RESCAN_SECONDS or self._tree.changed:
             self._tree.refresh()
             self._scanned = now
         if not self._tree.found:
-            raise NoData(
-                f"no RDMA device in {self._sysfs}/class/infiniband; say where the node's sysfs is"
-                " with --path.sysfs"
-            )
+            raise NoData(self._absence())
         return self._tree.samples()
+
+    def _absence(self) -> str:
+        """Say which part of the path to devices is missing.
+
+        Raises:
+            PermissionError: it is there and may not be listed.
+        """
+        classes = self._sysfs / "class"
+        try:
+            has_devices = classes / "infiniband" in classes.iterdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{self._sysfs} is no sysfs; say where the node's is with --path.sysfs"
+        if has_devices:
+            next((classes / "infiniband").iterdir(), None)
+        return f"no RDMA device in {classes}/infiniband"

@@ -6,7 +6,9 @@ hold what it counted. A job's series go once all its ranks have ended for ten mi
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -116,12 +118,19 @@ class TrainingCollector:
             yield from self._job_samples(job_id, job)
 
     def _absence(self) -> str:
-        refused = [reason for reason, count in self._follower.refused().items() if count]
+        """Say of both places for rings what is wrong with them."""
+        pods, barred = self._kubelet / "pods", self._follower.pods_failure
+        if barred is not None:
+            volumes = f"{pods} {barred}"
+        elif os.path.lexists(pods):
+            volumes = f"no pod under {pods} has a volume named rankscope"
+        else:
+            volumes = f"{pods} is not there"
+        refused = Counter(self._follower.refused()) - Counter([barred.reason] if barred else [])
         state = f"cannot be read ({', '.join(refused)})" if refused else "is not there"
         return (
-            f"no ring directory: {self._ring_dir} {state} and no pod under {self._kubelet} has a"
-            " volume named rankscope; say where probes write with RANKSCOPE_RING_DIR or"
-            " --path.ring-dir"
+            f"no ring directory: {self._ring_dir} {state} and {volumes}; say where probes write"
+            " with RANKSCOPE_RING_DIR or --path.ring-dir"
         )
 
     def _read(self, now: float) -> None:

@@ -145,7 +145,7 @@ def refuse(error: OSError, path: Path) -> RingError:
     if error.errno == errno.ELOOP:
         return RingError("symlink", "leads through a symbolic link, which is not followed")
     if isinstance(error, PermissionError):
-        return RingError("permission", "may not be read by the agent")
+        return RingError("permission", "may not be read by the agent: permission denied")
     return RingError("unreadable", f"cannot be read: {error.strerror}")
 
 

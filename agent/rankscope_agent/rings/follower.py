@@ -67,6 +67,11 @@ class RingFollower:
         """How many directories of rings were there and readable at the last look."""
         return sum(place.exists for place in self._places())
 
+    @property
+    def pods_failure(self) -> RingError | None:
+        """Why the pods' directory could not be listed at the last look, None where it could."""
+        return self._pods_failure
+
     def refused(self) -> Mapping[Reason, int]:
         """Count the files and directories refused now, for every reason there is."""
         counts = Counter(reason for place in self._places() for reason in place.reasons())

@@ -1,6 +1,6 @@
-"""Every query of the debug dashboard, asked for a job of 512 ranks on 64 nodes.
+"""Every query of dashboards, asked for one large job.
 
-A real Prometheus scrapes 64 pages that are one real agent's page under other names, whose counters
+A real Prometheus scrapes pages that are one real agent's page under other names, whose counters
 advance, for four minutes, and stops before it is asked. Queries get as many points as an hour has
 at Grafana's 15 s, with four scrapes in each window, as its rate interval has.
 """
@@ -17,9 +17,10 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,18 +28,50 @@ from pathlib import Path
 from benchmarks.processes import cpu_seconds, free_port
 from benchmarks.ring_writer import training
 
-from rankscope_dashboards import dashboard_files, debug
+from rankscope_dashboards import dashboard_files, debug, on_call
+from rankscope_dashboards.dashboard import Dashboard
 
-NODES, RANKS = 64, 8
+RANKS = 8
+"""Of each node, as it has GPUs."""
+
 POINTS = 240
 """An hour of scrapes of 15 s; Grafana asks for about as many points on a panel of half a screen."""
 
-ROUNDS = 5
 SETTLE_SECONDS = 5.0
 """After the last scrape: what Prometheus still does with it should not count as a query's."""
 
 BAR_SECONDS = 2.0
 JOB = "research/llama-70b"
+MOST_SERIES = 20
+BUCKETS = ("Step times",)
+"""Heat maps, whose rows are buckets."""
+
+SCENARIO = "h100x8:thermal@2"
+"""On each node one GPU is hot, so that what chooses the worst has many to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """How large the job is and what is asked of it.
+
+    Args:
+        nodes: of eight ranks each.
+        scrape_seconds: between two scrapes of a node.
+        rounds: how often each query is asked.
+        views: the dashboards.
+        whole: whether pages hold all series, or only those of which the views speak.
+    """
+
+    nodes: int
+    scrape_seconds: int
+    rounds: int
+    views: tuple[Callable[[str], Dashboard], ...]
+    whole: bool
+
+
+MIDDLE = Fleet(64, 2, 5, (debug.dashboard,), True)
+LARGEST = Fleet(2048, 20, 3, (debug.dashboard, on_call.dashboard), False)
+"""16,384 ranks. With all of their series neither the server nor the pages fit into 24 GiB."""
 
 LINE = re.compile(r"^(rankscope_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 GROWING = ("_total", "_sum", "_count", "_bucket")
@@ -46,70 +79,116 @@ GROWING = ("_total", "_sum", "_count", "_bucket")
 
 @dataclass(frozen=True, slots=True)
 class QueryCost:
-    """Medians of a query: wall time and the server's CPU time, in seconds."""
+    """Medians of a query: wall time and the server's CPU time, in seconds.
+
+    Args:
+        panel: its title.
+        seconds: until the answer was read.
+        cpu: the server's.
+        series: how many the answer has.
+        refused: what the server said if it gave no answer.
+    """
+
+    panel: str
+    seconds: float
+    cpu: float
+    series: int
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel."""
 
     panel: str
     expression: str
-    seconds: float
-    cpu: float
+    instant: bool
 
 
-def measure() -> list[QueryCost]:
-    """Ask every query `ROUNDS` times, in turns."""
+def measure(size: Fleet) -> list[QueryCost]:
+    """Ask every query several times, in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        template = _page(Path(folder))
-        with _fleet(template) as fleet, _prometheus(Path(folder), fleet.port) as (url, pid):
+        queries = _queries(size)
+        spoken_of = " ".join(query.expression for query in queries)
+        template = _page(Path(folder), "" if size.whole else spoken_of)
+        with (
+            _fleet(template, size.nodes) as fleet,
+            _prometheus(Path(folder), fleet.port, size) as (url, pid),
+        ):
             time.sleep(POINTS)
             fleet.stopped.set()
             end = int(time.time()) - 1
             time.sleep(SETTLE_SECONDS)
-            return _ask_all(url, pid, end)
+            return ask_all(url, pid, end, size)
 
 
-def _ask_all(url: str, pid: int, end: int) -> list[QueryCost]:
-    model = json.loads(dashboard_files.text(debug.dashboard("").auto_panel_ids()))
-    queries = [
-        (panel["title"], target["instant"], _filled(target["expr"]))
+def _queries(size: Fleet) -> list[Query]:
+    models = [json.loads(dashboard_files.text(view("").auto_panel_ids())) for view in size.views]
+    values = {
+        "__rate_interval": f"{4 * size.scrape_seconds}s", "__range": f"{POINTS}s", "job_id": JOB
+    }  # fmt: skip
+    return [
+        Query(
+            panel["title"],
+            re.sub(r"\$(\w+)", lambda match: values.get(match[1], ".*"), target["expr"]),
+            target["instant"],
+        )
+        for model in models
         for panel in model["panels"]
         for target in panel.get("targets", ())
     ]
-    took: dict[str, list[tuple[float, float]]] = {query: [] for _, _, query in queries}
-    for _ in range(ROUNDS):
-        for _, instant, query in queries:
-            before = cpu_seconds(pid)
-            wall = _ask(url, query, instant, end)
-            took[query].append((wall, cpu_seconds(pid) - before))
+
+
+def ask_all(url: str, pid: int, end: int, size: Fleet) -> list[QueryCost]:
+    """Ask every query of the views at a time."""
+    queries = _queries(size)
+    asked = [[_ask(url, pid, query, end) for query in queries] for _ in range(size.rounds)]
     return [
-        QueryCost(panel, query, *map(statistics.median, zip(*took[query], strict=True)))
-        for panel, _, query in queries
+        QueryCost(
+            query.panel,
+            statistics.median(cost.seconds for cost in costs),
+            statistics.median(cost.cpu for cost in costs),
+            max(cost.series for cost in costs),
+            next((cost.refused for cost in costs if cost.refused), ""),
+        )
+        for query, costs in zip(queries, zip(*asked, strict=True), strict=True)
     ]
 
 
-def _filled(expression: str) -> str:
-    values = {"__rate_interval": "8s", "__range": f"{POINTS}s", "job_id": JOB}
-    return re.sub(r"\$(\w+)", lambda match: values.get(match[1], ".*"), expression)
+def _ask(url: str, pid: int, query: Query, end: int) -> QueryCost:
+    span = {"time": end} if query.instant else {"start": end - POINTS, "end": end, "step": 1}
+    data = urllib.parse.urlencode({"query": query.expression, **span}).encode()
+    path = "query" if query.instant else "query_range"
+    refused, series, cpu, begin = "", 0, cpu_seconds(pid), time.perf_counter()
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/{path}", data, timeout=180) as answer:  # noqa: S310 - loopback
+            text = answer.read()
+    except urllib.error.HTTPError as error:
+        refused = error.read().decode()
+    seconds, cpu = time.perf_counter() - begin, cpu_seconds(pid) - cpu
+    if not refused:
+        series = len(json.loads(text)["data"]["result"])
+    return QueryCost(query.panel, seconds, cpu, series, refused)
 
 
-def _ask(url: str, query: str, instant: bool, end: int) -> float:
-    span = {"time": end} if instant else {"start": end - POINTS, "end": end, "step": 1}
-    data = urllib.parse.urlencode({"query": query, **span}).encode()
-    begin = time.perf_counter()
-    path = "query" if instant else "query_range"
-    with urllib.request.urlopen(f"{url}/api/v1/{path}", data, timeout=60) as answer:  # noqa: S310 - loopback
-        answer.read()
-    return time.perf_counter() - begin
+def _page(folder: Path, spoken_of: str) -> str:
+    """Return what an agent says of a node with eight GPUs and eight ranks that train.
 
-
-def _page(folder: Path) -> str:
-    """Return what an agent says of a node with eight GPUs and eight ranks that train."""
+    Args:
+        folder: an empty one.
+        spoken_of: a text; series of which it does not speak are left out. Empty: all are kept.
+    """
     rings = folder / "rings"
     rings.mkdir()
     with training(rings, RANKS, steps_per_second=20):
         time.sleep(2)
-        command = [sys.executable, "-m", "rankscope_agent", "--once", "--simulate=h100x8"]
+        command = [sys.executable, "-m", "rankscope_agent", "--once", f"--simulate={SCENARIO}"]
         command += [f"--path.ring-dir={rings}", f"--path.kubelet={folder}"]
         command += [f"--path.state={folder}", f"--path.pod-logs={folder}"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        page = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return "".join(
+        f"{match[0]}\n" for match in LINE.finditer(page) if not spoken_of or match[1] in spoken_of
+    )
 
 
 class _Node:
@@ -147,9 +226,9 @@ class _Fleet:
 
 
 @contextlib.contextmanager
-def _fleet(template: str) -> Iterator[_Fleet]:
+def _fleet(template: str, count: int) -> Iterator[_Fleet]:
     stopped = threading.Event()
-    nodes = [_Node(template, number) for number in range(NODES)]
+    nodes = [_Node(template, number) for number in range(count)]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -177,7 +256,7 @@ def _fleet(template: str) -> Iterator[_Fleet]:
 
 
 @contextlib.contextmanager
-def _prometheus(folder: Path, fleet: int) -> Iterator[tuple[str, int]]:
+def _prometheus(folder: Path, fleet: int, size: Fleet) -> Iterator[tuple[str, int]]:
     program = shutil.which("prometheus")
     if program is None:
         raise RuntimeError(
@@ -198,11 +277,12 @@ def _prometheus(folder: Path, fleet: int) -> Iterator[tuple[str, int]]:
                 {"target_label": "node", "replacement": f"gpu-{number:02d}"}
             ],
         }
-        for number in range(NODES)
+        for number in range(size.nodes)
     ]
     config = {
-        "global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": scrapes
-    }  # fmt: skip
+        "global": {"scrape_interval": f"{size.scrape_seconds}s", "scrape_timeout": "2s"},
+        "scrape_configs": scrapes,
+    }
     (folder / "prometheus.yml").write_text(json.dumps(config))
     address = f"127.0.0.1:{free_port()}"
     command = [program, f"--config.file={folder / 'prometheus.yml'}"]
@@ -216,13 +296,16 @@ def _prometheus(folder: Path, fleet: int) -> Iterator[tuple[str, int]]:
         process.wait()
 
 
-def report(costs: list[QueryCost]) -> str:
-    """Return the slowest queries and their bar."""
-    slowest = sorted(costs, key=lambda cost: -cost.seconds)[:5]
+def report(size: Fleet, costs: list[QueryCost]) -> str:
+    """Return the slowest queries and their bar, and those that were refused or draw too much."""
+    slowest = sorted(costs, key=lambda cost: -cost.seconds)[:6]
     lines = "".join(
         f"  {cost.seconds:5.2f} s wall, {cost.cpu:5.2f} s CPU  {cost.panel}\n" for cost in slowest
     )
+    many = [cost.panel for cost in costs if cost.series > MOST_SERIES and cost.panel not in BUCKETS]
+    refused = [f"{cost.panel}: {cost.refused}" for cost in costs if cost.refused]
     return (
-        f"{len(costs)} queries of the debug view, {NODES * RANKS} ranks on {NODES} nodes, {POINTS}"
-        f" points, median of {ROUNDS}; the slowest (bar {BAR_SECONDS} s each):\n{lines}"
+        f"{len(costs)} queries, {size.nodes * RANKS} ranks on {size.nodes} nodes, {POINTS} points,"
+        f" median of {size.rounds}; the slowest (bar {BAR_SECONDS} s each with 512 ranks):\n{lines}"
+        f"  more than {MOST_SERIES} series: {many or 'none'}; refused: {refused or 'none'}\n"
     )

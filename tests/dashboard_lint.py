@@ -30,8 +30,8 @@ TRANSFORMATIONS = {"filterFieldsByName", "organize", "merge"}
 """Those that panels use, all of @grafana/data's standard transformers."""
 
 UNITS = {
-    "bytes", "Bps", "celsius", "cps", "dateTimeFromNow", "hertz", "none", "ops", "percentunit",
-    "s", "short", "string", "watt", "h",
+    "bytes", "Bps", "celsius", "cps", "dateTimeFromNow", "hertz", "locale", "none", "ops",
+    "percentunit", "s", "short", "string", "watt", "h",
 }  # fmt: skip
 """Ids of @grafana/data's value formats that panels use."""
 
@@ -235,6 +235,8 @@ def _few(tree: Any) -> bool:
     if name == "AggregateExpr":
         if tree.modifier is None:
             return True  # one value, or the few that topk chooses
+        if _few(tree.expr):
+            return True  # no more groups than there are series
         by = str(tree.modifier.type).endswith("By") and str(tree.op) not in {"topk", "bottomk"}
         return by and set(tree.modifier.labels) - {"cluster"} <= BOUNDED
     if name == "BinaryExpr":

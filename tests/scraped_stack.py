@@ -28,7 +28,9 @@ import yaml
 
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from nccl_job_text import start
+from rankscope_agent.gpus.simulation.ports import PREFIX
 from rankscope_agent.kernel_log.kmsg import READ_BYTES
+from rdma_files import write
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
 from servers import free_port
@@ -221,6 +223,23 @@ class Logs:
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")
 
 
+def add_interface(agent: RunningAgent) -> None:
+    """Give the simulated node, which has RDMA ports only, a network interface that drops frames."""
+    held = []
+    for descriptor in Path(f"/proc/{agent.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has been closed in the meantime
+            held.append(descriptor.readlink())
+    (sysfs,) = [path.parent for path in held if path.parent.name.startswith(PREFIX)]
+    place, device = sysfs / "class" / "net" / "eth1", sysfs / "devices" / "0000:05:00.0"
+    files = {"operstate": "up", "mtu": 9000, "speed": 100_000, "carrier_up_count": 2}
+    for side in ("rx", "tx"):
+        files |= {f"statistics/{side}_{what}": 7 for what in ("bytes", "errors", "dropped")}
+    for name, value in files.items():
+        write(place / name, value)
+    write(device / "numa_node", 0)
+    (place / "device").symlink_to(device)
+
+
 @contextlib.contextmanager
 def _repeating(step: Callable[[], object], seconds: float) -> Iterator[None]:
     stop = threading.Event()
@@ -331,6 +350,7 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         flags = ("--simulate=h100x8:thermal@2+xid79@5", f"--path.kmsg={logs.kernel}")
         inspector = f"--nccl.inspector-dirs={folder / 'inspector'}/nccl-inspector-*"
         agent = stack.enter_context(running_agent(folder, *flags, inspector))
+        add_interface(agent)
         trained = _repeating(lambda: (training.catch_up(), logs.train()), 0.5)
         stack.enter_context(trained)
         stack.enter_context(_repeating(logs.fail, pace.growth_seconds))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import training, watch
 from rankscope_agent.model import Metric
-from rankscope_dashboards import debug_hardware, links, shared
+from rankscope_dashboards import debug_hardware, debug_log, links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import colored, columns, override
+from rankscope_dashboards.fields import colored, columns, numbered, override
 from rankscope_dashboards.limits import ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
     BAD,
@@ -69,8 +69,9 @@ def dashboard(runbooks: str) -> Dashboard:
         panels=place(
             [
                 ("The job", [*_numbers(), *_causes(runbooks)]),
-                ("Steps", [*_step_times(), *_step_parts()]),
+                ("Steps", [*_step_times(), *_step_parts(), *_what_if()]),
                 ("Ranks", [*_ranks(runbooks), *_samples()]),
+                ("What the job prints", debug_log.panels()),
                 ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
                 ("GPUs of the ranks", debug_hardware.gpus(runbooks)),
                 ("Network of the job's nodes", debug_hardware.network(runbooks)),
@@ -108,6 +109,7 @@ def _numbers() -> list[Panel]:
         Stat(
             title="Newest step",
             description="The highest step number that a rank has reported.",
+            unit="locale",
             targets=now((f"max({of(training.LAST_STEP, JOB)})", "")),
             decimals=0,
             missing=shared.NO_STEPS,
@@ -136,7 +138,6 @@ def _numbers() -> list[Panel]:
 
 
 def _causes(runbooks: str) -> list[Panel]:
-    lost = worst(of(watch.FINDING_LOST_FRACTION, JOB), "kind")
     return [
         Table(
             title="Incidents and culprits",
@@ -146,12 +147,21 @@ def _causes(runbooks: str) -> list[Panel]:
             targets=rows(findings(JOB)),
             transformations=columns(shared.FINDING_COLUMNS),
             overrides=shared.finding_fields(runbooks),
+            largest_first="step time lost",
+            widths=shared.FINDING_WIDTHS,
             steps=LOST_SHARE,
             missing=shared.NO_WATCH,
-            width=16,
+            width=24,
+            height=6,
         ),
+    ]
+
+
+def _what_if() -> list[Panel]:
+    lost = worst(of(watch.FINDING_LOST_FRACTION, JOB), "kind")
+    return [
         BarGauge(
-            title="What-if: how many times as long the job runs",
+            title="What-if: times as long as without",
             description="Time of a step over what it would be without the incident: 1 is full"
             " speed, 2 is half of it. Incidents overlap, so do not multiply.",
             unit="none",
@@ -219,6 +229,7 @@ def _step_parts() -> list[Panel]:
             ),
             overrides=colored(tuple(parts)),
             missing=NOT_MEASURED,
+            width=8,
         ),
         TimeSeries(
             title="Share of time in gradient sync",
@@ -234,8 +245,10 @@ def _step_parts() -> list[Panel]:
                     "sync",
                 ),
             ),
+            overrides=colored(["sync"]),
             steps=SYNC_SHARE,
             missing=NOT_MEASURED,
+            width=8,
         ),
     ]
 
@@ -260,12 +273,13 @@ def _ranks(runbooks: str) -> list[Panel]:
     over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
     slowest = f"and on (cluster, job_id, rank) topk({MANY}, {_own()})"
     measures = {
-        "A": ("step", training.STEP_SECONDS),
-        "B": ("data", training.DATA_SECONDS),
-        "C": ("compute", training.COMPUTE_SECONDS),
-        "D": ("sync", training.SYNC_SECONDS),
+        "own": _own(),
+        "data": _per_step(training.DATA_SECONDS),
+        "compute": _per_step(training.COMPUTE_SECONDS),
+        "sync": _per_step(training.SYNC_SECONDS),
+        "step": _per_step(training.STEP_SECONDS),
     }
-    shown = {"rank": "rank"} | {f"Value #{key}": name for key, (name, _) in measures.items()}
+    values = {f"Value #{chr(ord('A') + index)}": name for index, name in enumerate(measures)}
     return [
         BarGauge(
             title="Time over the median of the stage",
@@ -282,12 +296,13 @@ def _ranks(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="A step of each rank",
-            description="Means over the time range, the ranks that need longest themselves first."
-            " A culprit computes or loads long and waits little; step times are all the same.",
+            description="Means over the time range, the ranks that need longest themselves (data"
+            " and compute) first. A culprit waits little in sync; step times are all the same.",
             unit="string",
-            targets=rows(*(f"({_per_step(metric)}) {slowest}" for _, metric in measures.values())),
-            transformations=[{"id": "merge", "options": {}}, *columns(shown)],
-            overrides=[override(name, {"unit": "s"}) for name, _ in measures.values()],
+            targets=rows(*(f"({measure}) {slowest}" for measure in measures.values())),
+            transformations=[{"id": "merge", "options": {}}, *columns({"rank": "rank"} | values)],
+            overrides=[override(name, {"unit": "s"}) for name in measures],
+            largest_first="own",
             missing=shared.NO_STEPS,
             height=12,
             width=14,
@@ -299,12 +314,15 @@ def _samples() -> list[Panel]:
     samples = of(training.SAMPLES, RANK)
     return [
         TimeSeries(
-            title="Samples per second of each rank",
+            title="Samples per second by rank",
             description=f"The {FEW} ranks that took most. Ranks of one job should take the same;"
             " one that takes more has shorter samples or a larger batch.",
             minimum=0,
             targets=targets((largest_rates(FEW, samples, "job_id", "rank"), "rank {{rank}}")),
+            overrides=numbered("rank "),
+            several=True,
             missing="no samples: the loader is not one that the probe knows",
+            width=9,
         ),
         TimeSeries(
             title="Waiting for input",
@@ -317,7 +335,10 @@ def _samples() -> list[Panel]:
                     "rank {{rank}}",
                 ),
             ),
+            overrides=numbered("rank "),
+            several=True,
             missing=shared.NO_STEPS,
+            width=9,
         ),
         Table(
             title="Samples that ranks took",
@@ -327,8 +348,9 @@ def _samples() -> list[Panel]:
                 f"bottomk({MANY}, sum {by('job_id', 'rank')} (increase({samples}[$__range])))"
             ),
             transformations=columns({"rank": "rank", "Value": "samples"}),
-            overrides=[override("rank", {"unit": "string"})],
-            decimals=0,
+            unit="string",
+            overrides=[override("samples", {"unit": "locale", "decimals": 0})],
             missing="no samples: the loader is not one that the probe knows",
+            width=6,
         ),
     ]

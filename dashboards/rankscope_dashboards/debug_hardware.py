@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rankscope_agent.metrics import gpu, host, inspector, nccl, netdev, rdma, topology, training
+from rankscope_agent.model import Metric
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns
+from rankscope_dashboards.fields import colored, columns, numbered, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.panels import (
     BAD,
@@ -97,6 +98,8 @@ def collectives(runbooks: str) -> list[Panel]:
             transformations=columns(
                 {"node": "node", "pod_name": "pod", "code": "code", "Value": "how often"}
             ),
+            largest_first="how often",
+            widths={"how often": 110},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no warning was logged, or there are no logs of NCCL",
@@ -121,27 +124,29 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             unit="hertz",
             minimum=0,
             targets=targets(
-                (_extreme("bottomk", worst(clock, *GPU),
-                          worst(whole("min_over_time", clock), *GPU)),
-                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+                (_extreme("bottomk", clock, whole("min_over_time", clock)),
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
+            overrides=numbered("rank "),
+            several=True,
             missing=shared.NO_GPUS,
             links=[links.runbook(runbooks, "RankscopeGpuClockLow")],
         ),
         TimeSeries(
             title="Clock held down, by reason",
             description="Part of time in which the GPU's clock was held down: heat, power limit or"
-            f" hardware; the {FEW} ranks with most of it.",
+            f" hardware; the {FEW} ranks with most of it, and none that had nothing of it.",
             unit="percentunit",
             minimum=0,
             maximum=1,
             targets=targets(
-                (_extreme("topk", worst(rate(held), *GPU, "reason"),
-                          worst(whole("rate", held), *GPU, "reason"), "reason"),
+                (_extreme("topk", rate(held), whole("rate", held) + " > 0", "reason"),
                  "rank {{rank}} {{reason}}"),
             ),
+            overrides=numbered("rank "),
+            several=True,
             steps=((None, GOOD), (0.05, WARN), (0.3, BAD)),
-            missing=shared.NO_GPUS,
+            missing="no clock was held down, or there are no GPU series",
             links=[links.runbook(runbooks, "RankscopeGpuThermalSlowdown")],
         ),
     ]  # fmt: skip
@@ -161,10 +166,11 @@ def _gpu_memory_and_heat() -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets(
-                (_extreme("topk", f"{worst(used, *GPU)} / {capacity}",
-                          f"{worst(whole('max_over_time', used), *GPU)}"),
-                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+                (f"{_extreme('topk', used, whole('max_over_time', used))} / {capacity}",
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
+            overrides=numbered("rank "),
+            several=True,
             steps=FULL_MEMORY,
             missing=shared.NO_GPUS,
         ),
@@ -174,21 +180,31 @@ def _gpu_memory_and_heat() -> list[Panel]:
             " peers: the limit is the GPU's own.",
             unit="celsius",
             targets=targets(
-                (_extreme("topk", worst(hot, *GPU), worst(whole("max_over_time", hot), *GPU)),
-                 "rank {{rank}} ({{node}} GPU {{gpu}})"),
+                (_extreme("topk", hot, whole("max_over_time", hot)),
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
+            overrides=numbered("rank "),
+            several=True,
             missing=shared.NO_GPUS,
         ),
     ]  # fmt: skip
 
 
-def _extreme(choose: str, shown: str, order: str, *more: str) -> str:
+def _extreme(choose: str, selector: str, order: str, *more: str) -> str:
     """Return series of the job's GPUs with their ranks, those first by a value of the range.
 
-    The few are chosen once and before ranks are joined: a job may have thousands.
+    The few are chosen once, and before anything else is done with the many at each point: a job may
+    have thousands.
+
+    Args:
+        choose: topk or bottomk.
+        selector: what is shown.
+        order: by what the few are chosen.
+        more: labels besides those of the GPU.
     """
     keys = ", ".join(("cluster", "node", "uuid", *more))
-    return with_rank(f"({shown}) and on ({keys}) {choose}({FEW}, {with_rank(order)})")
+    few = f"{choose}({FEW}, {with_rank(worst(order, *GPU, *more))})"
+    return with_rank(worst(f"({selector}) and on ({keys}) {few}", *GPU, *more))
 
 
 def network(runbooks: str) -> list[Panel]:
@@ -201,8 +217,8 @@ def network(runbooks: str) -> list[Panel]:
     used = f"({worst(rate(sent), *port)} and on ({PORT_KEYS}) {most}) / {speed}"
     typed = (*port, "type")
     faults = _rails(f"sum {by(*typed)} (increase({errors}[$__range]))")
-    resent = job_nodes(rate(of(netdev.TCP_RETRANSMITTED, NODE)))
-    segments = job_nodes(rate(of(netdev.TCP_SENT, NODE)))
+    resent = job_nodes(worst(rate(of(netdev.TCP_RETRANSMITTED, NODE)), "node"))
+    segments = job_nodes(worst(rate(of(netdev.TCP_SENT, NODE)), "node"))
     return [
         TimeSeries(
             title="Rails in use",
@@ -210,9 +226,9 @@ def network(runbooks: str) -> list[Panel]:
             " One far below the others is a slow rail or a slow rank.",
             unit="percentunit",
             minimum=0,
-            targets=targets(
-                (used, "{{node}} {{device}}:{{port}}"),
-            ),
+            targets=targets((used, "{{node}} {{device}}:{{port}}")),
+            overrides=numbered("_", ":"),
+            several=True,
             steps=BUSY_PORT,
             missing="no RDMA port, or it is not known which is next to a GPU",
             links=[links.runbook(runbooks, "RankscopeAsymmetricRail")],
@@ -223,9 +239,37 @@ def network(runbooks: str) -> list[Panel]:
             " type; all zero is well.",
             targets=rows(f"topk({MANY}, {faults})"),
             transformations=columns(ERRORS),
+            largest_first="errors",
+            widths={"device": 90, "port": 50, "errors": 90},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no RDMA port, or it is not known which is next to a GPU",
+            links=[links.runbook(runbooks, "RankscopeLinkErrors")],
+        ),
+        Table(
+            title="Errors of network interfaces",
+            description="Errors and dropped frames of the nodes' interfaces in the time range, by"
+            " direction; all zero is well. RoCE rails are among them, by their interface's name.",
+            unit="string",
+            targets=rows(_interfaces(netdev.ERRORS), _interfaces(netdev.DROPPED)),
+            transformations=[
+                {"id": "merge", "options": {}},
+                *columns(
+                    {
+                        "node": "node",
+                        "device": "device",
+                        "direction": "direction",
+                        "Value #A": "errors",
+                        "Value #B": "dropped",
+                    }
+                ),
+            ],
+            overrides=[
+                override(name, {"unit": "locale", "decimals": 0}) for name in ("errors", "dropped")
+            ],
+            largest_first="errors",
+            widths={"direction": 90, "errors": 80, "dropped": 80},
+            missing="no network interface on a bus: virtual machines and pods may have none",
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),
         TimeSeries(
@@ -236,13 +280,20 @@ def network(runbooks: str) -> list[Panel]:
             minimum=0,
             targets=targets(
                 (f"sum({resent}) / (sum({segments}) > 0)", "all nodes"),
-                (f"max(({resent}) / ({segments} > 0))", "worst node"),
+                (f"max(({resent}) / (({segments}) > 0))", "worst node"),
             ),
+            overrides=colored(["all nodes", "worst node"]),
             steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
             missing=shared.NO_AGENT,
             links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
         ),
     ]  # fmt: skip
+
+
+def _interfaces(metric: Metric) -> str:
+    """Return what interfaces counted in the time range, of those that counted most."""
+    counted = f"increase({of(metric, NODE)}[$__range])"
+    return f"topk({MANY}, {job_nodes(worst(counted, 'node', 'device', 'direction'))})"
 
 
 def _rails(expression: str) -> str:
@@ -264,8 +315,10 @@ def hosts(runbooks: str) -> list[Panel]:
             unit="percentunit",
             minimum=0,
             targets=targets((f"max by (resource) ({waiting})", "{{resource}}")),
+            overrides=colored(["cpu", "io", "memory"]),
             steps=STALLED,
             missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
+            width=8,
             links=[links.runbook(runbooks, "RankscopeHostStalls")],
         ),
         TimeSeries(
@@ -276,6 +329,8 @@ def hosts(runbooks: str) -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets((f"min({job_nodes(free)})", "worst node")),
+            overrides=colored(["worst node"]),
+            width=8,
             missing=shared.NO_AGENT,
         ),
         Stat(
@@ -287,11 +342,10 @@ def hosts(runbooks: str) -> list[Panel]:
             decimals=0,
             missing=shared.NO_AGENT,
             links=[links.runbook(runbooks, "RankscopeOomRepeated")],
-            width=8,
-            height=6,
+            height=8,
         ),
         Stat(
-            title="Filesystems that are full",
+            title="Fullest disk",
             description="How full the fullest filesystem of the job's nodes is. Checkpoints and"
             " shared memory fail when it is full.",
             unit="percentunit",
@@ -299,7 +353,6 @@ def hosts(runbooks: str) -> list[Panel]:
             steps=((None, GOOD), (0.85, WARN), (0.95, BAD)),
             missing=shared.NO_AGENT,
             links=[links.runbook(runbooks, "RankscopeNodeResourceExhausted")],
-            width=8,
-            height=6,
+            height=8,
         ),
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, pods, training, watch
+from rankscope_agent.metrics import gpu, job_logs, pods, training, watch
+from rankscope_analyzers.causality import KINDS
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import columns, override
+from rankscope_dashboards.fields import colored, columns, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
     BAD,
@@ -67,7 +68,7 @@ def _numbers() -> list[Panel]:
     lost = f"({_hours(LOST)} or 0 * {_hours(OBSERVED)})"
     return [
         Stat(
-            title="GPU-hours under watch",
+            title="GPU-hours watched",
             description="GPU time of jobs that rankscope watch judged in the time range.",
             unit="short",
             targets=now((_hours(OBSERVED), "")),
@@ -84,7 +85,7 @@ def _numbers() -> list[Panel]:
             missing="rankscope watch is not scraped",
         ),
         Stat(
-            title="GPU time not lost to incidents",
+            title="GPU time not lost",
             description="One minus lost over watched GPU time. It is not yet all of goodput: time"
             " for restarts, and steps that were repeated, are not in it.",
             unit="percentunit",
@@ -92,10 +93,9 @@ def _numbers() -> list[Panel]:
             steps=GOOD_SHARE,
             decimals=1,
             missing="no job was watched",
-            width=8,
         ),
         Stat(
-            title="Jobs that train now",
+            title="Jobs training now",
             description="Jobs with at least one living rank that has the probe.",
             targets=now(
                 (f"count(max {by('job_id')} ({of(training.RANK_ALIVE, CLUSTER)}) > 0)", ""),
@@ -103,7 +103,7 @@ def _numbers() -> list[Panel]:
             missing=shared.NO_STEPS,
         ),
         Stat(
-            title="Jobs with an incident now",
+            title="Jobs in trouble",
             description="Jobs in which rankscope watch sees something that goes wrong now.",
             targets=now(
                 (
@@ -115,7 +115,26 @@ def _numbers() -> list[Panel]:
             steps=ANY_IS_ODD,
             missing="rankscope watch is not scraped",
         ),
+        _converging(),
     ]
+
+
+def _converging() -> Panel:
+    pod = ("pod_namespace", "pod_name")
+    loss = of(job_logs.JOB_LOG_LOSS, CLUSTER)
+    odd = of(job_logs.JOB_LOG_NONFINITE_LOSSES, CLUSTER)
+    falling = worst(f"deriv({loss}[$__range]) < bool 0", *pod)
+    broken = worst(f"increase({odd}[$__range]) > 0", *pod)
+    return Stat(
+        title="Jobs converging",
+        description="Of jobs that print a loss, the part whose loss fell in the time range and was"
+        " never infinite or no number. It cannot tell whether a model is any good.",
+        unit="percentunit",
+        targets=now((f"avg({falling} unless {broken} or 0 * {falling})", "")),
+        steps=GOOD_SHARE,
+        decimals=0,
+        missing="no log with a loss",
+    )
 
 
 def _lost(runbooks: str) -> list[Panel]:
@@ -141,6 +160,7 @@ def _lost(runbooks: str) -> list[Panel]:
             minimum=0,
             stacked=True,
             targets=targets((every_day, "{{cause}}")),
+            overrides=colored(tuple(KINDS)),
             missing="nothing was lost, or rankscope watch is not scraped",
             width=8,
         ),
@@ -151,6 +171,7 @@ def _lost(runbooks: str) -> list[Panel]:
             unit="percentunit",
             minimum=0,
             targets=targets((f"({share}) / (sum(rate({OBSERVED}[{DAY}])) > 0)", "lost")),
+            overrides=colored(["lost"]),
             steps=LOST_SHARE,
             missing="rankscope watch is not scraped",
             links=[links.runbook(runbooks, "RankscopeStraggler")],
@@ -165,6 +186,7 @@ def _whose() -> list[Panel]:
     job = f"sum {by('job_id')} (increase({LOST}[$__range])) / 3600"
     owned = f"({job}) * on (cluster, job_id) group_left (project, class) {one}"
     projects = f"sum by (project) (({owned}) or on (cluster, job_id) ({job}))"
+    named = f'label_replace(topk({FEW}, {projects}), "project", "none", "project", "")'
     return [
         Table(
             title="Jobs that lost most",
@@ -174,25 +196,28 @@ def _whose() -> list[Panel]:
             targets=rows(f"topk({MANY}, ({owned}) or on (cluster, job_id) ({job}))"),
             transformations=columns(
                 {
-                    "cluster": "cluster",
-                    "job_id": "job_id",
+                    **shared.JOB_COLUMNS,
                     "project": "project",
                     "class": "class",
                     "Value": "GPU-hours lost",
                 }
             ),
-            overrides=[override("GPU-hours lost", {"unit": "short", "decimals": 2})],
+            overrides=[
+                override("GPU-hours lost", {"unit": "short", "decimals": 2}),
+                shared.to_debug(),
+            ],
+            largest_first="GPU-hours lost",
+            widths={"GPU-hours lost": 150},
             missing="nothing was lost, or rankscope watch is not scraped",
-            data_links=[links.TO_DEBUG],
         ),
         BarGauge(
             title="GPU-hours lost by project",
-            description="By the project label of jobs' pods; without a name are those of jobs that"
-            " have none, or that run outside of Kubernetes.",
+            description="By the project label of jobs' pods. None have jobs without that label and"
+            " jobs outside of Kubernetes.",
             unit="short",
             minimum=0,
             decimals=2,
-            targets=now((f"topk({FEW}, {projects})", "{{project}}")),
+            targets=now((named, "{{project}}")),
             missing="nothing was lost, or rankscope watch is not scraped",
         ),
     ]
@@ -261,6 +286,7 @@ def _kinds() -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets((f"avg({busy})", "utilisation")),
+            overrides=colored(["utilisation"]),
             missing=shared.NO_GPUS,
         ),
         BarGauge(

@@ -18,6 +18,32 @@ def colored(names: Sequence[str]) -> list[Json]:
     ]
 
 
+DASHED = {"fill": "dash", "dash": [10, 6]}
+
+
+def numbered(before: str, after: str = "") -> list[Json]:
+    """Return overrides that give a line its colour by the last digit of a number in its name.
+
+    A rank has the same colour in all panels, and ten in a row can be told apart: beyond the
+    palette lines are dashed.
+
+    Args:
+        before: what stands before the number, as a regular expression.
+        after: what stands behind it.
+    """
+    return [
+        {
+            "matcher": {"id": "byRegexp", "options": f"/{before}\\d*{digit}(?!\\d){after}/"},
+            "properties": [
+                {"id": "color", "value": {"mode": "fixed", "fixedColor": color}},
+                *([{"id": "custom.lineStyle", "value": DASHED}] if dashed else []),
+            ],
+        }
+        for digit in range(10)
+        for dashed, color in [(digit >= len(PALETTE), PALETTE[digit % len(PALETTE)])]
+    ]
+
+
 def override(name: str, properties: Json) -> Json:
     """Return settings of the field of a name."""
     return {

@@ -50,6 +50,13 @@ STALL = "10m"
 """A checkpoint or an evaluation may take some minutes in which no step ends."""
 
 
+FIRING = (
+    f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertname!="RankscopeWatchdog",'
+    'alertstate="firing"}'
+)
+"""The watchdog is left out: it fires always, so that its silence is noticed."""
+
+
 def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
 
@@ -91,7 +98,6 @@ def _now(runbooks: str) -> list[Panel]:
 
 
 def _counts(runbooks: str) -> list[Panel]:
-    alerts = f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertstate="firing"}}'
     severity = 'severity="page"'
     stalled = (
         f"sum {by('job_id')} (increase({of(training.STEP_LATENCY, JOB, part='_count')}[{STALL}]))"
@@ -102,12 +108,12 @@ def _counts(runbooks: str) -> list[Panel]:
         Stat(
             title="Firing alerts",
             description="Alerts of Rankscope that fire now. The list is to the right below.",
-            targets=now((f"count({alerts}) or {agents}", "")),
+            targets=now((f"count({FIRING}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
         ),
         Stat(
-            title="Jobs with an urgent finding",
+            title="Urgent jobs",
             description="Jobs in which rankscope watch sees an incident that should page somebody.",
             targets=now(
                 (
@@ -121,7 +127,7 @@ def _counts(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeStraggler")],
         ),
         Stat(
-            title="Jobs without a step",
+            title="Stalled jobs",
             description=f"Jobs with living ranks of which none has ended a step for {STALL}.",
             targets=now((f"count(({stalled} == 0) and ({alive})) or {agents}", "")),
             steps=ANY_IS_BAD,
@@ -147,7 +153,7 @@ def _devices(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeGpuLost")],
         ),
         Stat(
-            title="Pods on TCP sockets",
+            title="Pods on TCP",
             description="Pods whose NCCL carries data between nodes over TCP instead of RDMA.",
             targets=now((f"count({fallback} == 1) or 0 * count({fallback})", "")),
             steps=ANY_IS_BAD,
@@ -164,7 +170,8 @@ def _devices(runbooks: str) -> list[Panel]:
 
 
 def _incidents(runbooks: str) -> list[Panel]:
-    firing = f'ALERTS{{{CLUSTER},alertname=~"Rankscope.*",alertstate="firing"}}'
+    alive = of(training.RANK_ALIVE, JOB)
+    ranks = f"sum {by('job_id')} ({alive})"
     open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
     return [
         Table(
@@ -174,25 +181,44 @@ def _incidents(runbooks: str) -> list[Panel]:
             " `rankscope diagnose` for the evidence.",
             unit="string",
             targets=rows(findings(JOB)),
-            transformations=columns(shared.FINDING_COLUMNS),
+            transformations=columns(shared.JOB_COLUMNS | shared.FINDING_COLUMNS),
             overrides=shared.finding_fields(runbooks),
+            largest_first="step time lost",
+            widths=shared.FINDING_WIDTHS,
             steps=LOST_SHARE,
             missing=shared.NO_WATCH,
-            data_links=[links.TO_DEBUG],
-            width=16,
+            width=24,
+            height=7,
         ),
         Table(
             title="Alerts that fire",
             description="Rankscope's alerts that fire now, by whom they concern. The name of an"
             " alert is the name of its runbook.",
             unit="string",
-            targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({firing}))"),
+            targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({FIRING}))"),
             transformations=columns(
                 {"alertname": "alert", "severity": "severity", "job_id": "job_id", "node": "node"}
             ),
-            overrides=[override("alert", {"links": [{**open_runbook, "targetBlank": True}]})],
+            overrides=[
+                override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
+                shared.to_debug(),
+            ],
+            widths={"alert": 250, "severity": 80},
             missing="no alert fires",
-            width=8,
+        ),
+        Table(
+            title="Ranks that ended while others go on",
+            description="Jobs of which some ranks are gone and others wait for them: they train no"
+            " more although they look alive.",
+            targets=rows(
+                f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))",
+            ),
+            transformations=columns(shared.JOB_COLUMNS | {"Value": "ranks that ended"}),
+            overrides=[shared.to_debug()],
+            largest_first="ranks that ended",
+            steps=ANY_IS_BAD,
+            missing="no job has lost single ranks",
+            links=[links.runbook(runbooks, "RankscopeMissingRank")],
         ),
     ]
 
@@ -232,6 +258,7 @@ def _jobs(runbooks: str) -> list[Panel]:
                 (largest(FEW, of(watch.FINDING_LOST_FRACTION, JOB), "job_id", "kind"),
                  "{{job_id}} {{kind}}"),
             ),
+            several=True,
             steps=LOST_SHARE,
             missing=shared.NO_WATCH,
             links=[links.runbook(runbooks, "RankscopeStraggler")],
@@ -240,28 +267,10 @@ def _jobs(runbooks: str) -> list[Panel]:
 
 
 def _errors(runbooks: str) -> list[Panel]:
-    alive = of(training.RANK_ALIVE, JOB)
-    ranks = f"sum {by('job_id')} ({alive})"
     warnings = of(nccl.NCCL_WARNINGS, NODE)
     timeouts = of(nccl.NCCL_TIMEOUTS, NODE)
     events = of(kernel.KERNEL_EVENTS, NODE)
     return [
-        Table(
-            title="Ranks that ended while others go on",
-            description="Jobs of which some ranks are gone and others wait for them: they train no"
-            " more although they look alive.",
-            targets=rows(
-                f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))",
-            ),
-            transformations=columns(
-                {"cluster": "cluster", "job_id": "job_id", "Value": "ranks that ended"}
-            ),
-            steps=ANY_IS_BAD,
-            missing="no job has lost single ranks",
-            links=[links.runbook(runbooks, "RankscopeMissingRank")],
-            data_links=[links.TO_DEBUG],
-            width=8,
-        ),
         Table(
             title="Recent NCCL errors",
             description="Warnings and collective timeouts in the logs of training pods in the time"
@@ -279,6 +288,8 @@ def _errors(runbooks: str) -> list[Panel]:
                     "Value": "how often",
                 }
             ),
+            largest_first="how often",
+            widths={"how often": 110},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no warning was logged, or there are no logs of NCCL",
@@ -290,10 +301,11 @@ def _errors(runbooks: str) -> list[Panel]:
             " `rankscope explain kernel-log FILE` makes incidents of a log.",
             targets=rows(f"topk({MANY}, sum {by('node', 'kind')} ({growth(events)}))"),
             transformations=columns({"node": "node", "kind": "kind", "Value": "how often"}),
+            largest_first="how often",
+            widths={"how often": 110},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no kernel error, or no kernel log can be read",
             links=[links.runbook(runbooks, "RankscopeHostHardware")],
-            width=8,
         ),
     ]  # fmt: skip

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import columns, override
+from rankscope_dashboards.fields import colored, columns, numbered, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
-from rankscope_dashboards.panels import Panel, Table, TimeSeries, rows, targets
+from rankscope_dashboards.panels import BarGauge, Panel, Table, TimeSeries, now, rows, targets
 from rankscope_dashboards.promql import by, worst
 from rankscope_dashboards.queries import (
     CLUSTER,
@@ -42,15 +42,10 @@ def _gpus(runbooks: str) -> list[Panel]:
                 f"topk({MANY}, 1000 * ({logged} or on (cluster, node, gpu, xid) {driver}))"
             ),
             transformations=columns(
-                {
-                    "node": "node",
-                    "gpu": "GPU",
-                    "uuid": "uuid",
-                    "xid": "Xid",
-                    "action": "action",
-                    "Value": "when",
-                }
+                {"node": "node", "gpu": "GPU", "xid": "Xid", "action": "action", "Value": "when"}
             ),
+            largest_first="when",
+            widths={"GPU": 50, "Xid": 50, "when": 120},
             missing="no Xid since the agents began",
             links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],
         ),
@@ -63,8 +58,9 @@ def _gpus(runbooks: str) -> list[Panel]:
             maximum=1,
             targets=targets(
                 (f"avg({busy})", "mean"), (f"min({busy})", "least busy"),
-                (f"quantile(0.1, {busy})", "10 % of GPUs are below"),
+                (f"quantile(0.1, {busy})", "10 % are below"),
             ),
+            overrides=colored(["mean", "least busy", "10 % are below"]),
             missing=shared.NO_GPUS,
         ),
     ]  # fmt: skip
@@ -82,6 +78,8 @@ def _nodes(runbooks: str) -> list[Panel]:
             transformations=columns(
                 {"namespace": "namespace", "pod": "pod", "Value": "restarts"}
             ),
+            largest_first="restarts",
+            widths={"restarts": 100},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no restart, or kube-state-metrics is not scraped",
@@ -91,7 +89,9 @@ def _nodes(runbooks: str) -> list[Panel]:
             title="Nodes that are not ready",
             description="Nodes whose kubelet does not report Ready, as the API server knows it.",
             targets=targets((f"count({ready} == 0) or 0 * count({ready})", "not ready")),
+            overrides=colored(["not ready"]),
             minimum=0,
+            at_least=4,
             decimals=0,
             steps=ANY_IS_BAD,
             missing=shared.NO_KUBERNETES,
@@ -116,9 +116,9 @@ def network(runbooks: str) -> list[Panel]:
             " time range. Near 100 % the network is what jobs wait for.",
             unit="percentunit",
             minimum=0,
-            targets=targets(
-                (used, "{{node}} {{device}}:{{port}}"),
-            ),
+            targets=targets((used, "{{node}} {{device}}:{{port}}")),
+            overrides=numbered("_", ":"),
+            several=True,
             steps=BUSY_PORT,
             missing="no RDMA port on these nodes",
             links=[links.runbook(runbooks, "RankscopeLinkCongestion")],
@@ -137,6 +137,8 @@ def network(runbooks: str) -> list[Panel]:
                     "Value": "errors",
                 }
             ),
+            largest_first="errors",
+            widths={"device": 90, "port": 50, "errors": 90},
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no RDMA port on these nodes",
@@ -149,13 +151,14 @@ def unseen() -> list[Panel]:
     """Return panels about what nobody looks at or can look at."""
     failing = f"{of(agent.COLLECTOR_SUCCESS, NODE)} == 0"
     return [
-        TimeSeries(
+        BarGauge(
             title="Collectors without a source",
-            description="Nodes on which a collector gave nothing, by collector. One that no node"
-            " has a source for is normal: NVML without GPUs, RDMA without ports.",
-            targets=targets((f"count by (collector) ({failing})", "{{collector}}")),
+            description="On how many nodes a collector gives nothing now. One that no node has a"
+            " source for is normal: NVML without GPUs, RDMA without ports.",
+            unit="none",
             minimum=0,
             decimals=0,
+            targets=now((f"topk({MANY}, count by (collector) ({failing}))", "{{collector}}")),
             missing="all collectors have their source",
         ),
         TimeSeries(
@@ -163,7 +166,9 @@ def unseen() -> list[Panel]:
             description="Ranks, nodes and layers that rankscope watch could not judge, by job;"
             " `rankscope diagnose` names them.",
             targets=targets((largest(FEW, of(watch.JOB_UNOBSERVED, JOB), "job_id"), "{{job_id}}")),
+            several=True,
             minimum=0,
+            at_least=4,
             decimals=0,
             steps=ANY_IS_ODD,
             missing="rankscope watch is not scraped",

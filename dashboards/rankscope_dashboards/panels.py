@@ -133,14 +133,22 @@ class Panel(core.Panel):
 
 @attr.s(kw_only=True)
 class TimeSeries(Panel):
-    """Lines over time; `stacked` fills them one on another."""
+    """Lines over time.
+
+    Args:
+        stacked: whether areas are filled, one on another.
+        several: whether there may be more lines than fit into a legend of one line.
+        at_least: what the axis reaches to, so that a line at zero is seen to be low.
+    """
 
     kind = "timeseries"
     stacked: bool = attr.ib(default=False)
+    several: bool = attr.ib(default=False)
+    at_least: float | None = attr.ib(default=None)
 
     def color(self) -> Json:
-        """Return the palette."""
-        return {"mode": "palette-classic"}
+        """Return Grafana's palette, by name, so that a job has its colour in every panel."""
+        return {"mode": "palette-classic-by-name"}
 
     def custom(self) -> Json:
         """Return how lines are drawn: no line over a gap, thresholds as lines."""
@@ -152,15 +160,19 @@ class TimeSeries(Panel):
             "spanNulls": False,
             "stacking": {"group": "A", "mode": "normal" if self.stacked else "none"},
             "thresholdsStyle": {"mode": "dashed" if len(self.steps) > 1 else "off"},
+            **({} if self.at_least is None else {"axisSoftMax": self.at_least}),
         }
 
     def options(self) -> Json:
-        """Return a legend below and one tooltip of all lines."""
+        """Return a legend and one tooltip of all lines.
+
+        Beside the lines there is room for ten names, below them for three.
+        """
         return {
             "legend": {
-                "calcs": ["lastNotNull", "max"],
-                "displayMode": "table",
-                "placement": "bottom",
+                "calcs": ["lastNotNull"],
+                "displayMode": "table" if self.several else "list",
+                "placement": "right" if self.several else "bottom",
                 "showLegend": True,
             },
             "tooltip": {"mode": "multi", "sort": "desc"},
@@ -210,29 +222,49 @@ class BarGauge(Panel):
             "orientation": "horizontal",
             "reduceOptions": REDUCE_LAST,
             "showUnfilled": True,
-            "sizing": "auto",
+            # Left to itself, Grafana fills the panel with one bar and cuts its name off.
+            "sizing": "manual",
+            "text": {"titleSize": 12, "valueSize": 12},
             "valueMode": "color",
         }  # fmt: skip
 
 
 @attr.s(kw_only=True)
 class Table(Panel):
-    """Rows of labels and values. Its queries must be instant and in table format."""
+    """Rows of labels and values. Its queries must be instant and in table format.
+
+    Args:
+        largest_first: the column by which rows are ordered, as it is called in the table.
+        widths: of columns in pixels, by their names in the table; the others share what is left.
+    """
 
     kind = "table"
+    largest_first: str = attr.ib(default="")
+    widths: Mapping[str, int] = attr.ib(factory=dict)
 
     def settings(self) -> list[Json]:
         """Return overrides; where a label is missing nothing stands, not why the table is empty."""
         label = {"matcher": {"id": "byType", "options": "string"}}
-        return [{**label, "properties": [{"id": "noValue", "value": "-"}]}, *self.overrides]
+        absent = {**label, "properties": [{"id": "noValue", "value": "-"}]}
+        widths = (
+            {
+                "matcher": {"id": "byName", "options": name},
+                "properties": [{"id": "custom.width", "value": width}],
+            }
+            for name, width in self.widths.items()
+        )
+        return [absent, *widths, *self.overrides]
 
     def custom(self) -> Json:
-        """Return plain cells."""
-        return {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
+        """Return plain cells that may be narrow: Grafana's 150 pixels push columns out of sight."""
+        return {
+            "align": "auto", "cellOptions": {"type": "auto"}, "inspect": False, "minWidth": 40
+        }  # fmt: skip
 
     def options(self) -> Json:
         """Return a table with headers."""
-        return {"cellHeight": "sm", "frameIndex": 0, "showHeader": True}
+        order = [{"displayName": self.largest_first, "desc": True}] if self.largest_first else []
+        return {"cellHeight": "sm", "frameIndex": 0, "showHeader": True, "sortBy": order}
 
 
 @attr.s(kw_only=True)

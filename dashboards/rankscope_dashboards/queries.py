@@ -66,6 +66,19 @@ def job_nodes(expression: str) -> str:
     return f"({expression}) and on (cluster, node) group {by('node')} ({_placed()})"
 
 
+def job_pods(expression: str) -> str:
+    """Keep what is of pods that ranks of the chosen job run in.
+
+    Where an agent does not know its ranks' pods, all pods of their nodes are kept.
+    """
+    pod = ("node", "pod_namespace", "pod_name")
+    named = 'pod_name!=""'
+    known = f"group {by(*pod)} ({_placed(named)})"
+    of_pods = f"({expression}) and on (cluster, {', '.join(pod)}) {known}"
+    of_nodes = f"({job_nodes(expression)}) unless on (cluster, node) {known}"
+    return f"({of_pods} or ({of_nodes}))"
+
+
 def _placed(more: str = "") -> str:
     """Return where the chosen ranks ran in the time range, those that ended included."""
     return whole("last_over_time", of(training.RANK_INFO, RANK, more))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, training, watch
+from rankscope_dashboards import links
 from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override
-from rankscope_dashboards.panels import BAD, WARN, Json, Target, targets
+from rankscope_dashboards.panels import BAD, WARN, Json, Target, link, targets
 from rankscope_dashboards.promql import worst
 from rankscope_dashboards.queries import CLUSTER, JOB, NODE, of
 from rankscope_dashboards.recording_rules import QUANTILES
@@ -74,9 +75,9 @@ def marks(jobs: str = CLUSTER, nodes: str = NODE) -> list[Json]:
     ]
 
 
+JOB_COLUMNS = {"cluster": "cluster", "job_id": "job_id"}
+
 FINDING_COLUMNS = {
-    "cluster": "cluster",
-    "job_id": "job_id",
     "kind": "cause",
     "symptom": "step times show",
     "rank": "rank",
@@ -87,10 +88,19 @@ FINDING_COLUMNS = {
     "runbook": "runbook",
 }
 
+FINDING_WIDTHS = {"rank": 60, "GPU": 50, "device": 80, "step time lost": 135, "runbook": 220}
+"""Pixels, so that at 1280 of them names of nodes and causes have the room."""
+
+
+def to_debug() -> Json:
+    """Return the link of a job's name to its debug view."""
+    title, url = links.TO_DEBUG
+    return override("job_id", {"links": [link(title, url)]})
+
 
 def finding_fields(runbooks: str) -> list[Json]:
     """Return units, words and links of the table of findings."""
-    to_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
+    to_runbook = {"title": "${__value.raw}", "url": f"{runbooks}/${{__value.raw}}.md"}
     unknown = {"match": "nan", "result": {"text": "not measured", "index": 0}}
     return [
         override(
@@ -102,4 +112,5 @@ def finding_fields(runbooks: str) -> list[Json]:
             },
         ),
         override("runbook", {"links": [{**to_runbook, "targetBlank": True}]}),
+        to_debug(),
     ]

@@ -31,7 +31,7 @@ const processors = {
 
 // Settings that panels' plugins define in Grafana's application.
 const custom = [
-  'align', 'cellOptions', 'drawStyle', 'fillOpacity', 'hideFrom', 'inspect', 'lineStyle', 'lineWidth', 'minWidth',
+  'align', 'axisSoftMax', 'cellOptions', 'drawStyle', 'fillOpacity', 'hideFrom', 'inspect', 'lineStyle', 'lineWidth', 'minWidth',
   'scaleDistribution', 'showPoints', 'spanNulls', 'stacking', 'thresholdsStyle', 'width', 'wrapText',
 ];
 

@@ -1,6 +1,6 @@
 // Heat map of buckets; rows are buckets, named by their upper bound.
 import { formattedValueToString, getValueFormat } from '@grafana/data';
-import { UPlotChart, VizLayout } from '@grafana/ui';
+import { UPlotChart } from '@grafana/ui';
 import { interpolateBlues } from 'd3-scale-chromatic';
 import { useMemo } from 'react';
 
@@ -28,6 +28,7 @@ export function Heatmap({ panel, data, width, height, theme, timeRange, timeZone
       names,
       up: true,
       draw: (plot) => {
+        plot.ctx.save();
         buckets.forEach(({ values }, row) =>
           values.forEach((value, index) => {
             if (!(value > filterValues.le)) return;
@@ -36,6 +37,7 @@ export function Heatmap({ panel, data, width, height, theme, timeRange, timeZone
             plot.ctx.fillRect(x, y, Math.max(w - panel.options.cellGap, 1), h - panel.options.cellGap);
           })
         );
+        plot.ctx.restore();
       },
     });
   }, [width]);

@@ -13,7 +13,8 @@ import { shown } from './report.js';
 
 const CELL = { height: 30, gap: 8, columns: 24 };
 const TIME_ZONE = 'utc';
-const SETTLE_MILLISECONDS = 1500;
+const SETTLE_MILLISECONDS = 1000;
+const PATIENCE_MILLISECONDS = 30_000;
 
 const fetched = window.fetch;
 window.fetch = (address, ...rest) => {
@@ -70,6 +71,22 @@ function Panel({ panel, data, place, context }) {
   );
 }
 
+const later = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+async function tablesDrawn(dashboard, data) {
+  const filled = ({ id, type }) => type === 'table' && data[id].some(({ length }) => length);
+  const tables = dashboard.panels.filter(filled).length;
+  const drawn = () => [...document.querySelectorAll('[role=grid]')].filter((one) => one.querySelector('[role=gridcell]'));
+  while (drawn().length < tables) await later(100);
+}
+
+// Titles that are cut off are faults of the dashboard, at this width.
+function cutTitles() {
+  return [...document.querySelectorAll('h2')]
+    .filter((title) => title.scrollWidth > title.clientWidth)
+    .map((title) => `the title ${title.textContent} is cut off`);
+}
+
 export async function draw({ dashboard, panels, marks, variables, from, to, step, theme: mode }) {
   const theme = createTheme({ colors: { mode } });
   const timeRange = { from: dateTime(from), to: dateTime(to), raw: { from: 'now', to: 'now' } };
@@ -99,7 +116,8 @@ export async function draw({ dashboard, panels, marks, variables, from, to, step
   );
   // Tables and legends measure themselves and draw once more.
   await document.fonts.ready;
-  await new Promise((resolve) => setTimeout(resolve, SETTLE_MILLISECONDS));
+  await Promise.race([tablesDrawn(dashboard, data), later(PATIENCE_MILLISECONDS)]);
+  await later(SETTLE_MILLISECONDS);
   const drawn = dashboard.panels.filter(({ type }) => type !== 'row');
-  return { errors, panels: drawn.map((panel) => ({ title: panel.title, shown: shown(panel, data[panel.id]) })) };
+  return { errors: [...errors, ...cutTitles()], panels: drawn.map((panel) => ({ title: panel.title, shown: shown(panel, data[panel.id]) })) };
 }

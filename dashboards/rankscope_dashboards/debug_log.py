@@ -1,0 +1,66 @@
+"""Panels of the debug view about what the chosen job prints of its steps."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import job_logs
+from rankscope_agent.model import Metric
+from rankscope_dashboards.fields import colored
+from rankscope_dashboards.limits import ANY_IS_ODD
+from rankscope_dashboards.panels import Panel, TimeSeries, targets
+from rankscope_dashboards.promql import worst
+from rankscope_dashboards.queries import FEW, NODE, job_pods, of, whole
+
+NO_LOG = "no log of steps: docs/job_logs.md lists the frameworks whose lines are read"
+
+POD = ("node", "pod_namespace", "pod_name", "framework")
+
+
+def panels() -> list[Panel]:
+    """Return the panels."""
+    return [
+        TimeSeries(
+            title="Loss",
+            description="Training loss as the job prints it, by pod and framework; a gap is a loss"
+            " that was infinite or no number. Only its course says something.",
+            unit="none",
+            targets=targets((_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}")),
+            missing=NO_LOG,
+            width=8,
+        ),
+        TimeSeries(
+            title="Samples per second, as printed",
+            description="Throughput of the whole job as its framework prints it, for jobs without"
+            " the probe too. It is measured between the lines, evaluations included.",
+            minimum=0,
+            targets=targets((_by_pod(job_logs.JOB_LOG_SAMPLES_RATE), "{{pod_name}} {{framework}}")),
+            missing=NO_LOG,
+            width=8,
+        ),
+        TimeSeries(
+            title="Steps without an update",
+            description="Steps that the framework skipped, mostly for overflow of half precision,"
+            " and losses that were no number. A few at the start are usual.",
+            minimum=0,
+            at_least=4,
+            decimals=0,
+            targets=targets(
+                (f"sum({_grown(job_logs.JOB_LOG_SKIPPED_STEPS)})", "skipped"),
+                (f"sum({_grown(job_logs.JOB_LOG_NONFINITE_LOSSES)})", "loss is no number"),
+            ),
+            overrides=colored(["skipped", "loss is no number"]),
+            steps=ANY_IS_ODD,
+            missing=NO_LOG,
+            width=8,
+        ),
+    ]
+
+
+def _by_pod(metric: Metric) -> str:
+    """Return a series per pod; of more than a few pods that print, one is like another."""
+    known = worst(job_pods(of(metric, NODE)), *POD)
+    order = worst(whole("last_over_time", of(job_logs.JOB_LOG_LAST_LINE, NODE)), *POD)
+    return f"{known} and topk({FEW}, {job_pods(order)})"
+
+
+def _grown(metric: Metric) -> str:
+    return job_pods(f"increase({of(metric, NODE)}[$__rate_interval])")

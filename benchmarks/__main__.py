@@ -26,6 +26,7 @@ from benchmarks import (
     scrape_cost,
     straggler_speed,
     trace_memory,
+    watch_cost,
 )
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
@@ -41,6 +42,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
+    "watch": lambda: watch_cost.report(watch_cost.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
     "rules": lambda: rule_cost.report(rule_cost.measure()),
     "dashboards": lambda: _dashboards(dashboard_cost.MIDDLE),

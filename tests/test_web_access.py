@@ -221,6 +221,20 @@ def test_a_client_certificate_opens_the_api(tmp_path, authority):
             Agent(agent, stranger).text("/api/v1/steps")
 
 
+def test_a_client_reads_certificates_once_until_they_are_replaced(tmp_path, authority):
+    """Reading them takes 20 ms, and a watch of 2,048 agents asks 6,144 questions at a time."""
+    where = tmp_path / "ca.crt"
+    where.write_bytes(authority.cert.read_bytes())
+    first, again = (Entry(ca_file=where).tls_context() for _ in range(2))
+    assert first is again
+    other = Authority(tmp_path, "other")
+    where.write_bytes(other.cert.read_bytes())
+    assert Entry(ca_file=where).tls_context() is not first
+    where.unlink()
+    with pytest.raises(CredentialsError, match="cannot be used for TLS"):
+        Entry(ca_file=where).tls_context()
+
+
 def test_certificates_can_be_demanded_of_all_and_be_limited_to_names(tmp_path, authority):
     more = "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: authority.crt\n"
     more += "  client_allowed_sans: [watch]\n"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from http.client import HTTPConnection, HTTPMessage, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, cast
@@ -62,7 +63,7 @@ class Entry:
         token = self._token()
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token}")
-        opener = build_opener(_NoRedirect(), _NamedHandler(self._context(), self.server_name))
+        opener = build_opener(_NoRedirect(), _NamedHandler(self.tls_context, self.server_name))
         return cast("HTTPResponse", opener.open(request, timeout=timeout_seconds))
 
     def _token(self) -> str:
@@ -77,19 +78,52 @@ class Entry:
             raise CredentialsError(f"{self.token_file} does not begin with a bearer token")
         return lines[0]
 
-    def _context(self) -> ssl.SSLContext:
+    def tls_context(self) -> ssl.SSLContext:
+        """Return the settings for TLS, made anew only when a file is another one than before.
+
+        Raises:
+            CredentialsError: a file cannot be used.
+        """
+        files = (self.ca_file, self.cert_file, self.key_file)
         try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.cert_file is not None:
-                context.load_cert_chain(self.cert_file, self.key_file, password=lambda: b"")
+            seen = tuple(file and file.stat() for file in files)
+            marks = tuple(s and (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in seen)
+            return _context_of(files, marks)
         except (OSError, ValueError) as error:
-            files = ", ".join(str(f) for f in (self.ca_file, self.cert_file, self.key_file) if f)
-            raise CredentialsError(f"{files} cannot be used for TLS: {error}") from None
-        return context
+            named = ", ".join(str(file) for file in files if file)
+            raise CredentialsError(f"{named} cannot be used for TLS: {error}") from None
 
 
 NONE = Entry()
 """For servers that let everybody in."""
+
+CONTEXTS_KEPT = 4
+"""A command asks with one; a replaced certificate makes another."""
+
+
+@lru_cache(CONTEXTS_KEPT)
+def _context_of(
+    files: tuple[Path | None, Path | None, Path | None], marks: tuple[object, ...]
+) -> ssl.SSLContext:
+    """Read certificates, which takes 20 ms: too long for each of thousands of requests.
+
+    Args:
+        files: of an authority, of our certificate and of its key.
+        marks: what changes when one of these is replaced.
+
+    Raises:
+        OSError: a file cannot be used.
+        ValueError: likewise.
+    """
+    authority, certificate, key = files
+    context = ssl.create_default_context(cafile=authority)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    return context
+
+
+_UNUSED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For a constructor that would read all certificates of the system, for plain http too."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -115,13 +149,15 @@ class _NamedConnection(HTTPSConnection):
 
 
 class _NamedHandler(HTTPSHandler):
-    def __init__(self, context: ssl.SSLContext, name: str) -> None:
-        super().__init__(context=context)
-        self._connect = partial(_NamedConnection, named=name, secured=context)
+    def __init__(self, context: Callable[[], ssl.SSLContext], name: str) -> None:
+        super().__init__(context=_UNUSED)
+        self._secured = context
+        self._name = name
 
     def https_open(self, req: Request) -> HTTPResponse:
         """Open a connection of ours."""
-        return self.do_open(cast("Any", self._connect), req)
+        connect = partial(_NamedConnection, named=self._name, secured=self._secured())
+        return self.do_open(cast("Any", connect), req)
 
 
 def add_entry(parser: argparse.ArgumentParser, whom: str) -> None:

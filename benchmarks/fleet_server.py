@@ -1,0 +1,160 @@
+"""Stands in for many agents: one server in a process of its own, each agent under a path.
+
+    python -m benchmarks.fleet_server PORT AGENTS STEPS STEP_SECONDS
+
+All ranks are of one job, of which one computes longer in the second half of its steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import socketserver
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from benchmarks.processes import START_SECONDS, free_port
+
+RANKS_OF_A_NODE = 8
+JOB = "t/j"
+SLOW_NODE, SLOW_LOCAL_RANK = 3, 5
+SLOW = SLOW_NODE * RANKS_OF_A_NODE + SLOW_LOCAL_RANK
+LATE_FACTOR = 1.5
+"""By which the slow rank computes longer; all wait for it, so that every step does."""
+
+COLUMNS = (
+    *("job_id", "rank", "step", "t_start_unix_seconds", "step_seconds", "data_seconds"),
+    *("compute_seconds", "sync_seconds", "node"),
+)
+GPU_READINGS = (
+    ("utilization_ratio", "", "0.98"),
+    ("clock_hertz", ',domain="sm"', "1.98e9"),
+    ("power_watts", "", "640"),
+    ("power_limit_watts", ',kind="enforced"', "700"),
+    ("temperature_celsius", ',sensor="core"', "60"),
+    ("lost", "", "0"),
+)
+PORT_EVENTS = 12
+
+
+@contextlib.contextmanager
+def fleet(agents: int, steps: int, step_seconds: float) -> Iterator[list[str]]:
+    """Serve until the block ends; gives the agents' addresses."""
+    port = free_port()
+    arguments = [str(port), str(agents), str(steps), str(step_seconds)]
+    command = [sys.executable, "-m", "benchmarks.fleet_server", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            if server.stdout is None or not server.stdout.readline():
+                raise RuntimeError(f"{command} did not listen within {START_SECONDS} s")
+            yield [f"http://127.0.0.1:{port}/{number}" for number in range(agents)]
+        finally:
+            server.kill()
+
+
+class Fleet:
+    """The answers of all agents; pages are made at each request, records when the fleet starts."""
+
+    def __init__(self, agents: int, steps: int, step_seconds: float) -> None:
+        self.agents = agents
+        self.steps = steps
+        self.step_seconds = step_seconds
+        self.begin = time.time() - (steps + 1) * step_seconds
+
+    def answer(self, node: int, path: str) -> str:
+        """Return what one agent answers on a path."""
+        name = f"gpu-{node:04d}"
+        if path == "/metrics":
+            return page(name, time.time()) + "".join(
+                f'rankscope_rank_info{{job_id="{JOB}",rank="{node * RANKS_OF_A_NODE + n}",'
+                f'node="{name}",local_rank="{n}",uuid="GPU-{name}-{n}"}} 1\n'
+                for n in range(RANKS_OF_A_NODE)
+            )
+        if path == "/healthz":
+            return json.dumps({"node": name, "unobserved": {}})
+        first = node * RANKS_OF_A_NODE
+        if path == "/api/v1/ranks":
+            world = self.agents * RANKS_OF_A_NODE
+            alive = {"job_id": JOB, "world_size": world, "alive": True}
+            ranks = [{**alive, "rank": first + n} for n in range(RANKS_OF_A_NODE)]
+            return json.dumps({"ranks": ranks})
+        text = self._records(node == SLOW_NODE).replace("@NODE@", name)
+        for n in range(RANKS_OF_A_NODE):
+            text = text.replace(f"@{n}@", str(first + n))
+        return text
+
+    @cache  # noqa: B019 - there is one fleet in the process
+    def _records(self, slow: bool) -> str:
+        random = np.random.default_rng(0)
+        rows = [
+            f'["{JOB}",@{n}@,{step},{self.begin + step * self.step_seconds:.6f},{row},"@NODE@"]'
+            for step in range(self.steps)
+            for n in range(RANKS_OF_A_NODE)
+            for row in [self._row(step, random, late=slow and n == SLOW_LOCAL_RANK)]
+        ]
+        head = json.dumps({"columns": COLUMNS})
+        return f'{head[:-1]},"rows":[{",".join(rows)}],"truncated":false}}'
+
+    def _row(self, step: int, random: np.random.Generator, *, late: bool) -> str:
+        """Return step, data, compute and sync seconds of a rank."""
+        compute = 0.7 * self.step_seconds * (1 + 0.01 * abs(random.standard_normal()))
+        whole = self.step_seconds
+        if step >= self.steps // 2:
+            whole += (LATE_FACTOR - 1) * 0.7 * self.step_seconds
+            compute *= LATE_FACTOR if late else 1.0
+        data = 0.01 * self.step_seconds
+        return f"{whole:.6f},{data:.6f},{compute:.6f},{whole - data - compute:.6f}"
+
+
+def page(name: str, now: float) -> str:
+    """Return the series of a node of 8 GPUs and 8 ports that analyzers read."""
+    lines = [f"rankscope_snapshot_timestamp_seconds {now}\n"]
+    for gpu in range(RANKS_OF_A_NODE):
+        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",pci="0000:{gpu:02x}:00"'
+        lines.append(f'rankscope_gpu_info{{{labels},model="H100"}} 1\n')
+        lines += [
+            f"rankscope_gpu_{reading}{{{labels}{more}}} {value}\n"
+            for reading, more, value in GPU_READINGS
+        ]
+        port = f'device="mlx5_{gpu}",port="1"'
+        lines.append(f"rankscope_rdma_port_state{{{port}}} 4\n")
+        lines.append(f"rankscope_rdma_port_transmit_bytes_total{{{port}}} {now:.3f}\n")
+        lines += [
+            f'rankscope_rdma_hw_events_total{{{port},event="event_{event}"}} 0\n'
+            for event in range(PORT_EVENTS)
+        ]
+    return "".join(lines)
+
+
+def main(port: int, served: Fleet) -> None:
+    """Answer until killed; a line on standard output says that it listens."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            node, _, path = self.path.partition("?")[0][1:].partition("/")
+            body = served.answer(int(node), f"/{path}").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            return
+
+    class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+        daemon_threads = True
+        request_queue_size = 256
+
+    with Server(("127.0.0.1", port), Handler) as server:
+        sys.stdout.write("listening\n")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Fleet(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

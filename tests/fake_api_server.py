@@ -48,6 +48,7 @@ class FakeApiServer:
         self.bookmark_seconds = bookmark_seconds
         self.requests: list[tuple[float, str, Mapping[str, str]]] = []
         self.closing = False
+        self.events: list[dict[str, Any]] | None = []  # None: forbidden
         server = self
 
         class Handler(_Handler):
@@ -125,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path in DISCOVERY:
             return self._json(200, DISCOVERY[path])
         parts = path.split("/")
+        if parts[-1] == "events":
+            return self._events()
         if parts[:3] != ["", "api", "v1"] or "pods" not in parts:
             return self._status(404, "the server could not find the requested resource")
         namespace = parts[4] if parts[3] == "namespaces" else None
@@ -133,6 +136,11 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[-1] != "pods":
             return self._one(f"{namespace}/{parts[-1]}")
         return self._list(namespace, query)
+
+    def _events(self) -> None:
+        if self.api.events is None:
+            return self._status(403, "events is forbidden")
+        return self._json(200, {"kind": "EventList", "apiVersion": "v1", "items": self.api.events})
 
     def _one(self, key: str) -> None:
         pod = self.api.store.pods.get(key)

@@ -267,6 +267,42 @@ def test_a_pod_without_an_agent_on_its_node_is_named(api, kubeconfig, capsys):
     assert (code, "runs on n1, which has no agent" in text) == (1, True)
 
 
+def test_what_keeps_agents_from_starting_is_named_with_what_mends_it(api, kubeconfig, capsys):
+    api.events = [warning(text) for text in KEPT] + [warning(KEPT[0]), warning(OTHERS, "web-0")]
+    code, text = doctor(capsys, "--cluster", "--namespace", "rankscope")
+    said = " ".join(text.split())
+    assert (code, said.count("violates PodSecurity")) == (1, 1)
+    assert "enforce=privileged: base sets it" in said
+    assert 'secret "rankscope-api-token" not found (base takes it: kubectl' in said
+    assert "/var/lib/kubelet/pods is not a directory (component probe takes" in said
+    assert "(component nvml takes it; nvml-default-runtime and dcgm do without)" in said
+    assert "component tls" not in said
+    api.events = [warning(f"{KEPT[1]} \x1b[2J")]
+    assert "\x1b" not in doctor(capsys, "--cluster")[1]
+    for hidden in (None, [], [{}, {"involvedObject": 3, "message": []}]):
+        api.events = hidden
+        assert "nothing is labelled rankscope-agent" in doctor(capsys, "--cluster")[1]
+
+
+KEPT = (
+    'Error creating: pods "rankscope-agent-x" is forbidden: violates PodSecurity "baseline:latest":'
+    ' hostPath volumes (volumes "pod-resources", "pod-logs", "sys")',
+    'MountVolume.SetUp failed for volume "token" : secret "rankscope-api-token" not found',
+    'MountVolume.SetUp failed for volume "pods" : hostPath type check failed: /var/lib/kubelet/pods'
+    " is not a directory",
+    'Error creating: pods "rankscope-agent-x" is forbidden: pod rejected: RuntimeClass "nvidia" not'
+    " found",
+)
+
+
+OTHERS = 'MountVolume.SetUp failed for volume "a" : secret "rankscope-agent-tls" not found'
+
+
+def warning(message: str, name: str = "rankscope-agent") -> dict:
+    about = {"kind": "DaemonSet", "name": name, "namespace": "rankscope"}
+    return {"type": "Warning", "involvedObject": about, "message": message}
+
+
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_a_cluster_that_refuses_is_an_error(api, kubeconfig, status):
     api.faults.status = status

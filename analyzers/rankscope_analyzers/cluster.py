@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_analyzers.credentials import Entry
@@ -14,8 +13,17 @@ AGENT_PORT = 9877
 TIMEOUT_SECONDS = 20
 
 
+FORBIDDEN = 403
+MOST_EVENTS = 2000
+"""What keeps agents from starting is repeated every few minutes, on each node."""
+
+
 class ClusterError(Exception):
     """The cluster cannot be asked; the message says why."""
+
+
+class ForbiddenError(ClusterError):
+    """The user may not ask for this."""
 
 
 def trusted_agents(namespace: str | None, entry: Entry) -> Mapping[str, str]:
@@ -74,11 +82,30 @@ def _address(pod: Mapping[str, Any]) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{named[0] if named else AGENT_PORT}"
 
 
+def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
+    """Return the events that warn of something, of a namespace or of all; none if they are hidden.
+
+    Raises:
+        ClusterError: there is no way to the API server.
+    """
+    method = "list_namespaced_event" if namespace else "list_event_for_all_namespaces"
+    try:
+        return _items(method, namespace, field_selector="type=Warning", limit=MOST_EVENTS)
+    except ForbiddenError:
+        return ()
+
+
 def _pods(
     label_selector: str | None = None,
     field_selector: str | None = None,
     namespace: str | None = None,
 ) -> list[Any]:
+    method = "list_namespaced_pod" if namespace else "list_pod_for_all_namespaces"
+    return _items(method, namespace, label_selector=label_selector, field_selector=field_selector)
+
+
+def _items(method: str, namespace: str | None, **more: str | int | None) -> list[Any]:
+    """Call a method of the client that lists, and return the items as JSON has them."""
     try:
         from kubernetes import client, config
         from kubernetes.client.exceptions import ApiException
@@ -95,22 +122,16 @@ def _pods(
         load()
         # Raw JSON: the typed models refuse pods that leave out what they want.
         api: Any = client.CoreV1Api()
-        listed = (
-            partial(api.list_namespaced_pod, namespace)
-            if namespace
-            else api.list_pod_for_all_namespaces
-        )
-        answer = listed(
-            label_selector=label_selector,
-            field_selector=field_selector,
-            _preload_content=False,
-            _request_timeout=TIMEOUT_SECONDS,
+        where = (namespace,) if namespace else ()
+        answer = getattr(api, method)(
+            *where, **more, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
         )
         items = json.loads(answer.data).get("items")
     except ConfigException as error:
         raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
     except ApiException as error:
-        raise ClusterError(f"the API server answers {error.status}: {error.reason}") from None
+        kind = ForbiddenError if error.status == FORBIDDEN else ClusterError
+        raise kind(f"the API server answers {error.status}: {error.reason}") from None
     except (OSError, HTTPError, ValueError) as error:
         raise ClusterError(f"the API server cannot be reached: {error}") from None
     return [item for item in items or () if isinstance(item, dict)]

@@ -12,8 +12,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rankscope_analyzers import agent_starts
 from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.cluster import AGENT_PORT, ClusterError, node_of_pod, trusted_agents
+from rankscope_analyzers.cluster import (
+    AGENT_PORT,
+    ClusterError,
+    node_of_pod,
+    trusted_agents,
+    warnings,
+)
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.credentials import CredentialsError, Entry, add_entry, entry_of
 from rankscope_analyzers.doctor import AgentFacts, Check, find_pod, node_checks, pod_checks
@@ -61,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.agent_client.AgentError: no agent answers.
         rankscope_analyzers.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    answers = _ask(_addresses(options), entry_of(options))
+    kept = agent_starts.reasons(warnings(options.namespace)) if options.cluster else ()
+    answers = _ask(_addresses(options, kept), entry_of(options))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     if not facts:
@@ -75,18 +83,22 @@ def run(options: argparse.Namespace) -> int:
         )
     skew = differences(rank for one in facts for rank in of_listing(one.node, one.pods))
     if options.json:
-        print_json(_object(sections, skew, silent))
+        print_json(_object(sections, skew, silent) | {"kept_from_starting": list(kept)})
     else:
-        _show(Console(no_color=options.no_color, highlight=False), sections, skew, silent)
+        console = Console(no_color=options.no_color, highlight=False)
+        _show(console, sections, skew, silent)
+        for sentence in kept:
+            console.print(f"Kept from starting: {sentence}.", style="yellow", markup=False)
     return 0
 
 
-def _addresses(options: argparse.Namespace) -> Sequence[str]:
+def _addresses(options: argparse.Namespace, kept: Sequence[str]) -> Sequence[str]:
     if not options.cluster:
         return options.agent or [LOCAL_AGENT]
     agents = trusted_agents(options.namespace, entry_of(options))
     if not agents:
-        raise InputError("no agent runs in the cluster: nothing is labelled rankscope-agent")
+        why = "; ".join(kept) or "nothing is labelled rankscope-agent"
+        raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
         return list(agents.values())
     node = node_of_pod(options.pod)

@@ -19,26 +19,49 @@ LOG_POD = f'{NODE},pod_namespace="team",pod_name="llm-0"'
 OWNER = steady(
     f'rankscope_job_info{{{NODE},{JOB},class="production",owner="ada",team="nlp",project="llm"}}'
 )
-RANK = steady(
-    f'rankscope_rank_info{{{NODE},{JOB},rank="13",local_rank="5",uuid="GPU-3f2a",pod_uid="p-1",'
-    'pod_namespace="team",pod_name="llm-0",pp_stage="0"}'
+POD = steady(
+    f'rankscope_pod_job_info{{{NODE},{JOB},pod_uid="p-1",pod_namespace="team",pod_name="llm-0"}}'
 )
 HOLDER = steady(
     f'rankscope_gpu_allocation_info{{{NODE},{JOB},rank="13",gpu="5",uuid="GPU-3f2a",'
     'pod_namespace="team",pod_name="llm-0"}'
 )
-JOB_KNOWN = (OWNER, RANK, HOLDER)
+JOB_KNOWN = (OWNER, POD, HOLDER)
+
+
+Values3 = tuple[float, float, float]
 
 
 def _gpu(name: str, more: str = "") -> str:
     return f"{name}{{{DEVICE}{',' if more else ''}{more}}}"
 
 
-LOAD = steady(_gpu("rankscope_gpu_utilization_ratio"), 0.95)
+def _condition(name: str, other: str, lag: int = 0) -> Case:
+    """A condition that comes and goes, appearing when it is first seen; below, another one."""
+    return Case(
+        (
+            gauge(_gpu("rankscope_gpu_condition_active", f'condition="{name}"'), 1, 0, 0),
+            gauge(_gpu("rankscope_gpu_condition_active", f'condition="{other}"'), None, None, 1),
+            HOLDER,
+        ),
+        lag=lag,
+    )
 
 
-def _flag(name: str, more: str = "") -> Case:
-    return Case((gauge(_gpu(name, more), 1, 0, 0), HOLDER))
+def _amiss(condition: str, count: float, reason: str = "") -> Case:
+    """What is amiss with the NCCL of a pod; below, something else is."""
+    keys = f'{LOG_POD},{JOB},reason="{reason}"'
+    return Case(
+        (
+            gauge(f'rankscope_pod_condition{{{keys},condition="{condition}"}}', count, None, None),
+            gauge(f'rankscope_pod_condition{{{keys},condition="other"}}', None, None, 1),
+            *JOB_KNOWN,
+        )
+    )
+
+
+AGENTS = steady(f'rankscope_build_info{{{NODE},version="1"}}')
+"""Rules about what is new know from it since when anybody looks."""
 
 
 def _finding(kind: str, symptom: str = "", lost: float | None = None) -> Case:
@@ -64,11 +87,20 @@ def _finding(kind: str, symptom: str = "", lost: float | None = None) -> Case:
     return Case((*series, steady("rankscope_watch_last_evaluation_timestamp_seconds"), OWNER))
 
 
+def _utilization(bad: float, good: float, below: float) -> tuple[Series, ...]:
+    return (
+        gauge(f"rankscope_job_busy_gpus{{{NODE},{JOB}}}", 8 * bad, 8 * good, 8 * below),
+        steady(f"rankscope_job_gpus{{{NODE},{JOB}}}", 8),
+        OWNER,
+    )
+
+
 def _pods(pending: tuple[float, ...], running: tuple[float, ...]) -> tuple[Series, ...]:
     return (
         gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Pending"}}', *pending),
         gauge(f'rankscope_job_pods{{{OTHER},{JOB},phase="Running"}}', *running),
         OWNER,
+        AGENTS,
     )
 
 
@@ -98,27 +130,29 @@ def _buckets(fast: tuple[float, float, float], slow: tuple[float, float, float])
     )
 
 
-ALIVE = steady(f'rankscope_rank_alive{{{NODE},{JOB},rank="13"}}')
+ALIVE = steady(f"rankscope_job_ranks_alive{{{NODE},{JOB}}}", 8)
 
 
-def _busy(rank: str, node: str, bad: float, good: float, below: float) -> tuple[Series, ...]:
-    keys = f'{JOB},rank="{rank}",{node}'
+def _busy(rank: str, node: str, slowest: Values3, median: Values3) -> tuple[Series, ...]:
+    """What the agent of a node says of its ranks of a stage, when bad, good, and just not bad."""
+    keys = f'{JOB},pp_stage="0",{node}'
     return (
-        gauge(f"rankscope_last_compute_seconds{{{keys}}}", bad, good, below),
-        steady(f"rankscope_last_data_seconds{{{keys}}}", 0.0),
-        steady(f"rankscope_rank_alive{{{keys}}}"),
-        steady(f'rankscope_rank_info{{{keys},pp_stage="0"}}'),
+        gauge(f"rankscope_stage_busy_seconds{{{keys}}}", *median),
+        gauge(f'rankscope_stage_busiest_rank_seconds{{{keys},rank="{rank}"}}', *slowest),
     )
 
 
-UNWATCHED_STRAGGLER = Case(
-    (
-        *_busy("13", NODE, 1.6, 1.0, 1.2),
-        *(one for rank in "0123" for one in _busy(rank, OTHER, 1.0, 1.0, 1.0)),
-        OWNER,
-    )
+_FINE = (1.0, 1.0, 1.0)
+_PEERS = tuple(
+    one
+    for i in range(3)
+    for one in _busy(f"{i * 8}", f'node="gpu-1{i}"', (1.05, 1.05, 1.05), _FINE)
 )
+UNWATCHED_STRAGGLER = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), _FINE), *_PEERS, OWNER))
 """The same alert without a watch."""
+
+UNWATCHED_NODE = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), (1.58, 1.0, 1.19)), *_PEERS, OWNER))
+"""Likewise when all ranks of one node of four are slow."""
 
 
 def _cascade() -> Case:
@@ -131,7 +165,7 @@ def _cascade() -> Case:
         steady(f'rankscope_job_pods{{{NODE},job_id="team/r{i}",phase="Running"}}', 4)
         for i in range(6)
     ]
-    return Case((*series, *running), linger=15, settle=20, gap=1)
+    return Case((*series, *running, AGENTS), linger=15, settle=20, gap=1)
 
 
 CASES: dict[str, Case] = {
@@ -148,7 +182,7 @@ CASES: dict[str, Case] = {
         (counter(_steps(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
     ),
     "RankscopePodFailed": Case(
-        (gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Failed"}}', 3, 1, 1), OWNER),
+        (gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Failed"}}', 3, 1, 1), OWNER, AGENTS),
         linger=15,
         settle=60,
         gap=5,
@@ -158,7 +192,7 @@ CASES: dict[str, Case] = {
     # How well jobs do.
     "RankscopeThroughputDegraded24h": Case(
         (
-            counter(f'rankscope_samples_total{{{NODE},{JOB},rank="13"}}', 5, 10, 6.5),
+            counter(f"rankscope_job_samples_total{{{NODE},{JOB}}}", 5, 10, 6.5),
             ALIVE,
             OWNER,
         ),
@@ -179,12 +213,12 @@ CASES: dict[str, Case] = {
         lag=6,
     ),
     "RankscopeLowGpuUtilisation": Case(
-        (gauge(_gpu("rankscope_gpu_utilization_ratio"), 0.2, 0.9, 0.31), HOLDER, OWNER),
+        _utilization(0.2, 0.9, 0.31),
         lag=61,
         settle=70,
     ),
     "RankscopeGpusIdle": Case(
-        (gauge(_gpu("rankscope_gpu_utilization_ratio"), 0.0, 0.9, 0.021), HOLDER, OWNER),
+        _utilization(0.0, 0.9, 0.021),
         lag=61,
         settle=70,
     ),
@@ -211,28 +245,9 @@ CASES: dict[str, Case] = {
         )
     ),
     # NCCL.
-    "RankscopeSocketFallback": Case(
-        (
-            gauge(
-                f'rankscope_nccl_socket_fallback_state{{{LOG_POD},reason="plugin_failed"}}',
-                1,
-                0,
-                -1,
-            ),
-            steady(f"rankscope_rdma_port_state{{{PORT}}}", 4),
-            *JOB_KNOWN,
-        )
-    ),
-    "RankscopeNcclGdrMissing": Case(
-        (gauge(f"rankscope_nccl_gdr_missing_connections{{{LOG_POD}}}", 8, 0, 0), *JOB_KNOWN)
-    ),
-    "RankscopeNcclInitIncomplete": Case(
-        (
-            steady(f"rankscope_nccl_comm_ranks_expected{{{LOG_POD}}}", 8),
-            gauge(f"rankscope_nccl_comm_ranks_initialized{{{LOG_POD}}}", 7, 8, 8),
-            *JOB_KNOWN,
-        )
-    ),
+    "RankscopeSocketFallback": _amiss("socket_fallback", 1, "plugin_failed"),
+    "RankscopeNcclGdrMissing": _amiss("gdr_missing", 8),
+    "RankscopeNcclInitIncomplete": _amiss("ranks_waiting", 1),
     "RankscopeNcclIbErrors": Case(
         (
             born(f'rankscope_nccl_ib_errors_total{{{LOG_POD},device="mlx5_3",status="12"}}'),
@@ -249,43 +264,20 @@ CASES: dict[str, Case] = {
         linger=15,
         gap=5,
     ),
-    "RankscopeNcclIntraNodeDegraded": Case(
-        (
-            gauge(
-                f'rankscope_nccl_channel_connections{{{LOG_POD},transport="SHM",gdr="false",'
-                'scope="intra_node"}',
-                16,
-                None,
-                0,
-            ),
-            steady(_gpu("rankscope_gpu_nvlinks_up"), 18),
-            *JOB_KNOWN,
-        )
-    ),
+    "RankscopeNcclIntraNodeDegraded": _amiss("shared_memory", 16),
     "RankscopeNcclRanksDiffer": Case(
         (
-            steady(f'rankscope_nccl_net_info{{{LOG_POD},net="IB",version="2.27.3"}}'),
-            gauge(
-                f'rankscope_nccl_net_info{{{OTHER},pod_namespace="team",pod_name="llm-1",'
-                'net="IB",version="2.21.5"}',
-                1,
-                None,
-                None,
-            ),
-            steady(
-                f'rankscope_rank_info{{{OTHER},{JOB},rank="14",pod_namespace="team",'
-                'pod_name="llm-1"}'
-            ),
-            *JOB_KNOWN,
+            steady(f'rankscope_job_nccl_info{{{NODE},{JOB},version="2.27.3"}}'),
+            gauge(f'rankscope_job_nccl_info{{{OTHER},{JOB},version="2.21.5"}}', 1, None),
+            gauge(f'rankscope_job_nccl_info{{{OTHER},{JOB},version="2.27.3"}}', None, 1, 1),
+            OWNER,
         )
     ),
     "RankscopeEnvironmentDiffers": Case(
         (
-            steady(f'rankscope_rank_environment_info{{{NODE},{JOB},rank="13",hash="a"}}'),
-            gauge(f'rankscope_rank_environment_info{{{OTHER},{JOB},rank="14",hash="b"}}', 1, None),
-            gauge(
-                f'rankscope_rank_environment_info{{{OTHER},{JOB},rank="14",hash="a"}}', None, 1, 1
-            ),
+            steady(f'rankscope_job_environment_info{{{NODE},{JOB},hash="a"}}'),
+            gauge(f'rankscope_job_environment_info{{{OTHER},{JOB},hash="b"}}', 1, None),
+            gauge(f'rankscope_job_environment_info{{{OTHER},{JOB},hash="a"}}', None, 1, 1),
             OWNER,
         )
     ),
@@ -301,49 +293,22 @@ CASES: dict[str, Case] = {
         ),
         lag=10,
     ),
-    "RankscopeGpuLost": _flag("rankscope_gpu_lost"),
+    "RankscopeGpuLost": _condition("lost", "row_remap_pending"),
     "RankscopeGpuMemoryError": Case(
-        (
-            counter(
-                _gpu("rankscope_gpu_ecc_errors_total", 'kind="uncorrected",scope="aggregate"'),
-                0.5,
-                start=7,
-            ),
-            counter(
-                _gpu("rankscope_gpu_ecc_errors_total", 'kind="corrected",scope="aggregate"'),
-                9,
-                9,
-                9,
-            ),
-            HOLDER,
-        ),
-        lag=15,
+        (gauge(_gpu("rankscope_gpu_recent_uncorrected_errors"), 1, None, None), HOLDER)
     ),
-    "RankscopeGpuRowRemapPending": _flag("rankscope_gpu_row_remap_pending"),
-    "RankscopeGpuRowRemapFailed": _flag("rankscope_gpu_row_remap_failure"),
-    "RankscopeGpuThermalSlowdown": Case(
-        (
-            gauge(
-                _gpu("rankscope_gpu_clock_event_active", 'reason="hw_thermal_slowdown"'), 1, 0, 0
-            ),
-            steady(_gpu("rankscope_gpu_clock_event_active", 'reason="sw_power_cap"')),
-            LOAD,
-            HOLDER,
-        ),
-        lag=5,
-    ),
+    "RankscopeGpuRowRemapPending": _condition("row_remap_pending", "row_remap_failure"),
+    "RankscopeGpuRowRemapFailed": _condition("row_remap_failure", "row_remap_pending"),
+    "RankscopeGpuThermalSlowdown": _condition("thermal_slowdown", "power_brake", lag=5),
     "RankscopeGpuPowerLimited": Case(
         (
-            gauge(_gpu("rankscope_gpu_power_limit_watts", 'kind="enforced"'), 500, 700, 670),
-            steady(_gpu("rankscope_gpu_power_limit_watts", 'kind="default"'), 700),
+            gauge(_gpu("rankscope_gpu_power_limit_reduced_ratio"), 5 / 7, None, 0.957),
             HOLDER,
         )
     ),
     "RankscopeGpuPcieDegraded": Case(
         (
-            gauge(_gpu("rankscope_gpu_pcie_link_width"), 8, 16, 16),
-            steady(_gpu("rankscope_gpu_pcie_link_width_max"), 16),
-            LOAD,
+            gauge(_gpu("rankscope_gpu_pcie_link_reduced_ratio"), 0.5, None, None),
             HOLDER,
         )
     ),
@@ -356,56 +321,28 @@ CASES: dict[str, Case] = {
     "RankscopeGpuProgramFault": _finding("app"),
     # Links.
     "RankscopeLinkFlapping": Case(
-        (counter(f"rankscope_rdma_link_flaps_total{{{PORT}}}", 1, 0, 0),), lag=30, settle=40
+        (gauge(f"rankscope_rdma_port_recent_link_flaps{{{PORT}}}", 2, None, 1),)
     ),
     "RankscopeLinkErrors": Case(
-        (
-            counter(f'rankscope_rdma_port_errors_total{{{PORT},type="symbol_error"}}', 20, 0, 6),
-            counter(f'rankscope_rdma_port_errors_total{{{PORT},type="VL15_dropped"}}', 50, 50, 50),
-        ),
-        lag=15,
-        settle=20,
+        (gauge(f"rankscope_rdma_port_recent_errors{{{PORT}}}", 300, None, 100),)
     ),
     "RankscopeLinkRetransmission": Case(
-        (
-            counter(f'rankscope_rdma_hw_events_total{{{PORT},event="out_of_sequence"}}', 20, 0, 6),
-            counter(f'rankscope_rdma_hw_events_total{{{PORT},event="rx_write_requests"}}', 9, 9, 9),
-        ),
-        lag=15,
-        settle=20,
+        (gauge(f"rankscope_rdma_port_recent_retransmissions{{{PORT}}}", 300, None, 100),)
     ),
     "RankscopePfcStorm": Case(
-        (
-            counter(
-                f'rankscope_nic_pfc_pause_seconds_total{{{NODE},device="eth2",priority="3",'
-                'direction="receive"}',
-                12,
-                0.1,
-                5,
-            ),
-        ),
-        lag=6,
+        (gauge(f'rankscope_nic_recent_pause_ratio{{{NODE},device="eth2"}}', 0.2, None, 0.083),)
     ),
     "RankscopeLinkBelowMaximum": Case(
-        (gauge(f'rankscope_pci_link_ratio{{{NODE},pci="0000:1d:00.0"}}', 0.5, 1, 0.76),)
+        (gauge(f'rankscope_pci_link_reduced_ratio{{{NODE},pci="0000:1d:00.0"}}', 0.5, None, 0.76),)
     ),
     "RankscopeNetworkSaturated": Case(
-        (
-            counter(
-                f"rankscope_rdma_port_transmit_bytes_total{{{PORT}}}",
-                0.97 * 60 * 5e10,
-                0.5 * 60 * 5e10,
-                0.94 * 60 * 5e10,
-            ),
-            steady(f"rankscope_rdma_port_rate_bytes_per_second{{{PORT}}}", 5e10),
-        ),
-        lag=6,
+        (gauge(f"rankscope_rdma_port_busy_ratio{{{PORT}}}", 0.97, None, 0.94),)
     ),
     "RankscopeLinkCongestion": _finding("congestion"),
     "RankscopeAsymmetricRail": _finding("asymmetric_rail"),
     # Hosts.
     "RankscopeNodeResourceExhausted": Case(
-        (gauge(f'rankscope_filesystem_used_ratio{{{NODE},filesystem="root"}}', 0.96, 0.5, 0.94),)
+        (gauge(f'rankscope_node_resource_used_ratio{{{NODE},resource="disk"}}', 0.96, 0.5, 0.94),)
     ),
     "RankscopeHostHardware": Case(
         (
@@ -425,11 +362,10 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeOomRepeated": Case(
         (
-            counter(f'rankscope_pod_oom_kills_total{{{NODE},pod_uid="p-1"}}', 1, 0, 1 / 60),
+            gauge(f'rankscope_pod_recent_oom_kills{{{NODE},{JOB},pod_uid="p-1"}}', 2, None, 1),
+            gauge(f'rankscope_pod_recent_oom_kills{{{OTHER},{JOB},pod_uid="p-2"}}', 1, None, 1),
             *JOB_KNOWN,
-        ),
-        lag=60,
-        settle=70,
+        )
     ),
     # The cluster, and ourselves.
     "RankscopeJobFailureCascade": _cascade(),
@@ -445,15 +381,12 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeCollectorFailing": Case(
         (
-            gauge(f'rankscope_collector_success{{{NODE},collector="nvml"}}', 0, 1, 1),
+            gauge(f'rankscope_collector_failing{{{NODE},collector="nvml"}}', 1, None, None),
             steady(f'rankscope_collector_success{{{NODE},collector="dcgm"}}', 0),
         )
     ),
     "RankscopeSeriesBudgetExceeded": Case(
-        (
-            gauge(f'rankscope_series_dropped{{{NODE},collector="rdma"}}', 120, 0, 0),
-            steady(f'rankscope_series_dropped{{{NODE},collector="nvml"}}', 0),
-        )
+        (gauge(f"rankscope_page_series_dropped{{{NODE}}}", 120, 0, 0),)
     ),
     "RankscopeWatchLagging": Case(
         (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6

@@ -249,3 +249,26 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric():
         [promtool, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def failing(failure: str, last_success: float | None, success: bool = False) -> list[str]:
+    scrape = Scrape("nvml", success, 0.1, (), failure, last_success)
+    found = values(render(Snapshot("node-1", 1.8e9, (scrape,)), TEXT, None))
+    return [dict(labels)["collector"] for name, labels in found if name.endswith("_failing")]
+
+
+def test_a_collector_fails_if_it_broke_or_lost_its_source_not_if_it_never_had_one():
+    hour = 3600.0
+    assert failing("OSError: [Errno 5] Input/output error", None) == ["nvml"]
+    assert failing("no data: no NVIDIA driver", 1.8e9 - hour) == ["nvml"]
+    assert failing("no data: no NVIDIA driver", None) == []
+    assert failing("no data: no NVIDIA driver", 1.8e9 - 7 * hour) == []
+    assert failing("", 1.8e9, success=True) == []
+
+
+def test_series_left_off_the_page_are_added_up_over_collectors():
+    samples = tuple(metrics.training.STEPS.sample(1, job_id="a", rank=str(n)) for n in range(8))
+    scrapes = tuple(Scrape(name, True, 0.1, samples, "", 1.7e9) for name in ("one", "two"))
+    found = values(render(Snapshot("node-1", 1.8e9, scrapes[:1]), TEXT, 5))
+    assert found["rankscope_page_series_dropped", ()] == 3
+    assert values(render(FULL, TEXT, None))["rankscope_page_series_dropped", ()] == 0

@@ -259,7 +259,7 @@ def test_only_enabled_collectors_are_made():
         return Counting()
 
     snapshot = create_registry(config, {"one": create, "two": create}).run_once()
-    assert [scrape.collector for scrape in snapshot.scrapes] == ["one"]
+    assert [scrape.collector for scrape in snapshot.scrapes] == ["one", "summary"]
     assert seen == [config]
 
 

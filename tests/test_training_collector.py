@@ -62,6 +62,8 @@ def test_ranks_that_left_a_job_when_it_shrank_have_no_series(tmp_path):
     page = Page(collecting)
     assert page.labels(metrics.STEPS) == [("team/job", "0"), ("team/job", "1")]
     assert page.rank(metrics.STEPS, 0) == 2
+    total = page.value(metrics.JOB_SAMPLES, "team/job")
+    assert total == 5 * 8, "samples of ranks that left stay in the job's, or it would start again"
     again.end()
 
 

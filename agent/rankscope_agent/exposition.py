@@ -25,10 +25,14 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.utils import floatToGoString
 
 from rankscope_agent import __version__
+from rankscope_agent.collector import ABSENT
 from rankscope_agent.metrics import agent as metrics
-from rankscope_agent.model import HistogramValue, Metric, Sample, Snapshot
+from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape, Snapshot
 from rankscope_agent.series_budget import within_budget
 from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
+
+MISSED_SECONDS = 6 * 3600.0
+"""How long a source that is gone is missed: a shift, within which somebody has looked."""
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -112,6 +116,7 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
         1, version=__version__, python_version=python, simulated=snapshot.simulated
     )
     yield metrics.SNAPSHOT_TIMESTAMP.sample(snapshot.taken_at_unix_seconds)
+    yield metrics.PAGE_SERIES_DROPPED.sample(sum(dropped.values()))
     for scrape in snapshot.scrapes:
         name = scrape.collector
         yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
@@ -120,6 +125,16 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
         if scrape.last_success_unix_seconds is not None:
             when = scrape.last_success_unix_seconds
             yield metrics.COLLECTOR_LAST_SUCCESS.sample(when, collector=name)
+        if _fails(scrape, snapshot.taken_at_unix_seconds):
+            yield metrics.COLLECTOR_FAILING.sample(1, collector=name)
+
+
+def _fails(scrape: Scrape, now: float) -> bool:
+    """Say whether a collector should work: one that never had its source is none that fails."""
+    if scrape.success or not scrape.failure.startswith(ABSENT):
+        return not scrape.success
+    worked = scrape.last_success_unix_seconds
+    return worked is not None and now - worked < MISSED_SECONDS
 
 
 def _families(samples: Iterable[Sample]) -> list[Family]:

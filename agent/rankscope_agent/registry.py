@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.collector import ABSENT, Collector, log_failure, scrape
@@ -33,6 +33,7 @@ from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.model import Sample, Scrape, Snapshot
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.requirements import brings
+from rankscope_agent.summary.node import NodeSummary
 from rankscope_agent.vetting import vet
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,10 @@ class CollectorState:
     scrape: Scrape | None
     finished_unix_seconds: float | None
     scheduled: bool
+
+
+SUMMARY = "summary"
+"""What the summary of all collectors is called among them."""
 
 
 def next_start(previous: float, interval: float, now: float) -> float:
@@ -230,8 +235,29 @@ class _Runner:
         return Scrape(self.name, False, done.duration_seconds, (), failure, last_success)
 
 
+class _Over:
+    """The summary of some outcomes, as a collector."""
+
+    def __init__(self, summary: NodeSummary, outcomes: Sequence[Scrape]) -> None:
+        self._summary = summary
+        self._outcomes = outcomes
+
+    def collect(self) -> Iterable[Sample]:
+        """Sum up."""
+        return self._summary.collect(self._outcomes, time.monotonic())
+
+
 class Registry:
-    """The enabled collectors at work, and the newest picture that they give together."""
+    """The enabled collectors at work, and the newest picture that they give together.
+
+    Args:
+        node: this node's name.
+        creators: the collectors, each made when it first runs.
+        interval_seconds: between two runs of one.
+        deadline_seconds: a run that lasts longer has failed.
+        simulated: which node is made up, empty for the real one.
+        summary: sums up each picture, None to leave that.
+    """
 
     def __init__(
         self,
@@ -240,7 +266,10 @@ class Registry:
         interval_seconds: float,
         deadline_seconds: float,
         simulated: str = "",
+        summary: NodeSummary | None = None,
     ) -> None:
+        self._summary = summary
+        self._summed_up: float | None = None
         self._node = node
         self._simulated = simulated
         self._runners = tuple(
@@ -286,6 +315,10 @@ class Registry:
     def _vetted_outcomes(self) -> tuple[Scrape, ...]:
         found = [runner.outcome() for runner in self._runners]
         outcomes = [outcome for outcome in found if outcome is not None]
+        if self._summary is not None:
+            summary = scrape(SUMMARY, _Over(self._summary, outcomes), self._summed_up)
+            self._summed_up = summary.last_success_unix_seconds
+            outcomes.append(summary)
         vetted = vet(outcomes)
         for before, after in zip(outcomes, vetted, strict=True):
             if after is not before:
@@ -321,4 +354,5 @@ def create_registry(
         config.interval_seconds,
         config.deadline_seconds,
         config.simulate.text if config.simulate else "",
+        NodeSummary(),
     )

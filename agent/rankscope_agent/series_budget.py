@@ -17,6 +17,7 @@ from rankscope_agent.metrics import (
     pods,
     ras,
     rdma,
+    summary,
     topology,
     training,
 )
@@ -27,6 +28,7 @@ HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
 BY_IMPORTANCE = (
     pods,
     training,
+    summary,
     gpu,
     kernel,
     nccl,
@@ -40,7 +42,8 @@ BY_IMPORTANCE = (
     topology,
 )
 """Subjects, the most important first. Who holds what comes before all, because everything else is
-joined with it; then what says who is slow, then why; what only describes comes last."""
+joined with it; then what says who is slow and what rules read, then why; what only describes comes
+last."""
 
 
 def _importance() -> Mapping[str, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rankscope_agent.metrics.rdma import LINK_ERRORS, RETRANSMISSION_EVENTS, TIMEOUT_EVENTS
+
 LinkFault = Literal[
     "retransmission",
     "congestion",
@@ -48,21 +50,7 @@ LEAST_EVENTS = 10.0
 RETRANSMISSIONS = Quantity(
     "retransmission",
     "lost and repeated packets",
-    (
-        "out_of_sequence",
-        "packet_seq_err",
-        "implied_nak_seq_err",
-        "local_ack_timeout_err",
-        "rnr_nak_retry_err",
-        "roce_adp_retrans",
-        "retrans_pkts",
-        "retrans_timeout_events",
-        "to_retransmits",
-        "seq_err_naks_rcvd",
-        "rnr_naks_rcvd",
-        "rcvd_seq_err",
-        "rcvd_rnr_err",
-    ),
+    RETRANSMISSION_EVENTS,
     "events",
     # NCCL's default InfiniBand timeout (NCCL_IB_TIMEOUT=20) is some 4 s: one loss that waits for
     # it in 20 s is a fifth of the time.
@@ -73,7 +61,7 @@ TIMEOUTS = Quantity(
     "retransmission",
     "packets lost and missed by timeout only",
     # Each costs seconds where a sequence error costs a round trip: those must not hide these.
-    ("local_ack_timeout_err", "retrans_timeout_events", "roce_adp_retrans_to"),
+    TIMEOUT_EVENTS,
     "events",
     0.05,  # as above
     LEAST_EVENTS,
@@ -120,19 +108,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "errors",
         "link errors",
-        (
-            "symbol_error",
-            "port_rcv_errors",
-            "port_rcv_remote_physical_errors",
-            "local_link_integrity_errors",
-            "excessive_buffer_overrun_errors",
-            "link_recoveries",
-            "port_xmit_discards",
-            "rx_crc_errors_phy",
-            "rx_symbol_err_phy",
-            "rx_pcs_symbol_err_phy",
-            "rx_discards_phy",
-        ),
+        LINK_ERRORS,
         "events",
         # 10 an hour: a bit error rate of 1e-12, which the specification allows, is more than that
         # on a fast link, but error correction hides those; what is counted here got through.

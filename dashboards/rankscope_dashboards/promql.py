@@ -8,6 +8,7 @@ from rankscope_agent.metrics import watch
 
 GPU = ("node", "gpu", "uuid", "pci")
 PORT = ("node", "device", "port")
+LOG_POD = ("node", "pod_namespace", "pod_name")
 
 JOB_INFO_RECORD = "job:rankscope_job:info"
 POD_JOB_RECORD = "node_pod:rankscope_pod_job:info"

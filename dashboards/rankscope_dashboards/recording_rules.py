@@ -1,7 +1,8 @@
 """Recording rules in two stages: per node first, then per job from what the nodes say.
 
-The first stage is evaluated where a node's series are; past one Prometheus the second runs over
-the first's records only. Medians do not compose, so quantiles come from histograms that add up.
+The agents have done the most of the first stage: they sum up what rules would have to read of every
+rank, GPU and port (metrics/summary.py). Past one Prometheus the second stage runs over records and
+series of nodes only. Medians do not compose, so quantiles come from histograms that add up.
 Names are level:metric:operation, the level being the labels that are left besides `cluster`.
 """
 
@@ -9,31 +10,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope_agent.metrics import gpu, pods, rdma, training, watch
-from rankscope_dashboards.promql import JOB_INFO_RECORD, POD_JOB_RECORD, PORT, by, worst
+from rankscope_agent.metrics import agent, job_logs, nccl, pods, summary, training, watch
+from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
 
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 """Windows that the burn alerts compare; a long one is paired with one a twelfth or so as long."""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
-PORT_TRAFFIC = "node_device:rankscope_rdma_port_transmit:ratio_rate5m"
-NODE_GPU = "node:rankscope_gpu_utilization:avg"
 JOB_GPU = "job:rankscope_gpu_utilization:avg"
 NODE_JOB_STEPS = "node_job:rankscope_steps:rate10m"
 JOB_STEPS = "job:rankscope_steps:rate10m"
 NODE_JOB_SAMPLES = "node_job:rankscope_samples:rate5m"
 JOB_SAMPLES = "job:rankscope_samples:rate5m"
-NODE_JOB_ALIVE = "node_job:rankscope_rank_alive:sum"
 JOB_ALIVE = "job:rankscope_rank_alive:sum"
 JOB_LATENCY = "job_le:rankscope_step_latency_seconds_bucket:rate5m"
 NODE_JOB_SYNC = "node_job:rankscope_sync_time_seconds:rate5m"
 NODE_JOB_STEP_TIME = "node_job:rankscope_step_latency_seconds:rate5m"
 JOB_SYNC_SHARE = "job:rankscope_sync_time:ratio_rate5m"
-JOB_SLOWEST = "job:rankscope_last_step_seconds:max"
+JOB_PODS = "job_phase:rankscope_job_pods:sum"
+JOB_ENVIRONMENTS = "job:rankscope_environments:count"
+JOB_NCCL_VERSIONS = "job:rankscope_nccl_versions:count"
+CLUSTER_AGENTS = "cluster:rankscope_agents:count"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
-NODE_JOB_SLOWEST = "node_job:rankscope_last_step_seconds:max"
 
 
 def quantile(name: str) -> str:
@@ -73,50 +73,56 @@ def _lost(window: str) -> str:
 def _identity() -> tuple[Record, ...]:
     facts = ("job_id", "class", "owner", "team", "project")
     info = worst(pods.JOB_INFO.name, *facts)
-    pod = ("node", "pod_namespace", "pod_name")
-    # Each is made small before the two are compared, which is the costly part.
-    known = worst(training.RANK_INFO.name, "job_id", *pod)
-    held = worst(f'{pods.GPU_ALLOCATION_INFO.name}{{job_id!=""}}', "job_id", *pod)
+    keys = ", ".join(("cluster", *LOG_POD))
     return (
         # Pods of one job may be labelled differently; a join needs one answer.
         Record(JOB_INFO_RECORD, f"topk {by('job_id')} (1, {info})"),
-        Record(POD_JOB_RECORD, f"topk {by(*pod)} (1, {known} or {held})"),
+        Record(
+            POD_JOB_RECORD,
+            # Only of pods that have something to tell: each alert about them reads all of it.
+            f"topk {by(*LOG_POD)} (1, "
+            + worst(
+                f"{summary.POD_JOB_INFO.name} and on ({keys}) ({_printing()})", "job_id", *LOG_POD
+            )
+            + ")",
+        ),
     )
 
 
-def _busy() -> str:
-    """Return the time that each rank needs itself in its newest step, with its pipeline stage."""
-    # What ended ranks did last stays on the page for a while.
-    alive = f"and on (cluster, node, job_id, rank) {training.RANK_ALIVE.name} == 1"
-    own = f"{training.LAST_DATA_SECONDS.name} + {training.LAST_COMPUTE_SECONDS.name} {alive}"
-    stages = worst(training.RANK_INFO.name, "job_id", "rank", "pp_stage")
-    return f"({own}) * on (cluster, job_id, rank) group_left (pp_stage) {stages}"
+def _different(series: str, label: str) -> str:
+    """Return how many values a label has within a job."""
+    return f"count {by('job_id')} (count {by('job_id', label)} ({series}))"
 
 
-def _worst_of_stage() -> str:
-    one = f"topk {by('job_id', 'pp_stage')} (1, {_busy()})"
-    # The labels of the scrape are dropped from the few results, not from the many ranks.
-    return worst(one, "node", "job_id", "rank", "pp_stage")
+def _mean_of_gpus() -> str:
+    return (
+        f"sum {by('job_id')} ({summary.JOB_BUSY_GPUS.name})"
+        f" / sum {by('job_id')} ({summary.JOB_GPUS.name})"
+    )
+
+
+def _printing() -> str:
+    """Return series of pods of which alerts ask whose they are."""
+    series = (
+        *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES),
+        *(nccl.NCCL_IB_ERRORS, nccl.NCCL_TIMEOUTS),
+    )
+    return " or ".join(one.name for one in series)
 
 
 NODE = RecordGroup(
     "rankscope-node",
     "30s",
     (
-        Record(NODE_GPU, f"avg {by('node')} ({gpu.GPU_UTILIZATION.name})"),
-        Record(
-            PORT_TRAFFIC,
-            worst(f"rate({rdma.TRANSMIT_BYTES.name}[5m]) / {rdma.PORT_RATE.name}", *PORT),
-        ),
+        Record(CLUSTER_AGENTS, f"count {by()} ({agent.BUILD_INFO.name})"),
         Record(
             NODE_JOB_STEPS,
             f"sum {by('node', 'job_id')} (rate({training.STEP_LATENCY.name}_count[10m]))",
         ),
         Record(
             NODE_JOB_SAMPLES,
-            f"sum {by('node', 'job_id')} (rate({training.SAMPLES.name}[5m]))",
+            f"sum {by('node', 'job_id')} (rate({training.JOB_SAMPLES.name}[5m]))",
         ),
-        Record(NODE_JOB_ALIVE, f"sum {by('node', 'job_id')} ({training.RANK_ALIVE.name})"),
         Record(
             NODE_JOB_SYNC,
             f"sum {by('node', 'job_id')} (rate({training.SYNC_TIME.name}_sum[5m]))",
@@ -125,7 +131,6 @@ NODE = RecordGroup(
             NODE_JOB_STEP_TIME,
             f"sum {by('node', 'job_id')} (rate({training.STEP_LATENCY.name}_sum[5m]))",
         ),
-        Record(NODE_JOB_SLOWEST, worst(training.LAST_STEP_SECONDS.name, "node", "job_id")),
     ),
 )
 
@@ -135,13 +140,24 @@ JOB = RecordGroup(
     (
         *_identity(),
         # For clusters without a watch. Stages differ by design, so that ranks are compared within
-        # theirs; a median needs all ranks of the stage in one place.
-        Record(STAGE_MEDIAN, f"quantile {by('job_id', 'pp_stage')} (0.5, {_busy()})"),
-        Record(STAGE_WORST, _worst_of_stage()),
+        # theirs. Agents have taken the median and the slowest of each node's ranks: the median of
+        # nodes' medians is that of the ranks as long as fewer than half of the nodes are slow, and
+        # each has as many ranks of the stage.
+        Record(
+            STAGE_MEDIAN, f"quantile {by('job_id', 'pp_stage')} (0.5, {summary.STAGE_BUSY.name})"
+        ),
+        Record(
+            STAGE_WORST,
+            # The labels of the scrape are dropped from the few results, not from the many ranks.
+            worst(
+                f"topk {by('job_id', 'pp_stage')} (1, {summary.STAGE_BUSIEST.name})",
+                *("node", "job_id", "rank", "pp_stage"),
+            ),
+        ),
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
         Record(JOB_SAMPLES, f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"),
-        Record(JOB_ALIVE, f"sum {by('job_id')} ({NODE_JOB_ALIVE})"),
-        Record(JOB_SLOWEST, f"max {by('job_id')} ({NODE_JOB_SLOWEST})"),
+        Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
+        Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
         # The agent has added up its node's ranks: a stage per node would keep as many series again.
         Record(
             JOB_LATENCY,
@@ -155,13 +171,9 @@ JOB = RecordGroup(
             JOB_SYNC_SHARE,
             f"sum {by('job_id')} ({NODE_JOB_SYNC}) / sum {by('job_id')} ({NODE_JOB_STEP_TIME})",
         ),
-        Record(
-            JOB_GPU,
-            f"avg {by('job_id')} ({gpu.GPU_UTILIZATION.name}"
-            " * on (cluster, node, uuid) group_left (job_id) "
-            + worst(f'{pods.GPU_ALLOCATION_INFO.name}{{job_id!=""}}', "node", "uuid", "job_id")
-            + ")",
-        ),
+        Record(JOB_GPU, _mean_of_gpus()),
+        Record(JOB_ENVIRONMENTS, _different(summary.JOB_ENVIRONMENT_INFO.name, "hash")),
+        Record(JOB_NCCL_VERSIONS, _different(summary.JOB_NCCL_INFO.name, "version")),
     ),
 )
 

@@ -221,6 +221,8 @@ class TrainingCollector:
         sync = job.sync.value()
         if sync.count:
             yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+        if job.samples is not None:
+            yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
         for number, rank in job.present():
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)

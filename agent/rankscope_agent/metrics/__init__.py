@@ -20,6 +20,7 @@ from rankscope_agent.metrics import (
     pods,
     ras,
     rdma,
+    summary,
     topology,
     training,
     watch,
@@ -41,6 +42,7 @@ SUBJECTS = (
     inspector,
     pods,
     gpu,
+    summary,
     watch,
 )
 """The modules of the catalogue, in the order in which docs/metrics.md shows them."""

@@ -39,3 +39,14 @@ SERIES_DROPPED = Metric(
     "Series of this collector left off the page because the agent's series limit was reached.",
     ("collector",),
 )
+PAGE_SERIES_DROPPED = Metric(
+    "rankscope_page_series_dropped",
+    "gauge",
+    "Series of all collectors together that were left off the page.",
+)
+COLLECTOR_FAILING = Metric(
+    "rankscope_collector_failing",
+    "gauge",
+    "Always 1; collectors that fail with an error, or whose source has gone within six hours.",
+    ("collector",),
+)

@@ -6,6 +6,41 @@ from rankscope_agent.model import Metric
 
 PORT = ("device", "port")
 
+RETRANSMISSION_EVENTS = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "retrans_pkts",
+    "retrans_timeout_events",
+    "to_retransmits",
+    "seq_err_naks_rcvd",
+    "rnr_naks_rcvd",
+    "rcvd_seq_err",
+    "rcvd_rnr_err",
+)
+"""Drivers' names for packets that were lost and sent again."""
+
+TIMEOUT_EVENTS = ("local_ack_timeout_err", "retrans_timeout_events", "roce_adp_retrans_to")
+"""Of these, losses that were missed by timeout only."""
+
+LINK_ERRORS = (
+    "symbol_error",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "link_recoveries",
+    "port_xmit_discards",
+    "rx_crc_errors_phy",
+    "rx_symbol_err_phy",
+    "rx_pcs_symbol_err_phy",
+    "rx_discards_phy",
+)
+"""Ports' and drivers' names for errors of the link itself."""
+
 DEVICE_INFO = Metric(
     "rankscope_rdma_device_info",
     "gauge",

@@ -79,6 +79,12 @@ RECORDS_LOST = Metric(
     "Step records overwritten in the rank's ring before the agent could read them.",
     RANK,
 )
+JOB_SAMPLES = Metric(
+    "rankscope_job_samples_total",
+    "counter",
+    "Training samples that the job's ranks on this node fetched, those of ended ranks included.",
+    ("job_id",),
+)
 RECORDS_CORRUPT = Metric(
     "rankscope_training_records_corrupt_total",
     "counter",

@@ -96,10 +96,14 @@ class RankTotals:
         self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in records])
         self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in records])
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
-        counted = [record.samples for record in records if record.samples != UNKNOWN_SAMPLES]
-        self.samples = _plus(self.samples, counted)
+        self.samples = _plus(self.samples, _counted(records))
         if created_unix_ns == self.created_unix_ns:
             self.last = records[-1]
+
+
+def _counted(records: Sequence[StepRecord]) -> Sequence[int]:
+    """Return how many samples records have, of those that know."""
+    return [record.samples for record in records if record.samples != UNKNOWN_SAMPLES]
 
 
 def _plus(total: int | None, values: Sequence[int]) -> int | None:
@@ -114,12 +118,13 @@ class JobTotals:
     `active_unix_seconds` is when one of its processes last was alive, as far as is known.
     """
 
-    __slots__ = ("active_unix_seconds", "latency", "ranks", "sync")
+    __slots__ = ("active_unix_seconds", "latency", "ranks", "samples", "sync")
 
     def __init__(self) -> None:
         self.ranks: dict[int, RankTotals] = {}
         self.latency = Histogram()
         self.sync = Histogram()
+        self.samples: int | None = None
         self.active_unix_seconds = 0.0
 
     def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
@@ -137,6 +142,7 @@ class JobTotals:
         return [(n, rank) for n, rank in self.ranks.items() if not rank.identity.left(size)]
 
     def observe(self, records: Sequence[StepRecord]) -> None:
-        """Count steps of any of the ranks in the histograms."""
+        """Count steps of any of the ranks together, those of ranks that leave later included."""
         self.latency.observe([record.step_ns for record in records])
         self.sync.observe([record.sync_ns for record in records if record.sync_ns != NOT_MEASURED])
+        self.samples = _plus(self.samples, _counted(records))

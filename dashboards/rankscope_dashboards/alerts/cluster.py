@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, pods, watch
+from rankscope_agent.metrics import agent, watch
+from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.alerts.training import FAILED_NOW
@@ -23,10 +24,8 @@ WATCH_SECONDS = 300
 AGENT_MEMORY = "1h"
 """How long an agent that is gone is missed where kube-state-metrics does not tell of its node."""
 
-_GPU_NODES = 'max by (cluster, node) (kube_node_status_allocatable{resource="nvidia_com_gpu"}) > 0'
-_WAS_THERE = f"max by (cluster, node) (last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}]))"
-_IS_THERE = f"max by (cluster, node) ({agent.BUILD_INFO.name})"
-_WORKED = worst(f"max_over_time({agent.COLLECTOR_SUCCESS.name}[6h])", "node", "collector")
+_GPU_NODES = 'kube_node_status_allocatable{resource="nvidia_com_gpu"} > 0'
+_WAS_THERE = f"last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}])"
 _MAINTENANCE = (
     "max by (cluster, node) (kube_node_spec_unschedulable) == 1\n"
     'or max by (cluster, node) (kube_node_annotations{annotation_rankscope_io_maintenance="true"})'
@@ -44,7 +43,7 @@ CLUSTER: tuple[Alert, ...] = (
         name="RankscopeJobFailureCascade",
         expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
         f"and on (cluster) (count {by()} ({FAILED_NOW}) > {CASCADE_SHARE} *"
-        f' count {by()} (sum {by("job_id")} ({pods.JOB_PODS.name}{{phase="Running"}}) > 0))',
+        f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',
         hold="1m",
         keep="15m",
         why="The window of a quarter of an hour gathers failures of one cause; a minute lets the"
@@ -86,7 +85,10 @@ CLUSTER: tuple[Alert, ...] = (
 OWN: tuple[Alert, ...] = (
     Alert(
         name="RankscopeAgentDown",
-        expression=f"(({_GPU_NODES})\nor ({_WAS_THERE}))\nunless on (cluster, node) ({_IS_THERE})",
+        expression=worst(
+            f"({_GPU_NODES} or {_WAS_THERE})\nunless on (cluster, node) {agent.BUILD_INFO.name}",
+            "node",
+        ),
         hold="10m",
         keep="10m",
         why="Roll-outs of the agent and reboots of the node take minutes.",
@@ -100,9 +102,7 @@ OWN: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeCollectorFailing",
-        expression=f"({worst(agent.COLLECTOR_SUCCESS.name, 'node', 'collector')} == 0)\n"
-        "and on (cluster, node, collector)"
-        f" ({_WORKED} == 1)",
+        expression=worst(agent.COLLECTOR_FAILING.name, "node", "collector"),
         hold="15m",
         keep="15m",
         why="Sources restart within minutes. A collector that never had its source on this node is"
@@ -110,12 +110,13 @@ OWN: tuple[Alert, ...] = (
         severity="ticket",
         scope="node",
         summary=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} fails",
-        description=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} worked within the last"
-        " six hours and gives nothing now: its series are absent, and alerts on them are silent.",
+        description=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} fails with an error, or"
+        " worked within the last six hours and has lost its source: its series are absent, and"
+        " alerts on them are silent.",
     ),
     Alert(
         name="RankscopeSeriesBudgetExceeded",
-        expression=f"sum {by('node')} ({agent.SERIES_DROPPED.name}) > 0",
+        expression=worst(f"{agent.PAGE_SERIES_DROPPED.name} > 0", "node"),
         hold="15m",
         keep="15m",
         why="Two jobs that overlap on a node exceed the limit for minutes.",

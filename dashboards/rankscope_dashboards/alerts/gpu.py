@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, kernel
+from rankscope_agent.metrics import gpu, kernel, summary
 from rankscope_agent.xid import XIDS
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
@@ -20,29 +20,21 @@ THROTTLED_SHARE = 0.5
 """Half of the last five minutes: below that a clock that is held down now and then is what GPUs do
 at their power limit, and costs a few per cent."""
 
-LOADED = 0.5
-"""GPUs that rest are allowed to be slow; what runs kernels half of the time is at work."""
-
 POWER_LIMIT_SHARE = 0.95
 """Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
 
-LINK_SHARE = 1.0
-"""Lanes or generation below the maximum, under load: idle GPUs lower their generation."""
 
-_THERMAL = f'{gpu.GPU_CLOCK_EVENT.name}{{reason=~"hw_thermal_slowdown|sw_thermal_slowdown"}}'
-_BRAKE = f'{gpu.GPU_CLOCK_EVENT.name}{{reason=~"hw_power_brake"}}'
-_LOAD = f"{worst(f'avg_over_time({gpu.GPU_UTILIZATION.name}[5m])', *GPU)} > {LOADED}"
-_UNCORRECTED = f'{gpu.GPU_ECC_ERRORS.name}{{kind="uncorrected"}}'
-_ENFORCED = worst(f'{gpu.GPU_POWER_LIMIT.name}{{kind="enforced"}}', *GPU)
-_DEFAULT = worst(f'{gpu.GPU_POWER_LIMIT.name}{{kind="default"}}', *GPU)
+def _in_condition(*conditions: str) -> str:
+    """Return GPUs that are in a condition; agents tell of no others, so that few are read."""
+    return worst(_condition(*conditions) + " == 1", *GPU)
 
 
-def _share_of_five_minutes(series: str) -> str:
-    return worst(f"avg_over_time({series}[5m])", *GPU)
+def _share_of_five_minutes(condition: str) -> str:
+    return worst(f"avg_over_time({_condition(condition)}[5m])", *GPU)
 
 
-def _narrowed(now: str, best: str) -> str:
-    return f"({worst(now, *GPU)} / {worst(best, *GPU)} < {LINK_SHARE})"
+def _condition(*conditions: str) -> str:
+    return f'{summary.GPU_CONDITION.name}{{condition=~"{"|".join(conditions)}"}}'
 
 
 NODE_ALERTS: tuple[Alert, ...] = (
@@ -70,7 +62,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuLost",
-        expression=worst(f"{gpu.GPU_LOST.name} == 1 or {gpu.GPU_UNRESPONSIVE.name} == 1", *GPU),
+        expression=_in_condition("lost", "unresponsive"),
         hold="2m",
         keep="15m",
         why="A driver that is busy for a minute answers again; a GPU that is gone stays away.",
@@ -82,7 +74,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuMemoryError",
-        expression=f"{worst(f'increase({_UNCORRECTED}[15m])', *GPU)} > 0",
+        expression=worst(f"{summary.GPU_RECENT_UNCORRECTED.name} > 0", *GPU),
         hold="0s",
         keep="1h",
         why="Any uncorrected error may have put wrong data into a job; an hour bridges the"
@@ -95,9 +87,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuRowRemapPending",
-        expression=worst(
-            f"{gpu.GPU_REMAP_PENDING.name} == 1 or {gpu.GPU_RETIRED_PENDING.name} == 1", *GPU
-        ),
+        expression=_in_condition("row_remap_pending", "page_retirement_pending"),
         hold="15m",
         keep="15m",
         why="Nothing is urgent: the row is not used any more. A quarter of an hour lets a reset"
@@ -110,9 +100,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuRowRemapFailed",
-        expression=worst(
-            f"{gpu.GPU_REMAP_FAILURE.name} == 1 or {gpu.GPU_SRAM_THRESHOLD.name} == 1", *GPU
-        ),
+        expression=_in_condition("row_remap_failure", "sram_threshold"),
         hold="0s",
         keep="1h",
         why="The state is kept by the GPU and never goes away by itself.",
@@ -124,8 +112,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuThermalSlowdown",
-        expression=f"({_share_of_five_minutes(_THERMAL)} > {THROTTLED_SHARE})"
-        f" and on (cluster, node, uuid) ({_LOAD})",
+        expression=f"{_share_of_five_minutes('thermal_slowdown')} > {THROTTLED_SHARE}",
         hold="5m",
         keep="15m",
         why="Half of ten minutes too hot is no peak. A hot GPU that slows down cools and comes"
@@ -138,8 +125,8 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuPowerLimited",
-        expression=f"({_share_of_five_minutes(_BRAKE)} > {THROTTLED_SHARE})\n"
-        f"or ({_ENFORCED} / {_DEFAULT} < {POWER_LIMIT_SHARE})",
+        expression=f"({_share_of_five_minutes('power_brake')} > {THROTTLED_SHARE})\n"
+        f"or ({worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE})",
         hold="10m",
         keep="15m",
         why="Power brakes of a failing supply come in bursts, which five-minute means join; a"
@@ -153,9 +140,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpuPcieDegraded",
-        expression=f"({_narrowed(gpu.GPU_PCIE_WIDTH.name, gpu.GPU_PCIE_WIDTH_MAX.name)}\n"
-        f"or {_narrowed(gpu.GPU_PCIE_GENERATION.name, gpu.GPU_PCIE_GENERATION_MAX.name)})\n"
-        f"and on (cluster, node, uuid) ({_LOAD})",
+        expression=worst(summary.GPU_PCIE_REDUCED.name, *GPU),
         hold="15m",
         keep="30m",
         why="Links train down for seconds when they save power; a quarter of an hour under load"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import host, kernel, training
+from rankscope_agent.metrics import host, kernel, summary
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.promql import by, recent, with_owner, worst
@@ -31,38 +31,16 @@ HARDWARE_KINDS = "|".join(
 """Events of the kernel log after which a node is not trusted."""
 
 
-def _resource(name: str, ratio: str) -> str:
-    return f'label_replace({ratio}, "resource", "{name}", "", "")'
-
-
-_EXHAUSTED = "\nor ".join(
-    (
-        _resource(
-            "memory",
-            f"1 - {worst(host.MEMORY_AVAILABLE.name, 'node')}"
-            f" / {worst(host.MEMORY_TOTAL.name, 'node')}",
-        ),
-        _resource("disk", worst(host.DISK_USED.name, "node")),
-        _resource("inodes", worst(host.INODES_USED.name, "node")),
-        _resource("pids", worst(host.PIDS_USED.name, "node")),
-    )
-)
-# Ranks of a pod that was killed are gone soon; whose it was is remembered for the hour.
-_POD_JOB = (
-    f"topk {by('pod_uid')} (1, max {by('pod_uid', 'job_id')}"
-    f' (last_over_time({training.RANK_INFO.name}{{pod_uid!=""}}[1h])))'
-)
-_OOM_KILLS = f"max {by('node', 'pod_uid')} (increase({host.POD_OOM_KILLS.name}[1h]))"
-_OOM_BY_JOB = (
-    f"round(sum {by('job_id')} ({_OOM_KILLS} * on (cluster, pod_uid) group_left (job_id)"
-    f" {_POD_JOB})) >= {OOM_KILLS}"
-)
-_OOM_BY_POD = f"round({_OOM_KILLS} unless on (cluster, pod_uid) {_POD_JOB}) >= {OOM_KILLS}"
+_KILLS = summary.POD_RECENT_OOM_KILLS.name
+_OF_JOBS = worst(f'{_KILLS}{{job_id!=""}}', "node", "pod_uid", "job_id")
+_OF_OTHERS = worst(f'{_KILLS}{{job_id=""}}', "node", "pod_uid")
+_OOM_BY_JOB = f"round(sum {by('job_id')} ({_OF_JOBS})) >= {OOM_KILLS}"
+_OOM_BY_POD = f"round({_OF_OTHERS}) >= {OOM_KILLS}"
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNodeResourceExhausted",
-        expression=f"({_EXHAUSTED}) > {USED}",
+        expression=worst(f"{summary.NODE_RESOURCE_USED.name} > {USED}", "node", "resource"),
         hold="30m",
         keep="10m",
         why="Caches and temporary files fill and empty a node within minutes; half an hour at the"

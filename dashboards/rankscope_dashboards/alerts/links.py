@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import netdev, rdma
-from rankscope_analyzers import link_quantities
+from rankscope_agent.metrics import summary
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import PORT, by, finding, with_owner, worst
-from rankscope_dashboards.recording_rules import PORT_TRAFFIC
+from rankscope_dashboards.promql import PORT, finding, with_owner, worst
 
 FLAPS = 2
 """Losses of the link in half an hour: one may be a switch's maintenance."""
@@ -29,21 +27,10 @@ SLOT_SHARE = 0.75
 SATURATED_SHARE = 0.95
 """Of the port's rate; above 0.9 collectives queue, headers take the rest."""
 
-_RETRANSMISSIONS = "|".join(
-    (*link_quantities.RETRANSMISSIONS.columns, *link_quantities.TIMEOUTS.columns)
-)
-_ERRORS = "|".join(
-    counter
-    for quantity in link_quantities.QUANTITIES
-    if quantity.kind == "errors"
-    for counter in quantity.columns
-)
-_KEYS = by(*PORT)
-
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeLinkFlapping",
-        expression=f"round({worst(f'increase({rdma.LINK_FLAPS.name}[30m])', *PORT)}) >= {FLAPS}",
+        expression=worst(f"{summary.PORT_RECENT_FLAPS.name} >= {FLAPS}", *PORT),
         hold="0s",
         keep="30m",
         why="The window of half an hour holds already; two losses of a link within it repeat.",
@@ -55,8 +42,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeLinkErrors",
-        expression=f"sum {_KEYS} (increase({rdma.PORT_ERRORS.name}"
-        f'{{type=~"{_ERRORS}"}}[15m])) > {PORT_ERRORS}',
+        expression=worst(f"{summary.PORT_RECENT_ERRORS.name} > {PORT_ERRORS}", *PORT),
         hold="15m",
         keep="30m",
         why="The window smooths bursts; another quarter of an hour tells a bad cable from the"
@@ -68,8 +54,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeLinkRetransmission",
-        expression=f"sum {_KEYS} (increase({rdma.HW_EVENTS.name}"
-        f'{{event=~"{_RETRANSMISSIONS}"}}[15m])) > {LOST_PACKETS}',
+        expression=worst(f"{summary.PORT_RECENT_RETRANSMISSIONS.name} > {LOST_PACKETS}", *PORT),
         hold="15m",
         keep="15m",
         why="As with link errors: what loses packets for half an hour does not mend itself.",
@@ -81,9 +66,9 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopePfcStorm",
-        expression=f"{worst(f'rate({netdev.PFC_SECONDS.name}[5m])', 'node', 'device')}"
-        f" > {PAUSED_SHARE}\n"
-        f"or {worst(f'increase({netdev.PAUSE_STORMS.name}[15m])', 'node', 'device')} > 0",
+        expression=worst(f"{summary.NIC_PAUSED.name} > {PAUSED_SHARE}", "node", "device")
+        + "\nor "
+        + worst(f"{summary.NIC_RECENT_STORMS.name} > 0", "node", "device"),
         hold="5m",
         keep="15m",
         why="Pauses of seconds are how lossless Ethernet works; five minutes of them are a storm."
@@ -97,7 +82,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeLinkBelowMaximum",
-        expression=f"{worst(netdev.PCI_LINK_RATIO.name, 'node', 'pci')} < {SLOT_SHARE}",
+        expression=f"{worst(summary.PCI_REDUCED.name, 'node', 'pci')} < {SLOT_SHARE}",
         hold="30m",
         keep="30m",
         why="The slot's width is set at boot: nothing is lost by half an hour, and nodes that"
@@ -110,7 +95,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNetworkSaturated",
-        expression=f"{PORT_TRAFFIC} > {SATURATED_SHARE}",
+        expression=worst(f"{summary.PORT_BUSY.name} > {SATURATED_SHARE}", *PORT),
         hold="15m",
         keep="15m",
         why="Collectives fill a link for seconds; a quarter of an hour at the limit is the job's"

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, nccl, pods, rdma
+from rankscope_agent.metrics import nccl, summary
+from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import by, finding, happened, with_job_of_pod, with_owner, worst
-
-POD = ("node", "pod_namespace", "pod_name")
-
-_FALLBACK = (
-    worst(f'{nccl.NCCL_SOCKET_FALLBACK.name}{{reason!="expected"}} == 1', *POD, "reason")
-    # Where no port is active, TCP is all there is, and nothing fell back.
-    + f" and on (cluster, node) ({worst(rdma.PORT_STATE.name, 'node')} >= 4)"
-)
-_BEGUN = worst(nccl.NCCL_RANKS_EXPECTED.name, *POD)
-_WAITING = f"{_BEGUN} - {worst(nccl.NCCL_RANKS_INITIALIZED.name, *POD)}"
-_SHARED_MEMORY = (
-    worst(f'{nccl.NCCL_CONNECTIONS.name}{{transport="SHM",scope="intra_node"}} > 0', *POD)
-    + f" and on (cluster, node) ({worst(gpu.GPU_NVLINKS_UP.name, 'node')} > 0)"
-)
-_VERSIONS = with_job_of_pod(
-    worst(f'{nccl.NCCL_NET_INFO.name}{{version!="unknown"}}', *POD, "version")
+from rankscope_dashboards.promql import (
+    LOG_POD,
+    finding,
+    happened,
+    with_job_of_pod,
+    with_owner,
+    worst,
 )
 
 
-def _different(series: str, label: str) -> str:
-    """Return how many values a label has within a job, where there are several."""
-    return f"count {by('job_id')} (count {by('job_id', label)} ({series})) > 1"
+def _amiss(condition: str, *more: str) -> str:
+    """Return pods of whose NCCL something is true; agents tell of no others."""
+    amiss = f'{summary.POD_CONDITION.name}{{condition="{condition}"}}'
+    return f"({worst(amiss, 'job_id', *LOG_POD, *more)})"
 
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeSocketFallback",
-        expression=with_owner(with_job_of_pod(_FALLBACK)),
+        expression=with_owner(_amiss("socket_fallback", "reason")),
         hold="5m",
         keep="15m",
         why="The log tells at once; five minutes let a job that was started wrongly be ended by"
@@ -47,7 +39,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclGdrMissing",
-        expression=with_owner(with_job_of_pod(f"{worst(nccl.NCCL_GDR_MISSING.name, *POD)} > 0")),
+        expression=with_owner(_amiss("gdr_missing")),
         hold="5m",
         keep="15m",
         why="As with the fallback to sockets: it is known from the start and stays for the run.",
@@ -59,7 +51,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclInitIncomplete",
-        expression=with_owner(with_job_of_pod(f"{_WAITING} > 0")),
+        expression=with_owner(_amiss("ranks_waiting")),
         hold="10m",
         keep="10m",
         why="NCCL's own bootstrap waits up to ten minutes for peers, which large jobs need while"
@@ -73,7 +65,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclIbErrors",
         expression=with_owner(
-            with_job_of_pod(worst(happened(nccl.NCCL_IB_ERRORS.name, "15m"), *POD, "device"))
+            with_job_of_pod(worst(happened(nccl.NCCL_IB_ERRORS.name, "15m"), *LOG_POD, "device"))
         ),
         hold="0s",
         keep="30m",
@@ -88,7 +80,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclCollectiveTimeout",
         expression=with_owner(
-            with_job_of_pod(worst(happened(nccl.NCCL_TIMEOUTS.name, "15m"), *POD, "op"))
+            with_job_of_pod(worst(happened(nccl.NCCL_TIMEOUTS.name, "15m"), *LOG_POD, "op"))
         ),
         hold="0s",
         keep="30m",
@@ -101,7 +93,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclIntraNodeDegraded",
-        expression=with_owner(with_job_of_pod(_SHARED_MEMORY)),
+        expression=with_owner(_amiss("shared_memory")),
         hold="5m",
         keep="15m",
         why="Known from the start of a run, and the same until its end.",
@@ -113,7 +105,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclRanksDiffer",
-        expression=with_owner(_different(_VERSIONS, "version")),
+        expression=with_owner(f"({records.JOB_NCCL_VERSIONS} > 1)"),
         hold="5m",
         keep="30m",
         why="Pods of two attempts of a job overlap for a few minutes.",
@@ -125,7 +117,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeEnvironmentDiffers",
-        expression=with_owner(_different(pods.RANK_ENVIRONMENT_INFO.name, "hash")),
+        expression=with_owner(f"({records.JOB_ENVIRONMENTS} > 1)"),
         hold="5m",
         keep="30m",
         why="As with versions: two attempts may overlap.",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import job_logs, pods, watch
+from rankscope_agent.metrics import job_logs, watch
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import by, happened, slow, with_job_of_pod, with_owner, worst
+from rankscope_dashboards.promql import (
+    LOG_POD,
+    by,
+    happened,
+    slow,
+    with_job_of_pod,
+    with_owner,
+    worst,
+)
 
 LEAST_LOST = 0.05
 """A twentieth of the job's time: what less costs in a day is less than a person's look at it."""
@@ -33,8 +41,6 @@ IDLE_UTILISATION = 0.02
 DIVERGED = 2.0
 """Times its lowest value of the last hour: losses fall, or move by a few tens of per cent."""
 
-LOG_POD = ("node", "pod_namespace", "pod_name")
-
 _STALLED = f"({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
 _WATCHED = f"group {by()} ({watch.WATCH_LAST.name})"
 _UNWATCHED = (
@@ -49,13 +55,14 @@ _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
 
 
-def _pods(phase: str) -> str:
-    return f'sum {by("job_id")} ({pods.JOB_PODS.name}{{phase="{phase}"}})'
+def _pods(phase: str, offset: str = "") -> str:
+    return f'sum {by("job_id")} ({records.JOB_PODS}{{phase="{phase}"}}{offset})'
 
 
 FAILED_NOW = (
-    f"({_pods('Failed')} - (sum {by('job_id')}"
-    f' ({pods.JOB_PODS.name}{{phase="Failed"}} offset 15m) or {_pods("Failed")} * 0)) > 0'
+    f"({_pods('Failed')} - ({_pods('Failed', ' offset 15m')} or {_pods('Failed')} * 0)) > 0"
+    # Without a look at what was before, what failed long ago would be new.
+    f" and on (cluster) ({records.CLUSTER_AGENTS} offset 15m)"
 )
 """Pods of a job that failed within 15 minutes; those of yesterday do not count."""
 

@@ -1,0 +1,246 @@
+"""The pages of a fleet of 16,384 ranks, as far as rules read them.
+
+2,048 nodes of 8 ranks, 8 GPUs and 9 RDMA ports in jobs of 512 ranks, one `rankscope watch` and one
+kube-state-metrics. Every metric that a rule names is there, in the number that an agent exports it,
+and beside it the most of what agents sum it up from. One node in 64 is out of order in every way
+that has a series; one in eight has a GPU that once was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankscope_agent.metrics import (
+    agent,
+    gpu,
+    host,
+    job_logs,
+    kernel,
+    nccl,
+    pods,
+    rdma,
+    summary,
+    training,
+    watch,
+)
+from rankscope_agent.model import Metric
+from rankscope_agent.rings.totals import BUCKETS_SECONDS
+
+NODES, RANKS_OF_A_NODE, PORTS_OF_A_NODE, NODES_OF_A_JOB = 2048, 8, 9, 64
+STAGES = 4
+FAULTY_EVERY, ONCE_FAULTY_EVERY = 64, 8
+REASONS = ("hw_power_brake", "hw_slowdown", "hw_thermal_slowdown", "idle", "sw_power_cap")
+COLLECTORS = (
+    *("pods", "training", "flight_recorder", "nccl_log", "nccl_ras", "nccl_inspector", "rdma"),
+    *("netdev", "topology", "nvml", "dcgm", "kernel_log", "host", "summary"),
+)
+
+STEPS, STEPS_OF_ALL, BYTES = "@steps@", "@steps_of_all@", "@bytes@"
+"""What stands for a counter's value in a page until it is served."""
+
+
+def filled(page: str, steps: int) -> str:
+    """Return a page after some steps of a second each."""
+    return (
+        page.replace(STEPS_OF_ALL, str(steps * RANKS_OF_A_NODE))
+        .replace(STEPS, str(steps))
+        .replace(BYTES, str(steps * 20_000_000_000))
+    )
+
+
+def page_of_nodes(first: int, count: int) -> str:
+    """Return what agents of some nodes export, with placeholders for counters."""
+    return "".join(line for node in range(first, first + count) for line in _node(node))
+
+
+def _line(metric: Metric, labels: str, value: float | str, part: str = "") -> str:
+    return f"{metric.name}{part}{{{labels}}} {value}\n"
+
+
+def _node(node: int) -> Iterator[str]:
+    on, job = f'node="n{node}"', f'job_id="team/job-{node // NODES_OF_A_JOB}"'
+    yield from _agent(on)
+    yield from _pod(node, on, job)
+    yield from _steps(f"{on},{job}")
+    for place in range(RANKS_OF_A_NODE):
+        yield from _rank(node, place, on, job)
+        yield from _gpu(node, place, on, job)
+    for number in range(PORTS_OF_A_NODE):
+        yield from _port(f'{on},device="mlx5_{number}",port="1"')
+    yield from _summary(node, on, job)
+    if node % FAULTY_EVERY == 7:
+        yield from _faults(node, on, job)
+
+
+def _agent(on: str) -> Iterator[str]:
+    yield _line(agent.BUILD_INFO, f'{on},version="0.1.0",python_version="3.12.3",simulated=""', 1)
+    yield _line(agent.PAGE_SERIES_DROPPED, on, 0)
+    for collector in COLLECTORS:
+        yield _line(agent.COLLECTOR_SUCCESS, f'{on},collector="{collector}"', 1)
+        yield _line(agent.SERIES_DROPPED, f'{on},collector="{collector}"', 0)
+    yield _line(host.EDAC_ERRORS, f'{on},severity="corrected"', 3)
+    yield _line(host.EDAC_ERRORS, f'{on},severity="uncorrected"', 0)
+    for kind in ("oom_kill", "link_down"):
+        yield _line(kernel.KERNEL_LAST_EVENT, f'{on},kind="{kind}"', 1.7e9)
+    yield _line(kernel.BOOT_TIME, f'{on},reason="clean"', 1.7e9)
+
+
+def _pod(node: int, on: str, job: str) -> Iterator[str]:
+    owner = 'kind="PyTorchJob",project="p",class="production",owner="o",team="t",queue="q"'
+    yield _line(pods.JOB_INFO, f'{on},{job},{owner},gang="",parent=""', 1)
+    yield _line(pods.JOB_PODS, f'{on},{job},phase="Running"', 1)
+    pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
+    yield _line(summary.POD_JOB_INFO, f'{pod},{job},pod_uid="u-{node}"', 1)
+    yield _line(nccl.NCCL_SOCKET_FALLBACK, f'{pod},reason="none"', 0)
+    network = f'{pod},pod_uid="u-{node}",net="IB",plugin="",version="2.27.3"'
+    yield _line(nccl.NCCL_NET_INFO, network, 1)
+    yield _line(nccl.NCCL_GDR_MISSING, pod, 0)
+    yield _line(nccl.NCCL_RANKS_EXPECTED, pod, 64)
+    yield _line(nccl.NCCL_RANKS_INITIALIZED, pod, 64)
+    for transport, gdr, scope in (
+        ("P2P", "unknown", "intra_node"),
+        ("NET/IB", "true", "inter_node"),
+    ):
+        ways = f'transport="{transport}",gdr="{gdr}",scope="{scope}"'
+        yield _line(nccl.NCCL_CONNECTIONS, f"{pod},{ways}", 96)
+    if node % NODES_OF_A_JOB == 0:
+        log = f'{pod},framework="megatron",source="stdout"'
+        yield _line(job_logs.JOB_LOG_LOSS, log, 2.5)
+        yield _line(job_logs.JOB_LOG_NONFINITE_LOSSES, log, 0)
+
+
+def _steps(labels: str) -> Iterator[str]:
+    for metric in (training.STEP_LATENCY, training.SYNC_TIME):
+        for bound in (*BUCKETS_SECONDS, "+Inf"):
+            count = STEPS_OF_ALL if bound == "+Inf" or float(bound) >= 1 else 0
+            yield _line(metric, f'{labels},le="{bound}"', count, "_bucket")
+        yield _line(metric, labels, STEPS_OF_ALL, "_count")
+        yield _line(metric, labels, STEPS_OF_ALL, "_sum")
+    yield _line(training.JOB_SAMPLES, labels, STEPS_OF_ALL)
+
+
+def _stage(number: int) -> int:
+    return number * STAGES // (NODES_OF_A_JOB * RANKS_OF_A_NODE)
+
+
+def _rank(node: int, place: int, on: str, job: str) -> Iterator[str]:
+    number = node % NODES_OF_A_JOB * RANKS_OF_A_NODE + place
+    rank = f'{on},{job},rank="{number}"'
+    more = f'local_rank="{place}",world_size="512",uuid="GPU-{node}-{place}",pod_uid="u-{node}"'
+    pod = f'pod_namespace="team",pod_name="p-{node}",pp_stage="{_stage(number)}"'
+    yield _line(training.RANK_INFO, f"{rank},{more},{pod}", 1)
+    yield _line(pods.RANK_ENVIRONMENT_INFO, f'{rank},hash="3f2a"', 1)
+    yield _line(training.RANK_ALIVE, rank, 1)
+    yield _line(training.STEPS, rank, STEPS)
+    yield _line(training.SAMPLES, rank, STEPS)
+    newest = {
+        training.LAST_STEP_SECONDS: 1.0,
+        training.LAST_DATA_SECONDS: 0.01,
+        training.LAST_COMPUTE_SECONDS: 0.7,
+        training.LAST_SYNC_SECONDS: 0.29,
+    }
+    for metric, value in newest.items():
+        yield _line(metric, rank, value + 0.001 * (number % 7))
+
+
+def _gpu(node: int, place: int, on: str, job: str) -> Iterator[str]:
+    uuid = f'gpu="{place}",uuid="GPU-{node}-{place}"'
+    device = f'{on},{uuid},pci="0000:{place}b:00"'
+    yield _line(pods.GPU_ALLOCATION_INFO, f'{on},{uuid},{job},pod_name="p-{node}"', 1)
+    yield _line(gpu.GPU_UTILIZATION, device, 0.95)
+    yield _line(gpu.GPU_NVLINKS_UP, device, 18)
+    for metric in (
+        *(gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_PENDING, gpu.GPU_REMAP_FAILURE),
+        gpu.GPU_SRAM_THRESHOLD,
+    ):
+        yield _line(metric, device, 0)
+    for reason in REASONS:
+        yield _line(gpu.GPU_CLOCK_EVENT, f'{device},reason="{reason}"', 0)
+
+
+def _port(port: str) -> Iterator[str]:
+    yield _line(rdma.PORT_STATE, port, 4)
+    yield _line(rdma.PORT_RATE, port, 5e10)
+    yield _line(rdma.TRANSMIT_BYTES, port, BYTES)
+    yield _line(rdma.LINK_FLAPS, port, 0)
+    for type_ in ("symbol_error", "port_rcv_errors", "link_recoveries"):
+        yield _line(rdma.PORT_ERRORS, f'{port},type="{type_}"', 0)
+
+
+def _summary(node: int, on: str, job: str) -> Iterator[str]:
+    first = node % NODES_OF_A_JOB * RANKS_OF_A_NODE
+    stage = f'{on},{job},pp_stage="{_stage(first)}"'
+    yield _line(summary.STAGE_BUSY, stage, 0.713 + 0.001 * (node % 5))
+    yield _line(summary.STAGE_BUSIEST, f'{stage},rank="{first + node % 8}"', 0.716)
+    yield _line(summary.JOB_RANKS_ALIVE, f"{on},{job}", RANKS_OF_A_NODE)
+    yield _line(summary.JOB_GPUS, f"{on},{job}", RANKS_OF_A_NODE)
+    yield _line(summary.JOB_BUSY_GPUS, f"{on},{job}", 7.6)
+    yield _line(summary.JOB_ENVIRONMENT_INFO, f'{on},{job},hash="3f2a"', 1)
+    yield _line(summary.JOB_NCCL_INFO, f'{on},{job},version="2.27.3"', 1)
+    if node % ONCE_FAULTY_EVERY == 4:
+        yield _line(summary.NODE_RESOURCE_USED, f'{on},resource="disk"', 0.85)
+    if node % ONCE_FAULTY_EVERY == 3:
+        once = f'{on},gpu="3",uuid="GPU-{node}-3",pci="0000:3b:00",condition="thermal_slowdown"'
+        yield _line(summary.GPU_CONDITION, once, 0)
+
+
+def _faults(node: int, on: str, job: str) -> Iterator[str]:
+    device = f'{on},gpu="5",uuid="GPU-{node}-5",pci="0000:5b:00"'
+    for condition in ("lost", "row_remap_pending", "row_remap_failure", "thermal_slowdown"):
+        yield _line(summary.GPU_CONDITION, f'{device},condition="{condition}"', 1)
+    for metric in (
+        *(summary.GPU_POWER_REDUCED, summary.GPU_PCIE_REDUCED, summary.GPU_RECENT_UNCORRECTED),
+        gpu.GPU_XID_TIMESTAMP,
+    ):
+        yield _line(metric, device + ',xid="79"' * ("xid" in metric.labels), 0.5)
+    yield _line(kernel.XID_LAST, f'{device},xid="79",severity="fatal"', 1.7e9)
+    yield _line(gpu.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
+    yield _line(gpu.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
+    port = f'{on},device="mlx5_3",port="1"'
+    for metric in (
+        *(summary.PORT_RECENT_ERRORS, summary.PORT_RECENT_RETRANSMISSIONS),
+        *(summary.PORT_RECENT_FLAPS, summary.PORT_BUSY),
+    ):
+        yield _line(metric, port, 200)
+    for metric in (summary.NIC_PAUSED, summary.NIC_RECENT_STORMS):
+        yield _line(metric, f'{on},device="eth2"', 1)
+    yield _line(summary.PCI_REDUCED, f'{on},pci="0000:1d:00.0"', 0.5)
+    amiss = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
+    for condition in ("socket_fallback", "gdr_missing", "ranks_waiting", "shared_memory"):
+        why = f'condition="{condition}",reason="plugin_failed"'
+        yield _line(summary.POD_CONDITION, f"{amiss},{why}", 1)
+    yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
+    yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
+    pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
+    yield _line(nccl.NCCL_IB_ERRORS, f'{pod},device="mlx5_3",status="12"', 1)
+    yield _line(nccl.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)
+
+
+def page_of_watch() -> str:
+    """Return what the watch exports: every fourth job has a straggler."""
+    return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
+        _line(watch.WATCH_LAST, "", "1.7e9")
+    )
+
+
+def _judged(number: int) -> Iterator[str]:
+    job = f'job_id="team/job-{number}"'
+    yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
+    if number % 4 == 0:
+        finding = f'{job},kind="thermal_slowdown"'
+        whom = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'
+        yield _line(watch.LOST_GPU_SECONDS, f'{job},cause="thermal_slowdown"', STEPS)
+        yield _line(watch.FINDING_ACTIVE, f'{finding},severity="ticket"', 1)
+        yield _line(watch.FINDING_CULPRIT_INFO, f'{finding},{whom},runbook="r"', 1)
+        yield _line(watch.FINDING_LOST_FRACTION, finding, 0.2)
+
+
+def page_of_kubernetes() -> str:
+    """Return what kube-state-metrics exports of the nodes."""
+    return "".join(
+        f'kube_node_status_allocatable{{node="n{node}",resource="nvidia_com_gpu"}} 8\n'
+        f'kube_node_status_allocatable{{node="n{node}",resource="cpu"}} 192\n'
+        f'kube_node_spec_unschedulable{{node="n{node}"}} {int(node % FAULTY_EVERY == 7)}\n'
+        f'kube_node_annotations{{node="n{node}",annotation_rankscope_io_maintenance=""}} 1\n'
+        for node in range(NODES)
+    )

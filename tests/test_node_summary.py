@@ -1,0 +1,382 @@
+"""What a node's series say together: per job, and what is out of order."""
+
+import pytest
+
+from rankscope_agent.metrics import gpu, host, nccl, netdev, pods, rdma, training
+from rankscope_agent.metrics import summary as metrics
+from rankscope_agent.model import HistogramValue, Scrape
+from rankscope_agent.summary.node import NodeSummary
+
+GPU = {"gpu": "5", "uuid": "GPU-a", "pci": "0000:3b:00"}
+PORT = {"device": "mlx5_3", "port": "1"}
+POD = {"pod_namespace": "team", "pod_name": "llm-0"}
+DEVICE = tuple(GPU.values())
+AT = tuple(PORT.values())
+
+
+def scrape(*samples):
+    return Scrape("any", True, 0.1, samples, "", 1.0)
+
+
+class Node:
+    """Sums up one picture after another, fifteen seconds apart unless said otherwise."""
+
+    def __init__(self):
+        self.summary = NodeSummary()
+        self.now = 1000.0
+
+    def look(self, *samples, after=15.0):
+        """Return the summary as values by metric and labels."""
+        self.now += after
+        found = list(self.summary.collect([scrape(*samples)], self.now))
+        keys = [(one.metric.name, one.labels) for one in found]
+        assert len(keys) == len(set(keys)), "a series is there once"
+        return {(one.metric, one.labels): one.value for one in found}
+
+
+def of(found, metric):
+    return {labels: value for (of_metric, labels), value in found.items() if of_metric is metric}
+
+
+def rank(number, *, job="team/llm", busy=1.0, alive=1, stage="0", uid="u-1", pod="llm-0"):
+    labels = dict.fromkeys(training.RANK_INFO.labels, "")
+    labels |= {"job_id": job, "rank": str(number), "pp_stage": stage, "pod_uid": uid}
+    labels |= {"pod_namespace": "team" if pod else "", "pod_name": pod}
+    keys = {"job_id": job, "rank": str(number)}
+    return (
+        training.RANK_INFO.sample(1, **labels),
+        training.RANK_ALIVE.sample(alive, **keys),
+        training.LAST_DATA_SECONDS.sample(0.1, **keys),
+        training.LAST_COMPUTE_SECONDS.sample(busy - 0.1, **keys),
+    )
+
+
+def held(uuid, job="team/llm", pod="llm-0"):
+    labels = dict.fromkeys(pods.GPU_ALLOCATION_INFO.labels, "")
+    labels |= {"uuid": uuid, "job_id": job, "pod_namespace": "team", "pod_name": pod}
+    return pods.GPU_ALLOCATION_INFO.sample(1, **labels)
+
+
+def test_a_node_of_which_nothing_is_known_has_no_summary():
+    assert Node().look() == {}
+
+
+def test_the_slowest_rank_of_a_stage_is_named_beside_the_median_of_those_that_live():
+    ranks = [one for n in range(8) for one in rank(n, busy=1.6 if n == 5 else 1.0 + n / 100)]
+    found = Node().look(*ranks, *rank(8, busy=9.0, alive=0), *rank(9, stage="1", busy=3.0))
+    assert of(found, metrics.STAGE_BUSIEST) == {
+        ("team/llm", "5", "0"): pytest.approx(1.6),
+        ("team/llm", "9", "1"): pytest.approx(3.0),
+    }
+    assert of(found, metrics.STAGE_BUSY)["team/llm", "0"] == pytest.approx(1.035)
+    assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 9}
+
+
+def test_ranks_whose_compute_is_not_measured_are_left_out():
+    info, alive, data, _ = rank(0)
+    found = Node().look(info, alive, data)
+    assert not of(found, metrics.STAGE_BUSY)
+    assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 1}
+
+
+def test_an_ended_job_has_no_live_ranks_and_is_not_judged():
+    found = Node().look(*rank(0, alive=0))
+    assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 0}
+    assert not of(found, metrics.STAGE_BUSIEST)
+
+
+def test_utilisation_is_added_up_over_the_gpus_of_each_job():
+    used = [
+        gpu.GPU_UTILIZATION.sample(value, gpu=str(n), uuid=f"GPU-{n}", pci="p")
+        for n, value in enumerate((1.0, 0.5, 0.2, 0.9))
+    ]
+    allocated = [held("GPU-0"), held("GPU-1"), held("GPU-2", "team/b", "b-0"), held("GPU-9")]
+    found = Node().look(*used, *allocated, held("GPU-3", job=""))
+    assert of(found, metrics.JOB_GPUS) == {("team/llm",): 2, ("team/b",): 1}
+    assert of(found, metrics.JOB_BUSY_GPUS) == {("team/llm",): 1.5, ("team/b",): 0.2}
+
+
+def test_a_pod_has_the_job_of_its_ranks_or_else_of_its_gpus():
+    found = Node().look(*rank(0), *rank(1), held("GPU-0", job="other"), held("GPU-1", pod="x"))
+    assert set(of(found, metrics.POD_JOB_INFO)) == {
+        ("team/llm", "u-1", "team", "llm-0"),
+        ("team/llm", "", "team", "x"),
+    }
+    assert not of(Node().look(*rank(0, uid="", pod="")), metrics.POD_JOB_INFO)
+
+
+def test_environments_and_nccl_versions_are_told_once_per_job():
+    def environment(number, value):
+        return pods.RANK_ENVIRONMENT_INFO.sample(1, job_id="team/llm", rank=number, hash=value)
+
+    def version(text):
+        return nccl.NCCL_NET_INFO.sample(
+            1, **POD, pod_uid="u-1", net="IB", plugin=text, version=text
+        )
+
+    found = Node().look(
+        *rank(0),
+        *(environment(str(n), "a" if n else "b") for n in range(8)),
+        *(version("2.27.3"), version("2.21.5"), version("unknown")),
+    )
+    assert set(of(found, metrics.JOB_ENVIRONMENT_INFO)) == {("team/llm", "a"), ("team/llm", "b")}
+    assert set(of(found, metrics.JOB_NCCL_INFO)) == {
+        ("team/llm", "2.27.3"),
+        ("team/llm", "2.21.5"),
+    }
+
+
+def state(on, metric=gpu.GPU_LOST):
+    return (metric.sample(on, **GPU), gpu.GPU_UNRESPONSIVE.sample(0, **GPU))
+
+
+def test_healthy_gpus_have_no_series_of_conditions():
+    found = Node().look(*state(0), gpu.GPU_CLOCK_EVENT.sample(0, **GPU, reason="hw_power_brake"))
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("condition", "metric"),
+    [
+        ("lost", gpu.GPU_LOST),
+        ("row_remap_pending", gpu.GPU_REMAP_PENDING),
+        ("row_remap_failure", gpu.GPU_REMAP_FAILURE),
+        ("page_retirement_pending", gpu.GPU_RETIRED_PENDING),
+        ("sram_threshold", gpu.GPU_SRAM_THRESHOLD),
+    ],
+)
+def test_a_condition_appears_when_it_is_seen_and_is_zero_when_it_has_ended(condition, metric):
+    node = Node()
+    assert not of(node.look(*state(0, metric)), metrics.GPU_CONDITION)
+    assert of(node.look(*state(1, metric)), metrics.GPU_CONDITION) == {(*DEVICE, condition): 1}
+    assert of(node.look(*state(0, metric)), metrics.GPU_CONDITION) == {(*DEVICE, condition): 0}
+    assert node.look() == {}, "nothing is said of a GPU of which nothing is known"
+
+
+def hot(load, reason="hw_thermal_slowdown"):
+    return (
+        *state(0),
+        gpu.GPU_CLOCK_EVENT.sample(1, **GPU, reason=reason),
+        gpu.GPU_UTILIZATION.sample(load, **GPU),
+    )
+
+
+def test_heat_counts_under_load_only():
+    node = Node()
+    for _ in range(30):
+        assert not of(node.look(*hot(0.1)), metrics.GPU_CONDITION)
+    for _ in range(30):
+        found = node.look(*hot(0.9))
+    assert of(found, metrics.GPU_CONDITION) == {(*DEVICE, "thermal_slowdown"): 1}
+    for _ in range(30):
+        found = node.look(*hot(0.2))
+    assert of(found, metrics.GPU_CONDITION) == {(*DEVICE, "thermal_slowdown"): 0}
+    assert not of(Node().look(*hot(0.9, "sw_power_cap")), metrics.GPU_CONDITION)
+
+
+def test_a_power_brake_counts_without_load():
+    found = Node().look(*hot(0.0, "hw_power_brake"))
+    assert of(found, metrics.GPU_CONDITION) == {(*DEVICE, "power_brake"): 1}
+
+
+def limits(enforced, default=700.0):
+    return (
+        gpu.GPU_POWER_LIMIT.sample(enforced, **GPU, kind="enforced"),
+        gpu.GPU_POWER_LIMIT.sample(default, **GPU, kind="default"),
+    )
+
+
+def test_only_lowered_power_limits_are_told():
+    assert of(Node().look(*limits(400)), metrics.GPU_POWER_REDUCED) == {
+        DEVICE: pytest.approx(4 / 7)
+    }
+    assert Node().look(*limits(700)) == {}
+    assert Node().look(limits(400)[0]) == {}, "nothing to compare with"
+
+
+def pcie(width, generation, load):
+    return (
+        gpu.GPU_PCIE_WIDTH.sample(width, **GPU),
+        gpu.GPU_PCIE_WIDTH_MAX.sample(16, **GPU),
+        gpu.GPU_PCIE_GENERATION.sample(generation, **GPU),
+        gpu.GPU_PCIE_GENERATION_MAX.sample(5, **GPU),
+        gpu.GPU_UTILIZATION.sample(load, **GPU),
+    )
+
+
+def test_a_pcie_link_is_below_its_maximum_only_while_the_gpu_works():
+    assert Node().look(*pcie(16, 1, 0.0)) == {}
+    assert Node().look(*pcie(16, 5, 0.9)) == {}
+    assert of(Node().look(*pcie(8, 4, 0.9)), metrics.GPU_PCIE_REDUCED) == {DEVICE: 0.5}
+    assert of(Node().look(*pcie(16, 4, 0.9)), metrics.GPU_PCIE_REDUCED) == {DEVICE: 0.8}
+
+
+def errors(aggregate, volatile, kind="uncorrected"):
+    return (
+        *state(0),
+        gpu.GPU_ECC_ERRORS.sample(aggregate, **GPU, kind=kind, scope="aggregate"),
+        gpu.GPU_ECC_ERRORS.sample(volatile, **GPU, kind=kind, scope="volatile"),
+    )
+
+
+def test_new_memory_errors_count_once_though_two_counters_have_them():
+    node = Node()
+    assert node.look(*errors(7, 2)) == {}
+    assert of(node.look(*errors(8, 3)), metrics.GPU_RECENT_UNCORRECTED) == {DEVICE: 1}
+    assert of(node.look(*errors(8, 0)), metrics.GPU_RECENT_UNCORRECTED) == {DEVICE: 1}
+    assert node.look(*errors(8, 0), after=1000) == {}
+    node.look(*errors(9, 9, "corrected"))
+    assert node.look(*errors(90, 90, "corrected")) == {}
+
+
+def port_errors(symbol, other):
+    return (
+        rdma.PORT_ERRORS.sample(symbol, **PORT, type="symbol_error"),
+        rdma.PORT_ERRORS.sample(symbol, **PORT, type="port_rcv_errors"),
+        rdma.PORT_ERRORS.sample(other, **PORT, type="VL15_dropped"),
+        rdma.HW_EVENTS.sample(symbol, **PORT, event="out_of_sequence"),
+        rdma.HW_EVENTS.sample(other, **PORT, event="rx_write_requests"),
+        rdma.LINK_FLAPS.sample(symbol, **PORT),
+    )
+
+
+def test_errors_of_a_port_are_added_up_over_the_types_that_mean_a_bad_link():
+    node = Node()
+    assert node.look(*port_errors(1000, 1000)) == {}
+    found = node.look(*port_errors(1060, 9000))
+    assert of(found, metrics.PORT_RECENT_ERRORS) == {AT: 120}
+    assert of(found, metrics.PORT_RECENT_RETRANSMISSIONS) == {AT: 60}
+    assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: 60}
+    found = node.look(*port_errors(1060, 9000), after=1000)
+    assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: 60}, "flaps count for half an hour"
+    assert len(found) == 1
+    assert node.look(*port_errors(1060, 9000), after=1000) == {}
+
+
+def test_a_port_whose_counters_start_again_has_no_errors():
+    node = Node()
+    node.look(*port_errors(1_000_000, 0))
+    assert node.look(*port_errors(0, 0)) == {}
+
+
+def test_only_ports_near_their_rate_are_told():
+    def sent(share, look):
+        return (
+            rdma.TRANSMIT_BYTES.sample(share * 5e10 * 15 * look, **PORT),
+            rdma.PORT_RATE.sample(5e10, **PORT),
+        )
+
+    busy, idle = Node(), Node()
+    for look in range(60):
+        full, rest = busy.look(*sent(0.97, look)), idle.look(*sent(0.4, look))
+        assert rest == {}
+    assert of(full, metrics.PORT_BUSY) == {AT: pytest.approx(0.97, abs=0.02)}
+
+
+def test_the_worst_paused_priority_of_an_interface_counts():
+    def paused(look):
+        return [
+            netdev.PFC_SECONDS.sample(
+                15 * look * share, device="eth2", priority=priority, direction="receive"
+            )
+            for priority, share in (("3", 0.2), ("4", 0.001))
+        ]
+
+    node = Node()
+    for look in range(60):
+        found = node.look(*paused(look))
+    assert of(found, metrics.NIC_PAUSED) == {("eth2",): pytest.approx(0.2, abs=0.01)}
+
+
+def test_pause_storms_and_narrow_slots_are_told():
+    def seen(storms):
+        return (
+            netdev.PAUSE_STORMS.sample(storms, device="eth2", level="error"),
+            netdev.PCI_LINK_RATIO.sample(0.5, pci="0000:1d:00.0"),
+            netdev.PCI_LINK_RATIO.sample(1.0, pci="0000:1e:00.0"),
+        )
+
+    node = Node()
+    assert set(node.look(*seen(0))) == {(metrics.PCI_REDUCED, ("0000:1d:00.0",))}
+    assert of(node.look(*seen(2)), metrics.NIC_RECENT_STORMS) == {("eth2",): 2}
+
+
+def test_resources_of_which_little_is_left_are_told_by_the_fullest_file_system():
+    found = Node().look(
+        host.MEMORY_TOTAL.sample(100.0),
+        host.MEMORY_AVAILABLE.sample(4.0),
+        host.DISK_USED.sample(0.5, filesystem="root"),
+        host.DISK_USED.sample(0.97, filesystem="images"),
+        host.INODES_USED.sample(0.2, filesystem="root"),
+    )
+    assert found == {
+        (metrics.NODE_RESOURCE_USED, ("memory",)): pytest.approx(0.96),
+        (metrics.NODE_RESOURCE_USED, ("disk",)): 0.97,
+    }
+    assert Node().look(host.MEMORY_AVAILABLE.sample(4.0)) == {}, "of how much is not known"
+
+
+def fallback(value, reason="plugin_failed", port_state=4):
+    return (
+        nccl.NCCL_SOCKET_FALLBACK.sample(value, **POD, reason=reason),
+        rdma.PORT_STATE.sample(port_state, **PORT),
+    )
+
+
+def test_a_fallback_to_tcp_counts_where_a_port_is_active_and_nobody_wanted_it():
+    found = of(Node().look(*fallback(1), *rank(0)), metrics.POD_CONDITION)
+    assert found == {("team/llm", "team", "llm-0", "socket_fallback", "plugin_failed"): 1}
+    for quiet in (fallback(0), fallback(-1), fallback(1, "expected"), fallback(1, port_state=1)):
+        assert not of(Node().look(*quiet), metrics.POD_CONDITION)
+    assert not Node().look(fallback(1)[0]), "a node without ports has only TCP"
+
+
+def test_what_is_amiss_with_a_pod_of_an_unknown_job_has_an_empty_one():
+    found = of(Node().look(nccl.NCCL_GDR_MISSING.sample(8, **POD)), metrics.POD_CONDITION)
+    assert found == {("", "team", "llm-0", "gdr_missing", ""): 8}
+
+
+def test_ranks_that_wait_for_their_communicator_are_counted():
+    def initialised(ended):
+        return (
+            nccl.NCCL_RANKS_EXPECTED.sample(8, **POD),
+            nccl.NCCL_RANKS_INITIALIZED.sample(ended, **POD),
+        )
+
+    assert Node().look(*initialised(8)) == {}
+    found = Node().look(*initialised(5))
+    assert found == {(metrics.POD_CONDITION, ("", "team", "llm-0", "ranks_waiting", "")): 3}
+
+
+def test_shared_memory_is_amiss_where_gpus_have_nvlinks():
+    def connected(links):
+        return (
+            nccl.NCCL_CONNECTIONS.sample(
+                16, **POD, transport="SHM", gdr="false", scope="intra_node"
+            ),
+            nccl.NCCL_CONNECTIONS.sample(2, **POD, transport="SHM", gdr="true", scope="intra_node"),
+            gpu.GPU_NVLINKS_UP.sample(links, **GPU),
+        )
+
+    assert Node().look(*connected(0)) == {}
+    found = Node().look(*connected(18))
+    assert found == {(metrics.POD_CONDITION, ("", "team", "llm-0", "shared_memory", "")): 16}
+
+
+def test_kills_for_want_of_memory_keep_their_job_when_the_pod_is_gone():
+    def kills(count):
+        return host.POD_OOM_KILLS.sample(count, pod_uid="u-1")
+
+    node = Node()
+    assert not of(node.look(kills(0), *rank(0)), metrics.POD_RECENT_OOM_KILLS)
+    expected = {("team/llm", "u-1"): 2}
+    assert of(node.look(kills(2), *rank(0)), metrics.POD_RECENT_OOM_KILLS) == expected
+    assert of(node.look(), metrics.POD_RECENT_OOM_KILLS) == expected, "the pod is gone"
+    assert of(node.look(after=1800), metrics.POD_RECENT_OOM_KILLS) == expected
+    assert node.look(after=2000) == {}
+
+
+def test_samples_that_are_none_and_histograms_are_passed_over():
+    odd = Scrape("broken", True, 0.1, ("no sample",), "", None)
+    histogram = training.STEP_LATENCY.sample(HistogramValue(((1.0, 2),), 2, 1.5), job_id="j")
+    assert list(NodeSummary().collect([odd, scrape(histogram)], 1.0)) == []

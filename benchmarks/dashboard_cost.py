@@ -74,6 +74,9 @@ LARGEST = Fleet(2048, 20, 3, (debug.dashboard, on_call.dashboard), False)
 """16,384 ranks. With all of their series neither the server nor the pages fit into 24 GiB."""
 
 LINE = re.compile(r"^(rankscope_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+"""A variable of Grafana; `$1` in label_replace is none."""
+
 GROWING = ("_total", "_sum", "_count", "_bucket")
 
 
@@ -130,7 +133,7 @@ def _queries(size: Fleet) -> list[Query]:
     return [
         Query(
             panel["title"],
-            re.sub(r"\$(\w+)", lambda match: values.get(match[1], ".*"), target["expr"]),
+            VARIABLE.sub(lambda match: values.get(match[1], ".*"), target["expr"]),
             target["instant"],
         )
         for model in models
@@ -239,7 +242,7 @@ def _fleet(template: str, count: int) -> Iterator[_Fleet]:
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            with contextlib.suppress(BrokenPipeError):  # a scrape that timed out
+            with contextlib.suppress(ConnectionError):  # a scrape that timed out
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
@@ -280,7 +283,10 @@ def _prometheus(folder: Path, fleet: int, size: Fleet) -> Iterator[tuple[str, in
         for number in range(size.nodes)
     ]
     config = {
-        "global": {"scrape_interval": f"{size.scrape_seconds}s", "scrape_timeout": "2s"},
+        "global": {
+            "scrape_interval": f"{size.scrape_seconds}s",
+            "scrape_timeout": f"{size.scrape_seconds}s",
+        },
         "scrape_configs": scrapes,
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))
@@ -302,10 +308,12 @@ def report(size: Fleet, costs: list[QueryCost]) -> str:
     lines = "".join(
         f"  {cost.seconds:5.2f} s wall, {cost.cpu:5.2f} s CPU  {cost.panel}\n" for cost in slowest
     )
+    empty = sorted({cost.panel for cost in costs if not (cost.series or cost.refused)})
     many = [cost.panel for cost in costs if cost.series > MOST_SERIES and cost.panel not in BUCKETS]
     refused = [f"{cost.panel}: {cost.refused}" for cost in costs if cost.refused]
     return (
         f"{len(costs)} queries, {size.nodes * RANKS} ranks on {size.nodes} nodes, {POINTS} points,"
         f" median of {size.rounds}; the slowest (bar {BAR_SECONDS} s each with 512 ranks):\n{lines}"
         f"  more than {MOST_SERIES} series: {many or 'none'}; refused: {refused or 'none'}\n"
+        f"  without data: {', '.join(empty) or 'none'}\n"
     )

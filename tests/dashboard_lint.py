@@ -49,6 +49,9 @@ BOUNDED = {
 }
 """Labels with a vocabulary of a few words: a panel by them stays below 20 series."""
 
+STAT_LETTERS = 12
+"""Of a stat four columns wide, whose text shrinks until it fits."""
+
 WINDOWS = {"10m", "1d"}
 """Fixed windows that say in the panel's description what they are for."""
 
@@ -154,6 +157,8 @@ def _words(panel: Json) -> Iterator[str]:
         yield "no description that says how to read it"
     if panel["fieldConfig"]["defaults"].get("noValue", "no data") == "no data":
         yield "does not say what is missing when there is no data"
+    if panel["type"] == "stat" and len(panel["fieldConfig"]["defaults"]["noValue"]) > STAT_LETTERS:
+        yield "says what is missing in letters too small to read"
 
 
 def _fields(panel: Json) -> Iterator[str]:

@@ -26,8 +26,10 @@ from typing import Any
 
 import yaml
 
+from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from nccl_job_text import start
+from pod_json import pod
 from rankscope_agent.gpus.simulation.ports import PREFIX
 from rankscope_agent.kernel_log.kmsg import READ_BYTES
 from rdma_files import write
@@ -223,6 +225,29 @@ class Logs:
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")
 
 
+def api_server() -> FakeApiServer:
+    """Run an API server that knows two pods of the node: one that trains and one that failed."""
+    server = FakeApiServer()
+    for number, (name, job, phase) in enumerate(
+        (("train-0", "job", "Running"), ("broken-1", "broken", "Failed")), start=1
+    ):
+        kubeflow = {"job-name": job, "operator-name": "pytorchjob-controller"}
+        kubeflow |= {"replica-type": "worker", "replica-index": "0"}
+        labels = {f"training.kubeflow.org/{name}": value for name, value in kubeflow.items()}
+        made = pod(
+            name,
+            "team",
+            number=number,
+            labels=labels | {"team.example.org/project": "vision"},
+            owner=("kubeflow.org/v1", "PyTorchJob", job),
+            limits={"nvidia.com/gpu": "1"},
+            phase=phase,
+        )
+        made["spec"]["nodeName"] = NODE
+        server.put(made)
+    return server
+
+
 def add_interface(agent: RunningAgent) -> None:
     """Give the simulated node, which has RDMA ports only, a network interface that drops frames."""
     held = []
@@ -348,8 +373,12 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         kubelet = FakeKubelet(socket, pod_resources("team", "train-0", held))
         stack.callback(kubelet.close)
         flags = ("--simulate=h100x8:thermal@2+xid79@5", f"--path.kmsg={logs.kernel}")
+        api = api_server()
+        stack.callback(api.close)
+        kubernetes = (f"--kubernetes.api={api.url}", "--kubernetes.start-jitter=0")
+        owners = "--kubernetes.job-labels=project=team.example.org/project"
         inspector = f"--nccl.inspector-dirs={folder / 'inspector'}/nccl-inspector-*"
-        agent = stack.enter_context(running_agent(folder, *flags, inspector))
+        agent = stack.enter_context(running_agent(folder, *flags, *kubernetes, owners, inspector))
         add_interface(agent)
         trained = _repeating(lambda: (training.catch_up(), logs.train()), 0.5)
         stack.enter_context(trained)

@@ -123,6 +123,9 @@ def _spoil(model: Any, kind: str) -> None:
         table["fieldConfig"]["defaults"]["unit"] = "s"
     elif kind == "overlap":
         panel["gridPos"]["y"] = 0
+    elif kind == "letters":
+        stat = next(one for one in panels_of(model) if one["type"] == "stat")
+        stat["fieldConfig"]["defaults"]["noValue"] = "no job with the probe in this time"
     elif kind == "link":
         model["links"][0]["url"] = "/d/gone"
     else:
@@ -142,6 +145,7 @@ def _spoil(model: Any, kind: str) -> None:
         ("unit", "unknown unit seconds"),
         ("label", "labels that are numbers are shown as s"),
         ("overlap", "overlaps"),
+        ("letters", "too small to read"),
         ("link", "gone, which does not exist"),
         ("words", "no description"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import training, watch
+from rankscope_agent.metrics import pods, training, watch
 from rankscope_agent.model import Metric
 from rankscope_dashboards import debug_hardware, debug_log, links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
@@ -63,7 +63,7 @@ def dashboard(runbooks: str) -> Dashboard:
             shared.node(jobs=True),
             shared.rank(),
         ],
-        marks=shared.marks(JOB),
+        marks=[*shared.marks(JOB), shared.restarts(of(pods.GPU_ALLOCATION_INFO, JOB))],
         links=links.views(links.DEBUG),
         refresh="30s",
         panels=place(
@@ -91,6 +91,7 @@ def _numbers() -> list[Panel]:
             description="Ranks whose process lives. Compare it with the job's world size.",
             targets=now((f"sum({alive})", "")),
             missing=shared.NO_STEPS,
+            briefly="no steps",
         ),
         Stat(
             title="Ranks that ended",
@@ -98,6 +99,7 @@ def _numbers() -> list[Panel]:
             targets=now((f"count({alive} == 0) or 0 * count({alive})", "")),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
+            briefly="no steps",
         ),
         Stat(
             title="Mean step time",
@@ -105,6 +107,7 @@ def _numbers() -> list[Panel]:
             unit="s",
             targets=now((f"sum({spent}) / (sum({ended}) > 0)", "")),
             missing=shared.NO_STEPS,
+            briefly="no steps",
         ),
         Stat(
             title="Newest step",
@@ -113,12 +116,14 @@ def _numbers() -> list[Panel]:
             targets=now((f"max({of(training.LAST_STEP, JOB)})", "")),
             decimals=0,
             missing=shared.NO_STEPS,
+            briefly="no steps",
         ),
         Stat(
             title="Samples per second",
             description="Samples that all ranks together take from their loaders.",
             targets=now((f"sum({rate(of(training.SAMPLES, JOB))})", "")),
             missing="no samples: the loader is not one that the probe knows",
+            briefly="no samples",
         ),
         Stat(
             title="GPU time lost",
@@ -133,6 +138,7 @@ def _numbers() -> list[Panel]:
             ),
             decimals=2,
             missing="rankscope watch does not judge this job",
+            briefly="not watched",
         ),
     ]
 

@@ -74,6 +74,7 @@ def _numbers() -> list[Panel]:
             targets=now((_hours(OBSERVED), "")),
             decimals=1,
             missing="rankscope watch is not scraped",
+            briefly="no watch",
         ),
         Stat(
             title="GPU-hours lost",
@@ -83,6 +84,7 @@ def _numbers() -> list[Panel]:
             targets=now((lost, "")),
             decimals=1,
             missing="rankscope watch is not scraped",
+            briefly="no watch",
         ),
         Stat(
             title="GPU time not lost",
@@ -92,7 +94,8 @@ def _numbers() -> list[Panel]:
             targets=now((f"1 - {lost} / ({_hours(OBSERVED)} > 0)", "")),
             steps=GOOD_SHARE,
             decimals=1,
-            missing="no job was watched",
+            missing="rankscope watch is not scraped, or saw no job",
+            briefly="no watch",
         ),
         Stat(
             title="Jobs training now",
@@ -101,6 +104,7 @@ def _numbers() -> list[Panel]:
                 (f"count(max {by('job_id')} ({of(training.RANK_ALIVE, CLUSTER)}) > 0)", ""),
             ),
             missing=shared.NO_STEPS,
+            briefly="no steps",
         ),
         Stat(
             title="Jobs in trouble",
@@ -114,6 +118,7 @@ def _numbers() -> list[Panel]:
             ),
             steps=ANY_IS_ODD,
             missing="rankscope watch is not scraped",
+            briefly="no watch",
         ),
         _converging(),
     ]
@@ -134,6 +139,7 @@ def _converging() -> Panel:
         steps=GOOD_SHARE,
         decimals=0,
         missing="no log with a loss",
+        briefly="no loss",
     )
 
 
@@ -238,12 +244,14 @@ def _gpus(runbooks: str) -> list[Panel]:
             description="GPUs that agents know of, lost ones included.",
             targets=now((f"count({every})", "")),
             missing=shared.NO_GPUS,
+            briefly="no GPUs",
         ),
         Stat(
             title="GPUs in use",
             description="GPUs on which some kernel ran in the last second.",
             targets=now((f"count({busy}) or 0 * count({every})", "")),
             missing=shared.NO_GPUS,
+            briefly="no GPUs",
         ),
         Stat(
             title="Healthy spare GPUs",
@@ -251,14 +259,16 @@ def _gpus(runbooks: str) -> list[Panel]:
             " node can be replaced from.",
             targets=now((f"count({spare}) or 0 * count({every})", "")),
             missing=shared.NO_GPUS,
+            briefly="no GPUs",
         ),
         Stat(
-            title="Unhealthy GPUs",
+            title="Broken GPUs",
             description="GPUs that are lost, do not answer, or have a memory row that could not be"
             " replaced: they cost money and do no work.",
             targets=now((f"count({bad}) or 0 * count({every})", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_GPUS,
+            briefly="no GPUs",
             links=[links.runbook(runbooks, "RankscopeGpuLost")],
         ),
         Stat(
@@ -269,6 +279,7 @@ def _gpus(runbooks: str) -> list[Panel]:
                 (f"count({worst(of(pods.GPU_ALLOCATION_INFO, CLUSTER), 'node', 'uuid')})", ""),
             ),
             missing="no kubelet tells about GPUs",
+            briefly="no kubelet",
             width=8,
         ),
     ]

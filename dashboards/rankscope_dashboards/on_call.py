@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, kernel, nccl, training, watch
+from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, training, watch
 from rankscope_dashboards import links, on_call_nodes, shared
-from rankscope_dashboards.dashboard import Dashboard, annotation, place
+from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import columns, override, texts
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
@@ -63,8 +63,6 @@ def dashboard(runbooks: str) -> Dashboard:
     Args:
         runbooks: address under which docs/runbooks is served.
     """
-    restarts = f"timestamp(changes({shared.KUBE_RESTARTS}{{{CLUSTER}}}[1m]) > 0) * 1000"
-    restarted = annotation("Restarts", restarts, "Container restart", "{{namespace}}/{{pod}}", WARN)
     return Dashboard(
         uid=links.ON_CALL,
         title="Rankscope / On-call",
@@ -75,7 +73,7 @@ def dashboard(runbooks: str) -> Dashboard:
             shared.job_id(every=True),
             shared.node(jobs=False),
         ],
-        marks=[*shared.marks(JOB), restarted],
+        marks=[*shared.marks(JOB), shared.restarts()],
         links=links.views(links.ON_CALL),
         refresh="30s",
         panels=place(
@@ -111,6 +109,7 @@ def _counts(runbooks: str) -> list[Panel]:
             targets=now((f"count({FIRING}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
+            briefly="no agent",
         ),
         Stat(
             title="Urgent jobs",
@@ -124,6 +123,7 @@ def _counts(runbooks: str) -> list[Panel]:
             ),
             steps=ANY_IS_BAD,
             missing="rankscope watch is not scraped",
+            briefly="no watch",
             links=[links.runbook(runbooks, "RankscopeStraggler")],
         ),
         Stat(
@@ -132,6 +132,7 @@ def _counts(runbooks: str) -> list[Panel]:
             targets=now((f"count(({stalled} == 0) and ({alive})) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_STEPS,
+            briefly="no steps",
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
         ),
     ]
@@ -150,6 +151,7 @@ def _devices(runbooks: str) -> list[Panel]:
             ),
             steps=ANY_IS_BAD,
             missing=shared.NO_GPUS,
+            briefly="no GPUs",
             links=[links.runbook(runbooks, "RankscopeGpuLost")],
         ),
         Stat(
@@ -158,6 +160,7 @@ def _devices(runbooks: str) -> list[Panel]:
             targets=now((f"count({fallback} == 1) or 0 * count({fallback})", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_NCCL,
+            briefly="no NCCL log",
             links=[links.runbook(runbooks, "RankscopeSocketFallback")],
         ),
         Stat(
@@ -165,6 +168,7 @@ def _devices(runbooks: str) -> list[Panel]:
             description="Agents that answered Prometheus at its last scrape.",
             targets=now((f"count({of(agent.BUILD_INFO, CLUSTER)})", "")),
             missing=shared.NO_AGENT,
+            briefly="no agent",
         ),
     ]  # fmt: skip
 
@@ -172,6 +176,7 @@ def _devices(runbooks: str) -> list[Panel]:
 def _incidents(runbooks: str) -> list[Panel]:
     alive = of(training.RANK_ALIVE, JOB)
     ranks = f"sum {by('job_id')} ({alive})"
+    failed = worst(of(pods.JOB_PODS, JOB, 'phase="Failed"'), "node", "job_id")
     open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
     return [
         Table(
@@ -204,10 +209,10 @@ def _incidents(runbooks: str) -> list[Panel]:
                 shared.to_debug(),
             ],
             widths={"alert": 250, "severity": 80},
-            missing="no alert fires",
+            missing="no alert fires, or Prometheus has not loaded the rules",
         ),
         Table(
-            title="Ranks that ended while others go on",
+            title="Jobs that lost ranks",
             description="Jobs of which some ranks are gone and others wait for them: they train no"
             " more although they look alive.",
             targets=rows(
@@ -217,8 +222,22 @@ def _incidents(runbooks: str) -> list[Panel]:
             overrides=[shared.to_debug()],
             largest_first="ranks that ended",
             steps=ANY_IS_BAD,
-            missing="no job has lost single ranks",
+            missing="no job has lost single ranks, or none has the probe",
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
+            width=6,
+        ),
+        Table(
+            title="Failed pods by job",
+            description="Pods of training jobs that ended with an error and were not removed, as"
+            " the API server says. `rankscope explain job-log FILE` finds who failed first.",
+            targets=rows(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)"),
+            transformations=columns(shared.JOB_COLUMNS | {"Value": "failed pods"}),
+            overrides=[shared.to_debug()],
+            largest_first="failed pods",
+            steps=ANY_IS_BAD,
+            missing="no pod failed, or agents may not ask the API server",
+            links=[links.runbook(runbooks, "RankscopePodFailed")],
+            width=6,
         ),
     ]
 

@@ -98,13 +98,17 @@ class Panel(core.Panel):
         """Return how values get their colour."""
         return {"mode": "thresholds"}
 
+    def words(self) -> tuple[str, str]:
+        """Return the description, and what is said where there is no data."""
+        return self.description, self.missing
+
     def to_json_data(self) -> Json:
         """Return the panel."""
         return {
             "type": self.kind,
             "id": self.id,
             "title": self.title,
-            "description": self.description,
+            "description": self.words()[0],
             "datasource": DATA_SOURCE,
             "gridPos": self.gridPos,
             "targets": self.targets,
@@ -121,7 +125,7 @@ class Panel(core.Panel):
             "color": self.color(),
             "custom": self.custom(),
             "mappings": self.mappings,
-            "noValue": self.missing,
+            "noValue": self.words()[1],
             "links": [link(title, url) for title, url in self.data_links],
             "thresholds": {
                 "mode": "absolute",
@@ -181,11 +185,21 @@ class TimeSeries(Panel):
 
 @attr.s(kw_only=True)
 class Stat(Panel):
-    """One number per series, coloured by threshold."""
+    """One number per series, coloured by threshold.
+
+    Args:
+        briefly: two or three words in place of the number; more of them would be too small to read,
+            so that what is missing in full is in the description.
+    """
 
     kind = "stat"
+    briefly: str = attr.ib()
     width: int = attr.ib(default=4)
     height: int = attr.ib(default=4)
+
+    def words(self) -> tuple[str, str]:
+        """Return the description with what is missing, and that in short."""
+        return f"{self.description} Without a number: {self.missing}.", self.briefly
 
     def options(self) -> Json:
         """Return the newest value, large."""

@@ -77,6 +77,22 @@ def marks(jobs: str = CLUSTER, nodes: str = NODE) -> list[Json]:
 
 JOB_COLUMNS = {"cluster": "cluster", "job_id": "job_id"}
 
+
+def restarts(pods: str = "") -> Json:
+    """Return marks of container restarts.
+
+    Args:
+        pods: series with pod_namespace and pod_name of those that count; empty for all.
+    """
+    restarted = f"changes({KUBE_RESTARTS}{{{CLUSTER}}}[1m]) > 0"
+    if pods:
+        known = f'label_replace({pods}, "namespace", "$1", "pod_namespace", "(.+)")'
+        known = f'label_replace({known}, "pod", "$1", "pod_name", "(.+)")'
+        restarted = f"{restarted} and on (cluster, namespace, pod) {known}"
+    times = f"timestamp({restarted}) * 1000"
+    return annotation("Restarts", times, "Container restart", "{{namespace}}/{{pod}}", WARN)
+
+
 FINDING_COLUMNS = {
     "kind": "cause",
     "symptom": "step times show",
@@ -88,7 +104,7 @@ FINDING_COLUMNS = {
     "runbook": "runbook",
 }
 
-FINDING_WIDTHS = {"rank": 60, "GPU": 50, "device": 80, "step time lost": 135, "runbook": 220}
+FINDING_WIDTHS = {"rank": 60, "GPU": 50, "device": 80, "step time lost": 135, "runbook": 240}
 """Pixels, so that at 1280 of them names of nodes and causes have the room."""
 
 

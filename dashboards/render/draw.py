@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -161,6 +162,8 @@ def _draw(browser: Browser, page: Path, size: tuple[int, int], picture: Path) ->
     tab = browser.open(page, *size)
     report = tab.run("window.rankscope.drawn")
     tab.screenshot(picture)
+    shrink = ["node", BUILD.parent / "shrink.mjs", picture]
+    subprocess.run(shrink, check=True)  # noqa: S603 - our own script
     for panel in report["panels"]:
         print(f"{picture.name}: {panel['title']}: {'; '.join(panel['shown'])}")
     return [

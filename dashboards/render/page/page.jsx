@@ -1,6 +1,6 @@
 // Draws window.rankscope.dashboard with Grafana's components, one box per panel where Grafana puts it.
 import { createTheme, dateTime, ThemeContext } from '@grafana/data';
-import { GlobalStyles, PanelChrome } from '@grafana/ui';
+import { GlobalStyles, PanelChrome, ToolbarButton } from '@grafana/ui';
 import { Component } from 'react';
 import { createRoot } from 'react-dom/client';
 import icons from 'virtual:icons';
@@ -60,7 +60,13 @@ function Panel({ panel, data, place, context }) {
   }
   return (
     <div style={place}>
-      <PanelChrome title={panel.title} description={panel.description} width={place.width} height={place.height}>
+      <PanelChrome
+        title={panel.title}
+        description={panel.description}
+        titleItems={panel.links.length > 0 && <ToolbarButton icon="external-link-alt" iconSize="md" aria-label="links" />}
+        width={place.width}
+        height={place.height}
+      >
         {(width, height) => (
           <Guard title={panel.title}>
             <Visualization panel={panel} data={data} width={width} height={height} {...context} />

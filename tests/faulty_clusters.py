@@ -139,6 +139,28 @@ def pressure(shares: Mapping[str, Mapping[str, float]]) -> Line:
     return line
 
 
+def starved(who: str, rank: int, *, accounted: bool = False) -> Line:
+    """Return lines of how long ranks, or their loaders, wait for CPUs; others wait a little.
+
+    Args:
+        who: "rank" or "loader".
+        rank: the one that waits long.
+        accounted: its probe takes such waits out of compute.
+    """
+
+    def line(node: str, second: float) -> str:
+        first = GPUS * int(node.removeprefix("gpu-"))
+        return "".join(
+            f'rankscope_{who}_starved_seconds_total{{job_id="{JOB}",rank="{number}"}}'
+            f" {(0.45 if number == rank else 0.03) * second}\n"
+            + f'rankscope_cpu_wait_seconds_total{{job_id="{JOB}",rank="{number}"}} 1\n'
+            * accounted
+            for number in range(first, first + GPUS)
+        )
+
+    return line
+
+
 def on(where: str, text: str) -> Line:
     """Return a line of one node that does not change."""
     return lambda node, second: f"{text}\n" if node == where else ""

@@ -32,6 +32,7 @@ from nccl_job_text import start
 from pod_json import pod
 from rankscope_agent.gpus.simulation.ports import PREFIX
 from rankscope_agent.kernel_log.kmsg import READ_BYTES
+from rankscope_agent.model import FLAG_CPU_WAIT
 from rdma_files import write
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
@@ -148,7 +149,8 @@ class Training:
             waits = self.number >= self.pace.slow_from and rank != 2
             sync = sync_ns + (40_000_000 if waits else 0)
             compute_ns = length_ns - data_ns - sync
-            writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync)
+            flags = 2 | FLAG_CPU_WAIT
+            writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync, flags=flags)
         for writer in self.other:
             writer.step(**at)
 

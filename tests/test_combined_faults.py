@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from faulty_clusters import GPUS, Cluster, Line, on, ports, pressure
+from faulty_clusters import GPUS, Cluster, Line, on, ports, pressure, starved
 from rankscope_analyzers import causality, layers
 from rankscope_analyzers.layers.advice import Advice
 from simulated_jobs import START_UNIX_SECONDS, Fault, Job
@@ -73,6 +73,14 @@ CASES = {
             ],
         ),
         "cpu_throttled", {12},
+    ),
+    "starved process and slow compute": (
+        Cluster(HEALTHY, job(slow("compute", 9)), [starved("rank", 9)]),
+        "cpu_starved", {9},
+    ),
+    "starved loader workers and slow input": (
+        Cluster(HEALTHY, job(slow("data", 3)), [starved("loader", 3)]),
+        "workers_starved", {3},
     ),
     "lossy port and a slow group": (
         Cluster(
@@ -172,6 +180,24 @@ def test_what_is_wrong_elsewhere_explains_nothing():
     assert [incident.cause.kind for incident in said.incidents] == ["gpu_compute"]
     assert said.incidents[0].where.ranks == (13,)
     assert [signal.kind for signal in said.observations] == ["thermal_slowdown"]
+
+
+def test_compute_that_holds_no_waits_for_cpus_is_not_explained_by_them():
+    lines = [starved("rank", 13, accounted=True)]
+    (incident,) = Cluster(HEALTHY, job(slow("compute", 13)), lines).report().incidents
+    assert incident.cause.kind == "gpu_compute"
+
+
+def test_ranks_that_all_wait_for_cpus_are_not_told_apart_by_it():
+    def line(node: str, second: float) -> str:
+        name = "rankscope_rank_starved_seconds_total"
+        return "".join(
+            f'{name}{{job_id="team/llm",rank="{rank}"}} {second / 2}\n'
+            for rank in (range(GPUS) if node == "gpu-0" else range(GPUS, WORLD))
+        )
+
+    (incident,) = Cluster(HEALTHY, job(slow("compute", 13)), [line]).report().incidents
+    assert incident.cause.kind == "gpu_compute"
 
 
 def test_a_healthy_job_on_healthy_nodes_has_no_incident():

@@ -81,7 +81,7 @@ _PENDING_STEPS = 8  # that the host runs ahead of the device; more than framewor
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
-_LOOK_NS = 1_000_000  # a stretch worth a look at waits for a CPU (1.6 us); a real wait makes one so
+_LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms); a look takes 1.6 us
 _NEVER_NS = 1 << 62  # the time of the last look where there is nothing to look at
 
 # A gloo thread that lets go of a finished collective takes the interpreter's lock, to drop what

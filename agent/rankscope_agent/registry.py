@@ -25,6 +25,7 @@ from rankscope_agent.collectors import (
     nvml,
     pods,
     rdma,
+    starvation,
     topology,
     training,
 )
@@ -64,6 +65,7 @@ def all_collectors(
     return {
         "pods": lambda config: pods.create(config, directory),
         "training": lambda config: training.create(config, directory),
+        "starvation": lambda config: starvation.create(config, directory),
         "flight_recorder": lambda config: flight_recorder.create(config, directory, windows),
         **COLLECTORS,
         "host": lambda config: host.create(config, directory),

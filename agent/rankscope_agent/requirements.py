@@ -10,6 +10,7 @@ from pathlib import Path
 COMPONENTS: Mapping[str, str] = {
     "training": "hostPath /var/lib/kubelet/pods: component probe",
     "flight_recorder": "hostPath /var/lib/kubelet/pods: component probe",
+    "starvation": "hostPID beside the rings: components probe and tier-1",
     "nccl_inspector": "hostPath /var/lib/kubelet/pods: component probe",
     "nccl_log": "hostPath /var/log/pods: base",
     "pods": "hostPath /var/lib/kubelet/pod-resources, root and a role for pods: base",

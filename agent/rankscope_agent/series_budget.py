@@ -17,6 +17,7 @@ from rankscope_agent.metrics import (
     pods,
     ras,
     rdma,
+    starvation,
     summary,
     topology,
     training,
@@ -28,6 +29,7 @@ HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
 BY_IMPORTANCE = (
     pods,
     training,
+    starvation,
     summary,
     gpu,
     kernel,

@@ -75,10 +75,14 @@ KINDS: Mapping[str, Kind] = {
         7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}
     ),
     # The host.
+    "cpu_starved": Kind(3, SLOW_RANK | SLOW_INPUT),
+    "workers_starved": Kind(3, SLOW_INPUT),
     "cpu_pressure": Kind(3, SLOW_RANK | SLOW_INPUT),
     "io_pressure": Kind(3, SLOW_INPUT),
     "memory_pressure": Kind(4, SLOW_RANK | SLOW_INPUT | {"io_pressure", "cpu_pressure"}),
-    "cpu_throttled": Kind(4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure"}),
+    "cpu_throttled": Kind(
+        4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure", "cpu_starved", "workers_starved"}
+    ),
     "nfs_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
     "disk_full": Kind(6, NO_RANK | {"storage_checkpoint", "job_failed"}),
     "shm_full": Kind(6, NO_RANK | {"data_loader", "job_failed"}),

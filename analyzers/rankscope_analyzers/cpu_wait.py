@@ -20,9 +20,11 @@ from rankscope_analyzers.rank_finding import RankCause, finding
 SLOW_SHARE = 0.3
 """Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
 
-TIMES_PEERS = 2.0
-"""Ranks that share a crowded node all wait: only one that waits for twice as long as the others has
-a reason of its own, as with the pressure of nodes."""
+TIMES_PEERS = 3.0
+"""Ranks that share a crowded node all wait, and one of them longer than the others for a while:
+of 36 healthy jobs on a machine with six times as many programs as CPUs one had a rank that waited
+at least twice as long as its peer. A limit, or a CPU that is given to others, makes it ten times as
+long."""
 
 CAUSE = RankCause(
     kind="host_transient",

@@ -21,6 +21,7 @@ REMEDIES: Mapping[str, str] = {
     "flight_recorder": "nothing where the probe times waiting by itself (as on gloo); else let"
     " the job keep torch 2.13's Flight Recorder (TORCH_FR_BUFFER_SIZE, RANKSCOPE_PROBE_FLIGHT) and"
     " its ring directory's path below 90 characters",
+    "starvation": "run with hostPID, so that ranks' processes are seen, beside the probe's rings",
     "nccl_log": "set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
     "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"
     " NCCL_INSPECTOR_DUMP_DIR in the job (NCCL 2.28 and newer); outside of pods name that directory"

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, host, inspector, nccl, netdev, rdma, topology, training
+from rankscope_agent.metrics import (
+    gpu,
+    host,
+    inspector,
+    nccl,
+    netdev,
+    rdma,
+    starvation,
+    topology,
+    training,
+)
 from rankscope_agent.model import Metric
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.fields import colored, columns, numbered, override
@@ -27,6 +37,7 @@ from rankscope_dashboards.queries import (
     NODE,
     growth,
     job_nodes,
+    largest_rates,
     of,
     rate,
     whole,
@@ -319,6 +330,28 @@ def hosts(runbooks: str) -> list[Panel]:
             steps=STALLED,
             missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
             width=8,
+            links=[links.runbook(runbooks, "RankscopeHostStalls")],
+        ),
+        TimeSeries(
+            title="Ranks that wait for a CPU",
+            description="Part of time in which the ranks that wait most were ready to run and had"
+            " no processor, or their loader workers. One that stands out is held up by that and not"
+            " by its GPU.",
+            unit="percentunit",
+            minimum=0,
+            targets=targets(
+                (
+                    largest_rates(FEW, of(training.CPU_WAIT_SECONDS, JOB), "rank"),
+                    "rank {{rank}} by its probe",
+                ),
+                (largest_rates(FEW, of(starvation.RANK_STARVED, JOB), "rank"), "rank {{rank}}"),
+                (
+                    largest_rates(FEW, of(starvation.LOADER_STARVED, JOB), "rank"),
+                    "loader of rank {{rank}}",
+                ),
+            ),
+            steps=STALLED,
+            missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
             links=[links.runbook(runbooks, "RankscopeHostStalls")],
         ),
         TimeSeries(

@@ -20,6 +20,7 @@ from rankscope_agent.metrics import (
     pods,
     ras,
     rdma,
+    starvation,
     summary,
     topology,
     training,
@@ -30,6 +31,7 @@ from rankscope_agent.model import Metric
 SUBJECTS = (
     agent,
     training,
+    starvation,
     flight_recorder,
     nccl,
     ras,

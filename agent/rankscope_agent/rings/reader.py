@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -137,6 +137,16 @@ class RingStepSource:
             for job_id, rank in sorted(newest)
             if job_id in current and not newest[job_id, rank].left(sizes[job_id])
         )
+
+    def holders(self) -> Mapping[tuple[int, int, int], tuple[str, int]]:
+        """Return job and rank of each live ring, by device and inode as /proc/locks has them."""
+        found = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
+        return {
+            (os.major(device), os.minor(device), inode): (ring.identity.job_id, ring.identity.rank)
+            for ring in found
+            for device, inode in (ring.file.inode,)
+            if ring.identity.alive
+        }
 
     def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the records that rings still hold, oldest first per rank; a bad ring has none.

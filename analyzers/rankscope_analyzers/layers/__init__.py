@@ -19,6 +19,7 @@ from rankscope_analyzers.layers import (
     link_faults,
     membership,
     nccl_transport,
+    starvation,
 )
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.observed import Observed
@@ -47,11 +48,12 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("link", link_faults.READS, link_faults.signals),
     Subject("nccl", nccl_transport.READS, nccl_transport.signals),
     Subject("host", host_pressure.READS, host_pressure.signals),
+    Subject("host", starvation.READS, starvation.signals),
     Subject("pod", membership.READS, membership.signals),
     Subject("environment", environment.READS, environment.signals),
 )
 
-SHARED = frozenset((pods.GPU_ALLOCATION_INFO, training.RANK_INFO))
+SHARED = frozenset((pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS))
 """Series that layers need and that do not show that the layer was looked at."""
 
 READS: tuple[Metric, ...] = tuple(

@@ -1,0 +1,79 @@
+"""Ranks whose threads or loader workers wait for a CPU, as their node sees it.
+
+Step times of jobs on gloo tell compute from waiting for a CPU by themselves, so that slow compute
+is no sign of it there; elsewhere it may be all that there is to slow compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rankscope_agent.metrics import starvation as metrics
+from rankscope_agent.metrics import training
+from rankscope_agent.model import Metric
+from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.layers.advice import Advice
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.signals import Signal, Where
+
+LEAST_SHARE = 0.2
+"""Part of the time: a thread that is ready and waits for a fifth of it does a quarter less."""
+
+TIMES_PEERS = 2.0
+"""Ranks of one job do the same work: twice the waiting of the median rank is the rank's own."""
+
+OWN_CPUS = (
+    "Find what else runs on the rank's CPUs, and look at its pod's CPU limit; give it CPUs of its"
+    " own, or start fewer threads. Its GPU is not at fault."
+)
+FEWER_WORKERS = (
+    "Find what else runs on the node's CPUs, and look at the pod's CPU limit; give the rank more"
+    " CPUs, or start fewer loader workers."
+)
+RANK = Advice("cpu_starved", "host", "ticket", OWN_CPUS, "RankscopeHostStalls")
+WORKERS = Advice("workers_starved", "host", "ticket", FEWER_WORKERS, "RankscopeHostStalls")
+
+READS: tuple[Metric, ...] = (
+    metrics.RANK_STARVED,
+    metrics.LOADER_STARVED,
+    training.CPU_WAIT_SECONDS,
+)
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield the job's ranks that wait for CPUs longer than their peers."""
+    accounted = _by_rank(observed, job, training.CPU_WAIT_SECONDS)
+    for metric, advice, who in (
+        (metrics.RANK_STARVED, RANK, "its process"),
+        (metrics.LOADER_STARVED, WORKERS, "its loader workers"),
+    ):
+        shares = {rank: (one.rate(), one) for rank, one in _by_rank(observed, job, metric).items()}
+        for rank, (share, series) in shares.items():
+            peers = [other for number, (other, _) in shares.items() if number != rank]
+            usual = float(np.nanmedian(peers)) if np.isfinite(peers).any() else float("nan")
+            told = advice is RANK and rank in accounted
+            if not told and share >= LEAST_SHARE and share >= TIMES_PEERS * usual:
+                yield _signal(advice, job, rank, series, who, share, usual)
+
+
+def _by_rank(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Series]:
+    """Return the job's series by rank; a rank is seen by the agent of its own node."""
+    numbered = {
+        int(series.labels["rank"]): series
+        for series in observed.of(metric, job_id=job.job_id)
+        if series.labels.get("rank", "").isdecimal()
+    }
+    return {rank: series for rank, series in numbered.items() if rank in job.places}
+
+
+def _signal(
+    advice: Advice, job: JobView, rank: int, series: Series, who: str, share: float, usual: float
+) -> Signal:
+    said = f"of rank {rank} {who} waits for a CPU {share:.0%} of the time, that of its peers"
+    said = f"{said} {usual:.0%}"
+    evidence = Evidence(series.name, share, usual, "ratio", said)
+    where = Where(nodes=(series.node,), ranks=(rank,))
+    return advice.signal(job.job_id, where, said, (evidence,))

@@ -269,6 +269,38 @@ def run(
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
+def follow(
+    folder: Path,
+    promtool: str,
+    alert: Alert,
+    case: Case,
+    length: int,
+    checks: Iterable[tuple[int, int]],
+) -> subprocess.CompletedProcess[str]:
+    """Let promtool see when an alert fires while its series are bad all the time.
+
+    Args:
+        folder: where to write the rules.
+        promtool: the program.
+        alert: what is tried.
+        case: its series and steps.
+        length: minutes that are looked at.
+        checks: pairs of minute and number of firing alerts.
+    """
+    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, Links())]}]
+    (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
+    states: list[State] = ["bad"] * (length // case.step + 1)
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{case.step}m",
+        "group_eval_order": [group["name"] for group in groups],
+        "tests": [_block(case, states, checks, alert.name)],
+    }
+    (folder / "test.yaml").write_text(json.dumps(test))
+    command = [promtool, "test", "rules", "test.yaml"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
 def run_all(
     folder: Path, promtool: str, alerts: Sequence[Alert], series: Sequence[Series], hours: int
 ) -> subprocess.CompletedProcess[str]:

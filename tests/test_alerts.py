@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from alert_cases import CASES, UNWATCHED_NODE, UNWATCHED_STRAGGLER
-from alert_timelines import TEXTS, Case, Series, run, run_all, steady
+from alert_timelines import TEXTS, Case, Series, counter, follow, run, run_all, steady
 from rankscope_agent.metrics import CATALOGUE
 from rankscope_agent.xid import XIDS
 from rankscope_dashboards import recording_rules
@@ -69,6 +69,26 @@ def test_a_job_of_which_nobody_knows_the_owner_has_its_alerts_too(name, tmp_path
     assert len(anonymous) == len(case.series) - 1
     case = Case(anonymous, case.lag, case.linger, case.settle, case.step, case.gap)
     done = run(tmp_path, require_server("promtool"), BY_NAME[name], case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "silent", "fires"),
+    [
+        # One-hour windows need half an hour of data, and two minutes more to fire.
+        ("RankscopeGoodputBurnFast", 1, (5, 15, 30), (40, 60, 120)),
+        # One-day windows need twelve hours, and one hour more.
+        ("RankscopeGoodputBurnSlow", 10, (60, 300, 600, 710), (820, 1200)),
+    ],
+)
+def test_a_burn_is_not_told_from_less_data_than_half_its_window(
+    name, step, silent, fires, tmp_path
+):
+    lost = counter('rankscope_job_lost_gpu_seconds_total{job_id="j",cause="gpu_lost"}', 540)
+    observed = counter('rankscope_job_observed_gpu_seconds_total{job_id="j"}', 600)
+    checks = [*((minute, 0) for minute in silent), *((minute, 1) for minute in fires)]
+    case = Case((lost, observed), step=step)
+    done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, fires[-1], checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

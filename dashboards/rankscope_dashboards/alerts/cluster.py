@@ -33,9 +33,18 @@ _MAINTENANCE = (
 )
 
 
+OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
+"""Windows that speak of hours or days need data that old: a ratio of minutes is not one of days."""
+
+
 def _burns(long: str, short: str, factor: float) -> str:
     limit = f"{factor} * {BUDGET}"
-    return f"({burn(long)} > {limit} and on (cluster) {burn(short)} > {limit})"
+    half = OLDER_HALVES[long]
+    known = f"present_over_time({burn(short)}[{half}] offset {half})"
+    return (
+        f"({burn(long)} > {limit} and on (cluster) {burn(short)} > {limit}"
+        f" and on (cluster) {known})"
+    )
 
 
 CLUSTER: tuple[Alert, ...] = (
@@ -60,7 +69,8 @@ CLUSTER: tuple[Alert, ...] = (
         hold="2m",
         keep="10m",
         why="Pairs of windows: the long one says that it matters, the short one that it goes on."
-        " A month's budget would be gone in two to five days.",
+        " A month's budget would be gone in two to five days. Data has to reach into the older half"
+        " of the long one.",
         severity="page",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time is lost",
@@ -72,7 +82,8 @@ CLUSTER: tuple[Alert, ...] = (
         expression=f"{_burns('1d', '2h', 3)}\nor {_burns('3d', '6h', 1)}",
         hold="1h",
         keep="10m",
-        why="The budget of a month would be gone before its end; an hour more does not matter.",
+        why="The budget of a month would be gone before its end; an hour more does not matter. Data"
+        " has to reach into the older half of the long window.",
         severity="ticket",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",

@@ -11,7 +11,7 @@ from rankscope_agent.xid import XIDS
 from rankscope_dashboards import recording_rules
 from rankscope_dashboards.alerts import ALERTS, GROUPS
 from rankscope_dashboards.alerts.gpu import FATAL_XIDS
-from rankscope_dashboards.promql import with_owner
+from rankscope_dashboards.joins import with_owner
 from servers import require_server
 
 BY_NAME = {alert.name: alert for alert in ALERTS}

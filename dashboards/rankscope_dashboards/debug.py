@@ -7,6 +7,7 @@ from rankscope_agent.model import Metric
 from rankscope_dashboards import debug_hardware, debug_log, links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import colored, columns, numbered, override
+from rankscope_dashboards.joins import join
 from rankscope_dashboards.limits import ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
     BAD,
@@ -274,7 +275,7 @@ def _own() -> str:
 
 def _ranks(runbooks: str) -> list[Panel]:
     stages = worst(of(training.RANK_INFO, RANK), "job_id", "rank", "pp_stage")
-    staged = f"{_own()} * on (cluster, job_id, rank) group_left (pp_stage) {stages}"
+    staged = join(_own(), ("job_id", "rank"), ("pp_stage",), stages)
     median = f"quantile {by('job_id', 'pp_stage')} (0.5, {staged})"
     over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
     slowest = f"and on (cluster, job_id, rank) topk({MANY}, {_own()})"

@@ -7,6 +7,7 @@ from rankscope_analyzers.causality import KINDS
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import colored, columns, override
+from rankscope_dashboards.joins import join, one_of
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
     BAD,
@@ -188,9 +189,9 @@ def _lost(runbooks: str) -> list[Panel]:
 
 def _whose() -> list[Panel]:
     known = f"last_over_time({of(pods.JOB_INFO, CLUSTER)}[$__range])"
-    one = f"topk {by('job_id')} (1, {worst(known, 'job_id', 'project', 'class')})"
+    one = one_of(worst(known, "job_id", "project", "class"), "job_id")
     job = f"sum {by('job_id')} (increase({LOST}[$__range])) / 3600"
-    owned = f"({job}) * on (cluster, job_id) group_left (project, class) {one}"
+    owned = join(f"({job})", ("job_id",), ("project", "class"), one)
     projects = f"sum by (project) (({owned}) or on (cluster, job_id) ({job}))"
     named = f'label_replace(topk({FEW}, {projects}), "project", "none", "project", "")'
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import gpu, training, watch
 from rankscope_agent.model import Metric
+from rankscope_dashboards.joins import with_culprit, with_rank_of_gpu
 from rankscope_dashboards.promql import by, worst
 
 CLUSTER = 'cluster=~"$cluster"'
@@ -89,18 +90,10 @@ def with_rank(expression: str) -> str:
 
     Which rank has which GPU is looked up once for all points of a panel.
     """
-    by_uuid = _one("uuid", _placed('uuid!=""'))
     unknown = _placed('uuid=""')
     numbered = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
     gpus = worst(whole("last_over_time", of(gpu.GPU_INFO, NODE)), "node", "gpu", "uuid")
-    by_number = f"({gpus} * on (cluster, node, gpu) group_left (rank) {_one('gpu', numbered)})"
-    ranks = f"({by_uuid} or on (cluster, node, uuid) {worst(by_number, 'node', 'uuid', 'rank')})"
-    return f"({expression}) * on (cluster, node, uuid) group_left (rank) {ranks}"
-
-
-def _one(key: str, info: str) -> str:
-    """Return one rank per GPU: ranks may share one, and a join needs one answer."""
-    return f"topk by (cluster, node, {key}) (1, {worst(info, 'node', key, 'rank')})"
+    return with_rank_of_gpu(expression, _placed('uuid!=""'), numbered, gpus)
 
 
 def findings(jobs: str) -> str:
@@ -112,8 +105,7 @@ def findings(jobs: str) -> str:
     whom = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
     culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *whom)
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
-    extra = ", ".join(whom[2:])
     return (
-        f"topk({MANY}, {lost} * on (cluster, job_id, kind) group_left ({extra}) {page})"
+        f"topk({MANY}, {with_culprit(lost, whom[2:], page)})"
         f" or topk({MANY}, 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
     )

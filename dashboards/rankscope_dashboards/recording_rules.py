@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope_agent.metrics import agent, job_logs, nccl, pods, summary, training, watch
+from rankscope_dashboards.joins import one_of
 from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
 
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -76,15 +77,18 @@ def _identity() -> tuple[Record, ...]:
     keys = ", ".join(("cluster", *LOG_POD))
     return (
         # Pods of one job may be labelled differently; a join needs one answer.
-        Record(JOB_INFO_RECORD, f"topk {by('job_id')} (1, {info})"),
+        Record(JOB_INFO_RECORD, one_of(info, "job_id")),
         Record(
             POD_JOB_RECORD,
             # Only of pods that have something to tell: each alert about them reads all of it.
-            f"topk {by(*LOG_POD)} (1, "
-            + worst(
-                f"{summary.POD_JOB_INFO.name} and on ({keys}) ({_printing()})", "job_id", *LOG_POD
-            )
-            + ")",
+            one_of(
+                worst(
+                    f"{summary.POD_JOB_INFO.name} and on ({keys}) ({_printing()})",
+                    "job_id",
+                    *LOG_POD,
+                ),
+                *LOG_POD,
+            ),
         ),
     )
 
@@ -150,7 +154,7 @@ JOB = RecordGroup(
             STAGE_WORST,
             # The labels of the scrape are dropped from the few results, not from the many ranks.
             worst(
-                f"topk {by('job_id', 'pp_stage')} (1, {summary.STAGE_BUSIEST.name})",
+                one_of(summary.STAGE_BUSIEST.name, "job_id", "pp_stage"),
                 *("node", "job_id", "rank", "pp_stage"),
             ),
         ),

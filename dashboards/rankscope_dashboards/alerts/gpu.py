@@ -6,7 +6,8 @@ from rankscope_agent.metrics import gpu, kernel, summary
 from rankscope_agent.xid import XIDS
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import GPU, finding, recent, with_owner, worst
+from rankscope_dashboards.joins import finding, with_owner
+from rankscope_dashboards.promql import GPU, recent, worst
 
 FATAL_XIDS = "|".join(
     str(code) for code, known in sorted(XIDS.items()) if known.severity == "fatal"

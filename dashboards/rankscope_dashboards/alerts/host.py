@@ -5,7 +5,8 @@ from __future__ import annotations
 from rankscope_agent.metrics import host, kernel, summary
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import by, recent, with_owner, worst
+from rankscope_dashboards.joins import with_owner
+from rankscope_dashboards.promql import by, recent, worst
 
 USED = 0.95
 """The kubelet evicts at 85 to 90 % of disks by default; beyond 95 % it has failed to help."""

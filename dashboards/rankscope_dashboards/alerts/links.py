@@ -5,7 +5,8 @@ from __future__ import annotations
 from rankscope_agent.metrics import summary
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import PORT, finding, with_owner, worst
+from rankscope_dashboards.joins import finding, with_owner
+from rankscope_dashboards.promql import PORT, worst
 
 FLAPS = 2
 """Losses of the link in half an hour: one may be a switch's maintenance."""

@@ -6,14 +6,8 @@ from rankscope_agent.metrics import nccl, summary
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import (
-    LOG_POD,
-    finding,
-    happened,
-    with_job_of_pod,
-    with_owner,
-    worst,
-)
+from rankscope_dashboards.joins import finding, with_job_of_pod, with_owner
+from rankscope_dashboards.promql import LOG_POD, happened, worst
 
 
 def _amiss(condition: str, *more: str) -> str:

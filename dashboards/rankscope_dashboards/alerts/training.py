@@ -6,15 +6,8 @@ from rankscope_agent.metrics import job_logs, watch
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.promql import (
-    LOG_POD,
-    by,
-    happened,
-    slow,
-    with_job_of_pod,
-    with_owner,
-    worst,
-)
+from rankscope_dashboards.joins import slow, with_job_of_pod, with_owner
+from rankscope_dashboards.promql import LOG_POD, by, happened, worst
 
 LEAST_LOST = 0.05
 """A twentieth of the job's time: what less costs in a day is less than a person's look at it."""

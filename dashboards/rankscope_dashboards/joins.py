@@ -1,0 +1,102 @@
+"""Joins: what is known of a job, pod, finding or GPU is added to series that carry its key alone.
+
+Rules and panels use these; each says what happens where the other side is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rankscope_agent.metrics import watch
+from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, worst
+
+OWNER = ("class", "owner", "team", "project")
+WHOM = ("symptom", "rank", "node", "gpu", "uuid", "device")
+
+
+def join(expression: str, on: Sequence[str], take: Sequence[str], info: str) -> str:
+    """Add labels to an expression from series of which there is one for each key.
+
+    What has no such series is dropped.
+
+    Args:
+        expression: whose values stay.
+        on: the key, besides the cluster.
+        take: the labels to add.
+        info: the series that carry them, always 1.
+    """
+    keys, added = ", ".join(("cluster", *on)), ", ".join(take)
+    return f"{expression} * on ({keys}) group_left ({added}) {info}"
+
+
+def one_of(info: str, *keys: str) -> str:
+    """Keep one series for each key: several would make a join fail."""
+    return f"topk by ({', '.join(('cluster', *keys))}) (1, {info})"
+
+
+def with_job_of_pod(expression: str) -> str:
+    """Add `job_id` to what is known by pod; where no job is known, it stays without one."""
+    joined = join(f"({expression})", LOG_POD, ("job_id",), POD_JOB_RECORD)
+    return f"({joined} or on ({', '.join(('cluster', *LOG_POD))}) ({expression}))"
+
+
+def with_owner(expression: str) -> str:
+    """Add whose a job is; a job of which that is not known keeps its alert, without an owner."""
+    joined = join(f"({expression})", ("job_id",), OWNER, JOB_INFO_RECORD)
+    return f"{joined}\nor on (cluster, job_id) ({expression})"
+
+
+def with_culprit(findings: str, take: Sequence[str], culprits: str) -> str:
+    """Add to findings by job and kind whom they are about, and drop those without a culprit."""
+    return join(findings, ("job_id", "kind"), take, culprits)
+
+
+def _one_culprit(selector: str = "") -> str:
+    """Return whom findings are about.
+
+    Two watches, of which one is on standby, may both be scraped; and when the culprit changes, the
+    series of the one before lives on for a moment.
+    """
+    culprit = worst(watch.FINDING_CULPRIT_INFO.name + selector, "job_id", "kind", *WHOM)
+    return one_of(culprit, "job_id", "kind")
+
+
+def finding(kinds: Iterable[str]) -> str:
+    """Return running findings of some kinds of causes, with their culprits; the value is 1."""
+    which = '{kind=~"' + "|".join(kinds) + '"}'
+    active = worst(watch.FINDING_ACTIVE.name + which, "job_id", "kind")
+    return with_culprit(active, WHOM, _one_culprit())
+
+
+def slow(symptom: str, least_lost: float) -> str:
+    """Return what a symptom in step times costs, with its culprit.
+
+    The kind of the cause is left out: layers that see more may change it while the symptom goes on,
+    and an alert with other labels is another alert.
+
+    Args:
+        symptom: what step times show, whatever the cause.
+        least_lost: the part of step time that it must cost, which is the value.
+    """
+    lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
+    culprit = _one_culprit(f'{{symptom="{symptom}"}}')
+    found = with_culprit(f"({lost} >= {least_lost})", WHOM, culprit)
+    return worst(found, "job_id", *WHOM)
+
+
+def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) -> str:
+    """Add `rank` to series of GPUs: by uuid where it is known, else by the rank's local number.
+
+    GPUs that no rank has are dropped.
+
+    Args:
+        expression: series of GPUs.
+        by_uuid: infos of ranks of which it is known.
+        numbered: infos of the other ranks, their local number as `gpu`.
+        gpus: infos of GPUs.
+    """
+    known = one_of(worst(by_uuid, "node", "uuid", "rank"), "node", "uuid")
+    others = one_of(worst(numbered, "node", "gpu", "rank"), "node", "gpu")
+    by_number = worst(f"({join(gpus, ('node', 'gpu'), ('rank',), others)})", "node", "uuid", "rank")
+    ranks = f"({known} or on (cluster, node, uuid) {by_number})"
+    return join(f"({expression})", ("node", "uuid"), ("rank",), ranks)

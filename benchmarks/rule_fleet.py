@@ -106,6 +106,7 @@ def _pod(node: int, on: str, job: str) -> Iterator[str]:
     if node % NODES_OF_A_JOB == 0:
         log = f'{pod},framework="megatron",source="stdout"'
         yield _line(job_logs.JOB_LOG_LOSS, log, 2.5)
+        yield _line(job_logs.JOB_LOG_SAMPLES_RATE, log, 512)
         yield _line(job_logs.JOB_LOG_NONFINITE_LOSSES, log, 0)
 
 
@@ -172,6 +173,7 @@ def _summary(node: int, on: str, job: str) -> Iterator[str]:
     stage = f'{on},{job},pp_stage="{_stage(first)}"'
     yield _line(summary.STAGE_BUSY, stage, 0.713 + 0.001 * (node % 5))
     yield _line(summary.STAGE_BUSIEST, f'{stage},rank="{first + node % 8}"', 0.716)
+    yield _line(summary.JOB_WORLD_SIZE, f"{on},{job}", 512)
     yield _line(summary.JOB_RANKS_ALIVE, f"{on},{job}", RANKS_OF_A_NODE)
     yield _line(summary.JOB_GPUS, f"{on},{job}", RANKS_OF_A_NODE)
     yield _line(summary.JOB_BUSY_GPUS, f"{on},{job}", 7.6)
@@ -236,10 +238,13 @@ def _judged(number: int) -> Iterator[str]:
 
 
 def page_of_kubernetes() -> str:
-    """Return what kube-state-metrics exports of the nodes."""
-    return "".join(
+    """Return what kube-state-metrics exports of nodes and of the pods on them; one waits."""
+    waiting = 'kube_pod_status_unschedulable{namespace="team",pod="q-0",uid="u"} 1\n'
+    return waiting + "".join(
         f'kube_node_status_allocatable{{node="n{node}",resource="nvidia_com_gpu"}} 8\n'
         f'kube_node_status_allocatable{{node="n{node}",resource="cpu"}} 192\n'
+        f'kube_pod_container_resource_requests{{namespace="team",pod="p-{node}",uid="u-{node}",'
+        f'container="main",node="n{node}",resource="nvidia_com_gpu",unit="integer"}} 8\n'
         f'kube_node_spec_unschedulable{{node="n{node}"}} {int(node % FAULTY_EVERY == 7)}\n'
         f'kube_node_annotations{{node="n{node}",annotation_rankscope_io_maintenance=""}} 1\n'
         for node in range(NODES)

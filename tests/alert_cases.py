@@ -148,6 +148,25 @@ _PEERS = tuple(
     for i in range(3)
     for one in _busy(f"{i * 8}", f'node="gpu-1{i}"', (1.05, 1.05, 1.05), _FINE)
 )
+LOGGED_THROUGHPUT = Case(
+    (
+        gauge(
+            f'rankscope_job_log_samples_per_second{{{LOG_POD},framework="megatron",'
+            'source="stdout"}',
+            *(50, 100, 65),
+        ),
+        OWNER,
+        POD,
+    ),
+    lag=330,
+    linger=1450,
+    settle=1450,
+    step=4,
+    gap=20,
+    again=10,
+)
+"""A job without probes whose throughput is known from what it prints."""
+
 UNWATCHED_STRAGGLER = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), _FINE), *_PEERS, OWNER))
 """The same alert without a watch."""
 
@@ -189,6 +208,9 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeJobPending": Case(_pods((2, 0, 2), (0, 2, 1))),
     "RankscopeGangPartial": Case(_pods((1, 0, 1), (3, 4, 0))),
+    "RankscopeElasticJobDegraded": Case(
+        (gauge(f"rankscope_job_world_size{{{NODE},{JOB}}}", 448, 512, 512), ALIVE, OWNER)
+    ),
     # How well jobs do.
     "RankscopeThroughputDegraded24h": Case(
         (
@@ -372,6 +394,23 @@ CASES: dict[str, Case] = {
     "RankscopeGoodputBurnFast": _burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
     "RankscopeGoodputBurnSlow": _burn(
         100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=20, gap=20, again=20)
+    ),
+    "RankscopeGpuPodsUnscheduled": Case(
+        (
+            *(
+                gauge(f'kube_pod_status_unschedulable{{namespace="team",pod="llm-{i}"}}', 1, None)
+                for i in range(2)
+            ),
+            *(
+                steady(
+                    f'kube_pod_container_resource_requests{{namespace="team",pod="llm-{i}",'
+                    'container="main",resource="nvidia_com_gpu"}',
+                    8,
+                )
+                for i in range(2)
+            ),
+            gauge('kube_pod_status_unschedulable{namespace="team",pod="web-0"}', 1, 1, 1),
+        )
     ),
     "RankscopeAgentDown": Case(
         (

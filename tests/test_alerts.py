@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from alert_cases import CASES, UNWATCHED_NODE, UNWATCHED_STRAGGLER
+from alert_cases import CASES, LOGGED_THROUGHPUT, UNWATCHED_NODE, UNWATCHED_STRAGGLER
 from alert_timelines import TEXTS, Case, Series, counter, follow, run, run_all, steady
 from rankscope_agent.metrics import CATALOGUE
 from rankscope_agent.xid import XIDS
@@ -17,7 +17,13 @@ from servers import require_server
 BY_NAME = {alert.name: alert for alert in ALERTS}
 METRICS = {metric.name: metric for metric in CATALOGUE}
 RECORDS = {record.name: record for group in recording_rules.GROUPS for record in group.records}
-FOREIGN = {"kube_node_status_allocatable", "kube_node_spec_unschedulable", "kube_node_annotations"}
+FOREIGN = {
+    "kube_node_status_allocatable",
+    "kube_node_spec_unschedulable",
+    "kube_node_annotations",
+    "kube_pod_status_unschedulable",
+    "kube_pod_container_resource_requests",
+}
 TARGET_LABELS = {"cluster", "node"}
 
 
@@ -57,6 +63,12 @@ def test_every_alert_is_tried():
 def test_a_straggler_is_found_without_a_watch(case, tmp_path):
     alert = BY_NAME["RankscopeStraggler"]
     done = run(tmp_path, require_server("promtool"), alert, case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_throughput_that_is_only_printed_counts_as_well(tmp_path):
+    alert = BY_NAME["RankscopeThroughputDegraded24h"]
+    done = run(tmp_path, require_server("promtool"), alert, LOGGED_THROUGHPUT, None)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

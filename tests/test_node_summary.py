@@ -79,6 +79,18 @@ def test_ranks_whose_compute_is_not_measured_are_left_out():
     assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 1}
 
 
+def test_a_job_has_as_many_ranks_as_its_live_ones_were_told():
+    def told(number, size, alive):
+        labels = dict.fromkeys(training.RANK_INFO.labels, "")
+        labels |= {"job_id": "team/llm", "rank": str(number), "world_size": size}
+        alive_now = training.RANK_ALIVE.sample(alive, job_id="team/llm", rank=str(number))
+        return (training.RANK_INFO.sample(1, **labels), alive_now)
+
+    found = Node().look(*told(0, "448", 1), *told(1, "512", 0), *told(2, "unknown", 1))
+    assert of(found, metrics.JOB_WORLD_SIZE) == {("team/llm",): 448}
+    assert not of(Node().look(*told(2, "unknown", 1)), metrics.JOB_WORLD_SIZE)
+
+
 def test_an_ended_job_has_no_live_ranks_and_is_not_judged():
     found = Node().look(*rank(0, alive=0))
     assert of(found, metrics.JOB_RANKS_ALIVE) == {("team/llm",): 0}

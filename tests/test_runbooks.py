@@ -30,7 +30,13 @@ SECTIONS = [
     "Signals behind it",
 ]
 RECORDS = {record.name for group in recording_rules.GROUPS for record in group.records}
-FOREIGN = {"kube_node_status_allocatable", "kube_node_spec_unschedulable", "kube_node_annotations"}
+FOREIGN = {
+    "kube_node_status_allocatable",
+    "kube_node_spec_unschedulable",
+    "kube_node_annotations",
+    "kube_pod_status_unschedulable",
+    "kube_pod_container_resource_requests",
+}
 
 
 def text(name: str) -> str:

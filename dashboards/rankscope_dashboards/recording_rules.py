@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope_agent.metrics import agent, job_logs, nccl, pods, summary, training, watch
-from rankscope_dashboards.joins import one_of
+from rankscope_dashboards.joins import join, one_of
 from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
 
 BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
@@ -29,6 +29,7 @@ JOB_LATENCY = "job_le:rankscope_step_latency_seconds_bucket:rate5m"
 NODE_JOB_SYNC = "node_job:rankscope_sync_time_seconds:rate5m"
 NODE_JOB_STEP_TIME = "node_job:rankscope_step_latency_seconds:rate5m"
 JOB_SYNC_SHARE = "job:rankscope_sync_time:ratio_rate5m"
+JOB_WORLD_SIZE = "job:rankscope_world_size:max"
 JOB_PODS = "job_phase:rankscope_job_pods:sum"
 JOB_ENVIRONMENTS = "job:rankscope_environments:count"
 JOB_NCCL_VERSIONS = "job:rankscope_nccl_versions:count"
@@ -105,10 +106,19 @@ def _mean_of_gpus() -> str:
     )
 
 
+def _samples() -> str:
+    """Return samples per second by the probes, or else by what a rank of the job prints."""
+    printed = join(job_logs.JOB_LOG_SAMPLES_RATE.name, LOG_POD, ("job_id",), POD_JOB_RECORD)
+    return (
+        f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"
+        f" or on (cluster, job_id) max {by('job_id')} ({printed})"
+    )
+
+
 def _printing() -> str:
     """Return series of pods of which alerts ask whose they are."""
     series = (
-        *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES),
+        *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES, job_logs.JOB_LOG_SAMPLES_RATE),
         *(nccl.NCCL_IB_ERRORS, nccl.NCCL_TIMEOUTS),
     )
     return " or ".join(one.name for one in series)
@@ -159,7 +169,8 @@ JOB = RecordGroup(
             ),
         ),
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
-        Record(JOB_SAMPLES, f"sum {by('job_id')} ({NODE_JOB_SAMPLES})"),
+        Record(JOB_SAMPLES, _samples()),
+        Record(JOB_WORLD_SIZE, f"max {by('job_id')} ({summary.JOB_WORLD_SIZE.name})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
         Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
         # The agent has added up its node's ranks: a stage per node would keep as many series again.

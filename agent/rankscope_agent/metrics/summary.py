@@ -28,6 +28,12 @@ JOB_RANKS_ALIVE = Metric(
     "Ranks of the job on this node whose processes live.",
     ("job_id",),
 )
+JOB_WORLD_SIZE = Metric(
+    "rankscope_job_world_size",
+    "gauge",
+    "Ranks that the job has on all nodes, by what its live ranks on this node were told.",
+    ("job_id",),
+)
 STAGE_BUSY = Metric(
     "rankscope_stage_busy_seconds",
     "gauge",

@@ -55,12 +55,25 @@ def _ranks(readings: Readings) -> Iterator[Sample]:
         alive[job_id] += int(value == 1)
     for job_id, count in alive.items():
         yield metrics.JOB_RANKS_ALIVE.sample(count, job_id=job_id)
+    for job_id, size in _world_sizes(readings).items():
+        yield metrics.JOB_WORLD_SIZE.sample(size, job_id=job_id)
     for (job_id, stage), busy in _busy_by_stage(readings).items():
         (_, rank), most = max(busy.items(), key=lambda one: one[1])
         yield metrics.STAGE_BUSY.sample(
             statistics.median(busy.values()), job_id=job_id, pp_stage=stage
         )
         yield metrics.STAGE_BUSIEST.sample(most, job_id=job_id, rank=rank, pp_stage=stage)
+
+
+def _world_sizes(readings: Readings) -> Mapping[str, int]:
+    """Return how many ranks jobs have: that of live ranks, as ended ones belong to the past."""
+    alive = {rank for rank, value in readings.of(training.RANK_ALIVE) if value == 1}
+    sizes: dict[str, int] = {}
+    for labels, _ in readings.described(training.RANK_INFO):
+        job_id, size = labels["job_id"], labels["world_size"]
+        if (job_id, labels["rank"]) in alive and size.isdecimal():
+            sizes[job_id] = max(int(size), sizes.get(job_id, 0))
+    return sizes
 
 
 def _busy_by_stage(readings: Readings) -> Mapping[tuple[str, str], Mapping[Rank, float]]:

@@ -37,6 +37,12 @@ OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
 """Windows that speak of hours or days need data that old: a ratio of minutes is not one of days."""
 
 
+_UNSCHEDULED = (
+    "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"
+    ' kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
+)
+
+
 def _burns(long: str, short: str, factor: float) -> str:
     limit = f"{factor} * {BUDGET}"
     half = OLDER_HALVES[long]
@@ -91,6 +97,23 @@ CLUSTER: tuple[Alert, ...] = (
         " over a day (or three), more than the 5 % that are planned for.",
         dashboard="rankscope-executive",
     ),
+)
+
+WAITING = Alert(
+    name="RankscopeGpuPodsUnscheduled",
+    expression=f"count {by('pod_namespace')}"
+    f' (label_replace({_UNSCHEDULED}, "pod_namespace", "$1", "namespace", "(.+)"))',
+    hold="30m",
+    keep="10m",
+    why="Jobs start and end within half an hour on a cluster that is used well; a node that is"
+    " added takes less.",
+    severity="ticket",
+    scope="cluster",
+    summary="{{ $value }} pods of namespace {{ $labels.pod_namespace }} find no node with GPUs",
+    description="{{ $value }} pods of namespace {{ $labels.pod_namespace }} ask for GPUs, and the"
+    " scheduler has found no node for them for half an hour: GPUs are taken, cordoned or lost, or"
+    " no node fits what the pods ask for. No agent knows of them yet.",
+    needs=("kube-state-metrics",),
 )
 
 OWN: tuple[Alert, ...] = (
@@ -179,6 +202,6 @@ OWN: tuple[Alert, ...] = (
 )
 
 GROUPS: tuple[Group, ...] = (
-    Group("rankscope-cluster", CLUSTER, interval="1m"),
+    Group("rankscope-cluster", (*CLUSTER, WAITING), interval="1m"),
     Group("rankscope-own", OWN),
 )

@@ -190,12 +190,31 @@ STANDING: tuple[Alert, ...] = (
     ),
 )
 
+ELASTIC = Alert(
+    name="RankscopeElasticJobDegraded",
+    expression=with_owner(
+        f"(1 - {records.JOB_WORLD_SIZE} / max_over_time({records.JOB_WORLD_SIZE}[6h]) > 0)"
+        f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+    ),
+    hold="10m",
+    keep="30m",
+    why="A launcher that lost a node goes on without it at once, and takes it back when it has"
+    " rebooted, within ten minutes if all is well. Whoever made the job smaller on purpose is told"
+    " for six hours.",
+    severity="ticket",
+    scope="job",
+    summary=f"{texts.JOB} goes on with {{{{ $value | humanizePercentage }}}} fewer ranks",
+    description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than at"
+    " its largest within six hours: the launcher went on without those that it lost.",
+)
+
 QUALITY: tuple[Alert, ...] = (
     Alert(
         name="RankscopeThroughputDegraded24h",
         expression=with_owner(
             f"(1 - {_DAY} / ({_DAY_BEFORE} > 0) > {1 - DEGRADED:.1f})"
-            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+            f" and on (cluster, job_id) {records.JOB_SAMPLES}"
+            f" unless on (cluster, job_id) ({records.JOB_ALIVE} == 0)"
         ),
         hold="1h",
         keep="2h",
@@ -289,6 +308,6 @@ QUALITY: tuple[Alert, ...] = (
 
 GROUPS: tuple[Group, ...] = (
     Group("rankscope-stragglers", HELD_UP),
-    Group("rankscope-jobs", STANDING),
+    Group("rankscope-jobs", (*STANDING, ELASTIC)),
     Group("rankscope-quality", QUALITY, interval="1m"),
 )

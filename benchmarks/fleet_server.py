@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import re
 import socketserver
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
+from benchmarks.commands import environment
 from benchmarks.processes import START_SECONDS, free_port
 
 RANKS_OF_A_NODE = 8
@@ -31,15 +33,6 @@ COLUMNS = (
     *("job_id", "rank", "step", "t_start_unix_seconds", "step_seconds", "data_seconds"),
     *("compute_seconds", "sync_seconds", "node"),
 )
-GPU_READINGS = (
-    ("utilization_ratio", "", "0.98"),
-    ("clock_hertz", ',domain="sm"', "1.98e9"),
-    ("power_watts", "", "640"),
-    ("power_limit_watts", ',kind="enforced"', "700"),
-    ("temperature_celsius", ',sensor="core"', "60"),
-    ("lost", "", "0"),
-)
-PORT_EVENTS = 12
 
 
 @contextlib.contextmanager
@@ -65,14 +58,16 @@ class Fleet:
         self.steps = steps
         self.step_seconds = step_seconds
         self.begin = time.time() - (steps + 1) * step_seconds
+        self.page = page_of_a_node()
 
     def answer(self, node: int, path: str) -> str:
         """Return what one agent answers on a path."""
         name = f"gpu-{node:04d}"
         if path == "/metrics":
-            return page(name, time.time()) + "".join(
+            page = self.page.replace("@NODE@", name).replace("@TIME@", str(time.time()))
+            return page + "".join(
                 f'rankscope_rank_info{{job_id="{JOB}",rank="{node * RANKS_OF_A_NODE + n}",'
-                f'node="{name}",local_rank="{n}",uuid="GPU-{name}-{n}"}} 1\n'
+                f'node="{name}",local_rank="{n}",uuid=""}} 1\n'
                 for n in range(RANKS_OF_A_NODE)
             )
         if path == "/healthz":
@@ -111,24 +106,12 @@ class Fleet:
         return f"{whole:.6f},{data:.6f},{compute:.6f},{whole - data - compute:.6f}"
 
 
-def page(name: str, now: float) -> str:
-    """Return the series of a node of 8 GPUs and 8 ports that analyzers read."""
-    lines = [f"rankscope_snapshot_timestamp_seconds {now}\n"]
-    for gpu in range(RANKS_OF_A_NODE):
-        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",pci="0000:{gpu:02x}:00"'
-        lines.append(f'rankscope_gpu_info{{{labels},model="H100"}} 1\n')
-        lines += [
-            f"rankscope_gpu_{reading}{{{labels}{more}}} {value}\n"
-            for reading, more, value in GPU_READINGS
-        ]
-        port = f'device="mlx5_{gpu}",port="1"'
-        lines.append(f"rankscope_rdma_port_state{{{port}}} 4\n")
-        lines.append(f"rankscope_rdma_port_transmit_bytes_total{{{port}}} {now:.3f}\n")
-        lines += [
-            f'rankscope_rdma_hw_events_total{{{port},event="event_{event}"}} 0\n'
-            for event in range(PORT_EVENTS)
-        ]
-    return "".join(lines)
+def page_of_a_node() -> str:
+    """Return the page of a real agent with eight simulated GPUs, without its name and time."""
+    agent = [sys.executable, "-m", "rankscope_agent", "--once", "--simulate=h100x8"]
+    done = subprocess.run(agent, capture_output=True, text=True, check=True, env=environment())
+    text = done.stdout.replace("GPU-", "GPU-@NODE@-")
+    return re.sub(r"(?m)^(rankscope_snapshot_timestamp_seconds) .*$", r"\1 @TIME@", text)
 
 
 def main(port: int, served: Fleet) -> None:

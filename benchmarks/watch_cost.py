@@ -13,12 +13,14 @@ from benchmarks.commands import environment
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
 from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
 
+from rankscope_analyzers.watch_command import LOOKS_KEPT
+
 SINCE_SECONDS = 1800.0  # as far back as the watch looks unless told otherwise
 
 FLEETS: tuple[tuple[int, float], ...] = ((8, 1.0), (64, 2.0), (512, 10.0))
 """Nodes, and seconds of a step: the more ranks a job has, the longer its steps."""
 
-EVALUATIONS = 3
+EVALUATIONS = LOOKS_KEPT + 1  # from then on the watch holds as many pages as it ever does
 PATIENCE_SECONDS = 600.0
 
 
@@ -27,7 +29,7 @@ class WatchCost:
     """What one watch took.
 
     Args:
-        cpu: seconds of an evaluation, the first left out.
+        cpu: seconds of the last evaluation.
         wall: of the last evaluation, by its own account.
         resident: MiB between evaluations.
         peak: MiB at most.
@@ -57,11 +59,10 @@ def _watched(agents: int, step_seconds: float) -> WatchCost:
         command += [word for url in urls for word in ("--agent", url)]
         with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as watch:
             try:
-                _, first = _evaluated(port, watch.pid, after=0.0)
-                at, cpu = first, cpu_seconds(watch.pid)
+                at, spent, cpu = 0.0, 0.0, 0.0
                 for _ in range(EVALUATIONS):
                     page, at = _evaluated(port, watch.pid, after=at)
-                spent = (cpu_seconds(watch.pid) - cpu) / EVALUATIONS
+                    spent, cpu = cpu_seconds(watch.pid) - cpu, cpu_seconds(watch.pid)
                 return WatchCost(
                     agents=agents,
                     steps=steps,

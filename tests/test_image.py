@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,18 @@ def test_the_entry_points_of_both_images_run():
     for module, stage in (("rankscope_agent", "agent"), ("rankscope_analyzers", "analyzers")):
         assert f'ENTRYPOINT ["python3", "-m", "{module}"]' in stages(RECIPE.read_text())[stage]
         assert run(sys.executable, "-m", module, "--version").returncode == 0
+
+
+def test_what_is_in_the_image_can_be_listed_with_versions_and_licences(layer):
+    """As makers of bills of materials do: by the metadata that lies beside each package."""
+    found = {one.metadata["Name"].lower(): one for one in distributions(path=[str(layer)])}
+    assert {"rankscope", "nvidia-ml-py", "h2", "pyroute2", "bcrypt"} <= {*found}
+    for name, one in found.items():
+        licence = [one.metadata.get(key) for key in ("License-Expression", "License")]
+        named = [line for line in one.metadata.get_all("Classifier", ()) if "License" in line]
+        assert one.version, name
+        assert any(licence) or named, name
+        assert one.files, name
+    owned = {str(file) for one in found.values() for file in one.files or ()}
+    here = {str(path.relative_to(layer)) for path in layer.rglob("*.so*")}
+    assert here <= owned

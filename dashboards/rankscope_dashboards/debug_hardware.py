@@ -127,6 +127,7 @@ def gpus(runbooks: str) -> list[Panel]:
 def _gpu_clocks(runbooks: str) -> list[Panel]:
     clock = of(gpu.GPU_CLOCK, NODE, 'domain="sm"')
     held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
+    longest = _few("topk", whole("rate", held) + " > 0", "reason")
     return [
         TimeSeries(
             title="SM clock",
@@ -135,7 +136,7 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             unit="hertz",
             minimum=0,
             targets=targets(
-                (_extreme("bottomk", clock, whole("min_over_time", clock)),
+                (_shown(clock, _few("bottomk", whole("min_over_time", clock))),
                  "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
             overrides=numbered("rank "),
@@ -151,7 +152,7 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets(
-                (_extreme("topk", rate(held), whole("rate", held) + " > 0", "reason"),
+                (_shown(rate(held), longest, "reason"),
                  "rank {{rank}} {{reason}}"),
             ),
             overrides=numbered("rank "),
@@ -166,8 +167,10 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
 def _gpu_memory_and_heat() -> list[Panel]:
     used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
     hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
-    size = worst(whole("last_over_time", total), "node", "uuid")
-    capacity = f"on (cluster, node, uuid) group_left () {size}"
+    fullest = _few("topk", whole("max_over_time", used))
+    key = "on (cluster, node, uuid)"
+    size = worst(f"{whole('last_over_time', total)} and {key} {fullest}", "node", "uuid")
+    capacity = f"{key} group_left () {size}"
     return [
         TimeSeries(
             title="GPU memory in use",
@@ -177,7 +180,7 @@ def _gpu_memory_and_heat() -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets(
-                (f"{_extreme('topk', used, whole('max_over_time', used))} / {capacity}",
+                (f"{_shown(used, fullest)} / {capacity}",
                  "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
             overrides=numbered("rank "),
@@ -191,7 +194,7 @@ def _gpu_memory_and_heat() -> list[Panel]:
             " peers: the limit is the GPU's own.",
             unit="celsius",
             targets=targets(
-                (_extreme("topk", hot, whole("max_over_time", hot)),
+                (_shown(hot, _few("topk", whole("max_over_time", hot))),
                  "rank {{rank}} {{node}} GPU {{gpu}}"),
             ),
             overrides=numbered("rank "),
@@ -201,31 +204,38 @@ def _gpu_memory_and_heat() -> list[Panel]:
     ]  # fmt: skip
 
 
-def _extreme(choose: str, selector: str, order: str, *more: str) -> str:
-    """Return series of the job's GPUs with their ranks, those first by a value of the range.
+def _few(choose: str, order: str, *more: str) -> str:
+    """Return the few of the job's GPUs that are first by a value of the whole range, with ranks.
 
-    The few are chosen once, and before anything else is done with the many at each point: a job may
-    have thousands.
+    It is the same at each point of a panel, so that Prometheus finds it once.
+    """
+    return f"{choose}({FEW}, {with_rank(worst(order, *GPU, *more))})"
+
+
+def _shown(selector: str, few: str, *more: str) -> str:
+    """Return series of a few GPUs with their ranks.
+
+    All others are dropped before anything else is done at each point: a job may have thousands.
 
     Args:
-        choose: topk or bottomk.
-        selector: what is shown.
-        order: by what the few are chosen.
+        selector: of what is shown.
+        few: what `_few` chose.
         more: labels besides those of the GPU.
     """
     keys = ", ".join(("cluster", "node", "uuid", *more))
-    few = f"{choose}({FEW}, {with_rank(worst(order, *GPU, *more))})"
-    return with_rank(worst(f"({selector}) and on ({keys}) {few}", *GPU, *more))
+    series = worst(f"{selector} and on ({keys}) {few}", *GPU, *more)
+    ranks = f"group {by('node', 'uuid', 'rank')} ({few})"
+    return f"{series} * on (cluster, node, uuid) group_left (rank) {ranks}"
 
 
 def network(runbooks: str) -> list[Panel]:
     """Return panels about the rails: the adapters next to the chosen ranks' GPUs."""
     port = ("node", "device", "port")
     sent, errors = of(rdma.TRANSMIT_BYTES, NODE), of(rdma.PORT_ERRORS, NODE)
-    speed = worst(whole("last_over_time", of(rdma.PORT_RATE, NODE)), *port)
-    busiest = f"{worst(whole('rate', sent), *port)} / {speed}"
-    most = f"topk({FEW}, {_rails(busiest)})"
-    used = f"({worst(rate(sent), *port)} and on ({PORT_KEYS}) {most}) / {speed}"
+    fast = whole("last_over_time", of(rdma.PORT_RATE, NODE))
+    busiest = f"{worst(whole('rate', sent), *port)} / {worst(fast, *port)}"
+    chosen = f"on ({PORT_KEYS}) topk({FEW}, {_rails(busiest)})"
+    used = " / ".join(worst(f"{one} and {chosen}", *port) for one in (rate(sent), fast))
     typed = (*port, "type")
     faults = _rails(f"sum {by(*typed)} (increase({errors}[$__range]))")
     resent = job_nodes(worst(rate(of(netdev.TCP_RETRANSMITTED, NODE)), "node"))

@@ -44,17 +44,20 @@ def whole(function: str, selector: str) -> str:
 def largest_rates(count: int, selector: str, *labels: str) -> str:
     """Return rates of the groups that grew most in the time range.
 
-    A bare topk chooses anew at each point, so that many more than `count` lines are drawn.
+    A bare topk chooses anew at each point, so that many more than `count` lines are drawn. What is
+    not chosen is dropped before the rest is summed up, which is most of the work.
     """
-    shown = f"sum {by(*labels)} ({rate(selector)})"
     order = f"sum {by(*labels)} ({whole('rate', selector)})"
-    return f"{shown} and topk({count}, {order})"
+    chosen = f"on (cluster, {', '.join(labels)}) topk({count}, {order})"
+    return f"sum {by(*labels)} ({rate(selector)} and {chosen})"
 
 
 def largest(count: int, selector: str, *labels: str) -> str:
     """Return values of the groups whose value was largest in the time range."""
     order = worst(whole("max_over_time", selector), *labels)
-    return f"{worst(selector, *labels)} and topk({count}, {order})"
+    return worst(
+        f"{selector} and on (cluster, {', '.join(labels)}) topk({count}, {order})", *labels
+    )
 
 
 def growth(selector: str) -> str:

@@ -49,6 +49,12 @@ def test_all_ranks_of_a_starved_node_are_named():
     assert sorted(found.subject.ranks) == list(range(8, 16))
 
 
+def test_on_a_crowded_node_a_rank_that_waits_as_much_more_as_it_computes_is_slow_in_computing():
+    everybody = tuple(rank for rank in range(8) if rank != 5)
+    crowded = (Fault("cpu", everybody, 0.5), Fault("cpu", (5,), 2.0), Fault("compute", (5,), 3.0))
+    assert said(Job(faults=crowded)) == ("gpu_compute", (5,))
+
+
 @pytest.mark.parametrize(("kind", "cause"), [("compute", "gpu_compute"), ("data", "data_loader")])
 def test_a_slow_rank_that_is_starved_a_little_keeps_its_own_cause(kind, cause):
     job = Job(faults=(Fault(kind, (5,), 0.3), Fault("cpu", (5,), 0.1, share=0.5)))

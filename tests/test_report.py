@@ -55,6 +55,16 @@ def test_the_text_says_who_why_since_when_what_it_costs_and_what_to_do():
     assert "Step times alone would blame rank" in shown
 
 
+def test_waits_for_a_cpu_are_part_of_the_step_where_there_are_any():
+    starved = judged(Job(faults=(Fault("cpu", (5,), 0.4),)))
+    shown = text(starved, width=400)
+    assert "data ▒ compute █ CPU wait ▓ sync ░" in shown
+    assert "host_transient: rank 5" in shown
+    waits = [rank["cpu_wait_seconds"] for rank in report.as_object(starved)["ranks"]]
+    assert waits == pytest.approx([0.0] * 5 + [0.4] + [0.0] * 2)
+    assert "CPU wait" not in text(judged(), width=400)
+
+
 def test_the_text_of_a_healthy_job_says_so():
     assert "no straggler" in text(judged(Job()))
 

@@ -14,17 +14,20 @@ import numpy as np
 from rankscope_analyzers import rank_faults
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.frames import StepFrame
-from rankscope_analyzers.peers import healthy_median_by_stage, peer_median
+from rankscope_analyzers.peers import peer_median
 from rankscope_analyzers.rank_finding import RankCause, finding
 
 SLOW_SHARE = 0.3
 """Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
 
-TIMES_PEERS = 3.0
-"""Ranks that share a crowded node all wait, and one of them longer than the others for a while:
-of 36 healthy jobs on a machine with six times as many programs as CPUs one had a rank that waited
-at least twice as long as its peer. A limit, or a CPU that is given to others, makes it ten times as
-long."""
+TIMES_PEERS = 4.0
+"""Ranks that share a crowded node all wait, and one of them longer than the others for a while: of
+60 healthy jobs of a few seconds, on a machine with six times as many programs as CPUs, two had a
+rank that waited at least twice as long as its peer. A CPU limit, or a CPU that is given to others,
+makes it ten times as long and more."""
+
+RESOLUTION_SECONDS = 1e-9
+"""Of records: less than that is no work at all."""
 
 CAUSE = RankCause(
     kind="host_transient",
@@ -48,9 +51,12 @@ def analyze(frame: StepFrame) -> Sequence[Finding]:
 
 
 def _is_shared(frame: StepFrame, fault: rank_faults.RankFault) -> bool:
-    """Say whether those who are not accused wait for CPUs nearly as long."""
-    waited = frame.cpu_wait[fault.span.rows()]
-    peers = healthy_median_by_stage(waited, fault.mask(), frame.stages)
-    least = fault.columns[-1]
-    usual = float(np.nanmean(peers[:, least]))
-    return float(np.nanmean(waited[:, least])) < TIMES_PEERS * usual
+    """Say whether those who are not accused wait for CPUs nearly as long, for what they do.
+
+    On a crowded node who computes more waits more: there the compute is at fault and not the wait.
+    """
+    rows, accused = fault.span.rows(), fault.mask()
+    waited = np.nansum(frame.cpu_wait[rows], axis=0)
+    worked = np.nansum(frame.working()[rows], axis=0)
+    ratio = waited / np.maximum(worked, RESOLUTION_SECONDS)
+    return float(ratio[accused].min()) < TIMES_PEERS * float(np.median(ratio[~accused]))

@@ -50,6 +50,7 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
                 "data_seconds": times.data,
                 "compute_seconds": times.compute,
                 "sync_seconds": times.sync,
+                "cpu_wait_seconds": times.cpu_wait,
             }
             for times in verdict.ranks
         ],

@@ -40,6 +40,7 @@ class RankTimes:
     data: float | None
     compute: float | None
     sync: float | None
+    cpu_wait: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
 
 def _rank_times(frame: StepFrame) -> tuple[RankTimes, ...]:
     judged = frame.usable_only()
-    columns = [column_median(v) for v in (judged.step, judged.data, judged.compute, judged.sync)]
+    times = (judged.step, judged.data, judged.compute, judged.sync, judged.cpu_wait)
+    columns = [column_median(values) for values in times]
     return tuple(
         RankTimes(int(rank), frame.nodes[index], *(_known(float(c[index])) for c in columns))
         for index, rank in enumerate(frame.ranks)

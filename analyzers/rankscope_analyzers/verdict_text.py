@@ -22,8 +22,15 @@ TABLE_RANKS = 16
 BAR_WIDTH = 24
 """Characters of the bar that stands for one step."""
 
-PHASES = (("data", "yellow", "▒"), ("compute", "red", "█"), ("sync", "cyan", "░"))
+PHASES = (
+    *(("data", "yellow", "▒"), ("compute", "red", "█")),
+    *(("cpu_wait", "magenta", "▓"), ("sync", "cyan", "░")),
+)
 """The phases of a step in the order in which it spends its time, with colour and fill."""
+
+WORTH_SAYING = 0.025
+"""Part of a rank's step from which on waits for a CPU are explained, as small as faults that count
+(`rank_faults.MINIMUM_COST`)."""
 
 
 def show(console: Console, verdicts: Sequence[Verdict]) -> None:
@@ -102,9 +109,10 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
     hidden = len(shown) - TABLE_RANKS
     said = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
     table = Table(title=said, title_justify="left", box=None)
+    starved = any((t.cpu_wait or 0.0) > WORTH_SAYING * (t.step or 0.0) for t in ranks)
     for column in ("rank", "node", "step", "data", "compute", "sync"):
         table.add_column(column, justify="left" if column == "node" else "right")
-    table.add_column("data ▒ compute █ sync ░", no_wrap=True)
+    table.add_column(f"data ▒ compute █{' CPU wait ▓' * starved} sync ░", no_wrap=True)
     longest = max((times.step or 0.0 for times in ranks), default=0.0)
     for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
         numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]
@@ -115,7 +123,7 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
 
 
 def _busy(times: RankTimes) -> float:
-    return (times.data or 0.0) + (times.compute or 0.0)
+    return (times.data or 0.0) + (times.compute or 0.0) + (times.cpu_wait or 0.0)
 
 
 def _bar(times: RankTimes, longest: float) -> Text:

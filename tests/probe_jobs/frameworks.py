@@ -32,10 +32,11 @@ BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 WIDTH = 64
 FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
+STARVED_STEPS = 36  # twenty times as long as they would be otherwise
 BEFORE_EXEC = 12  # steps of the program that gives way to another
 DOOMED_NODE = "doomed"
 CROWD = 2  # programs that share the one CPU of a starved rank, and come before it
-NICENESS = 7  # a fifth of their weight (sched_prio_to_weight in kernel/sched/core.c)
+NICENESS = 10  # a tenth of their weight (sched_prio_to_weight in kernel/sched/core.c)
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(9999))"
 OVERFLOW_EVERY = 5  # steps: more often than in earnest, so that a short job has several
 
@@ -163,7 +164,7 @@ def starved() -> None:
     slow = rank == int(sys.argv[2])
     with crowd(CROWD * slow):
         os.nice(NICENESS * slow)
-        train(model, step)
+        train(model, step, STARVED_STEPS)
 
 
 @contextlib.contextmanager

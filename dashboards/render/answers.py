@@ -153,7 +153,7 @@ def answers(source: Source, model: Json, span: Span, values: Mapping[str, str]) 
         "to": span.end * 1000,
         "step": span.step * 1000,
         "variables": values,
-        "panels": panels,
+        "answers": panels,
         "marks": marks,
     }
 

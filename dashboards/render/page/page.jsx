@@ -16,6 +16,7 @@ const TIME_ZONE = 'utc';
 const SETTLE_MILLISECONDS = 1000;
 const PATIENCE_MILLISECONDS = 30_000;
 
+// A page from a file may not fetch, so icons are in it.
 const fetched = window.fetch;
 window.fetch = (address, ...rest) => {
   const icon = /icons\/(.*\.svg)/.exec(String(address.url ?? address));
@@ -79,11 +80,15 @@ function Panel({ panel, data, place, context }) {
 
 const later = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-async function tablesDrawn(dashboard, data) {
-  const filled = ({ id, type }) => type === 'table' && data[id].some(({ length }) => length);
-  const tables = dashboard.panels.filter(filled).length;
+// Tables and legends measure themselves and draw once more; tables take longest.
+async function settled(panels, data) {
+  const tables = panels.filter(({ id, type }) => type === 'table' && data[id].some(({ length }) => length)).length;
   const drawn = () => [...document.querySelectorAll('[role=grid]')].filter((one) => one.querySelector('[role=gridcell]'));
-  while (drawn().length < tables) await later(100);
+  const end = Date.now() + PATIENCE_MILLISECONDS;
+  while (drawn().length < tables && Date.now() < end) await later(100);
+  if (drawn().length < tables) errors.push(`${drawn().length} of ${tables} tables were drawn`);
+  await document.fonts.ready;
+  await later(SETTLE_MILLISECONDS);
 }
 
 // Titles that are cut off are faults of the dashboard, at this width.
@@ -93,26 +98,26 @@ function cutTitles() {
     .map((title) => `the title ${title.textContent} is cut off`);
 }
 
-export async function draw({ dashboard, panels, marks, variables, from, to, step, theme: mode }) {
-  const theme = createTheme({ colors: { mode } });
-  const timeRange = { from: dateTime(from), to: dateTime(to), raw: { from: 'now', to: 'now' } };
-  const context = { theme, timeRange, timeZone: TIME_ZONE, marks };
+async function fieldsOf(panels, { answers, step }, theme) {
   const data = {};
-  for (const panel of dashboard.panels.filter(({ type }) => type !== 'row')) {
+  for (const panel of panels) {
     try {
-      data[panel.id] = await prepared(panel, framesOf(panel, panels[panel.id], step), theme, TIME_ZONE);
+      data[panel.id] = await prepared(panel, framesOf(panel, answers[panel.id], step), theme, TIME_ZONE);
     } catch (error) {
       errors.push(`${panel.title}: ${error}`);
       data[panel.id] = [];
     }
   }
-  document.body.style.margin = 0;
+  return data;
+}
+
+function Page({ dashboard, data, variables, context }) {
   const inner = window.innerWidth - 2 * CELL.gap;
   const rows = Math.max(...dashboard.panels.map(({ gridPos }) => gridPos.y + gridPos.h));
-  createRoot(document.getElementById('root')).render(
-    <ThemeContext.Provider value={theme}>
+  return (
+    <ThemeContext.Provider value={context.theme}>
       <GlobalStyles />
-      <Header dashboard={dashboard} variables={variables} timeRange={timeRange} />
+      <Header dashboard={dashboard} variables={variables} timeRange={context.timeRange} />
       <div style={{ position: 'relative', margin: `0 ${CELL.gap}px`, height: rows * (CELL.height + CELL.gap) }}>
         {dashboard.panels.map((panel) => (
           <Panel key={panel.id} panel={panel} data={data[panel.id]} place={box(panel.gridPos, inner)} context={context} />
@@ -120,10 +125,19 @@ export async function draw({ dashboard, panels, marks, variables, from, to, step
       </div>
     </ThemeContext.Provider>
   );
-  // Tables and legends measure themselves and draw once more.
-  await document.fonts.ready;
-  await Promise.race([tablesDrawn(dashboard, data), later(PATIENCE_MILLISECONDS)]);
-  await later(SETTLE_MILLISECONDS);
-  const drawn = dashboard.panels.filter(({ type }) => type !== 'row');
-  return { errors: [...errors, ...cutTitles()], panels: drawn.map((panel) => ({ title: panel.title, shown: shown(panel, data[panel.id]) })) };
+}
+
+export async function draw({ dashboard, variables, marks, from, to, theme: mode, ...asked }) {
+  const theme = createTheme({ colors: { mode } });
+  const timeRange = { from: dateTime(from), to: dateTime(to), raw: { from: 'now', to: 'now' } };
+  const context = { theme, timeRange, timeZone: TIME_ZONE, marks };
+  const panels = dashboard.panels.filter(({ type }) => type !== 'row');
+  const data = await fieldsOf(panels, asked, theme);
+  document.body.style.margin = 0;
+  createRoot(document.getElementById('root')).render(
+    <Page dashboard={dashboard} data={data} variables={variables} context={context} />
+  );
+  await settled(panels, data);
+  const said = panels.map((panel) => ({ title: panel.title, shown: shown(panel, data[panel.id]) }));
+  return { errors: [...errors, ...cutTitles()], panels: said };
 }

@@ -13,6 +13,8 @@ export function shown(panel, frames) {
     frame.fields.filter(({ type }) => type !== 'time').map((field) => ({ frame, field }))
   );
   if (!fields.some(({ frame }) => frame.length)) return [`(${panel.fieldConfig.defaults.noValue})`];
-  const said = fields.slice(0, MOST).map(({ frame, field }) => `${getFieldDisplayName(field, frame, frames)}=${lastOf(field)}`);
+  // The name of a query without a legend is the query; a stat shows none.
+  const name = (field, frame) => (panel.type === 'stat' ? '' : `${getFieldDisplayName(field, frame, frames)}=`);
+  const said = fields.slice(0, MOST).map(({ frame, field }) => name(field, frame) + lastOf(field));
   return fields.length > MOST ? [...said, `${fields.length - MOST} more`] : said;
 }

@@ -10,7 +10,7 @@ import { drawMarks } from './marks.js';
 
 const BAR_SPACING = 10;
 
-function Lines({ panel, data, width, height, theme, timeRange, timeZone, marks }) {
+function Lines({ panel, data, width, height, timeRange, timeZone, marks }) {
   return (
     <TimeSeries
       frames={data}
@@ -84,7 +84,7 @@ function Bars(props) {
       minVizHeight={options.minVizHeight}
       maxVizHeight={options.sizing === 'manual' ? options.maxVizHeight : undefined}
       renderCounter={0}
-      renderValue={({ value, width, height, alignmentFactors, orientation }) => (
+      renderValue={({ value, width, height, alignmentFactors, orientation, count }) => (
         <BarGauge
           value={value.display}
           field={value.field}
@@ -98,15 +98,13 @@ function Bars(props) {
           showUnfilled={options.showUnfilled}
           valueDisplayMode={options.valueMode}
           namePlacement={options.namePlacement}
-          alignmentFactors={count(props) > 1 ? alignmentFactors : undefined}
+          alignmentFactors={count > 1 ? alignmentFactors : undefined}
           theme={props.theme}
         />
       )}
     />
   );
 }
-
-const count = ({ data }) => data.length;
 
 function Rows({ panel, data, width, height, timeRange }) {
   return (

@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import json
+import re
 import socket
 import threading
 import time
@@ -309,3 +310,37 @@ def test_a_signal_says_by_which_query_it_is_seen_again():
     assert query(name, "t/j", where) == 'rankscope_gpu_clock_hertz{uuid="GPU-1"}'
     assert query("step records", "t/j", where) == "step records"
     assert query("rankscope_job_pods", 'a"b', where) == 'rankscope_job_pods{job_id="a\\"b"}'
+
+
+def test_pages_that_differ_are_put_together_series_by_series():
+    """A series may come, go, stand elsewhere on the page, twice on it, or be no number."""
+    name = training.LAST_STEP.name
+    texts = {
+        30.0: f'{name}{{job_id="a",rank="1"}} 3\n{name}{{job_id="a",rank="0"}} 7\n',
+        10.0: f'{name}{{job_id="a",rank="0"}} 5\n{name}{{job_id="a",rank="1"}} 1\n',
+        20.0: f'{name}{{job_id="a",rank="0"}} 6\n{name}{{job_id="a",rank="2"}} 4\n',
+        40.0: f'{name}{{job_id="a",rank="0"}} NaN\n{name}{{job_id="a",rank="1"}} x\n',
+        50.0: f'{name}{{job_id="a",rank="2"}} 8\n{name}{{job_id="a",rank="2"}} 9\n',
+    }
+    pages = [Page("n", at, text) for at, text in texts.items()]
+    seen = from_pages(pages, [training.LAST_STEP])
+    found = {
+        one.labels["rank"]: [*zip(one.times.tolist(), one.values.tolist(), strict=True)]
+        for one in seen.of(training.LAST_STEP)
+    }
+    assert found == {
+        "0": [(10.0, 5.0), (20.0, 6.0), (30.0, 7.0)],
+        "1": [(10.0, 1.0), (30.0, 3.0)],
+        "2": [(20.0, 4.0), (50.0, 8.0), (50.0, 9.0)],
+    }
+
+
+def test_pages_of_the_same_series_are_a_table_in_the_order_of_time():
+    name = training.LAST_STEP.name
+    lines = "".join(f'{name}{{job_id="a",rank="{rank}"}} @{rank}@\n' for rank in range(3))
+    texts = {at: re.sub("@([0-9])@", rf"{at:.0f}\1", lines) for at in (30.0, 10.0, 20.0)}
+    seen = from_pages([Page("n", at, text) for at, text in texts.items()], [training.LAST_STEP])
+    for rank, one in enumerate(seen.of(training.LAST_STEP)):
+        assert one.times.tolist() == [10.0, 20.0, 30.0]
+        assert one.values.tolist() == [100.0 + rank, 200.0 + rank, 300.0 + rank]
+        assert one.values.flags["C_CONTIGUOUS"]

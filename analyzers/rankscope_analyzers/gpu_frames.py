@@ -74,12 +74,12 @@ def of_observed(observed: Observed) -> pd.DataFrame:
     """Return the frame of what was read about GPUs; without GPUs it is empty."""
     models = _by_uuid(observed, metrics.GPU_INFO, "model")
     jobs = _jobs(observed)
-    rows: dict[tuple[str, ...], dict[str, str | float]] = {}
+    rows: dict[tuple[tuple[str, str, str, str], float], dict[str, str | float]] = {}
     for column, (key, time, value) in _values(observed):
-        node, gpu, uuid, pci = key
-        row = rows.setdefault(
-            (*key, repr(time)),
-            {
+        row = rows.get((key, time))
+        if row is None:
+            node, gpu, uuid, pci = key
+            row = rows[key, time] = {
                 "time": time,
                 "node": node,
                 "gpu": gpu,
@@ -87,8 +87,7 @@ def of_observed(observed: Observed) -> pd.DataFrame:
                 "pci": pci,
                 "model": models.get(uuid, ""),
                 "job_id": jobs.get(uuid, ""),
-            },
-        )
+            }
         row[column] = value
     return pd.DataFrame(list(rows.values()), columns=list(GPU_COLUMNS))
 
@@ -99,10 +98,10 @@ def _values(
     for column, (metric, extra) in VALUES.items():
         wanted = dict(zip(metric.labels[3:], extra, strict=True))
         for series in observed.of(metric, **wanted):
-            labels = series.labels
-            key = (series.node, *(labels.get(name, "") for name in ("gpu", "uuid", "pci")))
+            gpu, uuid, pci = (series.labels.get(name, "") for name in ("gpu", "uuid", "pci"))
+            key = (series.node, gpu, uuid, pci)
             for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
-                yield column, ((key[0], key[1], key[2], key[3]), time, value)
+                yield column, (key, time, value)
 
 
 def _jobs(observed: Observed) -> dict[str, str]:

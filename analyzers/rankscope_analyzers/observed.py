@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 import numpy as np
 
@@ -114,21 +116,52 @@ def from_pages(pages: Iterable[Page], metrics: Iterable[Metric], source: str = "
     """
     names = "|".join(sorted(re.escape(metric.name) for metric in metrics))
     line = re.compile(rf"^({names})(?:\{{(.*)\}})? (\S+)", re.MULTILINE)
-    points: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    nodes = set()
+    read: dict[str, list[_Reading]] = defaultdict(list)
     for page in pages:
-        nodes.add(page.node)
-        for number, found in enumerate(line.finditer(page.text)):
-            if number >= MAXIMUM_SERIES_OF_A_PAGE:
-                break
-            value = _number(found[3])
-            if value is not None:
-                points[page.node, found[1], found[2] or ""].append((page.time, value))
-    return _observed(
-        (_series(node, name, labels(text), pairs) for (node, name, text), pairs in points.items()),
-        frozenset(nodes),
-        source,
-    )
+        read[page.node].append(_reading(page, line))
+    series = chain.from_iterable(_of_node(node, found) for node, found in read.items())
+    return _observed(series, frozenset(read), source)
+
+
+_Key = tuple[str, str]
+"""A series on a page: its metric's name, and what stands between its braces."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    time: float
+    keys: list[_Key]
+    values: list[float]
+
+
+def _reading(page: Page, line: re.Pattern[str]) -> _Reading:
+    keys, values = [], []
+    for found in islice(line.finditer(page.text), MAXIMUM_SERIES_OF_A_PAGE):
+        name, text, number = found.groups()
+        value = _number(number)
+        if value is not None:
+            keys.append((name, text or ""))
+            values.append(value)
+    return _Reading(page.time, keys, values)
+
+
+def _of_node(node: str, readings: list[_Reading]) -> Iterator[Series]:
+    """Yield a node's series; pages that show the same series in the same order make a table."""
+    readings.sort(key=lambda reading: reading.time)
+    keys = readings[0].keys
+    if len(set(keys)) == len(keys) and all(one.keys == keys for one in readings):
+        times = np.array([one.time for one in readings], dtype=np.float64)
+        table = np.array([one.values for one in readings], dtype=np.float64).T.copy()
+        for (name, text), values in zip(keys, table, strict=True):
+            yield Series(node, name, labels(text), times, values)
+        return
+    points: dict[_Key, list[tuple[float, float]]] = defaultdict(list)
+    for one in readings:
+        for key, value in zip(one.keys, one.values, strict=True):
+            points[key].append((one.time, value))
+    for (name, text), pairs in points.items():
+        array = np.array(sorted(pairs), dtype=np.float64)
+        yield Series(node, name, labels(text), array[:, 0], array[:, 1])
 
 
 def gathered(series: Iterable[Series], source: str = "") -> Observed:
@@ -142,13 +175,6 @@ def _observed(series: Iterable[Series], nodes: frozenset[str], source: str) -> O
     for one in series:
         by_name[one.name].append(one)
     return Observed({name: tuple(found) for name, found in by_name.items()}, source, nodes)
-
-
-def _series(
-    node: str, name: str, named: Mapping[str, str], pairs: list[tuple[float, float]]
-) -> Series:
-    array = np.array(sorted(pairs), dtype=np.float64)
-    return Series(node, name, named, array[:, 0], array[:, 1])
 
 
 def labels(text: str) -> dict[str, str]:
@@ -167,4 +193,4 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return None if np.isnan(value) else value
+    return None if math.isnan(value) else value

@@ -6,6 +6,7 @@ Rules and routes are the generated ones with seconds instead of minutes.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,10 @@ from rankscope_dashboards.rule_files import Links, rule
 from running_agent import running_agent
 from servers import free_port, require_server
 
-pytest.importorskip("torch", reason="the end-to-end test trains with PyTorch")
+# Importing PyTorch takes seconds, and only the job that is started needs it.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="the end-to-end test trains with PyTorch"
+)
 
 SCRIPT = Path(__file__).parent / "foreign_jobs" / "train.py"
 TRIED = {
@@ -60,7 +65,7 @@ def quick_rules() -> dict:
         if "for" in one:
             one["for"] = "1s"
         if "keep_firing_for" in one:
-            one["keep_firing_for"] = "3s"
+            one["keep_firing_for"] = "2s"
     records = [
         {"record": one.name, "expr": quick(one.expression)}
         for group in recording_rules.GROUPS
@@ -89,6 +94,17 @@ def running(command: list[str], log: Path, **environment: str) -> Iterator[subpr
         process.wait(PATIENCE_SECONDS)
 
 
+def at_once(*contexts: tuple[contextlib.ExitStack, contextlib.AbstractContextManager]) -> None:
+    """Enter contexts that wait for something, all at the same time; their stacks leave them."""
+    with ThreadPoolExecutor(len(contexts)) as pool:
+        entered = [pool.submit(context.__enter__) for _, context in contexts]
+    for (stack, context), done in zip(contexts, entered, strict=True):
+        if done.exception() is None:
+            stack.push(context)
+    for done in entered:
+        done.result()
+
+
 def training(folder: Path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
     return running(
@@ -103,9 +119,9 @@ def training(folder: Path):
     )
 
 
-def watch(folder: Path, agent: str, port: int):
+def watch(folder: Path, agent: str, address: str):
     # Records older than these seconds are not judged, so that an ended job is soon forgotten.
-    options = ["--interval", "1s", "--since", "10s", f"--web.listen-address=127.0.0.1:{port}"]
+    options = ["--interval", "1s", "--since", "7s", f"--web.listen-address={address}"]
     program = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "watch", "--agent", agent]
     return running([*command, *options], folder / "watch.log")
@@ -188,33 +204,33 @@ FAULTS = ("RankscopeStraggler", "RankscopeXidFatal", "RankscopeSocketFallback")
 def test_each_fault_is_one_notification_and_ends(tmp_path):
     slow, lost, tcp = (subfolder(tmp_path, name) for name in ("slow", "lost", "tcp"))
     log = write_fallback(tcp)
-    port, watch_port = free_port(), free_port()
-    # Of several --web.listen-address the last counts.
-    at_port = f"--web.listen-address=127.0.0.1:{port}"
-    quick = ("--collector.interval=1",)
+    targets = {name: f"127.0.0.1:{free_port()}" for name in ("gpu-a", "gpu-b", "gpu-c", "")}
+
+    def agent(node: str, folder: Path, *flags: str):
+        # Of several --web.listen-address the last counts.
+        at = (f"--web.listen-address={targets[node]}", "--collector.interval=1")
+        return running_agent(folder, *at, *flags)
+
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(webhooks())
         job = stack.enter_context(contextlib.ExitStack())
-        job.enter_context(training(slow))
-        agent = stack.enter_context(running_agent(slow, *quick))
-        stack.enter_context(watch(tmp_path, agent.url, watch_port))
         broken = stack.enter_context(contextlib.ExitStack())
-        broken.enter_context(running_agent(lost, *quick, at_port, "--simulate=h100x8:xid79"))
-        other = stack.enter_context(running_agent(tcp, *quick, "--simulate=h100x8"))
+        job.enter_context(training(slow))  # what takes longest comes first
         address = stack.enter_context(alertmanager(tmp_path, told.url, TIMINGS))
-        targets = {
-            "gpu-a": agent.url.removeprefix("http://"),
-            "gpu-b": f"127.0.0.1:{port}",
-            "gpu-c": other.url.removeprefix("http://"),
-            "": f"127.0.0.1:{watch_port}",
-        }
         stack.enter_context(prometheus(tmp_path, targets, address))
+        stack.enter_context(watch(tmp_path, targets["gpu-a"], targets[""]))
+        at_once(
+            (stack, agent("gpu-a", slow)),
+            (broken, agent("gpu-b", lost, "--simulate=h100x8:xid79")),
+            (stack, agent("gpu-c", tcp, "--simulate=h100x8")),
+        )
         for name in FAULTS:
             await_until(lambda name=name: about(told, name, "firing"), f"{name} fires", told)
-        job.close()
         shutil.rmtree(log.parent.parent)
-        broken.close()
-        stack.enter_context(running_agent(lost, *quick, at_port, "--simulate=h100x8"))
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(job.close)
+            broken.close()
+            stack.enter_context(agent("gpu-b", lost, "--simulate=h100x8"))
         for name in FAULTS:
             await_until(lambda name=name: about(told, name, "resolved"), f"{name} ends", told)
     check_straggler(told)

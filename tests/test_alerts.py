@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -101,6 +102,49 @@ def test_a_burn_is_not_told_from_less_data_than_half_its_window(
     checks = [*((minute, 0) for minute in silent), *((minute, 1) for minute in fires)]
     case = Case((lost, observed), step=step)
     done = follow(tmp_path, require_server("promtool"), BY_NAME[name], case, fires[-1], checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["RankscopeJobStalled", "RankscopePodFailed"])
+def test_a_job_without_project_class_and_owner_is_a_ticket_for_the_platform(name, tmp_path):
+    """Pods without such labels have them empty: the same as a job that is not production."""
+    case = CASES[name]
+    bare = tuple(
+        steady('rankscope_job_info{node="gpu-07",job_id="team/llm"}')
+        if one.selector.startswith("rankscope_job_info")
+        else one
+        for one in case.series
+    )
+    assert bare != case.series
+    (known,) = json.loads(TEXTS.read_text())[name]
+    assert known["labels"]["severity"] == "page"
+    unowned = {"class", "owner", "team", "project"}
+    labels = {key: value for key, value in known["labels"].items() if key not in unowned}
+    expected = [{"labels": labels | {"severity": "ticket"}, "annotations": known["annotations"]}]
+    done = run(
+        tmp_path, require_server("promtool"), BY_NAME[name], replace(case, series=bare), expected
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_agent_that_was_there_is_missed_without_kube_state_metrics(tmp_path):
+    case = CASES["RankscopeAgentDown"]
+    ours = tuple(one for one in case.series if not one.selector.startswith("kube_"))
+    assert 0 < len(ours) < len(case.series)
+    case = replace(case, series=ours)
+    done = run(tmp_path, require_server("promtool"), BY_NAME["RankscopeAgentDown"], case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", [alert.name for alert in ALERTS if alert.needs])
+def test_alerts_that_need_kube_state_metrics_are_silent_without_it(name, tmp_path):
+    case = CASES[name]
+    ours = tuple(one for one in case.series if not one.selector.startswith("kube_"))
+    alert = BY_NAME[name]
+    # An agent that was there for an hour is missed all the same: here, it never was.
+    checks = [(minute, 0) for minute in (10, 60, 120)]
+    case = replace(case, series=tuple(one for one in ours if "build_info" not in one.selector))
+    done = follow(tmp_path, require_server("promtool"), alert, case, 120, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -46,6 +46,10 @@ WARM_UP_SECONDS = 100
 ROUNDS = 5
 """Evaluations of each expression, of which the median counts."""
 
+PATIENCE_SECONDS = 60
+AT_REST = 0.02
+"""CPU time in a second of a server that neither scrapes nor evaluates, and a little more."""
+
 BAR = 1.2
 COSTLIEST = 12
 """Rules that the report names."""
@@ -88,7 +92,7 @@ def measure() -> RuleCost:
             # Nothing else may take the server's time: no scrapes and no rules from here on.
             (folder / "prometheus.yml").write_text("{}")
             os.kill(pid, signal.SIGHUP)
-            time.sleep(SCRAPE_SECONDS)
+            _await_rest(pid)
             series = _series(port)
             records = {
                 one.name: _cpu_of(pid, port, one.expression, now)
@@ -163,6 +167,20 @@ def _prometheus(folder: Path) -> Iterator[tuple[int, int]]:
         process.wait()
 
 
+def _await_rest(pid: int) -> None:
+    """Wait until the server has done what the scrapes and rules before left it to do.
+
+    Raises:
+        RuntimeError: it goes on working.
+    """
+    for _ in range(PATIENCE_SECONDS):
+        before = cpu_seconds(pid)
+        time.sleep(1)
+        if cpu_seconds(pid) - before < AT_REST:
+            return
+    raise RuntimeError(f"prometheus does not come to rest within {PATIENCE_SECONDS} s")
+
+
 def _cpu_of(pid: int, port: int, expression: str, now: float) -> float:
     """Return the CPU time that the server takes for an expression, the median of some rounds."""
     body = urlencode({"query": expression, "time": f"{now:.3f}"}).encode()
@@ -205,7 +223,11 @@ def _fleet() -> Iterator[str]:
         def log_message(self, *arguments: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *arguments: object) -> None:
+            """Say nothing: Prometheus hangs up when it is told to scrape no more."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -167,6 +167,11 @@ LOGGED_THROUGHPUT = Case(
 )
 """A job without probes whose throughput is known from what it prints."""
 
+LOST_AT_RESTART = Case(
+    (gauge(f'rankscope_collector_success{{{NODE},collector="nvml"}}', 0, 1, 1),), settle=440
+)
+"""A GPU driver that does not come up with the node, so that the agent does not miss it."""
+
 UNWATCHED_STRAGGLER = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), _FINE), *_PEERS, OWNER))
 """The same alert without a watch."""
 

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from alert_cases import CASES, LOGGED_THROUGHPUT, UNWATCHED_NODE, UNWATCHED_STRAGGLER
+from alert_cases import (
+    CASES,
+    LOGGED_THROUGHPUT,
+    LOST_AT_RESTART,
+    UNWATCHED_NODE,
+    UNWATCHED_STRAGGLER,
+)
 from alert_timelines import TEXTS, Case, Series, counter, follow, run, run_all, steady
 from rankscope_agent.metrics import CATALOGUE
 from rankscope_agent.xid import XIDS
@@ -64,6 +70,12 @@ def test_every_alert_is_tried():
 def test_a_straggler_is_found_without_a_watch(case, tmp_path):
     alert = BY_NAME["RankscopeStraggler"]
     done = run(tmp_path, require_server("promtool"), alert, case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_driver_that_does_not_come_up_with_its_node_is_missed(tmp_path):
+    alert = BY_NAME["RankscopeCollectorFailing"]
+    done = run(tmp_path, require_server("promtool"), alert, LOST_AT_RESTART, None)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

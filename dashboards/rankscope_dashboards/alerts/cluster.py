@@ -37,6 +37,9 @@ OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
 """Windows that speak of hours or days need data that old: a ratio of minutes is not one of days."""
 
 
+# An agent knows what it lost, but not what the one before it had: a driver that does not come up
+# when the node boots. That is asked of the sources whose loss is a fault of the node only.
+_HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
 _UNSCHEDULED = (
     "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"
     ' kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
@@ -136,7 +139,12 @@ OWN: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeCollectorFailing",
-        expression=worst(agent.COLLECTOR_FAILING.name, "node", "collector"),
+        expression=worst(agent.COLLECTOR_FAILING.name, "node", "collector")
+        + "\nor "
+        + worst(
+            f"{_HARDWARE} == 0 and on (cluster, node, collector) ({_HARDWARE} offset 6h == 1)",
+            *("node", "collector"),
+        ),
         hold="15m",
         keep="15m",
         why="Sources restart within minutes. A collector that never had its source on this node is"

@@ -7,6 +7,7 @@ import pytest
 from faulty_clusters import JOB, Cluster, pressure
 from rankscope_analyzers import watch_command, watch_server
 from rankscope_analyzers.agent_client import Agent, StatusError
+from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.credentials import Entry
 from rankscope_analyzers.watch import LONGEST_GAP_SECONDS, Watch
 from rankscope_analyzers.watch_exporter import Exported
@@ -37,6 +38,17 @@ def test_a_finding_is_exported_with_cause_culprit_and_cost(report):
     (culprit,) = [key for key in found if key[0] == "rankscope_finding_culprit_info"]
     assert culprit[1:6] == (JOB, kind, "gpu_compute", "13", "gpu-1")
     assert culprit[6] == "5"
+
+
+def test_clocks_of_a_jobs_nodes_are_exported_as_far_as_they_are_apart(report):
+    watch = Watch()
+    ahead = ClockOffset("gpu-1", 0.25, 0.001, 0.0, 1000.0)
+    verdict = replace(report.verdict, clock_offsets=(ahead,))
+    watch.update([replace(report, verdict=verdict), replace(report, verdict=None)], 1000.0)
+    name = "rankscope_job_clock_offset_seconds"
+    assert {key: value for key, value in values(watch).items() if key[0] == name} == {
+        (name, JOB, "gpu-1"): 0.25
+    }
 
 
 def test_lost_time_adds_up_while_the_finding_lasts(report):

@@ -85,6 +85,7 @@ class Watch:
         """Yield what Prometheus gets."""
         for report in self._reports:
             yield metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=_id(report.job_id))
+            yield from _clocks(report)
             yield from _findings(report)
         for job_id, by_cause in self._lost.items():
             for cause, seconds in by_cause.items():
@@ -95,6 +96,13 @@ class Watch:
         yield metrics.WATCH_FAILURES.sample(self._failures)
         if self._newest is not None:
             yield metrics.WATCH_LAST.sample(self._newest)
+
+
+def _clocks(report: JobReport) -> Iterator[Sample]:
+    for offset in report.verdict.clock_offsets if report.verdict else ():
+        yield metrics.JOB_CLOCK_OFFSET.sample(
+            offset.seconds, job_id=_id(report.job_id), node=inert(offset.node)
+        )
 
 
 def _running(report: JobReport) -> list[Incident]:

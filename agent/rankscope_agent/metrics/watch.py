@@ -54,6 +54,13 @@ JOB_UNOBSERVED = Metric(
     "Things about the job that could not be seen; rankscope diagnose names them.",
     ("job_id",),
 )
+JOB_CLOCK_OFFSET = Metric(
+    "rankscope_job_clock_offset_seconds",
+    "gauge",
+    "By how much the clock of a node of the job is ahead of the others', by the common ends of"
+    " their steps; absent for jobs on one node.",
+    ("job_id", "node"),
+)
 WATCH_EVALUATION = Metric(
     "rankscope_watch_evaluation_seconds", "gauge", "Time that the last evaluation took."
 )

@@ -126,8 +126,8 @@ HELD_UP: tuple[Alert, ...] = (
     _held_up(
         "RankscopeHostStalls",
         "host_transient",
-        "Stalls of a host hold up",
-        "Stalls come and go: the watch says how much they cost on the whole.",
+        "Stalls of a host, or waits for a CPU, hold up",
+        "Stalls and neighbours come and go: the watch says how much they cost on the whole.",
     ),
 )
 

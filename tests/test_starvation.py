@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.starvation import FIND_SECONDS, StarvationCollector
+from rankscope_agent.collectors.starvation import (
+    AGAIN_SECONDS,
+    FIND_SECONDS,
+    StarvationCollector,
+)
 from rankscope_agent.host.schedule import (
     MAX_THREADS,
     WATCHED_THREADS,
@@ -131,8 +135,10 @@ def test_absent_sources_say_what_is_missing(node: Node) -> None:
     with pytest.raises(NoData, match="no live rank has a ring"):
         node.look()
     node.rank(0, 40, seen=False)
-    with pytest.raises(NoData, match="another process space"):
+    with pytest.raises(NoData, match="no live rank"):  # it is not looked for at every run
         node.look()
+    with pytest.raises(NoData, match="another process space"):
+        node.look(AGAIN_SECONDS)
 
 
 def test_a_rank_that_ends_takes_its_series_with_it(node: Node) -> None:

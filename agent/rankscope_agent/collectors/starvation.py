@@ -32,6 +32,9 @@ from rankscope_agent.rings.reader import RingStepSource
 FIND_SECONDS = 30.0
 """How often ranks, their threads and their workers are looked for, as pods' processes are."""
 
+AGAIN_SECONDS = 5.0
+"""How often they are looked for while none is known, as rings in pods are."""
+
 MAX_LOCKS_BYTES = 1 << 20  # of some 15,000 locks
 MAX_PROCESSES = 65_536
 MAX_WORKERS = 64
@@ -125,7 +128,7 @@ class StarvationCollector:
             NoData: no process of a rank can be seen.
         """
         now = self._clock()
-        if now - self._found_at >= FIND_SECONDS or not self._followed:
+        if now - self._found_at >= (FIND_SECONDS if self._followed else AGAIN_SECONDS):
             self._found_at = now
             self._find()
         for followed in self._followed.values():

@@ -20,7 +20,7 @@ from typing import Any
 
 from answers import Source, Span, answers, choices
 
-from browser import Browser, chromium
+from browser import Browser, Page, chromium
 from rankscope_dashboards import dashboard_files
 from scraped_stack import JOB, Pace, scraped_stack
 from servers import require_server
@@ -30,6 +30,9 @@ WIDTHS = (1280, 1920)
 
 HEADER, ROW = 48, 38
 """Pixels of the top, and of a row of Grafana's grid with the gap below it."""
+
+PHOTOGRAPHS, PAINT_SECONDS = 10, 1.0
+"""How often a page is looked at, and the time between."""
 
 STEP_SECONDS = 0.105
 """About the length of the made-up job's steps before one of its ranks is slow."""
@@ -151,6 +154,17 @@ def _page(folder: Path, asked: Mapping[str, Any], theme: str) -> Path:
     return page
 
 
+def _photograph(tab: Page, picture: Path) -> None:
+    """Write what a page shows once it looks the same twice: tables are painted after the rest."""
+    before = b""
+    for _ in range(PHOTOGRAPHS):
+        tab.screenshot(picture, whole=False)
+        if (seen := picture.read_bytes()) == before:
+            return
+        before = seen
+        time.sleep(PAINT_SECONDS)
+
+
 def _height(dashboard: Mapping[str, Any]) -> int:
     """Return the height at which all of a dashboard is in sight: tables draw nothing elsewhere."""
     places = [panel["gridPos"] for panel in dashboard["panels"]]
@@ -161,7 +175,7 @@ def _draw(browser: Browser, page: Path, size: tuple[int, int], picture: Path) ->
     """Draw one dashboard; return what went wrong."""
     tab = browser.open(page, *size)
     report = tab.run("window.rankscope.drawn")
-    tab.screenshot(picture)
+    _photograph(tab, picture)
     shrink = ["node", BUILD.parent / "shrink.mjs", picture]
     subprocess.run(shrink, check=True)  # noqa: S603 - our own script
     for panel in report["panels"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import pods, training, watch
 from rankscope_agent.model import Metric
-from rankscope_dashboards import debug_hardware, debug_log, links, shared
+from rankscope_dashboards import debug_gpus, debug_hardware, debug_log, links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import colored, columns, numbered, override
 from rankscope_dashboards.joins import join
@@ -74,7 +74,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("Ranks", [*_ranks(runbooks), *_samples()]),
                 ("What the job prints", debug_log.panels()),
                 ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
-                ("GPUs of the ranks", debug_hardware.gpus(runbooks)),
+                ("GPUs of the ranks", debug_gpus.panels(runbooks)),
                 ("Network of the job's nodes", debug_hardware.network(runbooks)),
                 ("The job's nodes", debug_hardware.hosts(runbooks)),
             ]

@@ -1,0 +1,125 @@
+"""Panels of the debug view about the GPUs that the chosen job's ranks run on."""
+
+from __future__ import annotations
+
+from rankscope_agent.metrics import gpu
+from rankscope_dashboards import links, shared
+from rankscope_dashboards.fields import numbered
+from rankscope_dashboards.panels import BAD, GOOD, WARN, Panel, TimeSeries, targets
+from rankscope_dashboards.promql import GPU, by, worst
+from rankscope_dashboards.queries import FEW, NODE, of, rate, whole, with_rank
+
+HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
+"""An idle GPU's clock is low, and somebody set a limit: neither slows a job down unexpectedly."""
+
+FULL_MEMORY = ((None, GOOD), (0.9, WARN), (0.97, BAD))
+"""Of a GPU's memory: fragments of the allocator make the last few percent unusable."""
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return panels about the GPUs that ranks run on."""
+    return [*_gpu_clocks(runbooks), *_gpu_memory_and_heat()]
+
+
+def _gpu_clocks(runbooks: str) -> list[Panel]:
+    clock = of(gpu.GPU_CLOCK, NODE, 'domain="sm"')
+    held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
+    longest = _few("topk", whole("rate", held) + " > 0", "reason")
+    return [
+        TimeSeries(
+            title="SM clock",
+            description=f"The {FEW} ranks whose GPUs were slowest. In a job all should run at the"
+            " same clock; one below the others holds all of them up.",
+            unit="hertz",
+            minimum=0,
+            targets=targets(
+                (_shown(clock, _few("bottomk", whole("min_over_time", clock))),
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
+            ),
+            overrides=numbered("rank "),
+            several=True,
+            missing=shared.NO_GPUS,
+            links=[links.runbook(runbooks, "RankscopeGpuClockLow")],
+        ),
+        TimeSeries(
+            title="Clock held down, by reason",
+            description="Part of time in which the GPU's clock was held down: heat, power limit or"
+            f" hardware; the {FEW} ranks with most of it, and none that had nothing of it.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (_shown(rate(held), longest, "reason"),
+                 "rank {{rank}} {{reason}}"),
+            ),
+            overrides=numbered("rank "),
+            several=True,
+            steps=((None, GOOD), (0.05, WARN), (0.3, BAD)),
+            missing="no clock was held down, or there are no GPU series",
+            links=[links.runbook(runbooks, "RankscopeGpuThermalSlowdown")],
+        ),
+    ]  # fmt: skip
+
+
+def _gpu_memory_and_heat() -> list[Panel]:
+    used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
+    hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
+    fullest = _few("topk", whole("max_over_time", used))
+    key = "on (cluster, node, uuid)"
+    size = worst(f"{whole('last_over_time', total)} and {key} {fullest}", "node", "uuid")
+    capacity = f"{key} group_left () {size}"
+    return [
+        TimeSeries(
+            title="GPU memory in use",
+            description=f"Part of the GPU's memory that processes have taken, the {FEW} fullest."
+            " PyTorch's allocator keeps what it once had, so look at growth.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            targets=targets(
+                (f"{_shown(used, fullest)} / {capacity}",
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
+            ),
+            overrides=numbered("rank "),
+            several=True,
+            steps=FULL_MEMORY,
+            missing=shared.NO_GPUS,
+        ),
+        TimeSeries(
+            title="GPU temperature",
+            description=f"The {FEW} hottest GPUs of the job. What counts is the distance to the"
+            " peers: the limit is the GPU's own.",
+            unit="celsius",
+            targets=targets(
+                (_shown(hot, _few("topk", whole("max_over_time", hot))),
+                 "rank {{rank}} {{node}} GPU {{gpu}}"),
+            ),
+            overrides=numbered("rank "),
+            several=True,
+            missing=shared.NO_GPUS,
+        ),
+    ]  # fmt: skip
+
+
+def _few(choose: str, order: str, *more: str) -> str:
+    """Return the few of the job's GPUs that are first by a value of the whole range, with ranks.
+
+    It is the same at each point of a panel, so that Prometheus finds it once.
+    """
+    return f"{choose}({FEW}, {with_rank(worst(order, *GPU, *more))})"
+
+
+def _shown(selector: str, few: str, *more: str) -> str:
+    """Return series of a few GPUs with their ranks.
+
+    All others are dropped before anything else is done at each point: a job may have thousands.
+
+    Args:
+        selector: of what is shown.
+        few: what `_few` chose.
+        more: labels besides those of the GPU.
+    """
+    keys = ", ".join(("cluster", "node", "uuid", *more))
+    series = worst(f"{selector} and on ({keys}) {few}", *GPU, *more)
+    ranks = f"group {by('node', 'uuid', 'rank')} ({few})"
+    return f"{series} * on (cluster, node, uuid) group_left (rank) {ranks}"

@@ -178,6 +178,9 @@ UNWATCHED_STRAGGLER = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), _FINE), *_PEERS
 UNWATCHED_NODE = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), (1.58, 1.0, 1.19)), *_PEERS, OWNER))
 """Likewise when all ranks of one node of four are slow."""
 
+UNWATCHED_PAIR = Case((*_busy("8", NODE, (1.55, 1.05, 1.5), (1.55, 1.0, 1.5)), *_PEERS[:2], OWNER))
+"""Likewise for a single rank beside one node: the median lies between the two, so it takes more."""
+
 
 def _cascade() -> Case:
     """Three jobs of six fail; below, two."""

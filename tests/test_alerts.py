@@ -10,10 +10,13 @@ from alert_cases import (
     LOGGED_THROUGHPUT,
     LOST_AT_RESTART,
     UNWATCHED_NODE,
+    UNWATCHED_PAIR,
     UNWATCHED_STRAGGLER,
 )
 from alert_timelines import TEXTS, Case, Series, counter, follow, run, run_all, steady
+from rankscope_agent import metrics
 from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.summary import gpus, nccl_conditions
 from rankscope_agent.xid import XIDS
 from rankscope_dashboards import recording_rules
 from rankscope_dashboards.alerts import ALERTS, GROUPS
@@ -66,7 +69,11 @@ def test_every_alert_is_tried():
     assert silent == {"RankscopeWatchdog"}
 
 
-@pytest.mark.parametrize("case", [UNWATCHED_STRAGGLER, UNWATCHED_NODE], ids=["rank", "node"])
+@pytest.mark.parametrize(
+    "case",
+    [UNWATCHED_STRAGGLER, UNWATCHED_NODE, UNWATCHED_PAIR],
+    ids=["rank", "node", "pair of nodes"],
+)
 def test_a_straggler_is_found_without_a_watch(case, tmp_path):
     alert = BY_NAME["RankscopeStraggler"]
     done = run(tmp_path, require_server("promtool"), alert, case, None)
@@ -228,6 +235,19 @@ def test_fatal_xids_are_those_of_the_table():
     assert codes == {code for code, known in XIDS.items() if known.severity == "fatal"}
     assert {48, 79} <= codes
     assert not {13, 31, 43} & codes
+
+
+def test_conditions_that_alerts_ask_for_are_those_that_agents_tell():
+    asked = {}
+    for alert in ALERTS:
+        for series, matched in re.findall(
+            r'(rankscope_(?:gpu|pod)_condition\w*)\{condition=~?"([^"]*)"', alert.expression
+        ):
+            asked.setdefault(series, set()).update(matched.split("|"))
+    assert asked == {
+        metrics.summary.GPU_CONDITION.name: set(gpus.CONDITIONS),
+        metrics.summary.POD_CONDITION.name: set(nccl_conditions.CONDITIONS),
+    }
 
 
 def test_who_is_paged_is_written_down():

@@ -138,8 +138,13 @@ def test_environments_and_nccl_versions_are_told_once_per_job():
     }
 
 
+def there():
+    more = dict.fromkeys(gpu.GPU_INFO.labels, "") | GPU
+    return gpu.GPU_INFO.sample(1, **more)
+
+
 def state(on, metric=gpu.GPU_LOST):
-    return (metric.sample(on, **GPU), gpu.GPU_UNRESPONSIVE.sample(0, **GPU))
+    return (metric.sample(on, **GPU), there())
 
 
 def test_healthy_gpus_have_no_series_of_conditions():
@@ -229,6 +234,13 @@ def errors(aggregate, volatile, kind="uncorrected"):
         gpu.GPU_ECC_ERRORS.sample(aggregate, **GPU, kind=kind, scope="aggregate"),
         gpu.GPU_ECC_ERRORS.sample(volatile, **GPU, kind=kind, scope="volatile"),
     )
+
+
+def test_of_two_sources_of_a_counter_the_first_counts():
+    node = Node()
+    for _ in range(5):
+        found = node.look(*errors(5, 5), *errors(4, 4))
+        assert found == {}
 
 
 def test_new_memory_errors_count_once_though_two_counters_have_them():

@@ -36,6 +36,7 @@ THERMAL_REASONS = ("hw_thermal_slowdown", "sw_thermal_slowdown")
 BRAKE = "power_brake"
 BRAKE_REASONS = ("hw_power_brake",)
 CONDITIONS = (*STATES, THERMAL, BRAKE)
+"""All values of the label `condition`."""
 
 
 class GpuSummary:
@@ -49,7 +50,7 @@ class GpuSummary:
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Take what GPUs say now, and yield what is out of order."""
         self._look(readings, now)
-        known = {labels for labels, _ in readings.of(gpu.GPU_UNRESPONSIVE)}
+        known = {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_INFO)}
         active = set(self._active(readings))
         self._seen |= active
         # A GPU that is not there any more is not in order either: nothing is known of it.
@@ -58,7 +59,7 @@ class GpuSummary:
             device, condition = one
             yield Sample(metrics.GPU_CONDITION, (*device, condition), float(one in active))
         yield from self._ratios(readings)
-        for device in known:
+        for device in {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_ECC_ERRORS)}:
             # One error may be counted in both: for the GPU's life, and since its driver came.
             errors = max(self._uncorrected.rise((*device, scope), now) for scope in SCOPES)
             if errors:

@@ -20,6 +20,7 @@ GDR_MISSING = "gdr_missing"
 WAITING = "ranks_waiting"
 SHARED_MEMORY = "shared_memory"
 CONDITIONS = (FALLBACK, GDR_MISSING, WAITING, SHARED_MEMORY)
+"""All values of the label `condition`."""
 
 
 def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:

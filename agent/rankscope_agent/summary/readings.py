@@ -12,25 +12,27 @@ Labels = Mapping[str, str]
 class Readings:
     """Looks up samples of one moment.
 
+    Of two equal series the first counts, as on the page: two sources of one counter never agree.
+
     Args:
         scrapes: of all collectors, as they came; what is no sample is passed over.
     """
 
     def __init__(self, scrapes: Iterable[Scrape]) -> None:
-        self._by_name: dict[str, list[Sample]] = {}
+        self._by_name: dict[str, dict[tuple[str, ...], float]] = {}
         for scrape in scrapes:
-            for sample in scrape.samples:
-                if isinstance(sample, Sample):
-                    self._by_name.setdefault(sample.metric.name, []).append(sample)
+            samples: Iterable[object] = scrape.samples
+            for sample in samples:
+                if isinstance(sample, Sample) and not isinstance(sample.value, HistogramValue):
+                    values = self._by_name.setdefault(sample.metric.name, {})
+                    values.setdefault(sample.labels, sample.value)
 
-    def of(self, metric: Metric) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield the labels of a metric's series, in the order of the catalogue, and their values.
+    def of(self, metric: Metric) -> Iterable[tuple[tuple[str, ...], float]]:
+        """Return the labels of a metric's series, in the order of the catalogue, and their values.
 
         Histograms have none.
         """
-        for sample in self._by_name.get(metric.name, ()):
-            if not isinstance(sample.value, HistogramValue):
-                yield sample.labels, sample.value
+        return self.values(metric).items()
 
     def described(self, metric: Metric) -> Iterator[tuple[Labels, float]]:
         """Yield the same with labels by name."""
@@ -39,4 +41,4 @@ class Readings:
 
     def values(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
         """Return the values by labels."""
-        return dict(self.of(metric))
+        return self._by_name.get(metric.name, {})

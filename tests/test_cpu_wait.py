@@ -55,6 +55,13 @@ def test_on_a_crowded_node_a_rank_that_waits_as_much_more_as_it_computes_is_slow
     assert said(Job(faults=crowded)) == ("gpu_compute", (5,))
 
 
+def test_a_rank_that_waits_for_a_cpu_for_seconds_only_may_be_unlucky():
+    short = {"compute": 0.02, "data": 0.001, "transfer": 0.004}
+    starved = (Fault("cpu", (STARVED,), 0.02),)
+    assert said(Job(ranks=2, steps=60, **short, faults=starved)) is None
+    assert said(Job(ranks=2, steps=300, **short, faults=starved)) == ("host_transient", (STARVED,))
+
+
 @pytest.mark.parametrize(("kind", "cause"), [("compute", "gpu_compute"), ("data", "data_loader")])
 def test_a_slow_rank_that_is_starved_a_little_keeps_its_own_cause(kind, cause):
     job = Job(faults=(Fault(kind, (5,), 0.3), Fault("cpu", (5,), 0.1, share=0.5)))

@@ -16,6 +16,8 @@ from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.peers import peer_median
 from rankscope_analyzers.rank_finding import RankCause, finding
+from rankscope_analyzers.row_statistics import row_maximum
+from rankscope_analyzers.windows import PERSISTENCE_SECONDS
 
 SLOW_SHARE = 0.3
 """Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
@@ -25,6 +27,10 @@ TIMES_PEERS = 4.0
 60 healthy jobs of a few seconds, on a machine with six times as many programs as CPUs, two had a
 rank that waited at least twice as long as its peer. A CPU limit, or a CPU that is given to others,
 makes it ten times as long and more."""
+
+SHORTEST_SECONDS = PERSISTENCE_SECONDS
+"""However little was observed: on a crowded node the scheduler lets one of two ranks wait for a
+second or two, and then the other one."""
 
 RESOLUTION_SECONDS = 1e-9
 """Of records: less than that is no work at all."""
@@ -46,8 +52,15 @@ def analyze(frame: StepFrame) -> Sequence[Finding]:
     return [
         finding(judged, fault, waited, CAUSE, part=waited)
         for fault in rank_faults.find(judged, waited - peer_median(waited), SLOW_SHARE)
-        if rank_faults.peers_wait(judged, fault) and not _is_shared(judged, fault)
+        if rank_faults.peers_wait(judged, fault)
+        and not _is_passing(judged, fault)
+        and not _is_shared(judged, fault)
     ]
+
+
+def _is_passing(frame: StepFrame, fault: rank_faults.RankFault) -> bool:
+    """Say whether it lasted too short to be told from bad luck."""
+    return float(row_maximum(frame.step[fault.span.rows()]).sum()) < SHORTEST_SECONDS
 
 
 def _is_shared(frame: StepFrame, fault: rank_faults.RankFault) -> bool:

@@ -32,7 +32,9 @@ BASE_SECONDS = 0.01
 SLOW_SECONDS = 0.05
 WIDTH = 64
 FAIL_AT = 20  # the step in which the first attempt of the elastic jobs breaks
-STARVED_STEPS = 36  # twenty times as long as they would be otherwise
+STARVED_SECONDS = (
+    9.0  # as long as it takes to tell a starved rank from an unlucky one, and half more
+)
 BEFORE_EXEC = 12  # steps of the program that gives way to another
 DOOMED_NODE = "doomed"
 CROWD = 2  # programs that share the one CPU of a starved rank, and come before it
@@ -155,16 +157,19 @@ def starved() -> None:
     os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
     model = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
 
-    def step() -> None:
-        end = time.thread_time() + BASE_SECONDS / 2
-        while time.thread_time() < end:
-            pass
-        loss_of(model).backward()
-
+    optimizer = torch.optim.AdamW(model.parameters())
     slow = rank == int(sys.argv[2])
     with crowd(CROWD * slow):
         os.nice(NICENESS * slow)
-        train(model, step, STARVED_STEPS)
+        left, end = torch.ones(1), time.monotonic() + STARVED_SECONDS
+        while left > 0:
+            computed = time.thread_time() + BASE_SECONDS / 2
+            while time.thread_time() < computed:
+                pass
+            loss_of(model).backward()
+            left[0] = end - time.monotonic()
+            dist.broadcast(left, 0)  # all ranks end after the same step
+            optimizer.step()
 
 
 @contextlib.contextmanager

@@ -78,10 +78,7 @@ def dashboard(runbooks: str) -> Dashboard:
         refresh="30s",
         panels=place(
             [
-                (
-                    "What is wrong now",
-                    [*_counts(runbooks), *_devices(runbooks), *_incidents(runbooks)],
-                ),
+                ("What is wrong now", _now(runbooks)),
                 ("Jobs", [*_jobs(runbooks), *_errors(runbooks)]),
                 ("GPUs and nodes", on_call_nodes.health(runbooks)),
                 ("Network", on_call_nodes.network(runbooks)),

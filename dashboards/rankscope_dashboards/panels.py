@@ -60,7 +60,6 @@ class Panel(core.Panel):
         width, height: in Grafana's units: 24 columns, rows of 30 pixels.
         mappings: texts and colours of single values.
         overrides: settings of single fields.
-        data_links: links of each value, as title and address.
     """
 
     kind: ClassVar[str]
@@ -80,7 +79,6 @@ class Panel(core.Panel):
     decimals: int | None = attr.ib(default=None)
     mappings: Sequence[Json] = attr.ib(factory=list)
     overrides: Sequence[Json] = attr.ib(factory=list)
-    data_links: Sequence[tuple[str, str]] = attr.ib(factory=list)
 
     def options(self) -> Json:
         """Return the options of this kind of panel."""
@@ -126,7 +124,6 @@ class Panel(core.Panel):
             "custom": self.custom(),
             "mappings": self.mappings,
             "noValue": self.words()[1],
-            "links": [link(title, url) for title, url in self.data_links],
             "thresholds": {
                 "mode": "absolute",
                 "steps": [{"value": value, "color": color} for value, color in self.steps],

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -156,12 +157,23 @@ def test_what_is_no_version_is_no_agent(text):
             Agent(url).text("/metrics")
 
 
+def wait_until_ready(agent) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):  # 503 before the first runs have ended
+            agent.get("/readyz")
+            return
+        time.sleep(0.05)
+    raise AssertionError("the agent was never ready")
+
+
 def test_an_agent_states_its_version_in_every_answer_and_has_everything_of_it(tmp_path):
     rings = tmp_path / "rings"
     rings.mkdir()
     writer = RingWriter(rings)
     writer.step(8)
     with running_agent(tmp_path) as agent:
+        wait_until_ready(agent)
         answers = {path: Agent(agent.url).json(path) for path in MEMBERS}
         for path in (*MEMBERS, "/metrics", "/readyz", "/"):
             with urllib.request.urlopen(agent.url + path, timeout=PATIENCE_SECONDS) as answer:

@@ -176,7 +176,7 @@ def _what_if() -> list[Panel]:
             minimum=1,
             targets=now((f"topk({FEW}, 1 / (1 - clamp_max({lost}, 0.99)))", "{{kind}}")),
             steps=((None, GOOD), (1.05, WARN), (1.25, BAD)),
-            missing=shared.NO_WATCH,
+            missing="nothing found, or rankscope watch is not scraped",
             width=8,
         ),
     ]

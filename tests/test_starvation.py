@@ -127,7 +127,7 @@ def test_no_wait_is_longer_than_the_time_between_two_looks(node: Node) -> None:
 def test_a_kernel_that_counts_nothing_gives_nothing(node: Node) -> None:
     node.rank(0, 40)
     node.thread(40, 40, 0, 0)
-    with pytest.raises(NoData):
+    with pytest.raises(NoData, match="does not count"):
         node.look()
 
 

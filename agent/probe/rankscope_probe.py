@@ -640,7 +640,7 @@ class _Probe:
         if self.schedule >= 0:
             os.close(self.schedule)
         self.schedule, self.looked_ns = -1, _NEVER_NS
-        with contextlib.suppress(FileNotFoundError):  # no Linux, or one without CONFIG_SCHED_INFO
+        with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
             flags = os.O_RDONLY | os.O_CLOEXEC
             self.schedule = _high(os.open("/proc/thread-self/schedstat", flags))
             ran, self.seen_wait_ns, _ = map(int, os.pread(self.schedule, 64, 0).split())
@@ -654,8 +654,12 @@ class _Probe:
         begin between the end of a stretch, `now`, and our look at them are of the next one.
         """
         if now - self.looked_ns > _LOOK_NS:
-            total = int(os.pread(self.schedule, 64, 0).split()[1])
-            waited = min(total - self.seen_wait_ns, now - self.looked_ns)
+            try:
+                total = int(os.pread(self.schedule, 64, 0).split()[1])
+            except (OSError, ValueError, IndexError):  # the program closed it, or took its number
+                self.schedule, self.looked_ns = -1, _NEVER_NS
+                return
+            waited = max(min(total - self.seen_wait_ns, now - self.looked_ns), 0)
             if outside:
                 self.cpu_wait_ns += waited
             self.seen_wait_ns += waited

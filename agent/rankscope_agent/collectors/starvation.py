@@ -143,11 +143,7 @@ class StarvationCollector:
         rings = self._rings()
         holders = parse_lock_holders(read_text(self._procfs / "locks", MAX_LOCKS_BYTES))
         ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
-        self._absence = (
-            "the processes of the ranks cannot be seen: the agent is in another process space"
-            if rings
-            else "no live rank has a ring"
-        )
+        self._absence = _absence(bool(rings), bool(ranks))
         before, self._followed = self._followed, {}
         for key, pid in list(ranks.items())[:MAX_RANKS]:
             process = self._procfs / str(pid)
@@ -172,6 +168,14 @@ class StarvationCollector:
             if parent in found and len(found[parent]) < MAX_WORKERS:
                 found[parent].append(self._procfs / name / "schedstat")
         return found
+
+
+def _absence(rings: bool, seen: bool) -> str:
+    if not rings:
+        return "no live rank has a ring"
+    if not seen:
+        return "the processes of the ranks cannot be seen: the agent is in another process space"
+    return "the kernel does not count how long threads wait (CONFIG_SCHED_INFO)"
 
 
 def _samples(waits: Mapping[Metric, Waits], job_id: str, rank: int) -> Iterator[Sample]:

@@ -1,0 +1,102 @@
+"""How the probe counts the time in which its thread waits for a CPU, on a thread that does."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import rankscope_probe
+
+S = 10**9
+LATE = 2 * rankscope_probe._LOOK_NS
+
+
+class Schedule:
+    """A probe whose schedstat says what a test wants."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "schedstat"
+        self.probe = object.__new__(rankscope_probe._Probe)
+        self.probe.cpu_wait_ns = self.probe.seen_wait_ns = self.probe.looked_ns = 0
+        self.says(0)
+        self.probe.schedule = os.open(self.file, os.O_RDONLY)
+
+    def says(self, waited: int) -> None:
+        self.file.write_text(f"1 {waited} 1\n")
+
+
+@pytest.fixture
+def schedule(tmp_path: Path) -> Schedule:
+    return Schedule(tmp_path)
+
+
+def test_waits_count_as_what_the_stretch_was_that_they_fell_in(schedule: Schedule) -> None:
+    schedule.says(LATE // 2)
+    schedule.probe.look(LATE)
+    assert schedule.probe.cpu_wait_ns == LATE // 2
+    schedule.says(LATE)
+    schedule.probe.look(2 * LATE, outside=False)
+    assert schedule.probe.cpu_wait_ns == LATE // 2
+
+
+def test_a_short_stretch_is_left_to_the_next_look(schedule: Schedule) -> None:
+    schedule.says(1000)
+    schedule.probe.look(rankscope_probe._LOOK_NS // 2)
+    assert schedule.probe.cpu_wait_ns == 0
+    schedule.probe.look(LATE)
+    assert schedule.probe.cpu_wait_ns == 1000
+
+
+def test_a_wait_that_began_behind_a_stretch_is_of_the_next_one(schedule: Schedule) -> None:
+    schedule.says(LATE + 500)
+    schedule.probe.look(LATE)
+    assert schedule.probe.cpu_wait_ns == LATE
+    schedule.probe.look(2 * LATE)
+    assert schedule.probe.cpu_wait_ns == LATE + 500
+
+
+@pytest.mark.parametrize("content", ["", "7", "a b c"])
+def test_a_descriptor_that_became_another_file_ends_the_counting(
+    schedule: Schedule, content: str
+) -> None:
+    schedule.file.write_text(content)
+    schedule.probe.look(LATE)
+    assert schedule.probe.looked_ns == rankscope_probe._NEVER_NS
+    schedule.probe.look(9 * LATE)
+    assert schedule.probe.cpu_wait_ns == 0
+
+
+def test_a_descriptor_that_the_program_closed_ends_the_counting(schedule: Schedule) -> None:
+    os.close(schedule.probe.schedule)
+    schedule.probe.look(LATE)
+    assert schedule.probe.looked_ns == rankscope_probe._NEVER_NS
+
+
+def test_a_counter_that_falls_is_no_negative_wait(schedule: Schedule) -> None:
+    schedule.says(S)
+    schedule.probe.look(2 * S)
+    schedule.says(0)
+    schedule.probe.look(3 * S)
+    assert schedule.probe.cpu_wait_ns == S
+
+
+def test_each_thread_has_its_own_schedule() -> None:
+    probe = object.__new__(rankscope_probe._Probe)
+    probe.schedule = -1
+    places = []
+
+    def watch() -> None:
+        probe.watch_schedule()
+        places.append(Path(f"/proc/self/fd/{probe.schedule}").readlink().as_posix())
+
+    watch()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join()
+    assert places[0] != places[1]
+    assert all(place.endswith("/schedstat") for place in places)
+    assert probe.looked_ns < rankscope_probe._NEVER_NS
+    os.close(probe.schedule)

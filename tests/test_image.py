@@ -153,7 +153,7 @@ def test_the_agent_starts_with_the_layers_packages_alone(layer, tmp_path):
     done = in_layer(layer, "-m", "rankscope_agent", "--once", f"--path.state={tmp_path}")
     assert (done.returncode, done.stderr) == (0, "")
     assert "rankscope_build_info{" in done.stdout
-    needs = "import bcrypt, h2, prometheus_client, pynvml, pyroute2, yaml"
+    needs = "import bcrypt, h2, prometheus_client, pynvml, yaml"
     assert in_layer(layer, "-c", needs).returncode == 0
     for heavy in ("numpy", "pandas", "torch", "kubernetes"):
         assert in_layer(layer, "-c", f"import {heavy}").returncode != 0
@@ -186,7 +186,7 @@ def test_the_entry_points_of_both_images_run():
 def test_what_is_in_the_image_can_be_listed_with_versions_and_licences(layer):
     """As makers of bills of materials do: by the metadata that lies beside each package."""
     found = {one.metadata["Name"].lower(): one for one in distributions(path=[str(layer)])}
-    assert {"rankscope", "nvidia-ml-py", "h2", "pyroute2", "bcrypt"} <= {*found}
+    assert {"rankscope", "nvidia-ml-py", "h2", "bcrypt"} <= {*found}
     for name, one in found.items():
         licence = [one.metadata.get(key) for key in ("License-Expression", "License")]
         named = [line for line in one.metadata.get_all("Classifier", ()) if "License" in line]

@@ -1,14 +1,11 @@
-"""Kernel tables, driver statistics, PCI texts and netlink bytes, and odd ones left out."""
+"""Kernel tables, driver statistics and PCI texts, and odd ones left out."""
 
 from __future__ import annotations
-
-import struct
 
 import pytest
 
 from rankscope_agent.metrics import netdev as metrics
 from rankscope_agent.netdev.ethtool_names import labelled
-from rankscope_agent.netdev.netlink import create_decoder, error_details, link_states
 from rankscope_agent.netdev.tables import Traffic, parse_net_dev, parse_paired_table, parse_speed
 from rankscope_agent.pci.link import PciLink, parse_errors, parse_width
 from rankscope_agent.pci.link import parse_speed as parse_pci_speed
@@ -97,62 +94,6 @@ def test_names_that_are_not_on_the_list_are_left_out_however_many():
 def test_two_names_of_one_meaning_are_one_series():
     both = {"rx_prio3_pause": 7, "rx_priority_3_xoff": 8}
     assert by_series(both) == {(metrics.PFC_FRAMES, ("eth0", "3", "receive")): 7}
-
-
-# Fields of struct rtnl_link_stats64 in their order, each with a value of its own.
-STATISTICS = tuple(range(100, 125))
-CRC, MISSED, CARRIER, COLLISIONS = 112, 115, 117, 109
-
-
-def message(kind: int, body: bytes) -> bytes:
-    return struct.pack("=IHHII", 16 + len(body), kind, 2, 1, 0) + body
-
-
-def attribute(kind: int, body: bytes) -> bytes:
-    padding = bytes(-len(body) % 4)
-    return struct.pack("=HH", 4 + len(body), kind) + body + padding
-
-
-def test_error_counters_are_decoded_from_netlink_bytes():
-    body = struct.pack("=BBHII", 0, 0, 0, 7, 1) + attribute(1, struct.pack("=25Q", *STATISTICS))
-    found = error_details(create_decoder()(message(92, body) + message(92, body)))
-    assert set(found) == {7}
-    assert found[7]["rx_crc_errors"] == CRC
-    assert found[7]["rx_missed_errors"] == MISSED
-    assert found[7]["tx_carrier_errors"] == CARRIER
-    assert found[7]["collisions"] == COLLISIONS
-
-
-# What the kernel (6.18) sent for the loopback of a new namespace, cut after its first attribute.
-RECORDED = bytes.fromhex(
-    "e80000005c000200010000003e87099300000000010000000100000" + "0cc000100" + "00" * 200
-)
-
-
-def test_recorded_statistics_of_the_kernel_are_decoded():
-    found = error_details(create_decoder()(RECORDED))
-    assert found[1]["rx_crc_errors"] == 0
-    assert len(found[1]) == 12
-
-
-def link(name: str, state: int, carrier: int) -> bytes:
-    body = struct.pack("=BBHiII", 0, 0, 1, 7, 0x1003, 0)
-    for kind, value in ((3, name.encode() + b"\0"), (16, bytes([state])), (33, bytes([carrier]))):
-        body += attribute(kind, value)
-    return message(16, body)
-
-
-def test_link_events_are_decoded_and_others_left_out():
-    data = link("eth0", 2, 0) + link("eth0", 6, 1) + message(17, link("eth0", 6, 1)[16:])
-    states = list(link_states(create_decoder()(data)))
-    assert [(s.name, s.carrier, s.state) for s in states] == [
-        ("eth0", False, "DOWN"),
-        ("eth0", True, "UP"),
-    ]
-
-
-def test_no_bytes_are_no_events():
-    assert list(link_states(create_decoder()(b""))) == []
 
 
 @pytest.mark.parametrize(

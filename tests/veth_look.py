@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rankscope_agent.collectors.netdev import SLOW_SECONDS, NetdevCollector
 from rankscope_agent.netdev.ethtool import Ethtool
-from rankscope_agent.netdev.netlink import LinkMonitor, create_decoder
+from rankscope_agent.netdev.netlink import LinkMonitor
 
 FRAMES = 5
 FRAME = b"\xff" * 12 + b"\x88\xb5" + bytes(1400)  # broadcast, an EtherType for experiments
@@ -48,7 +48,7 @@ def main() -> None:
         Path("/sys"),
         Path("/proc/self/net"),
         ethtool,
-        LinkMonitor(create_decoder()),
+        LinkMonitor(),
         Clock(),
         everything=True,
     )

@@ -24,7 +24,7 @@ from rankscope_agent.netdev.drivers import Adapters, driver_statistics, find_ada
 from rankscope_agent.netdev.ethtool import Ethtool
 from rankscope_agent.netdev.interfaces import LOOPBACK, Interface, describe, list_interfaces
 from rankscope_agent.netdev.namespace import in_node_network, node_net
-from rankscope_agent.netdev.netlink import LinkMonitor, create_decoder
+from rankscope_agent.netdev.netlink import LinkMonitor
 from rankscope_agent.netdev.tables import Traffic, parse_net_dev, parse_paired_table
 
 log = logging.getLogger(__name__)
@@ -78,9 +78,7 @@ def create(config: NetdevConfig) -> NetdevCollector:
 
 def _monitor() -> LinkMonitor | None:
     try:
-        return LinkMonitor(create_decoder())
-    except ImportError as error:
-        log.info("no link events and error details, as pyroute2 cannot be imported: %s", error)
+        return LinkMonitor()
     except OSError as error:
         log.info("no link events and error details: %s", error)
     return None
@@ -93,7 +91,7 @@ class NetdevCollector:
         sysfs: the node's sysfs.
         net: the folder with the node's network tables, None where only a pod's are to be had.
         ethtool: asks drivers, None outside of the node's network.
-        monitor: hears of link changes, None outside of the node's network or without pyroute2.
+        monitor: hears of link changes, None outside of the node's network.
         clock: gives the Unix time in seconds.
         everything: show interfaces one by one that are neither hardware nor bonds.
     """

@@ -1,7 +1,7 @@
 """Link events and error counters by rtnetlink, in the network of this process.
 
-The socket is the standard library's and never blocks; pyroute2 decodes what arrives on it. Links
-are not dumped: one message is asked for that holds the statistics of all.
+Sockets for events never block. Links are not dumped: one message is asked for that holds the
+statistics of all.
 """
 
 from __future__ import annotations
@@ -9,16 +9,21 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
 
 from rankscope_agent.netdev.counters import DETAILS
+from rankscope_agent.netdev.rtnetlink import (
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    RTM_GETSTATS,
+    LinkState,
+    link_states,
+    messages,
+    statistics,
+)
 
 RTMGRP_LINK = 1
-RTM_NEWLINK, RTM_NEWSTATS, RTM_GETSTATS = "RTM_NEWLINK", "RTM_NEWSTATS", 94
 NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
-LAST_TYPES = (2, 3)  # NLMSG_ERROR, NLMSG_DONE
 LINK_64 = 1  # IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)
 
 RECEIVE_BYTES = 1 << 16
@@ -34,72 +39,11 @@ REPLY_SECONDS = 1.0
 
 _REQUEST = struct.Struct("=IHHII BBHII")  # struct nlmsghdr, struct if_stats_msg
 
-Decode = Callable[[bytes], Iterable[Mapping[str, Any]]]
-
-
-class Marshal(Protocol):
-    """What decodes a datagram into messages."""
-
-    def parse(self, data: bytes) -> Iterable[Mapping[str, Any]]:
-        """Return the messages."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LinkState:
-    """An interface's state in one event."""
-
-    name: str
-    carrier: bool | None
-    state: str
-
-
-def create_decoder() -> Decode:
-    """Import pyroute2 and return its decoder of rtnetlink datagrams.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    from pyroute2.netlink.rtnl.marshal import MarshalRtnl
-
-    marshal: Marshal = MarshalRtnl()
-    return lambda data: marshal.parse(data)
-
-
-def link_states(messages: Iterable[Mapping[str, Any]]) -> Iterator[LinkState]:
-    """Yield the states in decoded messages; others are left out."""
-    for message in messages:
-        if message.get("event") != RTM_NEWLINK:
-            continue
-        attributes = dict(message.get("attrs", ()))
-        name = attributes.get("IFLA_IFNAME")
-        if isinstance(name, str):
-            carrier = attributes.get("IFLA_CARRIER")
-            state = str(attributes.get("IFLA_OPERSTATE", ""))
-            yield LinkState(name, None if carrier is None else bool(carrier), state)
-
-
-def error_details(messages: Iterable[Mapping[str, Any]]) -> Mapping[int, Mapping[str, int]]:
-    """Return the detailed errors in decoded statistics, by the interface's index."""
-    found = {}
-    for message in messages:
-        if message.get("event") != RTM_NEWSTATS:
-            continue
-        counts = dict(message.get("attrs", ())).get("IFLA_STATS_LINK_64")
-        if counts is not None:
-            found[int(message["ifindex"])] = {
-                name: int(counts[name])
-                for name in DETAILS
-                if name in counts.keys()  # noqa: SIM118
-            }
-    return found
-
 
 class LinkMonitor:
     """Hears of links that change, and asks for statistics."""
 
-    def __init__(self, decode: Decode) -> None:
-        self._decode = decode
+    def __init__(self) -> None:
         self._events = _open(RTMGRP_LINK)
         self._queries = _open(0)
         self._queries.setblocking(True)
@@ -118,7 +62,7 @@ class LinkMonitor:
         An interface's first event is a change: nothing is sent about one that stays as it is.
         """
         for data in self._arrived():
-            for state in link_states(self._decode(data)):
+            for state in link_states(data):
                 if self._states.get(state.name) != state:
                     self._states[state.name] = state
                     yield state.name
@@ -139,9 +83,10 @@ class LinkMonitor:
         self._queries.send(request)
         found: dict[int, Mapping[str, int]] = {}
         for _ in range(MAX_MESSAGES):
-            messages = list(self._decode(self._queries.recv(RECEIVE_BYTES)))
-            found.update(error_details(messages))
-            if any(message["header"]["type"] in LAST_TYPES for message in messages):
+            data = self._queries.recv(RECEIVE_BYTES)
+            for index, counts in statistics(data):
+                found[index] = {name: counts[name] for name in DETAILS}
+            if any(message.type in {NLMSG_ERROR, NLMSG_DONE} for message in messages(data)):
                 break
         return found
 

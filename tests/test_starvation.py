@@ -15,6 +15,7 @@ from rankscope_agent.collector import NoData
 from rankscope_agent.collectors.starvation import (
     AGAIN_SECONDS,
     FIND_SECONDS,
+    LOOK_SECONDS,
     StarvationCollector,
 )
 from rankscope_agent.host.schedule import (
@@ -58,7 +59,7 @@ class Node:
             write(self.procfs / str(pid) / "schedstat", text)
         write(self.procfs / str(pid) / "stat", f"{pid} (a ) name) S {parent} 1 1")
 
-    def look(self, later: float = 1.0) -> dict[tuple[str, str], float]:
+    def look(self, later: float = LOOK_SECONDS) -> dict[tuple[str, str], float]:
         self.now += later
         found = list(self.collector.collect())
         assert {sample.labels[0] for sample in found} <= {"team/job"}
@@ -119,9 +120,18 @@ def test_no_wait_is_longer_than_the_time_between_two_looks(node: Node) -> None:
     node.thread(40, 40, S, S)
     node.look()
     node.thread(40, 40, S, 60 * S)
-    assert node.look(2.0) == {starved(0): pytest.approx(2.0)}
+    assert node.look(6.0) == {starved(0): pytest.approx(6.0)}
     node.thread(40, 40, S, 1)  # a thread that has its number now
-    assert node.look(2.0) == {starved(0): pytest.approx(2.0)}
+    assert node.look(6.0) == {starved(0): pytest.approx(6.0)}
+
+
+def test_between_looks_the_last_one_stands(node: Node) -> None:
+    node.rank(0, 40)
+    node.thread(40, 40, S, S)
+    node.look()
+    node.thread(40, 40, S, 2 * S)
+    assert node.look(LOOK_SECONDS / 2) == {starved(0): 0.0}
+    assert node.look(LOOK_SECONDS / 2) == {starved(0): pytest.approx(1.0)}
 
 
 def test_a_kernel_that_counts_nothing_gives_nothing(node: Node) -> None:
@@ -136,7 +146,7 @@ def test_absent_sources_say_what_is_missing(node: Node) -> None:
         node.look()
     node.rank(0, 40, seen=False)
     with pytest.raises(NoData, match="no live rank"):  # it is not looked for at every run
-        node.look()
+        node.look(1.0)
     with pytest.raises(NoData, match="another process space"):
         node.look(AGAIN_SECONDS)
 
@@ -201,7 +211,9 @@ def test_this_machine_shows_who_holds_a_ring_and_how_its_children_wait(
     writer = RingWriter(tmp_path, rank=2)
     writer.step()
     rings = RingStepSource(tmp_path, tmp_path / "kubelet", "node")
-    collector = StarvationCollector(Path("/proc"), rings.holders, time.monotonic)
+    collector = StarvationCollector(
+        Path("/proc"), rings.holders, lambda: 2 * LOOK_SECONDS * time.monotonic()
+    )
     before = {sample.metric: sample for sample in collector.collect()}
     assert before[metrics.RANK_STARVED].labels == ("team/job", "2")
     time.sleep(0.5)

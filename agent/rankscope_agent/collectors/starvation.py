@@ -35,6 +35,9 @@ FIND_SECONDS = 30.0
 AGAIN_SECONDS = 5.0
 """How often they are looked for while none is known, as rings in pods are."""
 
+LOOK_SECONDS = 5.0
+"""How often waits are read: 16 threads and 8 workers of each rank are some 200 files."""
+
 MAX_LOCKS_BYTES = 1 << 20  # of some 15,000 locks
 MAX_PROCESSES = 65_536
 MAX_WORKERS = 64
@@ -118,7 +121,7 @@ class StarvationCollector:
         self._rings = rings
         self._clock = clock
         self._followed: dict[RankKey, _Followed] = {}
-        self._found_at = float("-inf")
+        self._found_at = self._looked_at = float("-inf")
         self._absence = ""
 
     def collect(self) -> Iterator[Sample]:
@@ -131,8 +134,11 @@ class StarvationCollector:
         if now - self._found_at >= (FIND_SECONDS if self._followed else AGAIN_SECONDS):
             self._found_at = now
             self._find()
-        for followed in self._followed.values():
-            followed.look(now)
+            self._looked_at = float("-inf")
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            for followed in self._followed.values():
+                followed.look(now)
         if not self._followed:
             raise NoData(self._absence)
         for (job_id, rank), followed in self._followed.items():

@@ -55,7 +55,6 @@ MOVES = 0.1
 QUERIES: tuple[Query, ...] = (
     Query("utilization.gpu", metrics.GPU_UTILIZATION, (), 0.01, MOVES, 0.1),
     Query("memory.total", metrics.GPU_MEMORY_TOTAL, (), MEBI, 0, MEBI),
-    Query("memory.reserved", metrics.GPU_MEMORY_RESERVED, (), MEBI, 0, MEBI),
     Query("memory.used", metrics.GPU_MEMORY_USED, (), MEBI, MOVES, MEBI),
     Query("clocks.current.sm", metrics.GPU_CLOCK, ("sm",), 1e6, MOVES, 30e6),
     Query("clocks.current.memory", metrics.GPU_CLOCK, ("memory",), 1e6, 0, 0),

@@ -77,7 +77,6 @@ def _agent(on: str) -> Iterator[str]:
     yield _line(agent.PAGE_SERIES_DROPPED, on, 0)
     for collector in COLLECTORS:
         yield _line(agent.COLLECTOR_SUCCESS, f'{on},collector="{collector}"', 1)
-        yield _line(agent.SERIES_DROPPED, f'{on},collector="{collector}"', 0)
     yield _line(host.EDAC_ERRORS, f'{on},severity="corrected"', 3)
     yield _line(host.EDAC_ERRORS, f'{on},severity="uncorrected"', 0)
     for kind in ("oom_kill", "link_down"):
@@ -138,7 +137,6 @@ def _rank(node: int, place: int, on: str, job: str) -> Iterator[str]:
         training.LAST_STEP_SECONDS: 1.0,
         training.LAST_DATA_SECONDS: 0.01,
         training.LAST_COMPUTE_SECONDS: 0.7,
-        training.LAST_SYNC_SECONDS: 0.29,
     }
     for metric, value in newest.items():
         yield _line(metric, rank, value + 0.001 * (number % 7))

@@ -64,7 +64,7 @@ def test_once_has_no_series_limit(capsys):
     assert main(["--once", "--web.max-series=5"], {}, COLLECTORS) == 0
     page = capsys.readouterr().out
     assert page.count("\nrankscope_steps_total{") == 3000
-    assert 'rankscope_series_dropped{collector="training"} 0.0\n' in page
+    assert "\nrankscope_page_series_dropped 0.0\n" in page
 
 
 def test_once_leaves_switched_off_collectors_out(capsys):

@@ -76,14 +76,20 @@ def test_openmetrics_names_a_counters_family_without_total_and_ends_the_page():
 
 
 def test_the_agent_says_how_it_and_its_collectors_do():
-    failed = Scrape("nvml", False, 12.0, (), "still running", None)
-    found = values(render(Snapshot("n", 1.8e9, (*FULL.scrapes, failed)), TEXT, None))
-    training, nvml = (("collector", "training"),), (("collector", "nvml"),)
+    never = Scrape("nvml", False, 12.0, (), "still running", None)
+    once = Scrape("rdma", False, 0.1, (), "OSError: gone", 1.7e9)
+    absent = Scrape("dcgm", False, 0.1, (), "no data: no exporter", None)
+    found = values(render(Snapshot("n", 1.8e9, (*FULL.scrapes, never, once, absent)), TEXT, None))
+    training, nvml, rdma, dcgm = (
+        (("collector", name),) for name in ("training", "nvml", "rdma", "dcgm")
+    )
     assert found["rankscope_collector_success", training] == 1
     assert found["rankscope_collector_success", nvml] == 0
     assert found["rankscope_collector_duration_seconds", nvml] == 12
-    assert found["rankscope_collector_last_success_timestamp_seconds", training] == 1.7e9
-    assert ("rankscope_collector_last_success_timestamp_seconds", nvml) not in found
+    assert ("rankscope_collector_duration_seconds", dcgm) not in found
+    assert found["rankscope_collector_last_success_timestamp_seconds", rdma] == 1.7e9
+    for at in (training, nvml, dcgm):  # that of the first is the page's time
+        assert ("rankscope_collector_last_success_timestamp_seconds", at) not in found
     assert found["rankscope_snapshot_timestamp_seconds", ()] == 1.8e9
     (build,) = [dict(labels) for name, labels in found if name == "rankscope_build_info"]
     assert build["version"] == __version__
@@ -115,7 +121,7 @@ def test_a_histogram_counts_with_all_its_series_and_is_never_cut():
     histogram = metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")  # 2 + 3 series
     for limit, dropped in ((5, 0), (4, 5)):
         found = values(render(snapshot_of(histogram), TEXT, limit))
-        assert found["rankscope_series_dropped", (("collector", "training"),)] == dropped
+        assert found.get(("rankscope_series_dropped", (("collector", "training"),)), 0) == dropped
         assert (("rankscope_step_latency_seconds_sum", (("job_id", "a"),)) in found) == (
             not dropped
         )
@@ -134,7 +140,7 @@ def test_after_the_first_series_that_does_not_fit_none_does_in_any_collector():
 def test_without_a_limit_nothing_is_left_off():
     ranks = [metrics.training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(3000)]
     found = values(render(snapshot_of(*ranks), TEXT, None))
-    assert found["rankscope_series_dropped", (("collector", "training"),)] == 0
+    assert found["rankscope_page_series_dropped", ()] == 0
     assert sum(name == "rankscope_steps_total" for name, _ in found) == 3000
 
 

@@ -210,7 +210,7 @@ def test_a_library_that_hangs_while_it_opens_does_not_hold_up_and_is_used_once_i
 
 def test_a_broken_library_costs_the_gpu_it_is_broken_for():
     devices = gpus(2)
-    devices[0].memory = lambda: (1, 2)
+    devices[0].memory = lambda: (1, 2, 3)
     page = read(session_of(Library(devices), Clock()))
     assert page.value(metrics.GPU_UNRESPONSIVE, gpu=0) == 1
     assert page.value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6

@@ -27,6 +27,8 @@ from rankscope_agent.gpus.simulation.ports import (
 )
 from rankscope_agent.gpus.simulation.spec import SCENARIOS, parse_simulation
 from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.model import FLAG_CPU_WAIT
+from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 
 MAX_SERIES_OF_A_GPU = 55
@@ -260,17 +262,28 @@ def test_the_agent_prints_a_whole_simulated_node_and_says_that_it_is_one():
     assert 'rankscope_rdma_port_state{device="mlx5_8",port="1"} 4.0' in done.stdout
 
 
-def test_a_simulated_node_stays_within_the_series_of_a_node(tmp_path):
+def test_a_simulated_node_with_ranks_stays_within_the_series_of_a_node(tmp_path):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ranks = [
+        RingWriter(rings, f"{rank}-1.ring", rank=rank, local_rank=rank, world_size=8)
+        for rank in range(8)
+    ]
+    for rank in ranks:
+        rank.step(3, flags=2 | FLAG_CPU_WAIT, compute_ns=50_000_000)
+    shown = re.compile(r'^rankscope_cpu_wait_seconds_total\{.*rank="7"\} ', re.MULTILINE)
     with running_agent(tmp_path, "--simulate=h100x8:thermal") as agent:
         deadline = time.monotonic() + PATIENCE_SECONDS
         page = agent.get("/metrics")
-        while 'collector_success{collector="nvml"} 1.0' not in page:
+        while not ('collector_success{collector="nvml"} 1.0' in page and shown.search(page)):
             assert time.monotonic() < deadline, page
             time.sleep(0.1)
             page = agent.get("/metrics")
+    for rank in ranks:
+        rank.end()
     series = [line for line in page.splitlines() if line.startswith("rankscope_")]
     assert sum(line.startswith("rankscope_gpu_nic_info") for line in series) == 8
-    assert 600 < len(series) <= MAX_SERIES_OF_A_NODE
+    assert 700 < len(series) <= MAX_SERIES_OF_A_NODE
 
 
 def of_gpu(page, gpu):

@@ -31,7 +31,6 @@ def test_totals_and_newest_values_of_a_rank(tmp_path):
     assert page.rank(metrics.LAST_STEP_SECONDS, 3) == 0.25
     assert page.rank(metrics.LAST_DATA_SECONDS, 3) == 0.05
     assert page.rank(metrics.LAST_COMPUTE_SECONDS, 3) == 0.06
-    assert page.rank(metrics.LAST_SYNC_SECONDS, 3) == 0
     assert page.rank(metrics.LAST_STEP_TIMESTAMP, 3) == pytest.approx(CREATED + 0.85)
     assert page.rank(metrics.RANK_ALIVE, 3) == 1
     assert page.rank(metrics.RECORDS_LOST, 3) == 0
@@ -78,7 +77,6 @@ def test_what_was_never_measured_is_absent_not_zero(tmp_path):
         metrics.SAMPLES,
         metrics.LAST_DATA_SECONDS,
         metrics.LAST_COMPUTE_SECONDS,
-        metrics.LAST_SYNC_SECONDS,
         metrics.SYNC_TIME,
     ):
         assert page.labels(metric) == []

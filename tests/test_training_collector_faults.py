@@ -111,7 +111,7 @@ def test_hostile_files_beside_a_good_ring_cost_nothing_but_their_count(tmp_path)
         "symlink": 1,
         "not_regular": 2,
     }
-    assert counts["geometry"] == 0
+    assert counts["geometry"] is None
     writer.end()
 
 
@@ -172,7 +172,7 @@ def test_an_empty_directory_is_a_success_without_rings(tmp_path):
     page = Page(collector(tmp_path))
     assert page.value(metrics.RINGS) == 0
     assert page.value(metrics.RECORDS_CORRUPT) == 0
-    assert page.labels(metrics.RINGS_REJECTED) == [(reason,) for reason in REASONS]
+    assert page.labels(metrics.RINGS_REJECTED) == []
 
 
 def test_without_any_directory_there_is_no_data_and_a_hint(tmp_path):

@@ -120,9 +120,11 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
     for scrape in snapshot.scrapes:
         name = scrape.collector
         yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
-        yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
-        yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
-        if scrape.last_success_unix_seconds is not None:
+        if not scrape.failure.startswith(ABSENT):
+            yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
+        if dropped[name]:
+            yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
+        if not scrape.success and scrape.last_success_unix_seconds is not None:
             when = scrape.last_success_unix_seconds
             yield metrics.COLLECTOR_LAST_SUCCESS.sample(when, collector=name)
         if _fails(scrape, snapshot.taken_at_unix_seconds):

@@ -214,7 +214,8 @@ class TrainingCollector:
         yield metrics.RINGS.sample(len(self._follower.rings))
         yield metrics.RECORDS_CORRUPT.sample(self._corrupt)
         for reason, count in self._follower.refused().items():
-            yield metrics.RINGS_REJECTED.sample(count, reason=reason)
+            if count:
+                yield metrics.RINGS_REJECTED.sample(count, reason=reason)
 
     def _job_samples(self, job_id: str, job: JobTotals) -> Iterator[Sample]:
         yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
@@ -281,7 +282,6 @@ def _newest(record: StepRecord | None) -> Sequence[tuple[Metric, float | None]]:
         (metrics.LAST_STEP_SECONDS, record.step_ns / NS),
         (metrics.LAST_DATA_SECONDS, _seconds(record.data_ns)),
         (metrics.LAST_COMPUTE_SECONDS, _seconds(record.compute_ns)),
-        (metrics.LAST_SYNC_SECONDS, _seconds(record.sync_ns)),
     )
 
 

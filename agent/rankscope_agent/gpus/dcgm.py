@@ -86,7 +86,6 @@ GPU_FIELDS: Mapping[str, Target] = {
     "FB_TOTAL": (metrics.GPU_MEMORY_TOTAL, (), MEBI),
     "FB_USED": (metrics.GPU_MEMORY_USED, (), MEBI),
     "FB_FREE": (metrics.GPU_MEMORY_FREE, (), MEBI),
-    "FB_RESERVED": (metrics.GPU_MEMORY_RESERVED, (), MEBI),
     "ECC_SBE_VOL_TOTAL": (metrics.GPU_ECC_ERRORS, ("corrected", "volatile"), 1),
     "ECC_DBE_VOL_TOTAL": (metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile"), 1),
     "ECC_SBE_AGG_TOTAL": (metrics.GPU_ECC_ERRORS, ("corrected", "aggregate"), 1),
@@ -173,7 +172,7 @@ INSTANCE_METRICS: Mapping[Metric, Metric] = {
 
 GRAPHICS = ("graphics",)
 
-ONLY_INSTANCE = frozenset(ACTIVITY_FIELDS.values()) | {metrics.GPU_MEMORY_RESERVED}
+ONLY_INSTANCE = frozenset(ACTIVITY_FIELDS.values())
 """Instance's own as well, and without a metric of ours: neither can it pass for the GPU's."""
 
 REASON_FIELDS = frozenset({"CLOCK_THROTTLE_REASONS", "CLOCKS_EVENT_REASONS"})

@@ -207,12 +207,12 @@ class NvidiaDevice:
             rates = self._pynvml.nvmlDeviceGetUtilizationRates(self._handle)
             return int(rates.gpu), int(rates.memory)
 
-    def memory(self) -> tuple[int, int, int]:
-        """Return total, used and reserved bytes; the first version counts reserved as used."""
+    def memory(self) -> tuple[int, int]:
+        """Return total and used bytes; the first version counts the driver's own as used."""
         module = self._pynvml
         with errors_of(module, "memory"):
             info = module.nvmlDeviceGetMemoryInfo(self._handle, version=module.nvmlMemory_v2)
-            return int(info.total), int(info.used), int(info.reserved)
+            return int(info.total), int(info.used)
 
     def clock(self, domain: int) -> int:
         """Return the clock in MHz."""

@@ -188,8 +188,8 @@ class Device(Protocol):
         """Return per cent of time with a kernel, and with memory traffic."""
         ...
 
-    def memory(self) -> tuple[int, int, int]:
-        """Return total, used and reserved bytes."""
+    def memory(self) -> tuple[int, int]:
+        """Return total and used bytes."""
         ...
 
     def clock(self, domain: int) -> int:

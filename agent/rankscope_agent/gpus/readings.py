@@ -61,7 +61,7 @@ FIELDS: tuple[Field, ...] = (
     Field(6, metrics.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
     Field(3, metrics.GPU_ECC_ERRORS, ("corrected", "volatile"), once_seen=True),
     Field(4, metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile"), once_seen=True),
-    Field(142, metrics.GPU_REMAPPED_ROWS, ("corrected",)),
+    Field(142, metrics.GPU_REMAPPED_ROWS, ("corrected",), once_seen=True),
     Field(143, metrics.GPU_REMAPPED_ROWS, ("uncorrected",)),
     Field(144, metrics.GPU_REMAP_PENDING),
     Field(145, metrics.GPU_REMAP_FAILURE),
@@ -82,14 +82,16 @@ FIELDS: tuple[Field, ...] = (
     Field(139, metrics.GPU_NVLINK_RECEIVE, (), KIBI, ALL_LINKS),
     Field(38, metrics.GPU_NVLINK_ERRORS, ("crc_flit",)),
     Field(45, metrics.GPU_NVLINK_ERRORS, ("crc_data",), once_seen=True),
-    Field(52, metrics.GPU_NVLINK_ERRORS, ("replay",)),
-    Field(59, metrics.GPU_NVLINK_ERRORS, ("recovery",)),
+    Field(52, metrics.GPU_NVLINK_ERRORS, ("replay",), once_seen=True),
+    Field(59, metrics.GPU_NVLINK_ERRORS, ("recovery",), once_seen=True),
     # The fifth generation counts anew, and answers to the fields above as not supported.
     Field(202, metrics.GPU_NVLINK_TRANSMIT, (), 1.0, ALL_LINKS),
     Field(204, metrics.GPU_NVLINK_RECEIVE, (), 1.0, ALL_LINKS),
     Field(208, metrics.GPU_NVLINK_ERRORS, ("receive",), 1.0, ALL_LINKS),
-    Field(211, metrics.GPU_NVLINK_ERRORS, ("local_link_integrity",), 1.0, ALL_LINKS),
-    Field(213, metrics.GPU_NVLINK_ERRORS, ("recovery",), 1.0, ALL_LINKS),
+    Field(
+        211, metrics.GPU_NVLINK_ERRORS, ("local_link_integrity",), 1.0, ALL_LINKS, once_seen=True
+    ),
+    Field(213, metrics.GPU_NVLINK_ERRORS, ("recovery",), 1.0, ALL_LINKS, once_seen=True),
     Field(214, metrics.GPU_NVLINK_ERRORS, ("recovery_failed",), 1.0, ALL_LINKS, once_seen=True),
     Field(221, metrics.GPU_NVLINK_ERRORS, ("symbol",), 1.0, ALL_LINKS, once_seen=True),
 )
@@ -109,9 +111,7 @@ RECOVERY_ACTIONS: Mapping[int, str] = {
 """NVML_GPU_RECOVERY_ACTION_*."""
 
 CLOCK_EVENT_BITS: Mapping[int, str] = {
-    1: "idle",
     4: "sw_power_cap",
-    8: "hw_slowdown",
     32: "sw_thermal_slowdown",
     64: "hw_thermal_slowdown",
     128: "hw_power_brake",
@@ -119,7 +119,9 @@ CLOCK_EVENT_BITS: Mapping[int, str] = {
 """nvmlClocksEventReason bits that are exported as 0 or 1 always."""
 
 RARE_CLOCK_EVENT_BITS: Mapping[int, str] = {
+    1: "idle",
     2: "application_clocks",
+    8: "hw_slowdown",
     16: "sync_boost",
     256: "display_clock",
     512: "board_limit",
@@ -203,10 +205,9 @@ def _utilization(device: Device) -> Iterator[Value]:
 
 
 def _memory(device: Device) -> Iterator[Value]:
-    total, used, reserved = device.memory()
+    total, used = device.memory()
     yield metrics.GPU_MEMORY_TOTAL, (), total
     yield metrics.GPU_MEMORY_USED, (), used
-    yield metrics.GPU_MEMORY_RESERVED, (), reserved
 
 
 def _clocks(device: Device) -> Iterator[Value]:
@@ -272,9 +273,7 @@ def _fabric(device: Device) -> Iterator[Value]:
 
 READINGS: tuple[Reading, ...] = (
     Reading((metrics.GPU_UTILIZATION, metrics.GPU_MEMORY_ACTIVITY), _utilization),
-    Reading(
-        (metrics.GPU_MEMORY_TOTAL, metrics.GPU_MEMORY_USED, metrics.GPU_MEMORY_RESERVED), _memory
-    ),
+    Reading((metrics.GPU_MEMORY_TOTAL, metrics.GPU_MEMORY_USED), _memory),
     Reading((metrics.GPU_CLOCK,), _clocks),
     Reading((metrics.GPU_CLOCK_MAX,), _max_clock),
     Reading((metrics.GPU_POWER,), _power),

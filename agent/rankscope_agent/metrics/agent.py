@@ -19,13 +19,14 @@ COLLECTOR_SUCCESS = Metric(
 COLLECTOR_DURATION = Metric(
     "rankscope_collector_duration_seconds",
     "gauge",
-    "Wall time of the collector's last run, or how long a hanging run has lasted so far.",
+    "Wall time of the collector's last run, or how long a hanging run has lasted so far; absent"
+    " where it has no source.",
     ("collector",),
 )
 COLLECTOR_LAST_SUCCESS = Metric(
     "rankscope_collector_last_success_timestamp_seconds",
     "gauge",
-    "Unix time at which the collector last succeeded.",
+    "Unix time at which the collector last succeeded; only where its last run did not.",
     ("collector",),
 )
 SNAPSHOT_TIMESTAMP = Metric(
@@ -36,7 +37,8 @@ SNAPSHOT_TIMESTAMP = Metric(
 SERIES_DROPPED = Metric(
     "rankscope_series_dropped",
     "gauge",
-    "Series of this collector left off the page because the agent's series limit was reached.",
+    "Series of this collector left off the page because the agent's series limit was reached;"
+    " absent without any.",
     ("collector",),
 )
 PAGE_SERIES_DROPPED = Metric(

@@ -50,9 +50,6 @@ GPU_MEMORY_TOTAL = Metric(
 GPU_MEMORY_USED = Metric(
     "rankscope_gpu_memory_used_bytes", "gauge", "Memory that processes have taken.", GPU
 )
-GPU_MEMORY_RESERVED = Metric(
-    "rankscope_gpu_memory_reserved_bytes", "gauge", "Memory that the driver keeps for itself.", GPU
-)
 GPU_CLOCK = Metric(
     "rankscope_gpu_clock_hertz", "gauge", "Clock now, by domain: sm, memory.", (*GPU, "domain")
 )

@@ -64,9 +64,6 @@ LAST_DATA_SECONDS = Metric(
 LAST_COMPUTE_SECONDS = Metric(
     "rankscope_last_compute_seconds", "gauge", "Compute time in the rank's newest step.", RANK
 )
-LAST_SYNC_SECONDS = Metric(
-    "rankscope_last_sync_seconds", "gauge", "Sync time in the rank's newest step.", RANK
-)
 RANK_ALIVE = Metric(
     "rankscope_rank_alive",
     "gauge",
@@ -94,7 +91,7 @@ RINGS = Metric("rankscope_training_rings", "gauge", "Probe rings the agent reads
 RINGS_REJECTED = Metric(
     "rankscope_training_rings_rejected",
     "gauge",
-    "Files in ring directories that the agent refuses to read, by reason.",
+    "Files in ring directories that the agent refuses to read, by reason; absent without any.",
     ("reason",),
 )
 STEP_LATENCY = Metric(

@@ -263,12 +263,12 @@ class SimulatedDevice:
         self._needs(not self._simulation.mig, "utilization")
         return state.utilization, round(physics.DRAM_SHARE * state.busy)
 
-    def memory(self) -> tuple[int, int, int]:
-        """Return total, used and reserved bytes."""
+    def memory(self) -> tuple[int, int]:
+        """Return total and used bytes."""
         self._state("memory")
         model = self._model
         used = (model.memory_mib - model.reserved_mib) * 0.86
-        return model.memory_mib * MEBI, int(used) * MEBI, model.reserved_mib * MEBI
+        return model.memory_mib * MEBI, int(used) * MEBI
 
     def clock(self, domain: int) -> int:
         """Return the clock in MHz."""

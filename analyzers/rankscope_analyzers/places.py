@@ -115,6 +115,15 @@ def _allocated(
     )
 
 
+def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Series]:
+    """Return a job's series by rank; what is no rank's number is left out."""
+    numbered = (
+        (_number(series.labels.get("rank", "")), series)
+        for series in observed.of(metric, job_id=job_id)
+    )
+    return {rank: series for rank, series in numbered if rank is not None}
+
+
 def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
     found: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for series in observed.of(topology.GPU_NIC_INFO):

@@ -13,6 +13,7 @@ from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.name_lists import ranks_named
 from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.places import by_rank
 from rankscope_analyzers.signals import Signal, Where
 
 SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
@@ -27,9 +28,8 @@ READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield the ranks whose variables have another hash than those of most ranks."""
     hashes = {
-        int(series.labels["rank"]): series.labels.get("hash", "")
-        for series in observed.of(pods.RANK_ENVIRONMENT_INFO, job_id=job.job_id)
-        if series.labels.get("rank", "").isdigit()
+        rank: series.labels.get("hash", "")
+        for rank, series in by_rank(observed, pods.RANK_ENVIRONMENT_INFO, job.job_id).items()
     }
     if len(set(hashes.values())) < 2:
         return

@@ -11,6 +11,7 @@ from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.name_lists import named, ranks_named
 from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.places import by_rank
 from rankscope_analyzers.signals import Signal, Where
 
 WHY_ENDED = "Look at the end of these ranks' logs: rankscope explain job-log LOG..."
@@ -50,19 +51,12 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
 
 def _ended(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield the ranks that ended while others live on; a job that is over has nobody missing."""
-    alive = {
-        int(series.labels["rank"]): series
-        for series in observed.of(training.RANK_ALIVE, job_id=job.job_id)
-        if series.labels.get("rank", "").isdigit()
-    }
+    alive = by_rank(observed, training.RANK_ALIVE, job.job_id)
     gone = sorted(rank for rank, series in alive.items() if series.last == 0)
     if not gone or len(gone) == len(alive):
         return
-    last = {
-        series.labels.get("rank", ""): series.last
-        for series in observed.of(training.LAST_STEP_TIMESTAMP, job_id=job.job_id)
-    }
-    since = min((last[str(rank)] for rank in gone if str(rank) in last), default=None)
+    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    since = min((last[rank].last for rank in gone if rank in last), default=None)
     nodes = tuple(dict.fromkeys(alive[rank].node for rank in gone))
     verb = "has" if len(gone) == 1 else "have"
     said = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"

@@ -17,6 +17,7 @@ from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.places import by_rank
 from rankscope_analyzers.signals import Signal, Where
 
 LEAST_SHARE = 0.2
@@ -45,12 +46,12 @@ READS: tuple[Metric, ...] = (
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield the job's ranks that wait for CPUs longer than their peers."""
-    accounted = _by_rank(observed, job, training.CPU_WAIT_SECONDS)
+    accounted = _placed(observed, job, training.CPU_WAIT_SECONDS)
     for metric, advice, who in (
         (metrics.RANK_STARVED, RANK, "its process"),
         (metrics.LOADER_STARVED, WORKERS, "its loader workers"),
     ):
-        shares = {rank: (one.rate(), one) for rank, one in _by_rank(observed, job, metric).items()}
+        shares = {rank: (one.rate(), one) for rank, one in _placed(observed, job, metric).items()}
         for rank, (share, series) in shares.items():
             peers = [other for number, (other, _) in shares.items() if number != rank]
             usual = float(np.nanmedian(peers)) if np.isfinite(peers).any() else float("nan")
@@ -59,14 +60,10 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
                 yield _signal(advice, job, rank, series, who, share, usual)
 
 
-def _by_rank(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Series]:
-    """Return the job's series by rank; a rank is seen by the agent of its own node."""
-    numbered = {
-        int(series.labels["rank"]): series
-        for series in observed.of(metric, job_id=job.job_id)
-        if series.labels.get("rank", "").isdecimal()
-    }
-    return {rank: series for rank, series in numbered.items() if rank in job.places}
+def _placed(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Series]:
+    """Return the series of the job's ranks whose place is known."""
+    found = by_rank(observed, metric, job.job_id)
+    return {rank: series for rank, series in found.items() if rank in job.places}
 
 
 def _signal(

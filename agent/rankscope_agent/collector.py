@@ -27,6 +27,11 @@ MAX_FAILURE_CHARACTERS = 500
 ABSENT = "no data: "  # how the failure of a collector without its source begins
 
 
+def lacks_source(failure: str) -> bool:
+    """Say whether a run failed for want of its source, and not for an error."""
+    return failure.startswith(ABSENT)
+
+
 class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
     """The source is not there on this node; the argument says which and why."""
 

@@ -25,7 +25,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.utils import floatToGoString
 
 from rankscope_agent import __version__
-from rankscope_agent.collector import ABSENT
+from rankscope_agent.collector import lacks_source
 from rankscope_agent.metrics import agent as metrics
 from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape, Snapshot
 from rankscope_agent.series_budget import within_budget
@@ -120,7 +120,7 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
     for scrape in snapshot.scrapes:
         name = scrape.collector
         yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
-        if not scrape.failure.startswith(ABSENT):
+        if not lacks_source(scrape.failure):
             yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
         if dropped[name]:
             yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
@@ -133,7 +133,7 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
 
 def _fails(scrape: Scrape, now: float) -> bool:
     """Say whether a collector should work: one that never had its source is none that fails."""
-    if scrape.success or not scrape.failure.startswith(ABSENT):
+    if scrape.success or not lacks_source(scrape.failure):
         return not scrape.success
     worked = scrape.last_success_unix_seconds
     return worked is not None and now - worked < MISSED_SECONDS

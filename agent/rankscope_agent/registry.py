@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.collector import ABSENT, Collector, log_failure, scrape
+from rankscope_agent.collector import Collector, lacks_source, log_failure, scrape
 from rankscope_agent.collectors import (
     dcgm,
     flight_recorder,
@@ -224,7 +224,7 @@ class _Runner:
     def _note_absence(self) -> None:
         """Log a source that is not there once, with what would bring it, and again if it goes."""
         failure = self._newest.failure if self._newest else ""
-        absent = failure.startswith(ABSENT)
+        absent = lacks_source(failure)
         if absent and not self._absent:
             log.info("collector %s: %s%s", self.name, failure, brings(self.name, failure))
         self._absent = absent

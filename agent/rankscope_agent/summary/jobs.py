@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 
 from rankscope_agent.metrics import gpu, nccl, pods, training
 from rankscope_agent.metrics import summary as metrics
@@ -50,14 +50,14 @@ def _jobs_of_pods(readings: Readings) -> Iterator[tuple[tuple[str, str, str], st
 
 
 def _ranks(readings: Readings) -> Iterator[Sample]:
-    alive: dict[str, int] = defaultdict(int)
-    for (job_id, _), value in readings.of(training.RANK_ALIVE):
-        alive[job_id] += int(value == 1)
-    for job_id, count in alive.items():
-        yield metrics.JOB_RANKS_ALIVE.sample(count, job_id=job_id)
-    for job_id, size in _world_sizes(readings).items():
+    ranks = readings.values(training.RANK_ALIVE)
+    alive = {rank for rank, value in ranks.items() if value == 1}
+    living = Counter(job_id for job_id, _ in alive)
+    for job_id in dict.fromkeys(job_id for job_id, _ in ranks):
+        yield metrics.JOB_RANKS_ALIVE.sample(living[job_id], job_id=job_id)
+    for job_id, size in _world_sizes(readings, alive).items():
         yield metrics.JOB_WORLD_SIZE.sample(size, job_id=job_id)
-    for (job_id, stage), busy in _busy_by_stage(readings).items():
+    for (job_id, stage), busy in _busy_by_stage(readings, alive).items():
         (_, rank), most = max(busy.items(), key=lambda one: one[1])
         yield metrics.STAGE_BUSY.sample(
             statistics.median(busy.values()), job_id=job_id, pp_stage=stage
@@ -65,9 +65,8 @@ def _ranks(readings: Readings) -> Iterator[Sample]:
         yield metrics.STAGE_BUSIEST.sample(most, job_id=job_id, rank=rank, pp_stage=stage)
 
 
-def _world_sizes(readings: Readings) -> Mapping[str, int]:
+def _world_sizes(readings: Readings, alive: Collection[Rank]) -> Mapping[str, int]:
     """Return how many ranks jobs have: that of live ranks, as ended ones belong to the past."""
-    alive = {rank for rank, value in readings.of(training.RANK_ALIVE) if value == 1}
     sizes: dict[str, int] = {}
     for labels, _ in readings.described(training.RANK_INFO):
         job_id, size = labels["job_id"], labels["world_size"]
@@ -76,12 +75,13 @@ def _world_sizes(readings: Readings) -> Mapping[str, int]:
     return sizes
 
 
-def _busy_by_stage(readings: Readings) -> Mapping[tuple[str, str], Mapping[Rank, float]]:
+def _busy_by_stage(
+    readings: Readings, alive: Collection[Rank]
+) -> Mapping[tuple[str, str], Mapping[Rank, float]]:
     """Return what each live rank needed itself in its newest step, by job and pipeline stage.
 
     What ended ranks did last stays on the page for a while, and does not count.
     """
-    alive = {rank for rank, value in readings.of(training.RANK_ALIVE) if value == 1}
     stages = {
         (labels["job_id"], labels["rank"]): labels["pp_stage"]
         for labels, _ in readings.described(training.RANK_INFO)

@@ -124,8 +124,6 @@ def network(runbooks: str) -> list[Panel]:
     used = " / ".join(worst(f"{one} and {chosen}", *port) for one in (rate(sent), fast))
     typed = (*port, "type")
     faults = _rails(f"sum {by(*typed)} (increase({errors}[$__range]))")
-    resent = job_nodes(worst(rate(of(netdev.TCP_RETRANSMITTED, NODE)), "node"))
-    segments = job_nodes(worst(rate(of(netdev.TCP_SENT, NODE)), "node"))
     return [
         TimeSeries(
             title="Rails in use",
@@ -153,48 +151,58 @@ def network(runbooks: str) -> list[Panel]:
             missing="no RDMA port, or it is not known which is next to a GPU",
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),
-        Table(
-            title="Errors of network interfaces",
-            description="Errors and dropped frames of the nodes' interfaces in the time range, by"
-            " direction; all zero is well. RoCE rails are among them, by their interface's name.",
-            unit="string",
-            targets=rows(_interfaces(netdev.ERRORS), _interfaces(netdev.DROPPED)),
-            transformations=[
-                {"id": "merge", "options": {}},
-                *columns(
-                    {
-                        "node": "node",
-                        "device": "device",
-                        "direction": "direction",
-                        "Value #A": "errors",
-                        "Value #B": "dropped",
-                    }
-                ),
-            ],
-            overrides=[
-                override(name, {"unit": "locale", "decimals": 0}) for name in ("errors", "dropped")
-            ],
-            largest_first="errors",
-            widths={"direction": 90, "errors": 80, "dropped": 80},
-            missing="no network interface on a bus: virtual machines and pods may have none",
-            links=[links.runbook(runbooks, "RankscopeLinkErrors")],
-        ),
-        TimeSeries(
-            title="TCP segments sent again",
-            description="Part of TCP segments that the job's nodes had to send again; on gloo and"
-            " on sockets more than 0.1 % costs throughput.",
-            unit="percentunit",
-            minimum=0,
-            targets=targets(
-                (f"sum({resent}) / (sum({segments}) > 0)", "all nodes"),
-                (f"max(({resent}) / (({segments}) > 0))", "worst node"),
-            ),
-            overrides=colored(["all nodes", "worst node"]),
-            steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
-            missing=shared.NO_AGENT,
-            links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
-        ),
+        _interface_errors(runbooks),
+        _sent_again(runbooks),
     ]  # fmt: skip
+
+
+def _interface_errors(runbooks: str) -> Panel:
+    return Table(
+        title="Errors of network interfaces",
+        description="Errors and dropped frames of the nodes' interfaces in the time range, by"
+        " direction; all zero is well. RoCE rails are among them, by their interface's name.",
+        unit="string",
+        targets=rows(_interfaces(netdev.ERRORS), _interfaces(netdev.DROPPED)),
+        transformations=[
+            {"id": "merge", "options": {}},
+            *columns(
+                {
+                    "node": "node",
+                    "device": "device",
+                    "direction": "direction",
+                    "Value #A": "errors",
+                    "Value #B": "dropped",
+                }
+            ),
+        ],
+        overrides=[
+            override(name, {"unit": "locale", "decimals": 0}) for name in ("errors", "dropped")
+        ],
+        largest_first="errors",
+        widths={"direction": 90, "errors": 80, "dropped": 80},
+        missing="no network interface on a bus: virtual machines and pods may have none",
+        links=[links.runbook(runbooks, "RankscopeLinkErrors")],
+    )
+
+
+def _sent_again(runbooks: str) -> Panel:
+    resent = job_nodes(worst(rate(of(netdev.TCP_RETRANSMITTED, NODE)), "node"))
+    segments = job_nodes(worst(rate(of(netdev.TCP_SENT, NODE)), "node"))
+    return TimeSeries(
+        title="TCP segments sent again",
+        description="Part of TCP segments that the job's nodes had to send again; on gloo and"
+        " on sockets more than 0.1 % costs throughput.",
+        unit="percentunit",
+        minimum=0,
+        targets=targets(
+            (f"sum({resent}) / (sum({segments}) > 0)", "all nodes"),
+            (f"max(({resent}) / (({segments}) > 0))", "worst node"),
+        ),
+        overrides=colored(["all nodes", "worst node"]),
+        steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
+        missing=shared.NO_AGENT,
+        links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
+    )
 
 
 def _interfaces(metric: Metric) -> str:
@@ -227,30 +235,7 @@ def hosts(runbooks: str) -> list[Panel]:
             missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
             links=[links.runbook(runbooks, "RankscopeHostStalls")],
         ),
-        TimeSeries(
-            title="Ranks that wait for a CPU",
-            description="Part of time in which the ranks that wait most were ready to run and had"
-            " no processor, or their loader workers. One that stands out is held up by that and not"
-            " by its GPU.",
-            unit="percentunit",
-            minimum=0,
-            targets=targets(
-                (
-                    largest_rates(SOME, of(training.CPU_WAIT_SECONDS, JOB), "rank"),
-                    "rank {{rank}} by its probe",
-                ),
-                (largest_rates(SOME, of(starvation.RANK_STARVED, JOB), "rank"), "rank {{rank}}"),
-                (
-                    largest_rates(SOME, of(starvation.LOADER_STARVED, JOB), "rank"),
-                    "loader of rank {{rank}}",
-                ),
-            ),
-            steps=STALLED,
-            overrides=numbered("rank "),
-            several=True,
-            missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
-            links=[links.runbook(runbooks, "RankscopeHostStalls")],
-        ),
+        _waiting_for_cpus(runbooks),
         TimeSeries(
             title="Memory left on the worst node",
             description="Part of a node's memory that is still to be had, the least of the job's"
@@ -289,3 +274,30 @@ def hosts(runbooks: str) -> list[Panel]:
             width=6,
         ),
     ]
+
+
+def _waiting_for_cpus(runbooks: str) -> Panel:
+    return TimeSeries(
+        title="Ranks that wait for a CPU",
+        description="Part of time in which the ranks that wait most were ready to run and had"
+        " no processor, or their loader workers. One that stands out is held up by that and not"
+        " by its GPU.",
+        unit="percentunit",
+        minimum=0,
+        targets=targets(
+            (
+                largest_rates(SOME, of(training.CPU_WAIT_SECONDS, JOB), "rank"),
+                "rank {{rank}} by its probe",
+            ),
+            (largest_rates(SOME, of(starvation.RANK_STARVED, JOB), "rank"), "rank {{rank}}"),
+            (
+                largest_rates(SOME, of(starvation.LOADER_STARVED, JOB), "rank"),
+                "loader of rank {{rank}}",
+            ),
+        ),
+        steps=STALLED,
+        overrides=numbered("rank "),
+        several=True,
+        missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
+        links=[links.runbook(runbooks, "RankscopeHostStalls")],
+    )

@@ -174,7 +174,6 @@ def _incidents(runbooks: str) -> list[Panel]:
     alive = of(training.RANK_ALIVE, JOB)
     ranks = f"sum {by('job_id')} ({alive})"
     failed = worst(of(pods.JOB_PODS, JOB, 'phase="Failed"'), "node", "job_id")
-    open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
     return [
         Table(
             title="Incidents and culprits",
@@ -192,22 +191,7 @@ def _incidents(runbooks: str) -> list[Panel]:
             width=24,
             height=7,
         ),
-        Table(
-            title="Alerts that fire",
-            description="Rankscope's alerts that fire now, by whom they concern. The name of an"
-            " alert is the name of its runbook.",
-            unit="string",
-            targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({FIRING}))"),
-            transformations=columns(
-                {"alertname": "alert", "severity": "severity", "job_id": "job_id", "node": "node"}
-            ),
-            overrides=[
-                override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
-                shared.to_debug(),
-            ],
-            widths={"alert": 250, "severity": 80},
-            missing="no alert fires, or Prometheus has not loaded the rules",
-        ),
+        _alerts(runbooks),
         Table(
             title="Jobs that lost ranks",
             description="Jobs of which some ranks are gone and others wait for them: they train no"
@@ -237,6 +221,26 @@ def _incidents(runbooks: str) -> list[Panel]:
             width=6,
         ),
     ]
+
+
+def _alerts(runbooks: str) -> Panel:
+    open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
+    return Table(
+        title="Alerts that fire",
+        description="Rankscope's alerts that fire now, by whom they concern. The name of an"
+        " alert is the name of its runbook.",
+        unit="string",
+        targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({FIRING}))"),
+        transformations=columns(
+            {"alertname": "alert", "severity": "severity", "job_id": "job_id", "node": "node"}
+        ),
+        overrides=[
+            override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
+            shared.to_debug(),
+        ],
+        widths={"alert": 250, "severity": 80},
+        missing="no alert fires, or Prometheus has not loaded the rules",
+    )
 
 
 def _jobs(runbooks: str) -> list[Panel]:

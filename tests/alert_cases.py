@@ -9,6 +9,15 @@ from dataclasses import replace
 
 from alert_timelines import Case, Series, born, counter, event, gauge, heartbeat, steady
 
+FOREIGN = {
+    "kube_node_status_allocatable",
+    "kube_node_spec_unschedulable",
+    "kube_node_annotations",
+    "kube_pod_status_unschedulable",
+    "kube_pod_container_resource_requests",
+}
+"""Series of kube-state-metrics that alerts may read."""
+
 JOB = 'job_id="team/llm"'
 NODE = 'node="gpu-07"'
 OTHER = 'node="gpu-08"'

@@ -1,12 +1,13 @@
-"""A server with one path of each kind of access, for tests of who is answered and of limits."""
+"""Servers for tests: of given answers, and one with a path of each kind of access."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import threading
+from collections.abc import Iterator, Mapping
 
-from rankscope_agent.web.access import AccessSettings, Guard
+from rankscope_agent.web.access import OPEN, AccessSettings, Guard
 from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.routes import Route, sentence
 from rankscope_agent.web.server import WebServer
@@ -18,6 +19,20 @@ ROUTES = {
     "/metrics": Route(lambda request: sentence(200, "metrics"), "page"),
     "/api/v1/steps": Route(lambda request: sentence(200, "steps")),
 }
+
+
+@contextlib.contextmanager
+def answering(routes: Mapping[str, Route]) -> Iterator[str]:
+    """Answer on loopback, without access control, until the block ends; give the address."""
+    server = WebServer(ListenAddress(LOOPBACK, 0), routes, OPEN)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class Serving:

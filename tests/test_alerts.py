@@ -7,6 +7,7 @@ import pytest
 
 from alert_cases import (
     CASES,
+    FOREIGN,
     LOGGED_THROUGHPUT,
     LOST_AT_RESTART,
     UNWATCHED_NODE,
@@ -27,13 +28,6 @@ from servers import require_server
 BY_NAME = {alert.name: alert for alert in ALERTS}
 METRICS = {metric.name: metric for metric in CATALOGUE}
 RECORDS = {record.name: record for group in recording_rules.GROUPS for record in group.records}
-FOREIGN = {
-    "kube_node_status_allocatable",
-    "kube_node_spec_unschedulable",
-    "kube_node_annotations",
-    "kube_pod_status_unschedulable",
-    "kube_pod_container_resource_requests",
-}
 TARGET_LABELS = {"cluster", "node"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -13,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.api_version import API_VERSION, HEADER, UNSTATED, mismatch, stated
-from rankscope_agent.web.access import OPEN
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
-from rankscope_agent.web.server import WebServer
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.sources import from_agents
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
+from serving import answering
 
 CAPTURED = Path(__file__).parent / "fixtures" / "agent_before_versions"
 """What an agent answered that did not yet state a version: rank 2 of 4 computes twice as long."""
@@ -45,23 +42,14 @@ RANK = {
 """Version 1, by name. What goes from here takes a new API_VERSION, and stays for the one before."""
 
 
-@contextlib.contextmanager
-def answering(answers: dict[str, bytes], version: str | None):
+def agent_of(answers: dict[str, bytes], version: str | None):
     """Serve answers as an agent of that version does."""
     headers = () if version is None else ((HEADER, version),)
     routes = {
         path: Route(lambda _, body=body: Response(200, JSON_TYPE, body, headers), "open")
         for path, body in answers.items()
     }
-    server = WebServer(ListenAddress("127.0.0.1", 0), routes, OPEN)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return answering(routes)
 
 
 def captured() -> dict[str, bytes]:
@@ -121,7 +109,7 @@ ONE_APART = {
 def test_agents_of_the_version_before_and_after_are_understood(name, capsys, monkeypatch):
     monkeypatch.setattr("rankscope_analyzers.agent_pages.LOOK_SECONDS", 0.05)
     answers, version = ONE_APART[name]
-    with answering(answers(), version) as url:
+    with agent_of(answers(), version) as url:
         (job,) = from_agents([url], None, 0.0)
         parser = argparse.ArgumentParser()
         watch_command.add_arguments(parser)
@@ -135,7 +123,7 @@ def test_agents_of_the_version_before_and_after_are_understood(name, capsys, mon
 
 
 def test_agents_further_apart_are_named_with_what_is_to_be_updated():
-    with answering(captured(), str(API_VERSION + 2)) as url:
+    with agent_of(captured(), str(API_VERSION + 2)) as url:
         expected = f"agent {url} answers in version {API_VERSION + 2}.*: update rankscope here"
         with pytest.raises(AgentError, match=expected):
             Agent(url).json("/api/v1/ranks")
@@ -153,7 +141,7 @@ def test_what_is_no_version_is_no_agent(text):
     with pytest.raises(ValueError, match=HEADER):
         stated(text)
     if text.strip() == text and text.isascii():
-        with answering(captured(), text) as url, pytest.raises(AgentError, match="does not answer"):
+        with agent_of(captured(), text) as url, pytest.raises(AgentError, match="does not answer"):
             Agent(url).text("/metrics")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from alert_cases import FOREIGN
 from rankscope_agent.metrics import CATALOGUE
 from rankscope_analyzers import cli
 from rankscope_dashboards import recording_rules
@@ -30,13 +31,6 @@ SECTIONS = [
     "Signals behind it",
 ]
 RECORDS = {record.name for group in recording_rules.GROUPS for record in group.records}
-FOREIGN = {
-    "kube_node_status_allocatable",
-    "kube_node_spec_unschedulable",
-    "kube_node_annotations",
-    "kube_pod_status_unschedulable",
-    "kube_pod_container_resource_requests",
-}
 
 
 def text(name: str) -> str:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import gzip
 import re
-import threading
 from pathlib import Path
 
 import pytest
 
-from rankscope_agent.web.access import OPEN
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route, sentence
-from rankscope_agent.web.server import WebServer
 from rankscope_analyzers import agent_client
 from rankscope_analyzers.agent_client import Agent, AgentError
+from serving import answering
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "security.md"
@@ -62,21 +58,8 @@ def test_nothing_in_the_agent_runs_what_others_wrote():
     assert risky(ast.parse("import pickle; eval('1')")) == {"pickle", "eval"}
 
 
-@contextlib.contextmanager
-def answering(**answers):
-    routes = {
-        f"/{name.replace('__', '/')}": Route(lambda _, answer=answer: answer, "open")
-        for name, answer in answers.items()
-    }
-    server = WebServer(ListenAddress("127.0.0.1", 0), routes, OPEN)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def agent_that_says(answer: Response):
+    return answering({"/healthz": Route(lambda _: answer, "open")})
 
 
 def packed(size: int) -> Response:
@@ -85,9 +68,9 @@ def packed(size: int) -> Response:
 
 
 def test_an_agent_that_swells_its_answer_is_given_up(monkeypatch):
-    with answering(healthz=packed(65 << 20)) as url, pytest.raises(AgentError, match="64 MiB"):
+    with agent_that_says(packed(65 << 20)) as url, pytest.raises(AgentError, match="64 MiB"):
         Agent(url).text("/healthz")
     monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 0.0)
     slow = sentence(200, "x" * 1000)
-    with answering(healthz=slow) as url, pytest.raises(AgentError, match="has not ended"):
+    with agent_that_says(slow) as url, pytest.raises(AgentError, match="has not ended"):
         Agent(url).text("/healthz")

@@ -86,7 +86,7 @@ def test_a_file_of_no_known_rank_is_named(tmp_path):
         ("a.json", b'{"traceEvents": [{"ph": "X", "na', "expected a JSON value"),
         ("a.json", b'{"a": "\xff\xfe"}', "cannot be read"),
         ("a.json.gz", b"not gzip", "cannot be read"),
-        ("a.json.gz", gzip.compress(b'{"traceEvents": []}')[:-9], "cannot be read"),
+        ("a.json.gz", gzip.compress(b'{"traceEvents": []}', mtime=0)[:-9], "cannot be read"),
         ("a.json", b'{"distributedInfo": {"rank": -4}}', "expected 0 to"),
         ("rank4.json", b'{"traceEvents": []}', "holds neither a ProfilerStep nor two optimizer"),
     ],

@@ -58,7 +58,7 @@ def test_a_trace_without_metadata_is_named_after_its_folder(tmp_path):
         ("records.csv", b"", "cannot be read as step records"),
         ("records.csv", b"step,rank\n", "holds no step records"),
         ("records.csv.gz", b"not gzip", "cannot be read as step records"),
-        ("records.csv.gz", gzip.compress(b"step,rank\n1,2\n")[:-9], "cannot be read"),
+        ("records.csv.gz", gzip.compress(b"step,rank\n1,2\n", mtime=0)[:-9], "cannot be read"),
         ("records.npz", b"PK\x03\x04 broken", "cannot be read as step records"),
         ("records.parquet", b"PAR1", "cannot be read as step records"),
     ],

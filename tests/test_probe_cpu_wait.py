@@ -100,3 +100,24 @@ def test_each_thread_has_its_own_schedule() -> None:
     assert all(place.endswith("/schedstat") for place in places)
     assert probe.looked_ns < rankscope_probe._NEVER_NS
     os.close(probe.schedule)
+
+
+def test_threads_that_have_only_just_begun_are_watched() -> None:
+    """Their time on a CPU reads zero until the kernel adds it up: here one in forty does."""
+    probe = object.__new__(rankscope_probe._Probe)
+    probe.schedule = -1
+    for _ in range(500):
+        thread = threading.Thread(target=probe.watch_schedule)
+        thread.start()
+        thread.join()
+        assert probe.looked_ns < rankscope_probe._NEVER_NS
+    os.close(probe.schedule)
+
+
+def test_a_kernel_that_counts_nothing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rankscope_probe.os, "pread", lambda *_: b"0 0 0\n")
+    probe = object.__new__(rankscope_probe._Probe)
+    probe.schedule = -1
+    probe.watch_schedule()
+    assert probe.looked_ns == rankscope_probe._NEVER_NS
+    os.close(probe.schedule)

@@ -643,8 +643,8 @@ class _Probe:
         with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
             flags = os.O_RDONLY | os.O_CLOEXEC
             self.schedule = _high(os.open("/proc/thread-self/schedstat", flags))
-            ran, self.seen_wait_ns, _ = map(int, os.pread(self.schedule, 64, 0).split())
-            if ran:  # else nothing is counted
+            _, self.seen_wait_ns, turns = map(int, os.pread(self.schedule, 64, 0).split())
+            if turns:  # else nothing is counted; the time run is zero until a thread's first tick
                 self.looked_ns = time.perf_counter_ns()
 
     def look(self, now: int, outside: bool = True) -> None:

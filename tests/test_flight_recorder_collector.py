@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flight_servers import dump, entry, recorder, serving
+from flight_servers import answer_with, dump, entry, recorder, serving
 from probe_jobs.running import Nursery, Outcome, read_rings
 from rankscope_agent.collector import NoData
 from rankscope_agent.collectors.flight_recorder import FlightRecorderCollector
@@ -303,7 +303,7 @@ def test_pods_sockets_are_found_and_links_in_them_are_not_followed(tmp_path: Pat
     clock = Clock()
     collector = make(tmp_path / "rings", FlightWindows(), clock, tmp_path / "kubelet")
     short = os.open(volume, os.O_RDONLY)
-    with serving(tmp_path / "s", recorder(dump())) as requests:
+    with serving(tmp_path / "s", recorder(dump(entry(1, 1)))) as requests:
         os.symlink(tmp_path / "s", "7-8.sock", dir_fd=short)
         clock.now += 16
         seen = values(collector)
@@ -326,8 +326,32 @@ def test_dump_of_another_version_is_counted(tmp_path: Path) -> None:
     ring.end()
 
 
-def test_empty_recorder_is_a_window_without_collectives() -> None:
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (recorder(b"", "ping"), "no_recorder"),
+        (lambda c, _: c.sendall(answer_with(b"[]")), "no_recorder"),
+        (recorder(dump()), "empty"),
+        (recorder(b'{"version": "2.3", "pg_status": {}}'), "empty"),
+        (recorder(dump(entry(1, "yesterday"))), "empty"),
+    ],
+)
+def test_server_that_records_nothing_is_no_rank_without_collectives(
+    tmp_path: Path, answer: Any, reason: str
+) -> None:
+    """Recorders are off by default in old versions, and only some backends have one."""
+    ring, clock, windows = RingWriter(tmp_path, "7-8.ring"), Clock(), FlightWindows()
+    collector = make(tmp_path, windows, clock)
+    with serving(tmp_path / "7-8.sock", answer):
+        clock.now += 16
+        assert values(collector)[f"failures_total {reason}"] == 1
+    assert windows.since(None, 0.0) == ()
+    ring.end()
+
+
+def test_rank_that_launches_nothing_for_a_while_has_windows_without_collectives() -> None:
     windows = FlightWindows()
-    window = windows.add("a/b", 0, 10, 90, parse_dump(dump()))
+    windows.add("a/b", 0, 10, 50, parse_dump(dump(entry(1, 20))))
+    window = windows.add("a/b", 0, 10, 90, parse_dump(dump(entry(1, 20))))
     assert window is not None
-    assert (window.begin_ns, window.end_ns, len(window.seq)) == (10, 90, 0)
+    assert (window.begin_ns, window.end_ns, len(window.seq)) == (50, 90, 0)

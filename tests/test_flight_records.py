@@ -80,6 +80,15 @@ def test_rank_without_windows_leaves_all_unknown_and_is_named() -> None:
     assert "1 of 3 ranks, the first is rank 2," in note
 
 
+def test_recorders_without_any_collective_leave_all_unknown() -> None:
+    recording = Recording(2, [LATE])
+    columns = ("group", "operation", "seq", "time_ns", "duration_us")
+    windows = [{**w, "backend": "", **{name: [] for name in columns}} for w in recording.windows()]
+    filled, (note,) = complete(recording.records(), windows, {}, 2)
+    assert filled["sync_seconds"].isna().all()
+    assert note.startswith("no collective is in any Flight Recorder")
+
+
 def test_step_with_a_collective_that_a_rank_did_not_record_is_unknown() -> None:
     recording = Recording(3, [Call({0: 10.0, 1: 60.0, 2: 15.0})])
     windows = [*recording.windows()[:2], recording.window(2, 0, 12)]

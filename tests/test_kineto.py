@@ -183,6 +183,7 @@ def test_a_trace_without_steps_has_none():
         {"ph": "X", "name": "ProfilerStep#9", "ts": 0, "dur": -1},
         {"ph": "X", "name": "ProfilerStep#9", "ts": float("nan"), "dur": 1},
         {"ph": "X", "name": "ProfilerStep#9", "ts": 0, "dur": True},
+        {"ph": "X", "name": "ProfilerStep#9", "ts": 10**400, "dur": 1},
         {"ph": "X", "name": "ProfilerStep#" + "9" * 40, "ts": 0, "dur": 1},
         {"ph": "B", "name": "ProfilerStep#9", "ts": 0, "dur": 1},
     ],

@@ -96,6 +96,10 @@ def complete(
             f"{len(silent)} of {world_size} ranks, the first is rank {silent[0]}, have no windows"
             " of collectives, so that waiting for them cannot be told from compute",
         )
+    if launches.empty:
+        return records, (
+            "no collective is in any Flight Recorder, so that waiting cannot be told from compute",
+        )
     oldest = records["t_start_unix_seconds"].min() - MARGIN_SECONDS
     launches = launches[launches["time"] >= oldest].reset_index(drop=True)
     found = collective_waits.lateness(launches, offsets)

@@ -8,7 +8,6 @@ trace has that.
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections.abc import Mapping
@@ -22,6 +21,9 @@ from rankscope_analyzers.arrays import Floats
 MAXIMUM_SPANS = 8_000_000
 """Spans kept of one trace, 160 MB: hundreds of steps of ten thousand kernels. A trace with more is
 refused, as half a trace would name the wrong rank."""
+
+MAXIMUM_MICROSECONDS = 4_102_444_800 * 1e6
+"""Start of the year 2100; a later time is no time."""
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,12})")
 _LOADER = "enumerate(DataLoader)#"
@@ -168,4 +170,4 @@ class TraceSpans:
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+    return isinstance(value, (int, float)) and 0 <= value <= MAXIMUM_MICROSECONDS

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from rankscope_agent.collector import NoData
 from rankscope_agent.flight.budget import ASSUMED_SECONDS, Budget
-from rankscope_agent.flight.dump import REASONS, FlightError, parse_dump
+from rankscope_agent.flight.dump import MESSAGES, REASONS, Dump, FlightError, parse_dump
 from rankscope_agent.flight.windows import NS, FlightWindows
 from rankscope_agent.flight.worker_server import PULL_SECONDS, fetch
 from rankscope_agent.metrics import flight_recorder as metrics
@@ -235,8 +235,7 @@ class FlightRecorderCollector:
                 fetch(directory, socket.name, socket.owner, dumps.append, seconds)
         except RingError as error:
             raise FlightError("symlink", str(error)) from error
-        # The one with entries: a process may have the recorders of two backends.
-        dump = max((parse_dump(body) for body in dumps), key=lambda dump: len(dump.launches))
+        dump = _fullest(dumps)
         self._pulls += 1
         self._skipped += dump.skipped
         window = self._windows.add(socket.job_id, socket.rank, socket.began_ns, asked_ns, dump)
@@ -264,3 +263,20 @@ class FlightRecorderCollector:
             yield metrics.FAILURES.sample(self._failures[reason], reason=reason)
         for (job_id, rank), covered_ns in self._covered_ns.items():
             yield metrics.COVERED.sample(covered_ns / NS, job_id=job_id, rank=str(rank))
+
+
+def _fullest(bodies: Sequence[bytes]) -> Dump:
+    """Return the dump with entries: a process may have the recorders of two backends.
+
+    Raises:
+        FlightError: there is none. A recorder that is off, or of another backend than the job's, is
+            empty too, and a rank with one is no rank that waits for nobody.
+    """
+    if not bodies:
+        raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")
+    dump = max((parse_dump(body) for body in bodies), key=lambda dump: len(dump.launches))
+    if not any(launch.seq != MESSAGES for launch in dump.launches):
+        raise FlightError(
+            "empty", "has recorded no collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 switches it on"
+        )
+    return dump

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,6 +26,8 @@ Reason = Literal[
     "http",
     "malformed",
     "version",
+    "no_recorder",
+    "empty",
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 """Why nothing came of a socket; the label values of `..._flight_recorder_failures_total`."""
@@ -46,7 +49,8 @@ MAX_SEQ = 1 << 48
 
 MESSAGES = -1
 """Instead of a number: a rank waits for messages too, but a Flight Recorder does not say how long,
-and that of gloo has no entries for them, but counts them in the `op_id` of what comes next."""
+and that of gloo has no entries for them, but counts them in the `op_id` of what comes next. Entries
+that contradict themselves count as such: what they were is unknown, and there was something."""
 
 MAX_DURATION_MS = 86_400_000.0
 """A day: NCCL's watchdog ends collectives after ten minutes by default."""
@@ -85,7 +89,7 @@ class Dump:
         backend: "gloo", "nccl" or another word before the operations' colon; empty with no entry.
         launches: in order of their time.
         whole: nothing has been overwritten since the process began.
-        skipped: entries that contradict themselves.
+        skipped: entries that contradict themselves, and are launches of unknown length at most.
     """
 
     backend: str
@@ -108,6 +112,7 @@ def parse_dump(body: bytes) -> Dump:
         read = _read(entry, unrecorded)
         if read is None:
             skipped += 1
+            launches += _unread(entry)
             continue
         backend, found = read
         launches += found
@@ -124,9 +129,16 @@ def _read(entry: Any, unrecorded: dict[str, int]) -> tuple[str, tuple[Launch, ..
         if backend == "gloo" and _messages_before(entry, launch, unrecorded):
             messages = launch._replace(operation="messages", seq=MESSAGES)
             return backend, (messages, launch)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):
         return None
     return backend, (launch,)
+
+
+def _unread(entry: Any) -> Iterator[Launch]:
+    """Yield something of unknown length where an entry was that says no more than its time."""
+    with suppress(LookupError, TypeError, ValueError):
+        time_ns = int(_number(entry["time_created_ns"], MAX_UNIX_NS))
+        yield Launch("unread", "unread", MESSAGES, time_ns, -1)
 
 
 def _messages_before(entry: Mapping[str, Any], launch: Launch, unrecorded: dict[str, int]) -> bool:
@@ -171,7 +183,7 @@ def _launch(entry: Mapping[str, Any]) -> tuple[str, Launch]:
     """Read the backend and the launch of one entry.
 
     Raises:
-        LookupError, TypeError, ValueError: a field is missing or cannot be true.
+        LookupError, TypeError, ValueError, OverflowError: a field is missing or cannot be true.
     """
     name = entry["profiling_name"]
     messages = bool(entry["is_p2p"])

@@ -79,6 +79,14 @@ def test_megatron_says_step_time_throughput_and_loss():
     assert (said.skipped, said.lines, said.last_line) == (1, 1, NOW)
 
 
+def test_a_loss_that_megatron_left_out_as_no_number_hides_the_one_before():
+    some = MEGATRON_LINE.replace("nan iterations:   0", "nan iterations:   1")
+    every = some.replace(" lm loss: 2.345678E+00 |", "")
+    assert only(read(some), MEGATRON).loss == 2.345678
+    said = only(read(MEGATRON_LINE, every), MEGATRON)
+    assert (said.loss, said.nonfinite_losses) == (None, 1)
+
+
 def test_megatron_deepspeed_prints_seconds_and_rates():
     said = only(read(MEGATRON_DEEPSPEED_LINE), MEGATRON)
     assert (said.step, said.step_seconds, said.loss) == (10, 2.5, 9.1)
@@ -97,6 +105,25 @@ def test_deepspeeds_step_time_is_told_by_its_own_time_stamps():
     assert (said.step, said.step_seconds) == (20, 0.5)
     assert said.samples_per_second == 230.25
     assert said.skipped == 3
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        "0/80, RunningAvgSamplesPerSec=210.5, CurrSamplesPerSec=230.25, MemAllocated=10.5GB,",
+        "0/80, SamplesPerSec=230.25, MemAllocated=10.5GB, MaxMemAllocated=31.2GB",
+        "0/80, SamplesPerSec=230.25",
+    ],
+)
+def test_older_deepspeeds_count_micro_steps_which_are_no_steps(counted):
+    said = only(read(f"[2022-08-29 06:58:56,176] [INFO] [timer.py:198:stop] {counted}"), DEEPSPEED)
+    assert (said.step, said.samples_per_second) == (None, 230.25)
+
+
+def test_deepspeeds_rate_of_learning_may_be_a_tensor():
+    line = DEEPSPEED_STEP.format(second=0, step=10, skipped=0)
+    tensor = line.replace("lr=[0.0001, 0.0001]", "lr=[tensor([0.0001], device='cuda:0')]")
+    assert only(read(tensor), DEEPSPEED).step == 10
 
 
 def test_deepspeeds_first_step_has_no_time():

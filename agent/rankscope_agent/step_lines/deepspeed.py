@@ -13,15 +13,16 @@ from rankscope_agent.step_lines.values import DEEPSPEED, StepLine, number, rate,
 MARKS = (b"SamplesPerSec=", b", skipped=", b"iter time (s): ")
 
 _NUMBER = rb"(-?(?:\d{1,15}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?|inf|nan))"
-_PROGRESS = re.compile(rb"step=(\d{1,12}), skipped=(\d{1,12}), lr=\[[^\]\n]{0,2000}\], mom=\[")
+_PROGRESS = re.compile(rb"step=(\d{1,12}), skipped=(\d{1,12}), lr=\[[^\n]{0,2000}?\], mom=\[")
 _SPEED = re.compile(
-    rb"(?:epoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12}), RunningAvgSamplesPerSec="
+    rb"(?:(?:epoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12})|\d{1,9}/\d{1,12}),"
+    rb" RunningAvgSamplesPerSec="
     + _NUMBER
     + rb", CurrSamplesPerSec="
     + _NUMBER
     + rb", MemAllocated="
-    # Before 0.5.9: epoch or rank, micro step, and the average only.
-    rb"|\d{1,9}/(\d{1,12}), SamplesPerSec=" + _NUMBER + rb"(?:, MemAllocated=|\s*$))"
+    # Before: epoch or rank, and micro step; before 0.5.9 with the average only.
+    rb"|\d{1,9}/\d{1,12}, SamplesPerSec=" + _NUMBER + rb"(?:, MemAllocated=|\s*$))"
 )
 _PIPELINE = re.compile(
     rb"steps: (\d{1,12}) loss: "
@@ -79,6 +80,6 @@ def _speed(words: bytes) -> StepLine | None:
     match = _SPEED.match(words)
     if match is None:
         return None
-    if match[1] is None:  # the second number is of micro steps
-        return StepLine(DEEPSPEED, samples_per_second=rate(number(match[5])))
-    return StepLine(DEEPSPEED, step=int(match[1]), samples_per_second=rate(number(match[3])))
+    step = None if match[1] is None else int(match[1])  # older ones say the micro step
+    speed = match[3] if match[3] is not None else match[4]
+    return StepLine(DEEPSPEED, step=step, samples_per_second=rate(number(speed)))

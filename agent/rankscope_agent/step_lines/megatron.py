@@ -6,6 +6,7 @@ last rank only, as ` iteration N/ M | name: value | ... |`.
 
 from __future__ import annotations
 
+import math
 import re
 
 from rankscope_agent.step_lines.values import MAX_STEP, MEGATRON, StepLine, number, rate, seconds
@@ -37,7 +38,7 @@ def read(words: bytes) -> StepLine | None:
         step_seconds=elapsed,
         samples_per_second=_samples_per_second(fields, elapsed),
         gpu_flops_per_second=_flops(fields),
-        loss=next((fields[name] for name in _LOSSES if name in fields), None),
+        loss=_loss(fields),
         skipped=_count(fields.get(b"number of skipped iterations")),
     )
 
@@ -62,6 +63,12 @@ def _samples_per_second(fields: dict[bytes, float], elapsed: float) -> float | N
     if b"samples per second" in fields:
         return rate(fields[b"samples per second"])
     return rate(fields.get(b"global batch size", 0.0) / elapsed)
+
+
+def _loss(fields: dict[bytes, float]) -> float | None:
+    """Return the loss of the iterations that have one; Megatron leaves it out if all were NaN."""
+    none = math.nan if fields.get(b"number of nan iterations", 0.0) > 0 else None
+    return next((fields[name] for name in _LOSSES if name in fields), none)
 
 
 def _flops(fields: dict[bytes, float]) -> float | None:

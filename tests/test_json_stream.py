@@ -29,6 +29,11 @@ def test_members_and_items_are_the_same_however_the_text_is_cut(chunk, indent):
     assert read(json.dumps(TRACE, indent=indent), chunk) == expected
 
 
+def test_tabs_and_line_ends_inside_of_texts_are_taken():
+    """The profiler writes call stacks and kernels' names as they are."""
+    assert read('{"events": ["a\tb\nc"]}') == [("events", "a\tb\nc")]
+
+
 def test_an_empty_object_and_an_empty_array_hold_nothing():
     assert read("{}") == []
     assert read('{"events": []}') == []

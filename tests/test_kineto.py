@@ -79,6 +79,11 @@ def test_loading_while_the_device_is_idle_is_data_time():
         NCCL_KERNEL,
         "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
         "void ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymDevArgs)",
+        "ncclSymkDevKernel_ReduceScatter_LL_sum_f32(ncclSymkDevWorkArgs4K)",
+        "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>()",
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>()",
+        "void deep_ep::internode::dispatch<false, 8, false>(int4*, float*)",
     ],
 )
 def test_kernels_of_every_nccl_are_exchange_and_not_compute(name):

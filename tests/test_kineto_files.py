@@ -72,6 +72,21 @@ def test_a_rank_is_taken_from_the_name_only_where_the_file_does_not_say(tmp_path
     assert sorted(found.records["rank"].unique()) == [3, 5]
 
 
+def test_times_and_node_are_known_of_traces_that_older_torch_wrote(tmp_path):
+    """Before 2.3 events have whole microseconds of Unix time, and nothing says the host inside."""
+    document = device_trace(0).document()
+    del document["baseTimeNanoseconds"], document["host_name"]
+    document["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 2}
+    for event in document["traceEvents"]:
+        event["ts"] = 1_740_461_679_000_000 + int(event["ts"])
+    path = tmp_path / "gpu-09_4711.1740461680123.pt.trace.json"
+    path.write_text(json.dumps(document))
+    (found,) = from_kineto([tmp_path])
+    assert set(found.records["node"]) == {"gpu-09"}
+    assert found.records["t_start_unix_seconds"].iloc[0] == pytest.approx(1_740_461_679.0)
+    assert found.records["compute_seconds"].iloc[5] == pytest.approx(0.050, abs=1e-4)
+
+
 def test_a_file_of_no_known_rank_is_named(tmp_path):
     path = write(job(tmp_path / "j"), "some.json", Trace(rank=None))
     (found,) = from_kineto([tmp_path / "j"])

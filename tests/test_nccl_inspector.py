@@ -239,7 +239,9 @@ def test_a_directory_that_is_a_link_is_not_entered(node):
         line(rank=-1),
         line(coll_exec_time_us=-1),
         line(coll_exec_time_us=10**30),
-        line(coll_exec_time_us=1.5),
+        line(coll_exec_time_us=float("nan")),
+        line(coll_exec_time_us=1e300),
+        line(coll_exec_time_us="5663"),
         line(coll_msg_size_bytes=True),
         line(coll_timing_source="guess"),
         line()[:-20],
@@ -273,6 +275,23 @@ def test_means_of_a_gpu_are_those_of_its_largest_messages(node):
     sent = (f"GPU-{UUID}", "Send", "intra_node")
     assert page[metrics.INSPECTOR_GPU_BANDWIDTH, sent] == pytest.approx(44e9)
     assert (metrics.INSPECTOR_GPU_SECONDS, sent) not in page
+
+
+def test_files_of_older_inspectors_hold_the_last_operation_of_each_communicator():
+    text = "".join(
+        prom("nccl_algorithm_bandwidth_gbs", value, message_size=size, coll_sn=9, rank=4)
+        + prom("nccl_bus_bandwidth_gbs", value, message_size=size, coll_sn=9, rank=4)
+        for size, value in (("512B", 0.01), ("2.50GB", 400), ("4.00MB", 100))
+    )
+    assert textfile.parse(text) == (
+        Speed("AllReduce", "inter_node", 5 << 29, None, pytest.approx(400e9)),
+    )
+
+
+def test_times_with_a_decimal_point_are_taken():
+    found = records.parse(line(coll_exec_time_us=5663.0, graphCaptured=True).encode())
+    assert isinstance(found, Record)
+    assert found.seconds == 0.005663
 
 
 def test_the_slowest_of_several_communicators_counts():

@@ -36,7 +36,8 @@ class JsonStream:
         self._read = read
         self._left = maximum_characters
         self._maximum = maximum_characters
-        self._decode = json.JSONDecoder().raw_decode
+        # Names of kernels and call stacks hold tabs and line ends as they are.
+        self._decode = json.JSONDecoder(strict=False).raw_decode
         self._text = ""
         self._at = 0
         self._passed = 0

@@ -4,9 +4,10 @@ Steps are the profiler's own `ProfilerStep#N`, which `profiler.step()` ends; in 
 a step lasts from one end of the optimizer's `step()` to the next.
 
 With kernels in the trace, times are the device's. A step then lasts from the end of the last step's
-last kernel to that of its own; compute is the union of its kernels other than NCCL's, sync that of
-the NCCL kernels where none of those runs, and data the DataLoader's spans during which the device
-has nothing to do. A host runs ahead of its device, so its own spans say little of device time.
+last kernel to that of its own; compute is the union of its kernels that exchange nothing, sync that
+of NCCL's and their like where none of those runs, and data the DataLoader's spans during which the
+device has nothing to do. A host runs ahead of its device, so its own spans say little of device
+time.
 
 Without kernels, times are the host's. Sync is where a gloo collective is under way, or an operator
 waits for one, while the thread of the steps neither computes nor loads; compute is all the rest.
@@ -44,7 +45,7 @@ _NOT_IN_NODES = re.compile(r"[^A-Za-z0-9._/:@-]")
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who wrote a trace; None where it does not say."""
+    """Who wrote a trace; None, or for the node `unknown`, where it does not say."""
 
     rank: int | None
     world_size: int | None
@@ -99,10 +100,15 @@ def writer(about: Mapping[str, Any]) -> Writer:
         rank=rank,
         world_size=size,
         backend=str(job.get("backend", "")),
-        node=_NOT_IN_NODES.sub("_", node[:_NODE_SIZE]) if isinstance(node, str) else "unknown",
+        node=node_name(node) if isinstance(node, str) else "unknown",
         base_unix_ns=_number("baseTimeNanoseconds", base, 0, MAXIMUM_UNIX_NS) or 0,
         layout=place,
     )
+
+
+def node_name(text: str) -> str:
+    """Return a node's name in the characters that reports may hold."""
+    return _NOT_IN_NODES.sub("_", text[:_NODE_SIZE])
 
 
 def _number(name: str, value: Any, low: int, high: int) -> int | None:
@@ -176,12 +182,12 @@ _Parts = tuple[Literal["kernel", "wall", "none"], Floats, Floats, Floats]
 
 def _device_parts(trace: TraceSpans, windows: _Windows, by: Writer) -> _Parts:
     """Return data, compute and sync of each window on the device, in microseconds."""
-    kernels, nccl = union(trace.kernels.on()), trace.nccl.on()
-    busy = union(kernels, nccl)
+    kernels, exchanges = union(trace.kernels.on()), trace.exchanges.on()
+    busy = union(kernels, exchanges)
     compute = covered(kernels, windows.spans)
     occupied = covered(busy, windows.spans)
     data = covered(union(busy, trace.loader.on(windows.thread)), windows.spans) - occupied
-    told = len(nccl) or by.world_size == 1
+    told = len(exchanges) or by.world_size == 1
     sync = occupied - compute if told else _unknown(windows)
     return "kernel", data, compute, sync
 

@@ -12,7 +12,7 @@ import io
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +20,14 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.json_stream import JsonStream, JsonStreamError
-from rankscope_analyzers.kineto import MAXIMUM_RANK, RankSteps, Writer, rank_steps, writer
+from rankscope_analyzers.kineto import (
+    MAXIMUM_RANK,
+    RankSteps,
+    Writer,
+    node_name,
+    rank_steps,
+    writer,
+)
 from rankscope_analyzers.kineto_spans import TraceError, TraceSpans
 from rankscope_analyzers.process_groups import Layout
 from rankscope_analyzers.sources import JobRecords, SourceError
@@ -35,6 +42,7 @@ NAMED_FILES = 8
 """Files that are named one by one when they cannot be used; the rest is counted."""
 
 _SUFFIXES = (".json", ".json.gz")
+_HOST_IN_NAME = re.compile(r"(.+)_\d{1,10}\.\d{1,20}\.pt\.trace\.json(?:\.gz)?")
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
@@ -108,6 +116,9 @@ def _read(path: Path) -> _Trace | str:
     try:
         trace = _spans(path)
         by = writer(trace.about)
+        host = _HOST_IN_NAME.fullmatch(path.name)
+        if by.node == "unknown" and host:  # older torch does not say it inside
+            by = replace(by, node=node_name(host[1]))
         named = _RANK_IN_NAME.search(path.name)
         rank = by.rank if by.rank is not None or not named else int(named[1])
         if rank is None or rank > MAXIMUM_RANK:

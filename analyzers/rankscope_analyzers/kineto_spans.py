@@ -29,7 +29,16 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,12})")
 _LOADER = "enumerate(DataLoader)#"
 _OPTIMIZER = "Optimizer.step#"
 _GLOO = "gloo:"  # from launch to completion, on a thread of gloo's
-_NCCL_KERNELS = ("ncclDevKernel", "ncclKernel")  # since NCCL 2.19 and before; RCCL's are alike
+_EXCHANGES = re.compile(
+    # NCCL before 2.19, since, and on symmetric memory (2.27: ncclSymDev.., later ncclSymkDev..).
+    r"nccl\w*Kernel"
+    # torch's own on symmetric memory (c10d/symm_mem/CUDASymmetricMemoryOps.cu).
+    r"|(?:one|two)_shot_all_reduce_kernel|multimem_\w*kernel"
+    # Experts' tokens, which wait for those of other ranks in one kernel.
+    r"|deep_ep::|nvshmem"
+)
+"""Kernels in which a rank waits for others; taken for compute they would blame who waits."""
+
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
 # Operators of these namespaces launch or wait, or are autograd's frames around other operators.
 _NOT_COMPUTE = (
@@ -92,8 +101,8 @@ class TraceSpans:
         work: operators that compute.
         blocked: operators that wait for other ranks.
         gloo: collectives under way.
-        kernels: on a device, other than NCCL's.
-        nccl: NCCL's kernels.
+        kernels: on a device, that compute.
+        exchanges: on a device, that wait for other ranks: NCCL's and their like.
     """
 
     def __init__(self) -> None:
@@ -102,7 +111,7 @@ class TraceSpans:
         self.device_ends: dict[int, float] = {}
         self.optimizer, self.loader, self.work = Spans(), Spans(), Spans()
         self.blocked, self.gloo = Spans(), Spans()
-        self.kernels, self.nccl = Spans(), Spans()
+        self.kernels, self.exchanges = Spans(), Spans()
         self._threads: dict[tuple[str, str], int] = {}
         self._optimizer_name = ""
         self._kept = 0
@@ -146,7 +155,7 @@ class TraceSpans:
 
     def _sort_of(self, category: str, name: str) -> Spans | None:
         if category == "kernel":
-            return self.nccl if any(word in name for word in _NCCL_KERNELS) else self.kernels
+            return self.exchanges if _EXCHANGES.search(name) else self.kernels
         if category == "gpu_user_annotation":
             return None
         if "::" in name:

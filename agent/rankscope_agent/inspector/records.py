@@ -1,6 +1,6 @@
 """One line of Inspector's JSON files as a value: pure.
 
-Formats v4.0 to v4.2 (NVIDIA/nccl plugins/profiler/inspector/inspector_json.cc): a header about the
+Formats v4.0 to v5.0 (NVIDIA/nccl plugins/profiler/inspector/inspector_json.cc): a header about the
 communicator, metadata about the process, and one of coll_perf, p2p_perf or dump_stats.
 """
 
@@ -93,7 +93,10 @@ def _record(header: Any, perf: dict[str, Any], kind: str) -> Record | None:
     if not isinstance(header, dict):
         return None
     rank, nranks = _whole(header.get("rank"), MAX_RANK), _whole(header.get("n_ranks"), MAX_RANK)
-    took = _whole(perf.get(f"{kind}_exec_time_us"), MAX_MICROSECONDS)
+    took = perf.get(f"{kind}_exec_time_us")
+    if isinstance(took, float) and 0 <= took <= MAX_MICROSECONDS:  # seen beside whole ones
+        took = round(took)
+    took = _whole(took, MAX_MICROSECONDS)
     size = _whole(perf.get(f"{kind}_msg_size_bytes"), MAX_BYTES)
     source = TIMING.get(str(perf.get(f"{kind}_timing_source")))
     if rank is None or nranks is None or took is None or size is None or source is None:

@@ -3,7 +3,8 @@
 One file per GPU, named after its UUID and written anew every 30 s or more (NVIDIA/nccl
 plugins/profiler/inspector/inspector_prom.cc, NCCL 2.30 and newer). Each value is a mean over the
 operations of one communicator, range of sizes and algorithm since the last writing; how many they
-were is not said, so that means cannot be put together.
+were is not said, so that means cannot be put together. Before (ext-profiler/inspector) it is the
+one operation that the communicator did last, with its own size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LINE = re.compile(
     r"nccl_p2p_exec_time_microseconds)\{([^}\n]{1,1500})\} ([0-9.e+-]{1,24})"
 )
 _LABEL = re.compile(r'(\w{1,40})="([^"\n]{0,300})"')
-_SIZE = re.compile(r"(\d{1,6})-\d{1,6}(B|KB|MB|GB|TB)")
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,2})?)(?:-\d{1,6})?(B|KB|MB|GB|TB)")
 _UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -101,7 +102,7 @@ def _speed(name: str, scope: str, entry: dict[str, tuple[int, float]]) -> Speed:
 
 def _size(labels: dict[str, str]) -> int:
     match = _SIZE.fullmatch(labels.get("message_size", ""))
-    return int(match[1]) * _UNITS[match[2]] if match else 0
+    return round(float(match[1]) * _UNITS[match[2]]) if match else 0
 
 
 def _number(text: str) -> float | None:

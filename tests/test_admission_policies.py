@@ -261,14 +261,25 @@ def node(name="gpu-07", **changes) -> dict:
             "capacity": {"nvidia.com/gpu": "8"},
             "allocatable": {"nvidia.com/gpu": "8"},
             "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": {"kubeletVersion": "v1.36.2"},
+            "images": [{"names": ["registry.example/a:1"], "sizeBytes": 7}],
         },
     }
+    found["metadata"] |= {"uid": "u", "resourceVersion": "7", "managedFields": [{"time": "t"}]}
     for path, value in changes.items():
         part = found
         *parents, last = path.split("__")
         for key in parents:
             part = part[key]
         part[last] = value
+    return found
+
+
+def without(part: str, key: str) -> dict:
+    found = node()
+    del found[part][key]
     return found
 
 
@@ -283,6 +294,20 @@ ATTACKS = {
     "node's annotations": (node(), node(metadata__annotations={})),
     "node's capacity": (node(), node(status__capacity={"nvidia.com/gpu": "0"})),
     "capacity": (node(), node(status__allocatable={})),
+    "node's addresses": (
+        node(),
+        node(status__addresses=[{"type": "InternalIP", "address": "6.6"}]),
+    ),
+    "addresses or other": (
+        node(),
+        node(status__daemonEndpoints={"kubeletEndpoint": {"Port": 6}}),
+    ),
+    "other status": (node(), without("status", "images")),
+    "or other status": (node(), node(status__nodeInfo={})),
+    "addresses or": (node(), node(status__fieldOfLaterVersions=[{"a": 1}])),
+    "node's owners": (node(), node(metadata__ownerReferences=[{"uid": "nobody"}])),
+    "finalizers": (node(), node(metadata__finalizers=["rankscope.dev/never"])),
+    "other metadata": (node(metadata__finalizers=["a/b"]), node()),
 }
 
 
@@ -290,6 +315,7 @@ def test_the_agent_may_write_conditions_of_its_own_node():
     assert list(denials(OWN_NODE, node(), node(status__conditions=[READY, OURS]), AGENT)) == []
     before = node(status__conditions=[OURS, READY])
     after = node(status__conditions=[OURS | {"status": "True"}, READY])
+    after["metadata"] |= {"resourceVersion": "8", "managedFields": [], "generation": 2}
     assert list(denials(OWN_NODE, before, after, AGENT)) == []
 
 

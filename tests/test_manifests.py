@@ -10,6 +10,7 @@ import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
@@ -134,6 +135,27 @@ def test_monitors_fit_the_schemas_of_the_prometheus_operator(rendered):
     assert seen == set(CRDS)
 
 
+@pytest.mark.parametrize("component", ["pod-monitor", "service-monitor"])
+def test_both_kinds_of_monitors_scrape_agents_and_the_watch(rendered, component):
+    """Findings with their own labels, agents with those of their nodes."""
+    objects = [
+        one
+        for one in rendered[EVERYTHING]
+        if CRDS.get(one["kind"]) == f"{component}s".replace("-", "")
+    ]
+    ends = {
+        one["metadata"]["name"]: (
+            one["spec"].get("podMetricsEndpoints") or one["spec"]["endpoints"]
+        )
+        for one in objects
+    }
+    assert {name: end.get("honorLabels", False) for name, (end,) in ends.items()} == {
+        "rankscope-agent": False,
+        "rankscope-watch": True,
+    }
+    assert [r["targetLabel"] for r in ends["rankscope-agent"][0]["relabelings"]] == ["node"]
+
+
 def closed(schema):
     """Refuse properties that are not declared, as the API server prunes or warns of them."""
     if isinstance(schema, dict):
@@ -153,10 +175,15 @@ def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
     collectors = tuple(all_collectors(None, None))
     for objects in rendered.values():
         for name, _, container in containers(objects):
-            arguments = [a.replace("$(HOST_IP)", "10.0.0.7") for a in container["args"]]
+            arguments = container["args"]
             if name.startswith("DaemonSet"):
                 variables = {v["name"]: v.get("value", "n1") for v in container["env"]}
-                assert parse_config(arguments, variables, collectors, "1").token_file
+                for address in ("10.0.0.7", "fd00::7"):
+                    given = [a.replace("$(HOST_IP)", address) for a in arguments]
+                    config = parse_config(given, variables, collectors, "1")
+                    assert config.token_file
+                    assert config.listen.host in {"", address}
+                    assert urlsplit(config.dcgm_url).hostname in {None, address}
             else:
                 assert parser.parse_args(arguments).cluster
 

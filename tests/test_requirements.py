@@ -51,6 +51,7 @@ DENIED = "no data: /var/log/pods: permission denied"
             "; SELinux confines the agent as container_t: component selinux)",
         ),
         (Identity(0, "spc_t"), "CAP_DAC_READ_SEARCH: component tier-2)"),
+        (Identity(0, "control_t"), "CAP_DAC_READ_SEARCH: component tier-2)"),
         (Identity(0, ""), "CAP_DAC_READ_SEARCH: component tier-2)"),
         (Identity(65532, ""), "take root, and the agent runs as user 65532: base)"),
     ],
@@ -98,6 +99,8 @@ def test_an_init_container_copies_a_probe_that_any_user_can_import(tmp_path):
     files = [path for path in target.rglob("*") if path.is_file()]
     assert len(files) == 3
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o644 for path in files)
+    folders = [target, *(path for path in target.rglob("*") if path.is_dir())]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folders] == [0o755, 0o755]
     show = "from importlib.metadata import entry_points as e; print(*e(group='torch.backends'))"
     found = subprocess.run(
         [sys.executable, "-c", show],

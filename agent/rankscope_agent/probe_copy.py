@@ -28,14 +28,22 @@ def copy_probe(target: Path, package: Path = PACKAGE) -> int:
         raise ProbeCopyError(f"no probe beside {package}: install rankscope again")
     files = [source / "rankscope_probe.py", *sorted(source.glob("rankscope_probe-*.dist-info/*"))]
     try:
+        _make_readable(target)
         for file in files:
             copy = target / file.relative_to(source)
-            # The trainer may be any user, whatever our umask.
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if copy.parent != target:
-                copy.parent.chmod(0o755)
+            _make_readable(copy.parent)
             copy.write_bytes(file.read_bytes())
             copy.chmod(0o644)
     except OSError as error:
         raise ProbeCopyError(f"{target} cannot be written: {error.strerror}") from None
     return len(files)
+
+
+def _make_readable(folder: Path) -> None:
+    """Make a folder that any user may read, whatever our umask; one that is there stays as it is.
+
+    The trainer may be any user, and a volume's root need not be ours to change.
+    """
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)

@@ -30,9 +30,9 @@ COMPONENTS: Mapping[str, str] = {
 """By collector, or source of the pods collector: what it takes, and the kustomize component of
 daemonset/ that adds it."""
 
-UNCONFINED = ("spc_t", "unconfined_t", "unconfined_service_t")
-"""Types of processes that SELinux lets read all files: of super-privileged containers, and those
-outside of containers."""
+UNCONFINED = ("spc_t", "control_t", "super_t", "unconfined_t", "unconfined_service_t")
+"""Types of processes that SELinux lets read all files: of super-privileged containers (Bottlerocket
+calls spc_t control_t), and those outside of containers."""
 
 
 @dataclass(frozen=True, slots=True)

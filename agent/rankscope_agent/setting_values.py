@@ -147,11 +147,14 @@ def parse_api_url(text: str) -> str:
 def parse_http_url(text: str) -> str:
     """Read the address of a page; an empty text is none.
 
+    Brackets may stand around IPv4 too: manifests cannot know what address a node has.
+
     Raises:
         ValueError: the text is no http or https address with a host.
     """
     if not text:
         return ""
+    text = re.sub(r"^(https?://)\[([0-9.]+)\]", r"\1\2", text)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0

@@ -10,6 +10,7 @@ from dataclasses import replace
 from alert_timelines import Case, Series, born, counter, event, gauge, heartbeat, steady
 
 FOREIGN = {
+    "kube_node_info",
     "kube_node_status_allocatable",
     "kube_node_spec_unschedulable",
     "kube_node_annotations",
@@ -433,6 +434,7 @@ CASES: dict[str, Case] = {
         (
             gauge(f'rankscope_build_info{{{NODE},version="1"}}', None, 1, 1),
             steady(f'kube_node_status_allocatable{{{NODE},resource="nvidia_com_gpu"}}', 8),
+            steady(f"kube_node_info{{{NODE}}}"),
         )
     ),
     "RankscopeCollectorFailing": Case(

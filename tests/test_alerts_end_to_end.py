@@ -44,7 +44,8 @@ TRIED = {
     "RankscopeSocketFallback",
     "RankscopeWatchdog",
 }
-TIMINGS = Timings(Timing("3s", "1s", "1h"), Timing("3s", "1s", "1h"), Timing("0s", "1s", "1h"))
+SOON = Timing("3s", "1s", "1h")
+TIMINGS = Timings(SOON, SOON, SOON, Timing("0s", "1s", "1h"))
 """Groups wait for three seconds, so that a lost GPU and its Xid go together."""
 
 LINKS = Links("https://books.example.com", "https://graphs.example.com")

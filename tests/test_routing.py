@@ -1,5 +1,6 @@
 """Who hears of an alert, with what it is grouped, and what is muted."""
 
+import json
 import re
 import subprocess
 import time
@@ -10,7 +11,7 @@ import yaml
 
 from alertmanagers import PATIENCE_SECONDS, alertmanager, alerts_of, post, webhooks
 from rankscope_dashboards import routing
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.alerts import ALERTS, GROUPS
 from rankscope_dashboards.routing import Timing, Timings
 from servers import require_server
 
@@ -87,6 +88,80 @@ def test_templates_show_what_to_open():
         assert ("Runbook:" in done.stdout) == (part == "text")
 
 
+def rendered(part: str, data: dict, folder: Path) -> str:
+    (folder / "data.json").write_text(json.dumps(data))
+    done = amtool(
+        *("template", "render", f"--template.glob={FOLDER}/templates/*.tmpl"),
+        f"--template.data={folder / 'data.json'}",
+        f'--template.text={{{{ template "rankscope.{part}" . }}}}',
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def told_of(status: str, **annotations: str) -> dict:
+    labels = {"alertname": annotations.pop("name")}
+    return {"status": status, "labels": labels, "annotations": annotations}
+
+
+def message(status: str, *alerts: dict, **group: str) -> dict:
+    return {"status": status, "groupLabels": group, "alerts": list(alerts)}
+
+
+def test_a_title_names_each_condition_once_and_only_those_that_go_on(tmp_path):
+    alerts = [
+        *(told_of("firing", name="RankscopeGpuThermalSlowdown") for _ in range(8)),
+        told_of("firing", name="RankscopeXidFatal"),
+        told_of("resolved", name="RankscopeLinkErrors"),
+    ]
+    title = rendered("title", message("firing", *alerts, node="gpu-07", cluster="a"), tmp_path)
+    assert title.strip() == (
+        "[FIRING 9] node gpu-07 in a: RankscopeGpuThermalSlowdown, RankscopeXidFatal"
+    )
+    title = rendered("title", message("resolved", alerts[-1], node="gpu-07"), tmp_path)
+    assert title.strip() == "[RESOLVED] node gpu-07: RankscopeLinkErrors"
+
+
+def test_a_text_says_what_is_over(tmp_path):
+    alerts = [
+        told_of("firing", name="RankscopeXidFatal", summary="Fatal Xid 79"),
+        told_of("resolved", name="RankscopeLinkErrors", summary="Port has link errors"),
+    ]
+    text = rendered("text", message("firing", *alerts), tmp_path)
+    assert "\nOver: Port has link errors\n" in text
+    assert "Over: Fatal" not in text
+
+
+def test_a_jobs_name_calls_nobody_in_slack(tmp_path):
+    summary = "Job <!channel> & <https://evil.example|friends> makes no steps"
+    data = message("firing", told_of("firing", name="RankscopeJobStalled", summary=summary))
+    assert summary in rendered("text", data, tmp_path)
+    assert (
+        "Job &lt;!channel&gt; &amp; &lt;https://evil.example|friends&gt; makes no steps"
+        in rendered("slack.text", data, tmp_path)
+    )
+
+
+CASCADE_SECONDS = 60 + 2 * 30
+"""How late a cascade is known: its `for` and two evaluations."""
+
+
+def test_pages_of_jobs_wait_for_a_cascade_that_mutes_them():
+    wait = Timings().page_of_job.wait
+    assert int(wait.removesuffix("m")) * 60 >= CASCADE_SECONDS
+    (cascade,) = [
+        (group.interval, one.hold)
+        for group in GROUPS
+        for one in group.alerts
+        if one.name == "RankscopeJobFailureCascade"
+    ]
+    assert cascade == ("30s", "1m")
+    (page,) = [r for r in routing.route(Timings())["routes"] if r["receiver"] == "page"]
+    waits = {tuple(route["matchers"]): route.get("group_wait") for route in page["routes"]}
+    assert waits['scope="job"',] == wait
+    assert waits['scope="node"',] is None, "at once, as the branch says"
+
+
 def alert(name: str, severity: str, scope: str, **labels: str) -> dict:
     return {
         "labels": {"alertname": name, "severity": severity, "scope": scope, **labels},
@@ -121,7 +196,7 @@ MUTED = list(SENT)[:4]
 
 
 def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp_path):
-    timings = Timings(AT_ONCE, Timing("1s", "1s", "1h"), AT_ONCE)
+    timings = Timings(AT_ONCE, AT_ONCE, Timing("1s", "1s", "1h"), AT_ONCE)
     with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:
         # Causes first: a notification is not taken back.
         for one in reversed(SENT.values()):
@@ -153,7 +228,7 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
 
 
 def test_what_is_wrong_with_one_job_is_one_notification(tmp_path):
-    timings = Timings(Timing("2s", "1s", "1h"), Timing("2s", "1s", "1h"), AT_ONCE)
+    timings = Timings(AT_ONCE, AT_ONCE, Timing("2s", "1s", "1h"), AT_ONCE)
     with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:
         post(
             address,

@@ -79,7 +79,8 @@ def test_signals_are_those_of_the_alert(name):
     assert set(re.findall(pattern, signals)) == used
     assert f"| holds before it fires | {alert.hold} |" in signals
     assert f"| goes on firing for | {alert.keep} |" in signals
-    assert ("silent without" in signals) == bool(alert.needs)
+    assert (f"| needs | {alert.needs} |" in signals) == bool(alert.needs)
+    assert "| needs |" not in signals or alert.needs
 
 
 @pytest.mark.parametrize("name", BOOKS)

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from rankscope_dashboards.alerts import GROUPS
+from rankscope_dashboards.alerts import GROUPS, texts
 from rankscope_dashboards.alerts.alert import Alert
 
 INTRODUCTION = """# Alerts
@@ -33,13 +33,14 @@ def markdown() -> str:
 def _row(alert: Alert) -> str:
     severity = "page or ticket" if alert.severity == "by_class" else alert.severity
     link = f"[{alert.name}](runbooks/{alert.name}.md)"
-    said = _plain(alert.summary)
+    said = _plain(texts.sentence(alert.summary))
     return f"| {link} | {severity} | {alert.scope} | {alert.hold} | {alert.keep} | {said} |\n"
 
 
 def _plain(template: str) -> str:
     """Return a template with the names of what it fills in, without what it only may say."""
     text = re.sub(r"{{ with \$labels\.(\w+) }}{{ \. }}{{ else }}\w+{{ end }}", r"<\1>", template)
+    text = re.sub(r"{{ if eq \$value 1.0 }}\w*{{ else }}(\w*){{ end }}", r"\1", text)
     text = re.sub(r"{{ with [^}]*}}.*?{{ end }}", "", text)
     text = re.sub(r"{{ \$labels\.(\w+) }}", r"<\1>", text)
     return re.sub(r"{{ \$value[^}]*}}", "<value>", text).replace("<", "*").replace(">", "*")

@@ -20,13 +20,24 @@ def worst(expression: str, *labels: str) -> str:
     return f"max {by(*labels)} ({expression})"
 
 
+BRIDGED = "5m"
+"""How long a scrape may fail, or an agent be exchanged, without what it tells being new again: what
+is compared with a moment of the past takes the newest value of these minutes before it."""
+
+
+def before(selector: str, offset: str) -> str:
+    """Return the largest value that a series had some time ago, gaps of minutes bridged."""
+    return f"max_over_time({selector}[{BRIDGED}] offset {offset})"
+
+
 def happened(selector: str, window: str) -> str:
     """Return what grew within a window, series that came to life within it included.
 
     increase() of a counter whose first value is 1 is 0, so that the first event of an agent's life
-    would be missed. A series that comes back after an outage counts for one window too.
+    would be missed. A series that comes back after an outage of more than minutes counts for one
+    window too.
     """
-    born = f"{selector} > 0 unless {selector} offset {window}"
+    born = f"{selector} > 0 unless {before(selector, window)}"
     return f"(increase({selector}[{window}]) > 0 or ({born}))"
 
 

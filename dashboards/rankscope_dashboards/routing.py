@@ -33,10 +33,12 @@ class Timings:
     """Cool-downs of all receivers.
 
     Together with each alert's `keep_firing_for` they make one notification of what comes and goes;
-    a signal of 2 s on and 2 s off made 16 in 32 s without them.
+    a signal of 2 s on and 2 s off made 16 in 32 s without them. Pages about single jobs wait until
+    a failure of many, which is known a minute and two evaluations after the third, can mute them.
     """
 
     page: Timing = Timing("15s", "5m", "1h")
+    page_of_job: Timing = Timing("2m", "5m", "1h")
     ticket: Timing = Timing("5m", "30m", "24h")
     deadman: Timing = Timing("0s", "1m", "5m")
 
@@ -137,26 +139,27 @@ def route(timings: Timings) -> Value:
                 **_times(timings.deadman),
             },
             {"matchers": ['severity="none"'], "receiver": NOBODY},
-            _severity("page", PAGE, PAGE, timings.page),
-            _severity("ticket", TICKET, OWNER, timings.ticket),
+            _severity("page", (PAGE, timings.page), (PAGE, timings.page_of_job)),
+            _severity("ticket", (TICKET, timings.ticket), (OWNER, timings.ticket)),
         ],
     }
 
 
-def _severity(severity: str, receiver: str, of_jobs: str, timing: Timing) -> Value:
-    """Return a branch; alerts of jobs may go elsewhere than those of machines."""
+def _severity(severity: str, of_all: tuple[str, Timing], of_jobs: tuple[str, Timing]) -> Value:
+    """Return a branch; alerts of jobs may go elsewhere, and later, than those of machines."""
+    receiver, timing = of_all
+    job_receiver, job_timing = of_jobs
     scopes: list[Value] = [
         # What is known by pod only has no job to be grouped by.
         {"matchers": ['scope="job"', 'job_id=""'], "group_by": list(GROUPED_BY["node"])}
     ]
-    scopes += [
-        {
-            "matchers": [f'scope="{scope}"'],
-            **({"receiver": of_jobs} if scope == "job" and of_jobs != receiver else {}),
-            "group_by": list(labels),
-        }
-        for scope, labels in GROUPED_BY.items()
-    ]
+    for scope, labels in GROUPED_BY.items():
+        route: dict[str, Value] = {"matchers": [f'scope="{scope}"'], "group_by": list(labels)}
+        if scope == "job" and job_receiver != receiver:
+            route["receiver"] = job_receiver
+        if scope == "job" and job_timing != timing:
+            route |= _times(job_timing)
+        scopes.append(route)
     return {
         "matchers": [f'severity="{severity}"'],
         "receiver": receiver,
@@ -206,6 +209,7 @@ INHIBITION: tuple[Value, ...] = (
 
 _TITLE = '{{ template "rankscope.title" . }}'
 _TEXT = '{{ template "rankscope.text" . }}'
+_SLACK_TEXT = '{{ template "rankscope.slack.text" . }}'
 _TEAM_CHANNEL = (
     "{{ with .CommonLabels.team }}#rankscope-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
 )
@@ -221,8 +225,12 @@ def _slack(channel: str) -> Value:
         "send_resolved": True,
         "title": _TITLE,
         "title_link": "{{ .CommonAnnotations.runbook_url }}",
-        "text": _TEXT,
+        "text": _SLACK_TEXT,
     }
+
+
+def _email(to: str) -> Value:
+    return {"to": to, "send_resolved": True, "headers": {"Subject": _TITLE}}
 
 
 RECEIVERS: Mapping[str, Value] = {
@@ -239,12 +247,12 @@ RECEIVERS: Mapping[str, Value] = {
     },
     TICKET: {
         "slack_configs": [_slack("#rankscope-tickets")],
-        "email_configs": [{"to": "platform@example.com", "send_resolved": True}],
+        "email_configs": [_email("platform@example.com")],
     },
     # Whose the job is stands on its pods' labels: team is a channel, owner an address.
     OWNER: {
         "slack_configs": [_slack(_TEAM_CHANNEL)],
-        "email_configs": [{"to": _OWNER_ADDRESS, "send_resolved": True}],
+        "email_configs": [_email(_OWNER_ADDRESS)],
     },
     DEADMAN: {
         "webhook_configs": [{"url": "https://deadman.example.com/ping", "send_resolved": False}]
@@ -253,22 +261,54 @@ RECEIVERS: Mapping[str, Value] = {
 }
 """Examples: a channel and an address per receiver, secrets in files."""
 
-TEMPLATES = """\
+_ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
+
+
+def _text(name: str, change: str = "") -> str:
+    """Return a template that tells of each alert; `change` is applied to what it fills in."""
+    filled = {one: f"{{{{ .Annotations.{one}{change} }}}}" for one in _ANNOTATIONS}
+    return (
+        f'{{{{ define "{name}" -}}}}\n{{{{ range .Alerts -}}}}\n'
+        f'{{{{ if eq .Status "resolved" }}}}Over: {{{{ end }}}}{filled["summary"]}\n'
+        f"{filled['description']}\n"
+        f"Runbook: {filled['runbook_url']}\n"
+        f"Dashboard: {filled['dashboard_url']}\n"
+        "{{ end -}}\n{{ end }}\n"
+    )
+
+
+_FOR_SLACK = "".join(
+    f' | reReplaceAll "{mark}" "{entity}"'
+    for mark, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+)
+"""What Slack asks to be escaped: a job named <!channel> would call everybody in."""
+
+_NAMES = """\
+{{ define "rankscope.names" -}}
+{{ $before := "" }}{{ range . }}{{ with .Labels.alertname }}
+{{- if ne . $before }}{{ if $before }},{{ end }} {{ . }}{{ end }}{{ $before = . }}
+{{- end }}{{ end }}
+{{- end }}
+"""
+"""Names of alerts, each once: Alertmanager sorts them."""
+
+_TITLE_TEMPLATE = """\
 {{ define "rankscope.title" -}}
 [{{ .Status | toUpper }}{{ if eq .Status "firing" }} {{ .Alerts.Firing | len }}{{ end }}]
 {{- with .GroupLabels.job_id }} job {{ . }}{{ end }}
 {{- with .GroupLabels.node }} node {{ . }}{{ end }}
 {{- with .GroupLabels.project }} project {{ . }}{{ end }}
 {{- with .GroupLabels.cluster }} in {{ . }}{{ end }}:
-{{- range $i, $alert := .Alerts }}{{ if $i }},{{ end }} {{ .Labels.alertname }}{{ end }}
+{{- if .Alerts.Firing }}{{ template "rankscope.names" .Alerts.Firing }}
+{{- else }}{{ template "rankscope.names" .Alerts.Resolved }}{{ end }}
 {{- end }}
-
-{{ define "rankscope.text" -}}
-{{ range .Alerts -}}
-{{ .Annotations.summary }}
-{{ .Annotations.description }}
-Runbook: {{ .Annotations.runbook_url }}
-Dashboard: {{ .Annotations.dashboard_url }}
-{{ end -}}
-{{ end }}
 """
+
+TEMPLATES = "\n".join(
+    (
+        _NAMES,
+        _TITLE_TEMPLATE,
+        _text("rankscope.text"),
+        _text("rankscope.slack.text", _FOR_SLACK),
+    )
+)

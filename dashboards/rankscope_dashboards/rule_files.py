@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankscope_dashboards import alerts, recording_rules
 from rankscope_dashboards.alerts.alert import SEVERITY_BY_CLASS, Alert, Group
+from rankscope_dashboards.alerts.texts import sentence
 from rankscope_dashboards.recording_rules import RecordGroup
 from rankscope_dashboards.yaml_text import Value, dump
 
@@ -82,10 +83,15 @@ def rule(alert: Alert, links: Links) -> Value:
 
 
 def _annotations(alert: Alert, links: Links) -> Iterator[tuple[str, str]]:
-    yield "summary", alert.summary
-    yield "description", alert.description
+    yield "summary", sentence(alert.summary)
+    yield "description", sentence(alert.description)
     yield "runbook_url", f"{links.runbooks}/{alert.name}.md"
-    variables = "&".join(f"var-{label}={{{{ $labels.{label} | urlquery }}}}" for label in VARIABLES)
-    yield "dashboard_url", f"{links.dashboards}/d/{alert.dashboard}?{variables}"
+    # An empty variable would select nothing; one that is left out selects all.
+    variables = "".join(
+        f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
+        for label in VARIABLES
+    )
+    time = f"from=now-{alert.since}&to=now"
+    yield "dashboard_url", f"{links.dashboards}/d/{alert.dashboard}?{time}{variables}"
     if alert.needs:
-        yield "needs", f"Silent without {', '.join(alert.needs)}."
+        yield "needs", alert.needs

@@ -35,8 +35,9 @@ class Alert:
         why: the reason for both times and for the limit in the expression.
         summary: one line, a template.
         description: what to know before opening anything, a template.
-        needs: exporters other than ours without which the alert stays silent.
+        needs: which exporters other than ours it reads, and what it is without them, in a sentence.
         dashboard: where to look.
+        since: how far back to look, as Grafana writes durations.
     """
 
     name: str
@@ -48,8 +49,9 @@ class Alert:
     scope: Scope
     summary: str
     description: str
-    needs: tuple[str, ...] = ()
+    needs: str = ""
     dashboard: Dashboard = "rankscope-on-call"
+    since: str = "1h"
 
 
 @dataclass(frozen=True, slots=True)

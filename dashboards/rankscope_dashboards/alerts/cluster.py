@@ -26,6 +26,13 @@ AGENT_MEMORY = "1h"
 
 _GPU_NODES = 'kube_node_status_allocatable{resource="nvidia_com_gpu"} > 0'
 _WAS_THERE = f"last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}])"
+_STILL_THERE = (
+    f"{_WAS_THERE} and on (cluster, node) kube_node_info"
+    f" or {_WAS_THERE} unless on (cluster) kube_node_info"
+)
+"""Nodes that had an agent, without those that are known to have left the cluster since."""
+
+_NEED_KUBERNETES = "Silent without kube-state-metrics."
 _MAINTENANCE = (
     "max by (cluster, node) (kube_node_spec_unschedulable) == 1\n"
     'or max by (cluster, node) (kube_node_annotations{annotation_rankscope_io_maintenance="true"})'
@@ -56,22 +63,24 @@ def _burns(long: str, short: str, factor: float) -> str:
     )
 
 
-CLUSTER: tuple[Alert, ...] = (
-    Alert(
-        name="RankscopeJobFailureCascade",
-        expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
-        f"and on (cluster) (count {by()} ({FAILED_NOW}) > {CASCADE_SHARE} *"
-        f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',
-        hold="1m",
-        keep="15m",
-        why="The window of a quarter of an hour gathers failures of one cause; a minute lets the"
-        " nodes' agents report all.",
-        severity="page",
-        scope="cluster",
-        summary="{{ $value }} jobs failed within 15 minutes",
-        description="Pods of {{ $value }} jobs failed within 15 minutes: look for what they share"
-        " (switch, storage, image, driver) before each one.",
-    ),
+CASCADE = Alert(
+    name="RankscopeJobFailureCascade",
+    # Where no job runs any more there is nothing to be a share of.
+    expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
+    f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {CASCADE_SHARE} *"
+    f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',
+    hold="1m",
+    keep="15m",
+    why="The window of a quarter of an hour gathers failures of one cause; a minute lets the"
+    " nodes' agents report all.",
+    severity="page",
+    scope="cluster",
+    summary="{{ $value }} jobs failed within 15 minutes",
+    description="Pods of {{ $value }} jobs failed within 15 minutes: look for what they share"
+    " (switch, storage, image, driver) before each one.",
+)
+
+BURNS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeGoodputBurnFast",
         expression=f"{_burns('1h', '5m', 14.4)}\nor {_burns('6h', '30m', 6)}",
@@ -85,6 +94,7 @@ CLUSTER: tuple[Alert, ...] = (
         summary="{{ $value | humanizePercentage }} of GPU time is lost",
         description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
         " within the last hour (or six): many jobs, or a large one.",
+        since="6h",
     ),
     Alert(
         name="RankscopeGoodputBurnSlow",
@@ -99,6 +109,7 @@ CLUSTER: tuple[Alert, ...] = (
         description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
         " over a day (or three), more than the 5 % that are planned for.",
         dashboard="rankscope-executive",
+        since="7d",
     ),
 )
 
@@ -112,18 +123,20 @@ WAITING = Alert(
     " added takes less.",
     severity="ticket",
     scope="cluster",
-    summary="{{ $value }} pods of namespace {{ $labels.pod_namespace }} find no node with GPUs",
-    description="{{ $value }} pods of namespace {{ $labels.pod_namespace }} ask for GPUs, and the"
-    " scheduler has found no node for them for half an hour: GPUs are taken, cordoned or lost, or"
-    " no node fits what the pods ask for. No agent knows of them yet.",
-    needs=("kube-state-metrics",),
+    summary=f"{texts.number_of('pod')} of namespace {{{{ $labels.pod_namespace }}}}"
+    f" {texts.by_number('finds', 'find')} no node with GPUs",
+    description=f"{texts.number_of('pod')} of namespace {{{{ $labels.pod_namespace }}}}"
+    f" {texts.by_number('asks', 'ask')} for GPUs, and the scheduler has found no node for half an"
+    " hour: GPUs are taken, cordoned or lost, or no node fits what is asked for. No agent knows of"
+    " such pods yet.",
+    needs=_NEED_KUBERNETES,
 )
 
 OWN: tuple[Alert, ...] = (
     Alert(
         name="RankscopeAgentDown",
         expression=worst(
-            f"({_GPU_NODES} or {_WAS_THERE})\nunless on (cluster, node) {agent.BUILD_INFO.name}",
+            f"({_GPU_NODES} or {_STILL_THERE})\nunless on (cluster, node) {agent.BUILD_INFO.name}",
             "node",
         ),
         hold="10m",
@@ -135,7 +148,8 @@ OWN: tuple[Alert, ...] = (
         description=f"{texts.NODE} has GPUs or had an agent within the hour, and shows no page:"
         " nothing else is known about it. Nodes that never had an agent are known from"
         " kube-state-metrics only.",
-        needs=("kube-state-metrics",),
+        needs="Without kube-state-metrics only nodes whose agent answered within the hour are"
+        " missed, removed ones among them.",
     ),
     Alert(
         name="RankscopeCollectorFailing",
@@ -193,7 +207,7 @@ OWN: tuple[Alert, ...] = (
         summary=f"{texts.NODE} is cordoned or in maintenance",
         description=f"{texts.NODE} is cordoned, or annotated rankscope.io/maintenance=true: its"
         " alerts are muted.",
-        needs=("kube-state-metrics",),
+        needs=_NEED_KUBERNETES,
     ),
     Alert(
         name="RankscopeWatchdog",
@@ -210,6 +224,7 @@ OWN: tuple[Alert, ...] = (
 )
 
 GROUPS: tuple[Group, ...] = (
-    Group("rankscope-cluster", (*CLUSTER, WAITING), interval="1m"),
+    Group("rankscope-cascade", (CASCADE,)),
+    Group("rankscope-cluster", (*BURNS, WAITING), interval="1m"),
     Group("rankscope-own", OWN),
 )

@@ -21,6 +21,8 @@ THROTTLED_SHARE = 0.5
 """Half of the last five minutes: below that a clock that is held down now and then is what GPUs do
 at their power limit, and costs a few per cent."""
 
+THIS_GPU = "cluster=%q,uuid=%q"
+
 POWER_LIMIT_SHARE = 0.95
 """Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
 
@@ -36,6 +38,11 @@ def _share_of_five_minutes(condition: str) -> str:
 
 def _condition(*conditions: str) -> str:
     return f'{summary.GPU_CONDITION.name}{{condition=~"{"|".join(conditions)}"}}'
+
+
+def _told(query: str, text: str) -> str:
+    """Return a text for each result of a query about the alert's own GPU; THIS_GPU selects it."""
+    return texts.known(query, text, "cluster", "uuid")
 
 
 NODE_ALERTS: tuple[Alert, ...] = (
@@ -83,8 +90,8 @@ NODE_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="node",
         summary=f"Uncorrectable memory errors of {texts.GPU}",
-        description=f"{texts.GPU} counted {{{{ $value | humanize }}}} memory errors that ECC could"
-        " not correct in 15 minutes. Distrust what was computed since." + texts.HOLDERS,
+        description=f"{texts.GPU} counted {texts.number_of('memory error')} that ECC could not"
+        " correct in 15 minutes. Distrust what was computed since." + texts.HOLDERS,
     ),
     Alert(
         name="RankscopeGpuRowRemapPending",
@@ -135,8 +142,17 @@ NODE_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="node",
         summary=f"{texts.GPU} gets less power than it is made for",
-        description=f"The power brake of {texts.GPU} is on, or its power limit is below the board's"
-        " default (value: share of time or of the default, {{ $value | humanizePercentage }})."
+        description=f"{texts.GPU} gets less power than its board is made for."
+        + _told(
+            f'max(avg_over_time({summary.GPU_CONDITION.name}{{condition="power_brake",{THIS_GPU}}}'
+            f"[5m])) > {THROTTLED_SHARE}",
+            "Its power brake was on for {{ .Value | humanizePercentage }} of the last five"
+            " minutes.",
+        )
+        + _told(
+            f"max({summary.GPU_POWER_REDUCED.name}{{{THIS_GPU}}}) < {POWER_LIMIT_SHARE}",
+            "Its power limit is {{ .Value | humanizePercentage }} of the board's default.",
+        )
         + texts.HOLDERS,
     ),
     Alert(
@@ -164,8 +180,16 @@ NODE_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="node",
         summary=f"NVLink of {texts.GPU} is down or unhealthy",
-        description=f"An NVLink of {texts.GPU} is down while others are up, or a check of the"
-        " NVLink fabric fails: collectives within the node go another way, or hang."
+        description=f"NVLink of {texts.GPU} does not work as it should: collectives within the node"
+        " go another way, or hang."
+        + _told(
+            f"max by (link) ({gpu.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
+            "Link {{ .Labels.link }} is down while others are up.",
+        )
+        + _told(
+            f"max by (check) ({gpu.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",
+            "The fabric fails its check {{ .Labels.check }}.",
+        )
         + texts.HOLDERS,
     ),
 )
@@ -181,7 +205,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"A GPU of {texts.JOB} runs at a lower clock than its peers",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+        description=texts.FOUND,
     ),
     Alert(
         name="RankscopeGpuHardwareFault",
@@ -192,7 +216,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="by_class",
         scope="job",
         summary=f"{texts.JOB} is hit by a hardware fault",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+        description=texts.FOUND,
     ),
     Alert(
         name="RankscopeGpuDriverFault",
@@ -205,7 +229,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="by_class",
         scope="job",
         summary=f"{texts.JOB} is hit by a fault of the GPU driver",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+        description=texts.FOUND,
     ),
     Alert(
         name="RankscopeGpuProgramFault",
@@ -216,8 +240,8 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"A program of {texts.JOB} did something illegal on its GPU",
-        description=f"{texts.CULPRIT}: the GPU reported an error that programs cause"
-        f" (illegal access, exception).{texts.DIAGNOSE}",
+        description="An error that programs cause (illegal access, exception) was reported by the"
+        f" GPU of {texts.CULPRIT}.{texts.DIAGNOSE}",
     ),
 )
 

@@ -48,9 +48,9 @@ ALERTS: tuple[Alert, ...] = (
         " brim ends in evictions.",
         severity="page",
         scope="node",
-        summary=f"{{{{ $labels.resource }}}} of {texts.NODE} is used up",
-        description=f"{{{{ $value | humanizePercentage }}}} of {{{{ $labels.resource }}}} on"
-        f" {texts.NODE} is in use: pods will be evicted or fail.",
+        summary=f"{texts.NODE} runs out of {{{{ $labels.resource }}}}",
+        description=f"{texts.NODE} uses {texts.SHARE} of its {{{{ $labels.resource }}}}: pods will"
+        " be evicted or fail.",
     ),
     Alert(
         name="RankscopeHostHardware",

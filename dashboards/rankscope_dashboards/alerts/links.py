@@ -28,6 +28,14 @@ SLOT_SHARE = 0.75
 SATURATED_SHARE = 0.95
 """Of the port's rate; above 0.9 collectives queue, headers take the rest."""
 
+THIS_DEVICE = "cluster=%q,node=%q,device=%q"
+
+
+def _told(query: str, text: str) -> str:
+    """Return a text for each result of a query about the alert's device; THIS_DEVICE selects it."""
+    return texts.known(query, text, "cluster", "node", "device")
+
+
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeLinkFlapping",
@@ -76,10 +84,19 @@ ALERTS: tuple[Alert, ...] = (
         " Storms pause and come again within a quarter of an hour.",
         severity="ticket",
         scope="node",
-        summary="{{ $labels.device }} of node {{ $labels.node }} is in a storm of pause frames",
-        description="Interface {{ $labels.device }} of node {{ $labels.node }} may not send, or"
-        " keeps its peer from sending, for {{ $value | humanize }} s per second, or its adapter"
-        " counted as many pause storms. A storm spreads to all ports behind the same switch.",
+        summary="Interface {{ $labels.device }} of node {{ $labels.node }} is in a storm of pause"
+        " frames",
+        description="Pause frames hold up interface {{ $labels.device }} of node"
+        " {{ $labels.node }}, or its peer."
+        + _told(
+            f"max({summary.NIC_PAUSED.name}{{{THIS_DEVICE}}}) > {PAUSED_SHARE}",
+            "It was paused for {{ .Value | humanizePercentage }} of the last five minutes.",
+        )
+        + _told(
+            f"max({summary.NIC_RECENT_STORMS.name}{{{THIS_DEVICE}}}) > 0",
+            "Pause storms that its adapter counted in 15 minutes: {{ .Value | humanize }}.",
+        )
+        + " A storm spreads to all ports behind the same switch.",
     ),
     Alert(
         name="RankscopeLinkBelowMaximum",
@@ -105,7 +122,6 @@ ALERTS: tuple[Alert, ...] = (
         scope="node",
         summary=f"{texts.PORT} is full",
         description=f"{texts.PORT} sends {{{{ $value | humanizePercentage }}}} of its rate.",
-        dashboard="rankscope-debug",
     ),
 )
 
@@ -119,7 +135,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"A port of {texts.JOB} meets congestion that its peers do not meet",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+        description=texts.FOUND,
     ),
     Alert(
         name="RankscopeAsymmetricRail",
@@ -130,7 +146,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"A rail of {texts.JOB} carries less than the others",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}.{texts.LOST}{texts.DIAGNOSE}",
+        description=texts.FOUND,
     ),
 )
 

@@ -40,8 +40,8 @@ ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"NCCL of {texts.JOB} goes without GPUDirect RDMA",
-        description=f"{{{{ $value }}}} RDMA connections of {texts.JOB} on {texts.NODE} copy through"
-        " host memory: GPUDirect RDMA is missing.",
+        description=f"{texts.number_of('RDMA connection')} of {texts.JOB} on {texts.NODE}"
+        f" {texts.by_number('copies', 'copy')} through host memory: GPUDirect RDMA is missing.",
     ),
     Alert(
         name="RankscopeNcclInitIncomplete",
@@ -53,8 +53,8 @@ ALERTS: tuple[Alert, ...] = (
         severity="by_class",
         scope="job",
         summary=f"NCCL communicators of {texts.JOB} do not come up",
-        description=f"{{{{ $value }}}} ranks of {texts.JOB} on {texts.NODE} began to initialise a"
-        " communicator and did not finish: they wait for a peer." + texts.DIAGNOSE,
+        description=f"{texts.number_of('rank')} of {texts.JOB} on {texts.NODE} began to initialise"
+        " a communicator and did not finish, waiting for a peer." + texts.DIAGNOSE,
     ),
     Alert(
         name="RankscopeNcclIbErrors",
@@ -94,8 +94,9 @@ ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"GPUs of {texts.JOB} talk through host memory",
-        description=f"{{{{ $value }}}} connections between GPUs of {texts.NODE} in {texts.JOB} go"
-        " through shared memory of the host although the GPUs have NVLinks.",
+        description=f"{texts.number_of('connection')} between GPUs of {texts.NODE} in {texts.JOB}"
+        f" {texts.by_number('goes', 'go')} through shared memory of the host although the GPUs have"
+        " NVLinks.",
     ),
     Alert(
         name="RankscopeNcclRanksDiffer",
@@ -133,7 +134,7 @@ MEMBERS: tuple[Alert, ...] = (
         severity="by_class",
         scope="job",
         summary=f"A rank of {texts.JOB} is missing",
-        description=f"{{{{ $labels.kind }}}}: {texts.CULPRIT}. The others wait for it."
+        description=f"Finding {{{{ $labels.kind }}}}: {texts.CULPRIT}. The others wait for it."
         + texts.DIAGNOSE,
     ),
 )

@@ -11,42 +11,88 @@ JOB = (
     "{{ with $labels.pod_name }} (pod {{ . }}){{ end }}"
 )
 NODE = "node {{ $labels.node }}"
+SHARE = "{{ $value | humanizePercentage }}"
 
-HOLDERS = (
-    "{{ range printf `max by (job_id, rank) (" + pods.GPU_ALLOCATION_INFO.name + "{uuid=%q})`"
-    " $labels.uuid | query }} Held by job {{ .Labels.job_id }}"
-    "{{ with .Labels.rank }}, rank {{ . }}{{ end }}.{{ end }}"
+
+def sentence(template: str) -> str:
+    """Return a template whose first letter is a capital."""
+    return template[:1].upper() + template[1:]
+
+
+def number_of(noun: str) -> str:
+    """Return the value with what it counts, which regularly ends in s if it is not one."""
+    return f"{{{{ $value }}}} {noun}{by_number('', 's')}"
+
+
+def by_number(one: str, several: str) -> str:
+    """Return a word that depends on whether the value is one."""
+    return f"{{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{several}{{{{ end }}}}"
+
+
+def known(query: str, text: str, *labels: str) -> str:
+    """Return a text for each result of a query, and nothing where there is none.
+
+    Args:
+        query: PromQL with %q for the value of each of the labels; it stands in backquotes.
+        text: a template, of which `.Labels` and `.Value` are those of the result.
+        labels: the alert's, in the order in which the query has them.
+    """
+    values = " ".join(f"$labels.{label}" for label in labels)
+    return f"{{{{ range printf `{query}` {values} | query }}}} {text}{{{{ end }}}}"
+
+
+HOLDERS = known(
+    f"max by (job_id, rank, pod_namespace, pod_name)"
+    f" ({pods.GPU_ALLOCATION_INFO.name}{{cluster=%q,uuid=%q}})",
+    "Held by {{ with .Labels.job_id }}job {{ . }}"
+    "{{ else }}pod {{ .Labels.pod_namespace }}/{{ .Labels.pod_name }}{{ end }}"
+    "{{ with .Labels.rank }}, rank {{ . }}{{ end }}.",
+    *("cluster", "uuid"),
 )
-"""Which job and rank has the GPU: said only where it is known."""
+"""Which job and rank has the GPU, or which pod that is of no job: said only where it is known."""
 
 CULPRIT = (
-    "{{ with $labels.rank }}rank {{ . }}{{ end }}"
-    "{{ with $labels.node }} on node {{ . }}{{ end }}"
+    "{{ if $labels.rank }}rank {{ $labels.rank }}{{ with $labels.node }} on node {{ . }}{{ end }}"
+    "{{ else if $labels.node }}node {{ $labels.node }}"
+    "{{ else }}no rank in particular{{ end }}"
     "{{ with $labels.gpu }}, GPU {{ . }}{{ end }}"
     "{{ with $labels.uuid }} ({{ . }}){{ end }}"
     "{{ with $labels.device }}, {{ . }}{{ end }}"
 )
 
-LOST = (
-    "{{ range printf `sum(" + watch.LOST_GPU_SECONDS.name + "{job_id=%q,cause=%q}) / 3600`"
-    " $labels.job_id $labels.kind | query }} {{ printf `%.3g` .Value }} GPU-hours so far.{{ end }}"
+LOST = known(
+    f"sum({watch.LOST_GPU_SECONDS.name}{{cluster=%q,job_id=%q,cause=%q}}) / 3600",
+    "It has cost {{ printf `%.3g` .Value }} GPU-hours so far.",
+    *("cluster", "job_id", "kind"),
 )
 """What the finding has cost: said only where step times tell."""
 
-LOST_BY_JOB = (
-    "{{ range printf `sum(" + watch.LOST_GPU_SECONDS.name + "{job_id=%q}) / 3600`"
-    " $labels.job_id | query }} Lost so far: {{ printf `%.3g` .Value }} GPU-hours.{{ end }}"
+LOST_BY_JOB = known(
+    f"sum({watch.LOST_GPU_SECONDS.name}{{cluster=%q,job_id=%q}}) / 3600",
+    "Lost so far: {{ printf `%.3g` .Value }} GPU-hours.",
+    *("cluster", "job_id"),
 )
 
-CAUSE = (
-    "{{ range printf `topk(1, " + watch.FINDING_LOST_FRACTION.name + "{job_id=%q}"
-    " * on (job_id, kind) group_left (runbook)"
-    " topk by (job_id, kind) (1, " + watch.FINDING_CULPRIT_INFO.name + "{job_id=%q,symptom=%q}))`"
-    " $labels.job_id $labels.job_id $labels.symptom | query }}"
-    " Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.{{ end }}"
+CAUSE = known(
+    f"topk(1, {watch.FINDING_LOST_FRACTION.name}{{cluster=%q,job_id=%q}}"
+    " * on (job_id, kind) group_left (runbook) topk by (job_id, kind)"
+    f" (1, {watch.FINDING_CULPRIT_INFO.name}{{cluster=%q,job_id=%q,symptom=%q}}))",
+    "Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.",
+    *("cluster", "job_id", "cluster", "job_id", "symptom"),
 )
 """What layers below the step times say it comes from: said only where a watch knows."""
 
-DIAGNOSE = (
-    "{{ with $labels.job_id }} Ask `rankscope diagnose --prometheus URL --job {{ . }}`.{{ end }}"
+_FOR_A_SHELL = (
+    "{{ if match `^[A-Za-z0-9._/:@%+-]+$` . }}{{ . }}"
+    "{{ else }}'{{ reReplaceAll `'` `'\\''` . }}'{{ end }}"
 )
+"""Outside of Kubernetes whoever starts a job names it, and this goes from a mail into a shell."""
+
+DIAGNOSE = (
+    "{{ with $labels.job_id }} Ask `rankscope diagnose --prometheus URL --job "
+    + _FOR_A_SHELL
+    + "`.{{ end }}"
+)
+
+FOUND = f"Finding {{{{ $labels.kind }}}}: {CULPRIT}.{LOST}{DIAGNOSE}"
+"""What a finding of `rankscope watch` says."""

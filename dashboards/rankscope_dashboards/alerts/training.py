@@ -7,7 +7,7 @@ from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.joins import slow, with_job_of_pod, with_owner
-from rankscope_dashboards.promql import LOG_POD, by, happened, worst
+from rankscope_dashboards.promql import LOG_POD, before, by, happened, worst
 
 LEAST_LOST = 0.05
 """A twentieth of the job's time: what less costs in a day is less than a person's look at it."""
@@ -48,12 +48,17 @@ _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
 
 
-def _pods(phase: str, offset: str = "") -> str:
-    return f'sum {by("job_id")} ({records.JOB_PODS}{{phase="{phase}"}}{offset})'
+def _in_phase(phase: str) -> str:
+    return f'{records.JOB_PODS}{{phase="{phase}"}}'
 
 
+def _pods(phase: str) -> str:
+    return f"sum {by('job_id')} ({_in_phase(phase)})"
+
+
+_FAILED_BEFORE = f"sum {by('job_id')} ({before(_in_phase('Failed'), '15m')})"
 FAILED_NOW = (
-    f"({_pods('Failed')} - ({_pods('Failed', ' offset 15m')} or {_pods('Failed')} * 0)) > 0"
+    f"({_pods('Failed')} - ({_FAILED_BEFORE} or {_pods('Failed')} * 0)) > 0"
     # Without a look at what was before, what failed long ago would be new.
     f" and on (cluster) ({records.CLUSTER_AGENTS} offset 15m)"
 )
@@ -71,12 +76,8 @@ def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
         severity="ticket",
         scope="job",
         summary=f"{what} {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
-        description="{{ $labels.symptom }}: "
-        + texts.CULPRIT
-        + ". It costs {{ $value | humanizePercentage }} of every step."
-        + texts.LOST_BY_JOB
-        + texts.CAUSE
-        + texts.DIAGNOSE,
+        description=f"Step times show {{{{ $labels.symptom }}}} of {texts.CULPRIT}, which costs"
+        f" {texts.SHARE} of every step." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
     )
 
 
@@ -92,11 +93,8 @@ STRAGGLER = Alert(
     severity="ticket",
     scope="job",
     summary=f"A rank holds up {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
-    description=f"{texts.CULPRIT} computes longer than its peers, which wait for it:"
-    " {{ $value | humanizePercentage }} of every step."
-    + texts.LOST_BY_JOB
-    + texts.CAUSE
-    + texts.DIAGNOSE,
+    description=f"Its peers wait for {texts.CULPRIT}, which computes longer than they do:"
+    f" {texts.SHARE} of every step." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
 )
 
 HELD_UP: tuple[Alert, ...] = (
@@ -156,7 +154,7 @@ STANDING: tuple[Alert, ...] = (
         severity="by_class",
         scope="job",
         summary=f"Pods of {texts.JOB} failed",
-        description=f"{{{{ $value }}}} pods of {texts.JOB} failed within 15 minutes."
+        description=f"{texts.number_of('pod')} of {texts.JOB} failed within 15 minutes."
         + texts.DIAGNOSE,
     ),
     Alert(
@@ -170,8 +168,9 @@ STANDING: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} has its nodes and does not start",
-        description=f"{{{{ $value }}}} pods of {texts.JOB} were given to nodes and are pending,"
-        " none runs: images, volumes or devices are missing.",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('was', 'were')}"
+        f" given to nodes and {texts.by_number('is', 'are')} pending, none runs: images, volumes or"
+        " devices are missing.",
     ),
     Alert(
         name="RankscopeGangPartial",
@@ -185,8 +184,8 @@ STANDING: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} waits for some of its pods",
-        description=f"{{{{ $value }}}} pods of {texts.JOB} are pending while others run and hold"
-        " their GPUs.",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
+        " pending while others run and hold their GPUs.",
     ),
 )
 
@@ -206,6 +205,7 @@ ELASTIC = Alert(
     summary=f"{texts.JOB} goes on with {{{{ $value | humanizePercentage }}}} fewer ranks",
     description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than at"
     " its largest within six hours: the launcher went on without those that it lost.",
+    since="6h",
 )
 
 QUALITY: tuple[Alert, ...] = (
@@ -225,6 +225,7 @@ QUALITY: tuple[Alert, ...] = (
         description=f"{texts.JOB} took {{{{ $value | humanizePercentage }}}} fewer samples per"
         " second in the last 24 hours than in the 24 hours before.",
         dashboard="rankscope-debug",
+        since="2d",
     ),
     Alert(
         name="RankscopeStepTailSlow",
@@ -238,6 +239,7 @@ QUALITY: tuple[Alert, ...] = (
         description=f"The 95th percentile of {texts.JOB}'s steps is {{{{ $value | humanize }}}}"
         " times the median.",
         dashboard="rankscope-debug",
+        since="3h",
     ),
     Alert(
         name="RankscopeSyncShareHigh",
@@ -251,6 +253,7 @@ QUALITY: tuple[Alert, ...] = (
         description=f"Ranks of {texts.JOB} wait {{{{ $value | humanizePercentage }}}} of their step"
         " time in collectives: for a straggler, or for the network.",
         dashboard="rankscope-debug",
+        since="3h",
     ),
     Alert(
         name="RankscopeLowGpuUtilisation",
@@ -265,6 +268,7 @@ QUALITY: tuple[Alert, ...] = (
         summary=f"GPUs of {texts.JOB} work {{{{ $value | humanizePercentage }}}} of the time",
         description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
         " last hour.",
+        since="3h",
     ),
     Alert(
         name="RankscopeGpusIdle",
@@ -277,6 +281,7 @@ QUALITY: tuple[Alert, ...] = (
         summary=f"{texts.JOB} holds GPUs and does not use them",
         description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
         " last hour: the job hangs, has ended, or was forgotten.",
+        since="3h",
     ),
     Alert(
         name="RankscopeNonFiniteLoss",
@@ -300,9 +305,10 @@ QUALITY: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"The loss of {texts.JOB} diverges",
-        description=f"The loss of {texts.JOB} is {{{{ $value | humanize }}}}, more than"
+        description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
         f" {DIVERGED:.0f} times its lowest value of the last hour.",
         dashboard="rankscope-debug",
+        since="3h",
     ),
 )
 

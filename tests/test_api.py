@@ -330,12 +330,11 @@ def test_a_connection_serves_many_requests(agent):
             assert used is not None
 
 
-def test_the_body_of_a_request_is_not_taken_for_the_next_one(agent):
+@pytest.mark.parametrize("before", [b"", b"Content-Length: 0\r\n"])
+def test_the_body_of_a_request_is_not_taken_for_the_next_one(agent, before):
     inner = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
-    request = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (
-        len(inner),
-        inner,
-    )
+    head = b"GET /nowhere HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n"
+    request = head % (before, len(inner)) + inner
     answer = agent.raw(request)
     assert answer.count(b"HTTP/1.1 ") == 1
     assert b"Connection: close" in answer

@@ -5,9 +5,14 @@ from __future__ import annotations
 from types import ModuleType
 
 from rankscope_agent import metrics
-from rankscope_agent.metrics import agent, netdev, pods, topology, training, watch
+from rankscope_agent.metrics import agent, gpu, netdev, pods, topology, training, watch
 from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape
-from rankscope_agent.series_budget import BY_IMPORTANCE, within_budget
+from rankscope_agent.series_budget import (
+    BY_IMPORTANCE,
+    FAIR_JOBS,
+    FAIR_RANKS,
+    within_budget,
+)
 
 
 def first_metric(subject: ModuleType) -> Metric:
@@ -26,7 +31,7 @@ def scrape(name: str, *parts: tuple[Sample, ...]) -> Scrape:
 
 
 LINKS = samples(first_metric(netdev), 50)
-STEPS = samples(training.STEPS, 20)
+STEPS = tuple(Sample(training.STEPS, (f"team/{n % 4}", str(n)), 1.0) for n in range(20))
 PODS = samples(first_metric(pods), 10)
 
 
@@ -54,6 +59,40 @@ def test_a_flood_of_one_collector_does_not_displace_what_matters_more():
     found = within_budget([scrape("topology", flood), scrape("training", STEPS)], 2000)
     assert found.samples[-20:] == STEPS
     assert found.dropped == {"topology": 100_000 - 1980, "training": 0}
+
+
+def of_job(job: str, ranks: int) -> tuple[Sample, ...]:
+    """Return what a job has on the page: a histogram, and fifteen series of each rank."""
+    value = HistogramValue(tuple((float(n), n) for n in range(10)), 3, 1.5)
+    families = [
+        one
+        for one in vars(training).values()
+        if isinstance(one, Metric) and one.labels == training.RANK
+    ]
+    series = [Sample(metric, (job, str(rank)), 1.0) for rank in range(ranks) for metric in families]
+    return (Sample(training.STEP_LATENCY, (job,), value), *series)
+
+
+def test_ranks_that_pods_make_up_keep_neither_gpus_nor_the_jobs_before_them_off_the_page():
+    """Twenty pods, each with as many rings as are read; their names come first in every listing."""
+    honest = of_job("team/job", FAIR_RANKS)
+    flood = [of_job(f"a/{number}", 64) for number in range(20)]
+    gpus, held = samples(first_metric(gpu), 400), samples(first_metric(pods), 10)
+    told = tuple(
+        Sample(pods.RANK_ENVIRONMENT_INFO, (f"a/{number}", "0", "x"), 1.0) for number in range(20)
+    )
+    scrapes = [scrape("pods", told, held), scrape("training", honest, *flood), scrape("nvml", gpus)]
+    found = within_budget(scrapes, 2000)
+    assert {*honest, *gpus, *held} <= {*found.samples}
+    kept = {sample.labels for sample in found.samples if len(sample.labels) > 1}
+    assert len({job for job, *_ in kept if job.startswith("a/")}) > FAIR_JOBS - 1
+    assert found.dropped["training"] > 10_000
+    assert found.dropped["nvml"] == 0
+
+
+def test_jobs_of_more_ranks_than_a_node_has_gpus_stay_whole_where_there_is_room():
+    many = of_job("team/job", 64)
+    assert within_budget([scrape("training", many)], 2000).samples == many
 
 
 def test_which_series_stay_does_not_depend_on_their_values():

@@ -48,6 +48,12 @@ joined with it; then what says who is slow and what rules read, then why; what o
 last."""
 
 
+FAIR_JOBS, FAIR_RANKS = 8, 8
+"""Jobs, and ranks of each, that come before further ones: those of an ordinary node, a job on every
+GPU or one on all. They and what is the node's own fit on a page of 2,000 series, so that no pod,
+whatever ranks it makes up, keeps GPUs, errors or the jobs that were there before off the page."""
+
+
 def _importance() -> Mapping[str, int]:
     """Number the families: within a subject they stand in the order of the catalogue."""
     named = (
@@ -79,7 +85,8 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
     """Choose what fits, by family.
 
     Of one family, the later samples are left off; of the less important ones, all. So which series
-    are there does not change from page to page as values do.
+    are there does not change from page to page as values do. What is of more jobs or ranks than a
+    node runs comes after everything else.
 
     Args:
         scrapes: of all collectors.
@@ -106,8 +113,10 @@ def series_of(sample: Sample) -> int:
 
 def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[int]:
     """Return the places of what is kept; once one does not fit, nothing further does."""
+    turns = _turns(samples)
     places = sorted(
-        range(len(samples)), key=lambda n: IMPORTANCE.get(samples[n].metric.name, len(IMPORTANCE))
+        range(len(samples)),
+        key=lambda n: (turns[n], IMPORTANCE.get(samples[n].metric.name, len(IMPORTANCE))),
     )
     kept: set[int] = set()
     for place in places:
@@ -116,3 +125,31 @@ def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[i
             break
         kept.add(place)
     return kept
+
+
+def _turns(samples: Sequence[Sample]) -> list[int]:
+    """Return of each sample how many turns its job or rank has to wait; the node's own has none.
+
+    Jobs stand in the order in which the training collector first saw them; the order of others
+    follows from names, which whoever starts a job may choose.
+    """
+    owners = [_owner(sample) for sample in samples]
+    seen: dict[str, dict[str, int]] = {}
+    for number in sorted(
+        range(len(samples)), key=lambda n: samples[n].metric is not training.STEP_LATENCY
+    ):
+        job, rank = owners[number]
+        ranks = seen.setdefault(job, {}) if job else {}
+        if rank:
+            ranks.setdefault(rank, len(ranks))
+    numbers = {job: number for number, job in enumerate(seen)}
+    return [
+        max(numbers[job] // FAIR_JOBS, seen[job].get(rank, 0) // FAIR_RANKS) if job else 0
+        for job, rank in owners
+    ]
+
+
+def _owner(sample: Sample) -> tuple[str, str]:
+    """Return the job and the rank that a series is of, empty where it is of none."""
+    labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+    return labels.get("job_id", ""), labels.get("rank", "")

@@ -198,7 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request."""
         self._timed.allow(ANSWER_SECONDS)
-        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+        lengths = set(self.headers.get_all("Content-Length", ()))
+        if lengths - {"0"} or "Transfer-Encoding" in self.headers:
             # The body is not read, so what follows on this connection is no request.
             self.close_connection = True
         path, _, query = self.path.partition("?")

@@ -117,6 +117,9 @@ def _templating(dashboard: Json) -> Iterator[str]:
                 yield f"${name} is not asked for anew when the time range changes"
             if variable["includeAll"] and variable["allValue"] != ".*":
                 yield f"${name}: All leaves out series without the label"
+            if not variable["multi"]:
+                # Grafana would leave a name such as a+b as it is: a regular expression.
+                yield f"${name} is not escaped, nor can it take All from another dashboard"
             selector = variable["query"]["query"].removeprefix("label_values(").rpartition(",")[0]
             parsed(selector)
     shown = str([dashboard["panels"], dashboard["annotations"], dashboard["templating"]])

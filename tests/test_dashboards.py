@@ -126,6 +126,8 @@ def _spoil(model: Any, kind: str) -> None:
     elif kind == "letters":
         stat = next(one for one in panels_of(model) if one["type"] == "stat")
         stat["fieldConfig"]["defaults"]["noValue"] = "no job with the probe in this time"
+    elif kind == "escape":
+        model["templating"]["list"][1]["multi"] = False
     elif kind == "link":
         model["links"][0]["url"] = "/d/gone"
     else:
@@ -147,6 +149,7 @@ def _spoil(model: Any, kind: str) -> None:
         ("overlap", "overlaps"),
         ("letters", "too small to read"),
         ("link", "gone, which does not exist"),
+        ("escape", "$cluster is not escaped"),
         ("words", "no description"),
     ],
 )

@@ -36,7 +36,9 @@ class Row(core.RowPanel):
 class Variable(core.Template):
     """A variable: the data source, or the values of a label of a series.
 
-    With `includeAll` all values are one regular expression that also fits a missing label.
+    With `includeAll` all values are one regular expression that also fits a missing label. Grafana
+    escapes values for regular expressions only where there may be several: `multi` is for any
+    variable that is matched with =~, and where somebody comes with all values of another dashboard.
     """
 
     name: str = attr.ib()

@@ -29,7 +29,9 @@ from rankscope_dashboards.queries import (
     FEW,
     JOB,
     MANY,
+    PLACE,
     RANK,
+    chosen_ranks,
     findings,
     largest_rates,
     of,
@@ -86,18 +88,20 @@ def _numbers() -> list[Panel]:
     ended = rate(of(training.STEP_LATENCY, JOB, part="_count"))
     spent = rate(of(training.STEP_LATENCY, JOB, part="_sum"))
     alive = of(training.RANK_ALIVE, JOB)
+    # A rank that was started again on another node is told of by two agents for a while.
+    each = worst(alive, "job_id", "rank")
     return [
         Stat(
             title="Ranks alive",
             description="Ranks whose process lives. Compare it with the job's world size.",
-            targets=now((f"sum({alive})", "")),
+            targets=now((f"sum({each})", "")),
             missing=shared.NO_STEPS,
             briefly="no steps",
         ),
         Stat(
             title="Ranks that ended",
             description="Ranks whose process is gone; in a job that goes on there should be none.",
-            targets=now((f"count({alive} == 0) or 0 * count({alive})", "")),
+            targets=now((f"count({each} == 0) or 0 * count({each})", "")),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
             briefly="no steps",
@@ -127,9 +131,9 @@ def _numbers() -> list[Panel]:
             briefly="no samples",
         ),
         Stat(
-            title="GPU time lost",
+            title="GPU-hours lost",
             description="GPU time that incidents took from this job in the time range.",
-            unit="h",
+            unit="short",
             targets=now(
                 (
                     f"sum(increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
@@ -183,13 +187,14 @@ def _what_if() -> list[Panel]:
 
 
 def _step_times() -> list[Panel]:
-    bucket = of(training.STEP_LATENCY, JOB, part="_bucket")
+    bucket = of(training.STEP_LATENCY, PLACE, part="_bucket")
     summed = f"sum by (le) ({rate(bucket)})"
     return [
         Heatmap(
             title="Step times",
-            description="Each column is a moment, each cell the steps of that duration: two bands"
-            " are two kinds of steps, a band that rises is a job that slows down.",
+            description="Each column is a moment, each cell the steps of that duration on the"
+            " chosen nodes: two bands are two kinds of steps, one that rises is a job that slows"
+            " down.",
             unit="s",
             targets=[
                 Target(
@@ -260,24 +265,30 @@ def _step_parts() -> list[Panel]:
     ]
 
 
-def _per_step(metric: Metric) -> str:
+def _per_step(metric: Metric, chosen: str = RANK) -> str:
     """Return a rank's mean per step in the time range."""
     rank = by("job_id", "rank")
-    seconds = f"sum {rank} (increase({of(metric, RANK)}[$__range]))"
-    return f"{seconds} / (sum {rank} (increase({of(training.STEPS, RANK)}[$__range])) > 0)"
+    seconds = f"sum {rank} (increase({of(metric, chosen)}[$__range]))"
+    return f"{seconds} / (sum {rank} (increase({of(training.STEPS, chosen)}[$__range])) > 0)"
 
 
-def _own() -> str:
+def _own(chosen: str = RANK) -> str:
     """Return the time that each rank needs itself; the whole step where that is not known."""
-    known = f"({_per_step(training.DATA_SECONDS)}) + ({_per_step(training.COMPUTE_SECONDS)})"
-    return f"({known} or {_per_step(training.STEP_SECONDS)})"
+    data, compute = training.DATA_SECONDS, training.COMPUTE_SECONDS
+    known = f"({_per_step(data, chosen)}) + ({_per_step(compute, chosen)})"
+    return f"({known} or {_per_step(training.STEP_SECONDS, chosen)})"
+
+
+def _over_median() -> str:
+    """Return by how much the chosen ranks exceed the median of all ranks of their stage."""
+    stages = worst(of(training.RANK_INFO, JOB), "job_id", "rank", "pp_stage")
+    staged = join(_own(JOB), ("job_id", "rank"), ("pp_stage",), stages)
+    median = f"quantile {by('job_id', 'pp_stage')} (0.5, {staged})"
+    over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
+    return chosen_ranks(over)
 
 
 def _ranks(runbooks: str) -> list[Panel]:
-    stages = worst(of(training.RANK_INFO, RANK), "job_id", "rank", "pp_stage")
-    staged = join(_own(), ("job_id", "rank"), ("pp_stage",), stages)
-    median = f"quantile {by('job_id', 'pp_stage')} (0.5, {staged})"
-    over = f"({staged}) / on (cluster, job_id, pp_stage) group_left () {median} - 1"
     slowest = f"and on (cluster, job_id, rank) topk({MANY}, {_own()})"
     measures = {
         "own": _own(),
@@ -294,7 +305,7 @@ def _ranks(runbooks: str) -> list[Panel]:
             f" stage, over the time range; the {MANY} slowest. These hold the others up.",
             unit="percentunit",
             minimum=0,
-            targets=now((f"topk({MANY}, {over})", "rank {{rank}}")),
+            targets=now((f"topk({MANY}, {_over_median()})", "rank {{rank}}")),
             steps=SLOWER,
             missing=shared.NO_STEPS,
             links=[links.runbook(runbooks, "RankscopeStraggler")],

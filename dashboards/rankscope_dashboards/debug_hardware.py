@@ -34,18 +34,24 @@ from rankscope_dashboards.queries import (
     JOB,
     MANY,
     NODE,
+    PLACE,
     growth,
     job_nodes,
+    job_pods,
     largest_rates,
     of,
     rate,
     whole,
+    with_rank,
 )
 from rankscope_dashboards.recording_rules import QUANTILES
 
 STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
 
+
+MEMORY_LEFT = ((None, BAD), (0.05, WARN), (0.1, GOOD))
+"""Of a node's memory: `RankscopeNodeResourceExhausted` fires below a twentieth."""
 
 SOME = 6
 """Ranks of each of three measures in one panel, which together stay below twenty lines."""
@@ -56,11 +62,11 @@ ERRORS = {"node": "node", "device": "device", "port": "port", "type": "type", "V
 
 def collectives(runbooks: str) -> list[Panel]:
     """Return panels about gradient sync, operations and NCCL's logs."""
-    sync = f"sum by (le) ({rate(of(training.SYNC_TIME, JOB, part='_bucket'))})"
+    sync = f"sum by (le) ({rate(of(training.SYNC_TIME, PLACE, part='_bucket'))})"
     seconds = job_nodes(rate(of(inspector.INSPECTOR_SECONDS, NODE)))
     count = job_nodes(rate(of(inspector.INSPECTOR_OPERATIONS, NODE)))
-    lines = job_nodes(of(nccl.NCCL_CONNECTIONS, NODE))
-    warnings = job_nodes(growth(of(nccl.NCCL_WARNINGS, NODE)))
+    lines = job_pods(of(nccl.NCCL_CONNECTIONS, NODE))
+    warnings = job_pods(growth(of(nccl.NCCL_WARNINGS, NODE)))
     return [
         TimeSeries(
             title="Gradient sync per step",
@@ -82,8 +88,8 @@ def collectives(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="NCCL transports",
-            description="Connections that NCCL printed on the job's nodes. Between nodes expect NET"
-            " with GPUDirect RDMA (gdr), never sockets.",
+            description="Connections that NCCL printed in the job's pods, or on its nodes where its"
+            " pods are not known. Between nodes expect NET with GPUDirect RDMA, never sockets.",
             targets=rows(f"topk({MANY}, sum by (transport, gdr, scope) ({lines}))"),
             transformations=columns(
                 {
@@ -98,7 +104,7 @@ def collectives(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="NCCL warnings",
-            description="Warnings in the logs of the job's nodes in the time range, by code."
+            description="Warnings in the logs of the job's pods in the time range, by code."
             " `rankscope explain nccl-log FILE` says what they mean.",
             targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
             transformations=columns(
@@ -212,9 +218,9 @@ def _interfaces(metric: Metric) -> str:
 
 
 def _rails(expression: str) -> str:
-    """Keep adapters that are next to a GPU on the job's nodes."""
-    nearest = whole("last_over_time", of(topology.GPU_NIC_INFO, NODE))
-    return job_nodes(f"({expression}) and on (cluster, node, device) {nearest}")
+    """Keep the adapters that are next to a GPU of the chosen ranks."""
+    nearest = with_rank(whole("last_over_time", of(topology.GPU_NIC_INFO, NODE)))
+    return f"({expression}) and on (cluster, node, device) ({nearest})"
 
 
 def hosts(runbooks: str) -> list[Panel]:
@@ -229,7 +235,8 @@ def hosts(runbooks: str) -> list[Panel]:
             " processors, memory or disks. Loaders and NCCL's proxy threads suffer first.",
             unit="percentunit",
             minimum=0,
-            targets=targets((f"max by (resource) ({waiting})", "{{resource}}")),
+            # A counter that is read a little late looks as if it grew by more than the time.
+            targets=targets((f"clamp_max(max by (resource) ({waiting}), 1)", "{{resource}}")),
             overrides=colored(["cpu", "io", "memory"]),
             steps=STALLED,
             missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
@@ -243,6 +250,7 @@ def hosts(runbooks: str) -> list[Panel]:
             unit="percentunit",
             minimum=0,
             maximum=1,
+            steps=MEMORY_LEFT,
             targets=targets((f"min({job_nodes(free)})", "worst node")),
             overrides=colored(["worst node"]),
             missing=shared.NO_AGENT,

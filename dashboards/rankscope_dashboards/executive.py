@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, job_logs, pods, training, watch
+from rankscope_agent.metrics import agent, gpu, job_logs, pods, summary, training, watch
 from rankscope_analyzers.causality import KINDS
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
@@ -22,8 +22,8 @@ from rankscope_dashboards.panels import (
     rows,
     targets,
 )
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.queries import CLUSTER, FEW, MANY, of, whole
+from rankscope_dashboards.promql import LOG_POD, by, worst
+from rankscope_dashboards.queries import CLUSTER, FEW, GPU_KEY, MANY, gpus_with, of, whole
 
 DAY = "1d"
 """What trends are smoothed over: shorter, and every night shows."""
@@ -67,6 +67,8 @@ def _hours(selector: str, labels: str = "") -> str:
 
 def _numbers() -> list[Panel]:
     lost = f"({_hours(LOST)} or 0 * {_hours(OBSERVED)})"
+    training_now = f"sum {by('job_id')} ({of(summary.JOB_RANKS_ALIVE, CLUSTER)})"
+    agents = of(agent.BUILD_INFO, CLUSTER)
     return [
         Stat(
             title="GPU-hours watched",
@@ -101,11 +103,9 @@ def _numbers() -> list[Panel]:
         Stat(
             title="Jobs training now",
             description="Jobs with at least one living rank that has the probe.",
-            targets=now(
-                (f"count(max {by('job_id')} ({of(training.RANK_ALIVE, CLUSTER)}) > 0)", ""),
-            ),
-            missing=shared.NO_STEPS,
-            briefly="no steps",
+            targets=now((f"count({training_now} > 0) or 0 * count({agents})", "")),
+            missing=shared.NO_AGENT,
+            briefly="no agent",
         ),
         Stat(
             title="Jobs in trouble",
@@ -126,11 +126,10 @@ def _numbers() -> list[Panel]:
 
 
 def _converging() -> Panel:
-    pod = ("pod_namespace", "pod_name")
     loss = of(job_logs.JOB_LOG_LOSS, CLUSTER)
     odd = of(job_logs.JOB_LOG_NONFINITE_LOSSES, CLUSTER)
-    falling = worst(f"deriv({loss}[$__range]) < bool 0", *pod)
-    broken = worst(f"increase({odd}[$__range]) > 0", *pod)
+    falling = _by_job(f"deriv({loss}[$__range]) < bool 0")
+    broken = _by_job(f"increase({odd}[$__range]) > 0")
     return Stat(
         title="Jobs converging",
         description="Of jobs that print a loss, the part whose loss fell in the time range and was"
@@ -144,6 +143,15 @@ def _converging() -> Panel:
     )
 
 
+def _by_job(of_pods: str) -> str:
+    """Return the largest value of a job's pods; a pod of which no job is known stands for one."""
+    known = f"last_over_time({of(summary.POD_JOB_INFO, CLUSTER)}[$__range])"
+    one = one_of(worst(known, "job_id", *LOG_POD), *LOG_POD)
+    of_jobs = worst(join(f"({of_pods})", LOG_POD, ("job_id",), one), "job_id")
+    others = f"({of_pods}) unless on ({', '.join(('cluster', *LOG_POD))}) {one}"
+    return f"({of_jobs} or {worst(others, *LOG_POD)})"
+
+
 def _lost(runbooks: str) -> list[Panel]:
     most = f"topk({FEW}, sum by (cause) ({whole('increase', LOST)}))"
     every_day = f"sum by (cause) (increase({LOST}[{DAY}])) / 3600 and {most}"
@@ -151,8 +159,8 @@ def _lost(runbooks: str) -> list[Panel]:
     return [
         BarGauge(
             title="GPU-hours lost by cause",
-            description="What took most in the time range. The name of a cause leads to its"
-            " runbook by way of the on-call view.",
+            description="What took most in the time range, by the cause that `rankscope watch`"
+            " found. While one goes on, the on-call view has its culprit and runbook.",
             unit="short",
             minimum=0,
             decimals=2,
@@ -230,15 +238,24 @@ def _whose() -> list[Panel]:
     ]
 
 
+def _held() -> str:
+    """Return the GPUs that containers hold, by node and uuid.
+
+    One in time slices is held by several, each with `::` and a number behind the uuid.
+    """
+    holds = of(pods.GPU_ALLOCATION_INFO, CLUSTER)
+    whole_gpu = f'label_replace({holds}, "held", "$1", "uuid", "(.+?)(?:::.*)?")'
+    return f'label_replace({worst(whole_gpu, "node", "held")}, "uuid", "$1", "held", "(.+)")'
+
+
 def _gpus(runbooks: str) -> list[Panel]:
-    key = ("node", "gpu", "uuid")
-    every = worst(of(gpu.GPU_INFO, CLUSTER), *key)
-    bad = " or ".join(
-        f"({worst(of(metric, CLUSTER), *key)} > 0)"
-        for metric in (gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_FAILURE)
-    )
-    busy = f"({worst(of(gpu.GPU_UTILIZATION, CLUSTER), *key)} > 0)"
-    spare = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
+    every = worst(of(gpu.GPU_INFO, CLUSTER), *GPU_KEY)
+    bad = gpus_with(CLUSTER, gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_FAILURE)
+    busy = gpus_with(CLUSTER, gpu.GPU_UTILIZATION)
+    held = _held()
+    of_ranks = of(training.RANK_INFO, CLUSTER, 'uuid!=""')
+    idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
+    spare = f"({idle} unless on (cluster, node, uuid) ({held} or {of_ranks}))"
     return [
         Stat(
             title="GPUs",
@@ -256,8 +273,8 @@ def _gpus(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Healthy spare GPUs",
-            description="GPUs that answer, have no failed memory row and do nothing: what a failed"
-            " node can be replaced from.",
+            description="GPUs that answer, have no failed memory row, do nothing and are held by no"
+            " container and no rank: what a failed node can be replaced from.",
             targets=now((f"count({spare}) or 0 * count({every})", "")),
             missing=shared.NO_GPUS,
             briefly="no GPUs",
@@ -275,10 +292,8 @@ def _gpus(runbooks: str) -> list[Panel]:
         Stat(
             title="GPUs allocated in Kubernetes",
             description="GPUs that containers hold, as the kubelets tell; a container may hold one"
-            " and do nothing with it.",
-            targets=now(
-                (f"count({worst(of(pods.GPU_ALLOCATION_INFO, CLUSTER), 'node', 'uuid')})", ""),
-            ),
+            " and do nothing with it. In time slices a GPU counts once, a slice of MIG as one.",
+            targets=now((f"count({held})", "")),
             missing="no kubelet tells about GPUs",
             briefly="no kubelet",
             width=8,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, training, watch
+from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, summary, training, watch
 from rankscope_dashboards import links, on_call_nodes, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import columns, override, texts
@@ -25,24 +25,30 @@ from rankscope_dashboards.promql import by, worst
 from rankscope_dashboards.queries import (
     CLUSTER,
     FEW,
+    GPU_KEY,
     JOB,
     MANY,
     NODE,
     findings,
+    gpus_with,
     growth,
     largest,
     of,
     whole,
 )
 
+STARTING = "#56B4E9"
+
 STATES = texts(
     {
         0: ("ended", NEUTRAL),
         1: ("no step for 10 minutes", BAD),
         2: ("training", GOOD),
+        3: ("starting", STARTING),
         4: ("ended with an incident", NEUTRAL),
         5: ("no steps, incident", BAD),
         6: ("training, incident", WARN),
+        7: ("starting, incident", WARN),
     }
 )
 
@@ -94,15 +100,13 @@ def _now(runbooks: str) -> list[Panel]:
 
 def _counts(runbooks: str) -> list[Panel]:
     severity = 'severity="page"'
-    stalled = (
-        f"sum {by('job_id')} (increase({of(training.STEP_LATENCY, JOB, part='_count')}[{STALL}]))"
-    )
-    alive = f"sum {by('job_id')} ({of(training.RANK_ALIVE, JOB)}) > 0"
+    alive, before = _alive(), _alive(f" offset {STALL}")
+    stalled = f"({_ended()} == 0) and ({alive} > 0) and ({before} > 0)"
     agents = f"count({of(agent.BUILD_INFO, CLUSTER)}) * 0"
     return [
         Stat(
             title="Firing alerts",
-            description="Alerts of Rankscope that fire now. The list is to the right below.",
+            description="Alerts of Rankscope that fire now. The list is below the incidents.",
             targets=now((f"count({FIRING}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
@@ -125,8 +129,9 @@ def _counts(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Stalled jobs",
-            description=f"Jobs with living ranks of which none has ended a step for {STALL}.",
-            targets=now((f"count(({stalled} == 0) and ({alive})) or {agents}", "")),
+            description=f"Jobs with living ranks of which none has ended a step for {STALL}; a job"
+            " that is younger than that may still be starting.",
+            targets=now((f"count({stalled}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_STEPS,
             briefly="no steps",
@@ -136,16 +141,14 @@ def _counts(runbooks: str) -> list[Panel]:
 
 
 def _devices(runbooks: str) -> list[Panel]:
-    lost = worst(of(gpu.GPU_LOST, NODE), "node", "uuid")
-    silent = worst(of(gpu.GPU_UNRESPONSIVE, NODE), "node", "uuid")
+    every = worst(of(gpu.GPU_INFO, NODE), *GPU_KEY)
+    lost = gpus_with(NODE, gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE)
     fallback = worst(of(nccl.NCCL_SOCKET_FALLBACK, NODE), "node", "pod_namespace", "pod_name")
     return [
         Stat(
             title="Lost GPUs",
             description="GPUs that fell off the bus or that nobody gets an answer about.",
-            targets=now(
-                (f"sum({lost}) + sum({silent})", ""),
-            ),
+            targets=now((f"count({lost}) or 0 * count({every})", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_GPUS,
             briefly="no GPUs",
@@ -171,7 +174,8 @@ def _devices(runbooks: str) -> list[Panel]:
 
 
 def _incidents(runbooks: str) -> list[Panel]:
-    alive = of(training.RANK_ALIVE, JOB)
+    # A rank that was started again on another node is told of by two agents for a while.
+    alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
     ranks = f"sum {by('job_id')} ({alive})"
     failed = worst(of(pods.JOB_PODS, JOB, 'phase="Failed"'), "node", "job_id")
     return [
@@ -230,9 +234,14 @@ def _alerts(runbooks: str) -> Panel:
         description="Rankscope's alerts that fire now, by whom they concern. The name of an"
         " alert is the name of its runbook.",
         unit="string",
-        targets=rows(f"topk({MANY}, max by (alertname, severity, job_id, node) ({FIRING}))"),
+        targets=rows(f"topk({MANY}, {worst(FIRING, 'alertname', 'severity', 'job_id', 'node')})"),
         transformations=columns(
-            {"alertname": "alert", "severity": "severity", "job_id": "job_id", "node": "node"}
+            {
+                "alertname": "alert",
+                "severity": "severity",
+                **shared.JOB_COLUMNS,
+                "node": "node",
+            }
         ),
         overrides=[
             override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
@@ -243,26 +252,42 @@ def _alerts(runbooks: str) -> Panel:
     )
 
 
-def _jobs(runbooks: str) -> list[Panel]:
-    alive = of(training.RANK_ALIVE, JOB)
+def _alive(before: str = "") -> str:
+    """Return the living ranks of jobs, as each node's agent has counted them."""
+    return f"sum {by('job_id')} ({of(summary.JOB_RANKS_ALIVE, JOB)}{before})"
+
+
+def _ended() -> str:
+    """Return how many steps ended lately."""
     steps = of(training.STEP_LATENCY, JOB, part="_count")
-    ranks = f"sum {by('job_id')} ({alive})"
+    return f"sum {by('job_id')} (increase({steps}[{STALL}]))"
+
+
+def _states() -> str:
+    """Return the states of jobs: whether ranks live, steps end, the job is young, and incidents."""
+    alive, ended = f"({_alive()} > bool 0)", _ended()
+    old = f"({_alive(f' offset {STALL}')} > bool 0)"
+    young = f"(1 - ({old} or 0 * {alive}))"
     incident = f"max {by('job_id')} ({of(watch.FINDING_ACTIVE, JOB)})"
-    ended = f"sum {by('job_id')} (increase({steps}[{STALL}]))"
     state = (
-        f"(({ranks} > bool 0) + (({ranks} > bool 0) * ({ended} > bool 0))"
-        f" + 4 * ({incident} or 0 * {ranks}))"
+        f"({alive} + {alive} * ({ended} > bool 0) + 2 * {alive} * ({ended} == bool 0) * {young}"
+        f" + 4 * ({incident} or 0 * {alive}))"
     )
-    worst_jobs = (
+    order = (
         f"max {by('job_id')} ({whole('max_over_time', of(watch.FINDING_LOST_FRACTION, JOB))})"
-        f" or 0 * sum {by('job_id')} ({whole('last_over_time', alive)})"
+        f" or 0 * sum {by('job_id')} ({whole('last_over_time', of(summary.JOB_RANKS_ALIVE, JOB))})"
     )
+    return f"{state} and topk({MANY}, {order})"
+
+
+def _jobs(runbooks: str) -> list[Panel]:
     return [
         StateTimeline(
             title="State of jobs",
-            description=f"Blue trains, grey has ended, red has not ended a step for {STALL}, orange"
-            f" trains with an incident. The {MANY} jobs that lose most are shown.",
-            targets=targets((f"{state} and topk({MANY}, {worst_jobs})", "{{job_id}}")),
+            description="Blue trains, light blue has not ended its first step, grey has ended, red"
+            f" has not ended a step for {STALL}, orange has an incident. The {MANY} jobs that lose"
+            " most are shown.",
+            targets=targets((_states(), "{{job_id}} {{cluster}}")),
             mappings=STATES,
             unit="string",
             missing=shared.NO_STEPS,
@@ -276,7 +301,7 @@ def _jobs(runbooks: str) -> list[Panel]:
             maximum=1,
             targets=targets(
                 (largest(FEW, of(watch.FINDING_LOST_FRACTION, JOB), "job_id", "kind"),
-                 "{{job_id}} {{kind}}"),
+                 "{{job_id}} {{cluster}} {{kind}}"),
             ),
             several=True,
             steps=LOST_SHARE,
@@ -313,7 +338,10 @@ def _errors(runbooks: str) -> list[Panel]:
             steps=ANY_IS_ODD,
             decimals=0,
             missing="no warning was logged, or there are no logs of NCCL",
-            links=[links.runbook(runbooks, "RankscopeNcclCollectiveTimeout")],
+            links=[
+                links.runbook(runbooks, "RankscopeNcclCollectiveTimeout"),
+                links.runbook(runbooks, "RankscopeNcclIbErrors"),
+            ],
         ),
         Table(
             title="Recent errors of kernels",

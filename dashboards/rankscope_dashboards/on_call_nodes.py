@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns, numbered, override
-from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
-from rankscope_dashboards.panels import BarGauge, Panel, Table, TimeSeries, now, rows, targets
+from rankscope_dashboards.fields import colored, columns, numbered, override, texts
+from rankscope_dashboards.limits import ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.panels import (
+    BAD,
+    GOOD,
+    BarGauge,
+    Panel,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
 from rankscope_dashboards.promql import by, worst
 from rankscope_dashboards.queries import (
     CLUSTER,
@@ -20,6 +30,8 @@ from rankscope_dashboards.queries import (
     rate,
     whole,
 )
+
+READY = texts({0: ("not ready", BAD), 1: ("ready", GOOD)})
 
 
 def health(runbooks: str) -> list[Panel]:
@@ -70,7 +82,9 @@ def _gpus(runbooks: str) -> list[Panel]:
 
 def _nodes(runbooks: str) -> list[Panel]:
     restarts = f"{shared.KUBE_RESTARTS}{{{CLUSTER}}}"
-    ready = f'{shared.KUBE_NODE_CONDITION}{{{CLUSTER},condition="Ready",status="true"}}'
+    ready = f'{shared.KUBE_NODE_CONDITION}{{{NODE},condition="Ready",status="true"}}'
+    part = f"1 - min {by('node')} (avg_over_time({ready}[$__range]))"
+    away = f"topk({MANY}, {part} > 0)"
     pods = by("namespace", "pod")
     return [
         Table(
@@ -87,16 +101,32 @@ def _nodes(runbooks: str) -> list[Panel]:
             missing="no restart, or kube-state-metrics is not scraped",
             links=[links.runbook(runbooks, "RankscopePodFailed")],
         ),
-        TimeSeries(
-            title="Nodes that are not ready",
-            description="Nodes whose kubelet does not report Ready, as the API server knows it.",
-            targets=targets((f"count({ready} == 0) or 0 * count({ready})", "not ready")),
-            overrides=colored(["not ready"]),
-            minimum=0,
-            at_least=4,
-            decimals=0,
-            steps=ANY_IS_BAD,
-            missing=shared.NO_KUBERNETES,
+        Table(
+            title="Nodes that were not ready",
+            description="Nodes whose kubelet did not report Ready, as the API server knows it: for"
+            " how much of the time range, and how they are now.",
+            unit="string",
+            targets=rows(away, f"min {by('node')} ({ready}) and on (cluster, node) {away}"),
+            transformations=[
+                {"id": "merge", "options": {}},
+                *columns(
+                    {
+                        "cluster": "cluster",
+                        "node": "node",
+                        "Value #B": "now",
+                        "Value #A": "time not ready",
+                    }
+                ),
+            ],
+            overrides=[
+                override("time not ready", {"unit": "percentunit"}),
+                override(
+                    "now", {"mappings": READY, "custom.cellOptions": {"type": "color-text"}}
+                ),
+            ],
+            largest_first="time not ready",
+            widths={"now": 90, "time not ready": 120},
+            missing="all nodes were ready, or kube-state-metrics is not scraped",
         ),
     ]  # fmt: skip
 

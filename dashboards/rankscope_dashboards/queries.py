@@ -10,7 +10,12 @@ from rankscope_dashboards.promql import by, worst
 CLUSTER = 'cluster=~"$cluster"'
 JOB = f'{CLUSTER},job_id=~"$job_id"'
 NODE = f'{CLUSTER},node=~"$node"'
-RANK = f'{JOB},rank=~"$rank"'
+PLACE = f'{JOB},node=~"$node"'
+"""What ranks of a job say, of the chosen nodes: Prometheus adds its target's node to it."""
+
+RANK = f'{PLACE},rank=~"$rank"'
+
+GPU_KEY = ("node", "gpu", "uuid")
 
 FEW = 10
 """Lines that one can still tell apart in a panel."""
@@ -24,7 +29,7 @@ def of(metric: Metric, chosen: str, more: str = "", part: str = "") -> str:
 
     Args:
         metric: whose series.
-        chosen: one of CLUSTER, JOB, NODE and RANK.
+        chosen: one of CLUSTER, JOB, NODE, PLACE and RANK.
         more: further matchers.
         part: of a histogram: `_bucket`, `_sum` or `_count`.
     """
@@ -63,6 +68,18 @@ def largest(count: int, selector: str, *labels: str) -> str:
 def growth(selector: str) -> str:
     """Return what was counted in the time range, of what counted anything."""
     return f"(increase({selector}[$__range]) > 0)"
+
+
+def chosen_ranks(expression: str) -> str:
+    """Keep the chosen ranks of what was found out about all ranks of a job."""
+    known = f"last_over_time({of(training.STEPS, RANK)}[$__range])"
+    return f"({expression}) and on (cluster, job_id, rank) {known}"
+
+
+def gpus_with(chosen: str, *metrics: Metric) -> str:
+    """Return the GPUs of which any of these is not zero, each once."""
+    each = (f"({worst(of(metric, chosen), *GPU_KEY)} > 0)" for metric in metrics)
+    return f"({' or '.join(each)})"
 
 
 def job_nodes(expression: str) -> str:

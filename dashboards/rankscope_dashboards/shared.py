@@ -8,7 +8,7 @@ from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override
 from rankscope_dashboards.panels import BAD, WARN, Json, Target, link, targets
 from rankscope_dashboards.promql import worst
-from rankscope_dashboards.queries import CLUSTER, JOB, NODE, of
+from rankscope_dashboards.queries import CLUSTER, JOB, NODE, PLACE, of
 from rankscope_dashboards.recording_rules import QUANTILES
 
 # kube-state-metrics' names, as its documentation lists them.
@@ -20,7 +20,6 @@ NO_AGENT = "no series: does Prometheus scrape rankscope-agent here?"
 NO_STEPS = "no steps: no job with the probe in this time"
 NO_GPUS = "no GPU series: the agent's nvml or dcgm collector has no source"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
-NO_KUBERNETES = "no series of kube-state-metrics"
 
 
 def quantiles(buckets: str) -> list[Target]:
@@ -42,9 +41,9 @@ def cluster() -> Variable:
 
 
 def job_id(every: bool) -> Variable:
-    """Return the variable of jobs: one, or any number of them."""
+    """Return the variable of jobs: all of them at first, or the first one."""
     query = f"label_values({of(training.RANK_ALIVE, CLUSTER)}, job_id)"
-    return Variable(name="job_id", label="Job", query=query, includeAll=every, multi=every)
+    return Variable(name="job_id", label="Job", query=query, includeAll=every, multi=True)
 
 
 def node(jobs: bool) -> Variable:
@@ -55,8 +54,8 @@ def node(jobs: bool) -> Variable:
 
 
 def rank() -> Variable:
-    """Return the variable of the chosen job's ranks."""
-    query = f"label_values({of(training.RANK_ALIVE, JOB)}, rank)"
+    """Return the variable of the chosen job's ranks on the chosen nodes."""
+    query = f"label_values({of(training.RANK_ALIVE, PLACE)}, rank)"
     return Variable(name="rank", label="Rank", query=query, includeAll=True, multi=True)
 
 
@@ -84,7 +83,9 @@ def restarts(pods: str = "") -> Json:
     Args:
         pods: series with pod_namespace and pod_name of those that count; empty for all.
     """
-    restarted = f"changes({KUBE_RESTARTS}{{{CLUSTER}}}[1m]) > 0"
+    restarted = f"{KUBE_RESTARTS}{{{CLUSTER}}}"
+    # Against the point before: seen once each, however seldom it is scraped or asked for.
+    restarted = f"({restarted} > {restarted} offset $__interval)"
     if pods:
         known = f'label_replace({pods}, "namespace", "$1", "pod_namespace", "(.+)")'
         known = f'label_replace({known}, "pod", "$1", "pod_name", "(.+)")'

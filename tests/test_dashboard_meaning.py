@@ -1,0 +1,268 @@
+"""Whether panels mean what they say: what their queries give for series where that can go wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard_lint import panels_of
+from rankscope_dashboards import dashboard_files
+from scraped_stack import filled
+from servers import require_server
+
+MODELS = {
+    model["uid"].removeprefix("rankscope-"): model
+    for make in dashboard_files.DASHBOARDS
+    for model in [json.loads(dashboard_files.text(make("https://x").auto_panel_ids()))]
+}
+ANY = dict.fromkeys(("cluster", "job_id", "node", "rank"), ".*")
+ANY |= {"__rate_interval": "4m", "__interval": "1m"}
+
+Series = Mapping[str, str]
+"""Values each minute by name and labels, in promtool's notation."""
+
+
+def panel(view: str, title: str) -> Any:
+    (found,) = [one for one in panels_of(MODELS[view]) if one["title"] == title]
+    return found
+
+
+def expression(view: str, title: str, query: int = 0) -> str:
+    return panel(view, title)["targets"][query]["expr"]
+
+
+@pytest.fixture
+def gives(tmp_path: Path):
+    """Return a function that lets promtool compare what a query gives after 20 minutes."""
+    promtool = require_server("promtool")
+
+    def compare(query: str, series: Series, expected: Mapping[str, float], **chosen: str) -> None:
+        expected_samples = [{"labels": key, "value": value} for key, value in expected.items()]
+        asked = {
+            "expr": filled(query, {**ANY, **chosen}, "10m"),
+            "eval_time": "20m",
+            "exp_samples": expected_samples,
+        }
+        block = {
+            "interval": "1m",
+            "input_series": [{"series": one, "values": text} for one, text in series.items()],
+            "promql_expr_test": [asked],
+        }
+        (tmp_path / "test.yaml").write_text(json.dumps({"rule_files": [], "tests": [block]}))
+        command = [promtool, "test", "rules", "test.yaml"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return compare
+
+
+def gpu(number: int) -> str:
+    return f'gpu="{number}",uuid="GPU-{number}",node="a"'
+
+
+def test_a_gpu_that_is_lost_and_silent_is_one_gpu(gives):
+    series = {f"rankscope_gpu_info{{{gpu(number)}}}": "1x20" for number in range(4)}
+    series |= {f"rankscope_gpu_lost{{{gpu(number)}}}": f"{number == 0:d}x20" for number in range(4)}
+    series |= {
+        f"rankscope_gpu_unresponsive{{{gpu(number)}}}": f"{number < 2:d}x20" for number in range(4)
+    }
+    gives(expression("on-call", "Lost GPUs"), series, {"{}": 2})
+    gives(expression("executive", "Broken GPUs"), series, {"{}": 2})
+
+
+def test_a_gpu_without_a_state_is_no_lost_gpu(gives):
+    series = {f"rankscope_gpu_info{{{gpu(0)}}}": "1x20"}
+    gives(expression("on-call", "Lost GPUs"), series, {"{}": 0})
+
+
+HELD = {f"rankscope_gpu_info{{{gpu(number)}}}": "1x20" for number in range(5)} | {
+    f"rankscope_gpu_utilization_ratio{{{gpu(number)}}}": f"{number == 4:d}x20"
+    for number in range(5)
+}
+HELD |= {
+    'rankscope_gpu_allocation_info{uuid="GPU-0",node="a",job_id="t/j"}': "1x20",
+    'rankscope_gpu_allocation_info{uuid="GPU-1::0",node="a"}': "1x20",
+    'rankscope_gpu_allocation_info{uuid="GPU-1::1",node="a"}': "1x20",
+    'rankscope_rank_info{job_id="local/j",rank="0",uuid="GPU-2",node="a"}': "1x20",
+}
+
+
+def test_an_idle_gpu_that_somebody_holds_is_no_spare(gives):
+    gives(expression("executive", "Healthy spare GPUs"), HELD, {"{}": 1})
+
+
+def test_a_gpu_in_time_slices_is_allocated_once(gives):
+    gives(expression("executive", "GPUs allocated in Kubernetes"), HELD, {"{}": 2})
+
+
+JOBS = {
+    'rankscope_job_ranks_alive{job_id="young",node="a"}': "_x15 8x5",
+    'rankscope_step_latency_seconds_count{job_id="young",node="a"}': "_x15 0x5",
+    'rankscope_job_ranks_alive{job_id="hangs",node="a"}': "8x20",
+    'rankscope_step_latency_seconds_count{job_id="hangs",node="a"}': "0+9x5 45x15",
+    'rankscope_job_ranks_alive{job_id="trains",node="a"}': "8x20",
+    'rankscope_step_latency_seconds_count{job_id="trains",node="a"}': "0+9x20",
+    'rankscope_job_ranks_alive{job_id="ended",node="a"}': "8x15 0x5",
+    'rankscope_step_latency_seconds_count{job_id="ended",node="a"}': "0+9x15 135x5",
+    'rankscope_build_info{node="a"}': "1x20",
+}
+
+
+def test_a_job_that_starts_is_not_stalled(gives):
+    gives(expression("on-call", "Stalled jobs"), JOBS, {"{}": 1})
+    gives(expression("executive", "Jobs training now"), JOBS, {"{}": 3})
+
+
+def test_states_tell_jobs_that_start_from_jobs_that_hang(gives):
+    states = {"young": 3, "hangs": 1, "trains": 2, "ended": 0}
+    expected = {f'{{job_id="{job}"}}': value for job, value in states.items()}
+    gives(expression("on-call", "State of jobs"), JOBS, expected)
+    (mapping,) = panel("on-call", "State of jobs")["fieldConfig"]["defaults"]["mappings"]
+    said = {job: mapping["options"][str(value)]["text"] for job, value in states.items()}
+    assert said == {
+        "young": "starting",
+        "hangs": "no step for 10 minutes",
+        "trains": "training",
+        "ended": "ended",
+    }
+
+
+def test_without_jobs_none_trains_and_none_is_stalled(gives):
+    series = {'rankscope_build_info{node="a"}': "1x20"}
+    gives(expression("on-call", "Stalled jobs"), series, {"{}": 0})
+    gives(expression("executive", "Jobs training now"), series, {"{}": 0})
+
+
+def test_a_rank_that_moved_to_another_node_is_not_lost(gives):
+    alive = "rankscope_rank_alive"
+    series = {
+        f'{alive}{{job_id="moved",rank="0",node="a"}}': "0x20",
+        f'{alive}{{job_id="moved",rank="0",node="b"}}': "1x20",
+        f'{alive}{{job_id="moved",rank="1",node="b"}}': "1x20",
+        f'{alive}{{job_id="lost",rank="0",node="a"}}': "0x20",
+        f'{alive}{{job_id="lost",rank="1",node="b"}}': "1x20",
+    }
+    gives(expression("on-call", "Jobs that lost ranks"), series, {'{job_id="lost"}': 1})
+    gives(expression("debug", "Ranks that ended"), series, {"{}": 0}, job_id="moved")
+    gives(expression("debug", "Ranks alive"), series, {"{}": 2}, job_id="moved")
+
+
+def test_alerts_of_two_clusters_are_two(gives):
+    firing = 'alertname="RankscopeGpuLost",alertstate="firing",severity="ticket",node="a"'
+    series = {f'ALERTS{{{firing},cluster="{cluster}"}}': "1x20" for cluster in ("east", "west")}
+    row = 'alertname="RankscopeGpuLost",severity="ticket",node="a"'
+    expected = {f'{{cluster="{cluster}",{row}}}': 1.0 for cluster in ("east", "west")}
+    gives(expression("on-call", "Alerts that fire"), series, expected)
+
+
+def of_rank(rank: int, node: str = "a") -> str:
+    return f'job_id="t/j",rank="{rank}",node="{node}"'
+
+
+def ranks(seconds: Mapping[int, float]) -> dict[str, str]:
+    """Return series of ranks that make a step a minute and need that long themselves."""
+    series: dict[str, str] = {}
+    for rank, own in seconds.items():
+        labels = of_rank(rank)
+        series |= {
+            f"rankscope_steps_total{{{labels}}}": "0+1x20",
+            f"rankscope_data_seconds_total{{{labels}}}": "0+1x20",
+            f"rankscope_compute_seconds_total{{{labels}}}": f"0+{own - 1}x20",
+            f'rankscope_rank_info{{{labels},pp_stage="0",uuid="GPU-{rank}"}}': "1x20",
+        }
+    return series
+
+
+def test_one_chosen_rank_is_still_compared_with_all(gives):
+    over = expression("debug", "Time over the median of the stage")
+    expected = {'{job_id="t/j",pp_stage="0",rank="3"}': 0.5}
+    gives(over, ranks({0: 4, 1: 4, 2: 4, 3: 6}), expected, rank="3")
+
+
+def test_rails_are_those_of_the_chosen_ranks(gives):
+    series = ranks({0: 4, 1: 4})
+    for number in range(4):
+        adapter = f'node="a",uuid="GPU-{number}",device="mlx5_{number}",distance="PIX"'
+        port = f'node="a",device="mlx5_{number}",port="1"'
+        series |= {
+            f"rankscope_gpu_info{{{gpu(number)}}}": "1x20",
+            f"rankscope_gpu_nic_info{{{adapter}}}": "1x20",
+            f'rankscope_rdma_port_errors_total{{{port},type="symbol_error"}}': "0+6x20",
+        }
+    errors = expression("debug", "RDMA errors of the rails")
+    row = 'node="a",port="1",type="symbol_error"'
+    both = {f'{{device="mlx5_{number}",{row}}}': 60.0 for number in range(2)}
+    gives(errors, series, both)
+    gives(errors, series, {f'{{device="mlx5_1",{row}}}': 60}, rank="1")
+    gives(errors, series, {}, node="b")
+
+
+def test_warnings_are_those_of_the_chosen_jobs_pods(gives):
+    place = 'pod_namespace="t",node="a"'
+    series = {
+        f'rankscope_rank_info{{job_id="t/j",rank="0",pod_name="j-0",{place}}}': "1x20",
+        f'rankscope_rank_info{{job_id="t/k",rank="0",pod_name="k-0",{place}}}': "1x20",
+    }
+    for pod in ("j-0", "k-0"):
+        labels = f'pod_name="{pod}",code="CUDA_FAILURE",{place}'
+        series[f"rankscope_nccl_warnings_total{{{labels}}}"] = "0+1x20"
+    expected = {'{node="a",pod_name="j-0",code="CUDA_FAILURE"}': 10}
+    gives(expression("debug", "NCCL warnings"), series, expected, job_id="t/j")
+
+
+def test_a_job_counts_once_however_many_of_its_pods_print_a_loss(gives):
+    series = {'rankscope_job_log_loss{pod_namespace="t",pod_name="alone",node="a"}': "9-0.1x20"}
+    for pod, values in (
+        ("j-0", "9-0.1x20"),
+        ("j-1", "9-0.1x20"),
+        ("k-0", "1+1x20"),
+        ("m-0", "1+1x20"),
+    ):
+        place = f'pod_namespace="t",pod_name="{pod}",node="a"'
+        series[f"rankscope_job_log_loss{{{place}}}"] = values
+        series[f'rankscope_pod_job_info{{job_id="t/{pod[0]}",{place}}}'] = "1x20"
+    odd = 'rankscope_job_log_nonfinite_losses_total{pod_namespace="t",pod_name="j-1",node="a"}'
+    converging = expression("executive", "Jobs converging")
+    gives(converging, series, {"{}": 0.5})
+    gives(converging, series | {odd: "0+1x20"}, {"{}": 0.25})
+
+
+@pytest.mark.parametrize("view", ["on-call", "debug"])
+def test_a_restart_is_marked_once_however_seldom_it_is_scraped(gives, view):
+    (mark,) = [one for one in MODELS[view]["annotations"]["list"] if one["name"] == "Restarts"]
+    pod = 'namespace="t",pod="j-0"'
+    restarts = f"kube_pod_container_status_restarts_total{{{pod}}}"
+    series = {
+        'rankscope_gpu_allocation_info{job_id="t/j",pod_namespace="t",pod_name="j-0"}': "1x20"
+    }
+    found = {f"{{{pod}}}": 20 * 60_000.0}
+    gives(mark["expr"], series | {restarts: "0x19 1"}, found)
+    gives(mark["expr"], series | {restarts: "0x18 1 1"}, {})
+    # Every second minute only, as a server with a long interval scrapes.
+    gives(mark["expr"], series | {restarts: "0 " + "_ 0 " * 9 + "_ 1"}, found)
+    gives(mark["expr"], series | {restarts: "0 " + "_ 0 " * 8 + "_ 1 _ _"}, {})
+
+
+def test_host_pressure_is_never_more_than_all_of_the_time(gives):
+    series = {'rankscope_rank_info{job_id="t/j",rank="0",node="a"}': "1x20"}
+    pressure = 'rankscope_host_pressure_seconds_total{node="a",resource="cpu",kind="some"}'
+    gives(
+        expression("debug", "Host pressure"),
+        series | {pressure: "0+63x20"},
+        {'{resource="cpu"}': 1},
+    )
+
+
+def test_nodes_that_were_away_are_named_with_how_they_are_now(gives):
+    ready = 'kube_node_status_condition{node="%s",condition="Ready",status="true"}'
+    series = {ready % "well": "1x20", ready % "back": "1x15 0x1 1x3", ready % "gone": "1x10 0x10"}
+    title = "Nodes that were not ready"
+    away = {'{node="back"}': 0.25, '{node="gone"}': 1.0}
+    gives(expression("on-call", title), series, away, __range="7m")
+    now = {'{node="back"}': 1.0, '{node="gone"}': 0.0}
+    gives(expression("on-call", title, 1), series, now, __range="7m")

@@ -81,6 +81,17 @@ def mounts_have_a_volume_and_volumes_a_mount(objects: Objects) -> Iterator[str]:
             yield f"{name}: volume or mount {odd} has no counterpart"
 
 
+def volumes_and_places_are_given_once(objects: Objects) -> Iterator[str]:
+    for name, _, pod in workloads(objects):
+        names = [volume["name"] for volume in pod.get("volumes", ())]
+        for repeated in {one for one in names if names.count(one) > 1}:
+            yield f"{name}: volume {repeated} is declared twice"
+    for name, _, container in containers(objects):
+        paths = [mount["mountPath"].rstrip("/") for mount in container.get("volumeMounts", ())]
+        for repeated in {one for one in paths if paths.count(one) > 1}:
+            yield f"{name}: two volumes are mounted at {repeated}"
+
+
 def selectors_match_the_template(objects: Objects) -> Iterator[str]:
     for name, found, _ in workloads(objects):
         labels = found["spec"]["template"]["metadata"]["labels"]
@@ -244,15 +255,20 @@ def rights_are_to_read_pods_alone(objects: Objects) -> Iterator[str]:
 
 
 def accounts_and_roles_exist(objects: Objects) -> Iterator[str]:
-    have = {(found["kind"], found["metadata"]["name"]) for found in objects}
-    for name, _, pod in workloads(objects):
-        if ("ServiceAccount", pod.get("serviceAccountName")) not in have:
+    have = {
+        (found["kind"], found["metadata"]["name"], found["metadata"].get("namespace"))
+        for found in objects
+    }
+    for name, found, pod in workloads(objects):
+        account = ("ServiceAccount", pod.get("serviceAccountName"))
+        if (*account, found["metadata"].get("namespace")) not in have:
             yield f"{name}: service account {pod.get('serviceAccountName')} is not there"
     for found in objects:
         if found["kind"].endswith("RoleBinding"):
-            wanted = [found["roleRef"], *found["subjects"]]
+            own = found["metadata"].get("namespace")
+            wanted = [{**found["roleRef"], "namespace": own}, *found["subjects"]]
             for one in wanted:
-                if (one["kind"], one["name"]) not in have:
+                if (one["kind"], one["name"], one.get("namespace")) not in have:
                     yield f"{named(found)}: {one['kind']} {one['name']} is not there"
 
 
@@ -325,6 +341,14 @@ def schemes_agree(objects: Objects) -> Iterator[str]:
                 yield f"{named(found)}: scrapes otherwise than by {expected}"
 
 
+def probes_come_out_of_the_agents_image(objects: Objects) -> Iterator[str]:
+    agents = {c["image"] for name, _, c in containers(objects) if name.startswith("DaemonSet")}
+    for found in objects:
+        for variable in found.get("spec", {}).get("variables", ()):
+            if variable["name"] == "image" and variable["expression"].strip("'") not in agents:
+                yield f"{named(found)}: image {variable['expression']} is not the agent's"
+
+
 def policies_select_pods(objects: Objects) -> Iterator[str]:
     for found in objects:
         if found["kind"] == "NetworkPolicy" and "agent" in found["metadata"]["name"]:
@@ -336,6 +360,7 @@ def policies_select_pods(objects: Objects) -> Iterator[str]:
 RULES: tuple[Rule, ...] = (
     host_paths_have_a_known_type,
     mounts_have_a_volume_and_volumes_a_mount,
+    volumes_and_places_are_given_once,
     selectors_match_the_template,
     quantities_are_quantities,
     requests_are_within_limits,
@@ -362,6 +387,7 @@ RULES: tuple[Rule, ...] = (
     host_networks_are_used_with_care,
     monitors_find_ports_of_pods,
     schemes_agree,
+    probes_come_out_of_the_agents_image,
     policies_select_pods,
 )
 

@@ -342,6 +342,21 @@ def test_nodes_without_labels_or_conditions_are_no_error():
     assert list(denials(OWN_NODE, bare, bare, AGENT)) == []
 
 
-def test_others_are_not_held_back():
-    kubelet = {"username": "system:node:gpu-07", "extra": {}}
-    assert list(denials(OWN_NODE, *ATTACKS["node's labels"], kubelet)) == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        "system:node:gpu-07",
+        "system:serviceaccount:rankscope:rankscope-agent-2",
+        "system:serviceaccount:rankscope:a:rankscope-agent",
+        "x:system:serviceaccount:rankscope:rankscope-agent",
+    ],
+)
+def test_others_are_not_held_back(name):
+    others = {"username": name, "extra": {}}
+    assert list(denials(OWN_NODE, *ATTACKS["node's labels"], others)) == []
+
+
+def test_an_agent_is_held_back_in_every_namespace():
+    elsewhere = AGENT | {"username": "system:serviceaccount:observability:rankscope-agent"}
+    (message,) = denials(OWN_NODE, *ATTACKS["node's labels"], elsewhere)
+    assert "labels" in message

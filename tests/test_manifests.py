@@ -199,6 +199,21 @@ def test_what_an_agent_misses_is_named_with_a_component_that_exists():
     assert named <= {path.name for path in (ROOT / "components").iterdir()}
 
 
+def test_the_overlay_that_the_documentation_shows_names_images_and_namespace_everywhere(tmp_path):
+    page = (ROOT.parent / "docs" / "daemonset.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(# kustomization\.yaml.*?)```", page, re.DOTALL)
+    shown = shown.replace("rankscope/daemonset", os.path.relpath(ROOT, tmp_path))
+    (tmp_path / "kustomization.yaml").write_text(shown)
+    text = kustomize(tmp_path)
+    objects = parsed(text)
+    assert complaints(objects) == []
+    assert "ghcr.io" not in text
+    images = [container["image"] for _, _, container in containers(objects)]
+    assert images == ["registry.example/rankscope:1", "registry.example/rankscope-agent:1"]
+    namespaces = {one["metadata"].get("namespace") for one in objects} - {None}
+    assert namespaces == {kind("Namespace")(objects)["metadata"]["name"]} == {"observability"}
+
+
 def test_the_rendered_file_is_the_plain_overlay():
     assert (ROOT / "install.yaml").read_text() == kustomize(ROOT / "overlays" / "plain")
 
@@ -253,6 +268,8 @@ MUTATIONS = {
     "hostPath type": put(lambda o: volume(o, "sys")["hostPath"], "type", "Folder"),
     "volume or mount": put(lambda o: mount(o, "sys"), "name", "nothing"),
     "has no counterpart": lambda o: box(o)["volumeMounts"].pop(),
+    "is declared twice": lambda o: pod(o)["volumes"].append({"name": "tmp", "emptyDir": {}}),
+    "two volumes are mounted at": put(lambda o: mount(o, "tmp"), "mountPath", "/host/sys/"),
     "selector does not match": put(
         within(agent, "spec", "selector", "matchLabels"), "app.kubernetes.io/name", "other"
     ),
@@ -291,6 +308,13 @@ MUTATIONS = {
     "on ['pods']": put(lambda o: kind("Role")(o)["rules"][0], "verbs", ["*"]),
     "service account": put(pod, "serviceAccountName", "default"),
     "ClusterRole admin": put(within(kind("ClusterRoleBinding"), "roleRef"), "name", "admin"),
+    "ServiceAccount rankscope-agent is not": put(
+        lambda o: kind("ClusterRoleBinding")(o)["subjects"][0], "namespace", "default"
+    ),
+    "Role rankscope-watch is not": put(
+        lambda o: kind("Role")(o)["metadata"], "namespace", "kube-system"
+    ),
+    "is not the agent's": put(box, "image", "registry.example/agent:2"),
     "unasked": lambda o: pod(o).pop("automountServiceAccountToken"),
     "does not allow host paths": lambda o: kind("Namespace")(o)["metadata"].pop("labels"),
     "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),

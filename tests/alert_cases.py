@@ -411,7 +411,7 @@ CASES: dict[str, Case] = {
     "RankscopeJobFailureCascade": _cascade(),
     "RankscopeGoodputBurnFast": _burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
     "RankscopeGoodputBurnSlow": _burn(
-        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=20, gap=20, again=20)
+        100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=4, gap=20, again=20)
     ),
     "RankscopeGpuPodsUnscheduled": Case(
         (

@@ -115,7 +115,7 @@ def test_a_job_of_which_nobody_knows_the_owner_has_its_alerts_too(name, tmp_path
         # One-hour windows need half an hour of data, and two minutes more to fire.
         ("RankscopeGoodputBurnFast", 1, (5, 15, 30), (40, 60, 120)),
         # One-day windows need twelve hours, and one hour more.
-        ("RankscopeGoodputBurnSlow", 10, (60, 300, 600, 710), (820, 1200)),
+        ("RankscopeGoodputBurnSlow", 4, (60, 300, 600, 712), (820, 1200)),
     ],
 )
 def test_a_burn_is_not_told_from_less_data_than_half_its_window(

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from rankscope_agent import __version__, metrics
 from rankscope_agent.exposition import (
+    COMES_WITH_JOBS,
     OPENMETRICS,
     TEXT,
     Format,
@@ -20,7 +21,10 @@ from rankscope_agent.exposition import (
     choose_format,
     render,
 )
+from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.model import HistogramValue, Sample, Scrape, Snapshot
+from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.registry import all_collectors
 from rankscope_agent.web.coding import accepts_gzip
 from servers import require_server
 
@@ -257,8 +261,10 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric():
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
-def failing(failure: str, last_success: float | None, success: bool = False) -> list[str]:
-    scrape = Scrape("nvml", success, 0.1, (), failure, last_success)
+def failing(
+    failure: str, last_success: float | None, success: bool = False, name: str = "nvml"
+) -> list[str]:
+    scrape = Scrape(name, success, 0.1, (), failure, last_success)
     found = values(render(Snapshot("node-1", 1.8e9, (scrape,)), TEXT, None))
     return [dict(labels)["collector"] for name, labels in found if name.endswith("_failing")]
 
@@ -270,6 +276,13 @@ def test_a_collector_fails_if_it_broke_or_lost_its_source_not_if_it_never_had_on
     assert failing("no data: no NVIDIA driver", None) == []
     assert failing("no data: no NVIDIA driver", 1.8e9 - 7 * hour) == []
     assert failing("", 1.8e9, success=True) == []
+
+
+@pytest.mark.parametrize("name", sorted(COMES_WITH_JOBS))
+def test_a_source_that_comes_with_jobs_is_not_missed_when_they_end(name):
+    assert failing("no data: no live rank", 1.8e9 - 60, name=name) == []
+    assert failing("OSError: [Errno 5] Input/output error", 1.8e9 - 60, name=name) == [name]
+    assert name in all_collectors(PodDirectory(), FlightWindows())
 
 
 def test_series_left_off_the_page_are_added_up_over_collectors():

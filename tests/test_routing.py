@@ -140,6 +140,9 @@ def test_a_jobs_name_calls_nobody_in_slack(tmp_path):
         "Job &lt;!channel&gt; &amp; &lt;https://evil.example|friends&gt; makes no steps"
         in rendered("slack.text", data, tmp_path)
     )
+    data["groupLabels"] = {"job_id": "u/<!here>"}
+    title = rendered("slack.title", data, tmp_path).strip()
+    assert title == "[FIRING 1] job u/&lt;!here&gt;: RankscopeJobStalled"
 
 
 CASCADE_SECONDS = 60 + 2 * 30

@@ -34,6 +34,10 @@ from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
 MISSED_SECONDS = 6 * 3600.0
 """How long a source that is gone is missed: a shift, within which somebody has looked."""
 
+COMES_WITH_JOBS = frozenset(("flight_recorder", "nccl_inspector", "pods", "starvation", "training"))
+"""Collectors whose source may be there only while a job runs (pods: its processes, on nodes without
+a kubelet): when it goes, the job has ended, and nobody misses it."""
+
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
@@ -135,6 +139,8 @@ def _fails(scrape: Scrape, now: float) -> bool:
     """Say whether a collector should work: one that never had its source is none that fails."""
     if scrape.success or not lacks_source(scrape.failure):
         return not scrape.success
+    if scrape.collector in COMES_WITH_JOBS:
+        return False
     worked = scrape.last_success_unix_seconds
     return worked is not None and now - worked < MISSED_SECONDS
 

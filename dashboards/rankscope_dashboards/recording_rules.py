@@ -14,8 +14,9 @@ from rankscope_agent.metrics import agent, job_logs, nccl, pods, summary, traini
 from rankscope_dashboards.joins import join, one_of
 from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
 
-BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
-"""Windows that the burn alerts compare; a long one is paired with one a twelfth or so as long."""
+BURN_WINDOWS = ("30m", "1h", "2h", "6h", "1d", "3d")
+"""Windows that the burn alerts compare, beside 5m of which they are made; a long one is paired with
+one a twelfth or so as long."""
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -34,6 +35,8 @@ JOB_PODS = "job_phase:rankscope_job_pods:sum"
 JOB_ENVIRONMENTS = "job:rankscope_environments:count"
 JOB_NCCL_VERSIONS = "job:rankscope_nccl_versions:count"
 CLUSTER_AGENTS = "cluster:rankscope_agents:count"
+CLUSTER_LOST = "cluster:rankscope_gpu_seconds_lost:rate5m"
+CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
 
@@ -65,11 +68,20 @@ class RecordGroup:
     records: tuple[Record, ...]
 
 
-def _lost(window: str) -> str:
-    lost = f"sum {by()} (rate({watch.LOST_GPU_SECONDS.name}[{window}]))"
-    observed = f"sum {by()} (rate({watch.OBSERVED_GPU_SECONDS.name}[{window}]))"
+def _gpus_lost() -> str:
+    lost = f"sum {by()} (rate({watch.LOST_GPU_SECONDS.name}[5m]))"
     # Jobs that never lost anything have no series of lost time: that is 0 of what was observed.
-    return f"({lost} or {observed} * 0) / ({observed} > 0)"
+    return f"{lost} or {CLUSTER_OBSERVED} * 0"
+
+
+def _part_lost(window: str) -> str:
+    """Return lost time as a part of observed time.
+
+    Means of the two records, of which a cluster has one each: the days of each job's counters, in
+    all windows, would take Prometheus longer than all other rules.
+    """
+    lost, observed = (f"avg_over_time({one}[{window}])" for one in (CLUSTER_LOST, CLUSTER_OBSERVED))
+    return f"{lost} / ({observed} > 0)"
 
 
 def _identity() -> tuple[Record, ...]:
@@ -193,7 +205,14 @@ JOB = RecordGroup(
 )
 
 BURN = RecordGroup(
-    "rankscope-burn", "1m", tuple(Record(burn(window), _lost(window)) for window in BURN_WINDOWS)
+    "rankscope-burn",
+    "1m",
+    (
+        Record(CLUSTER_OBSERVED, f"sum {by()} (rate({watch.OBSERVED_GPU_SECONDS.name}[5m]))"),
+        Record(CLUSTER_LOST, _gpus_lost()),
+        Record(burn("5m"), f"{CLUSTER_LOST} / ({CLUSTER_OBSERVED} > 0)"),
+        *(Record(burn(window), _part_lost(window)) for window in BURN_WINDOWS),
+    ),
 )
 
 GROUPS: tuple[RecordGroup, ...] = (NODE, JOB, BURN)

@@ -209,6 +209,7 @@ INHIBITION: tuple[Value, ...] = (
 
 _TITLE = '{{ template "rankscope.title" . }}'
 _TEXT = '{{ template "rankscope.text" . }}'
+_SLACK_TITLE = '{{ template "rankscope.slack.title" . }}'
 _SLACK_TEXT = '{{ template "rankscope.slack.text" . }}'
 _TEAM_CHANNEL = (
     "{{ with .CommonLabels.team }}#rankscope-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
@@ -223,14 +224,17 @@ def _slack(channel: str) -> Value:
         "api_url_file": "/etc/alertmanager/secrets/slack_url",
         "channel": channel,
         "send_resolved": True,
-        "title": _TITLE,
+        "title": _SLACK_TITLE,
+        "fallback": _SLACK_TITLE,
         "title_link": "{{ .CommonAnnotations.runbook_url }}",
         "text": _SLACK_TEXT,
     }
 
 
 def _email(to: str) -> Value:
-    return {"to": to, "send_resolved": True, "headers": {"Subject": _TITLE}}
+    """Return a mail of text alone: Alertmanager's own is a list of labels."""
+    headers = {"Subject": _TITLE}
+    return {"to": to, "send_resolved": True, "headers": headers, "html": "", "text": _TEXT}
 
 
 RECEIVERS: Mapping[str, Value] = {
@@ -292,23 +296,31 @@ _NAMES = """\
 """
 """Names of alerts, each once: Alertmanager sorts them."""
 
-_TITLE_TEMPLATE = """\
-{{ define "rankscope.title" -}}
-[{{ .Status | toUpper }}{{ if eq .Status "firing" }} {{ .Alerts.Firing | len }}{{ end }}]
-{{- with .GroupLabels.job_id }} job {{ . }}{{ end }}
-{{- with .GroupLabels.node }} node {{ . }}{{ end }}
-{{- with .GroupLabels.project }} project {{ . }}{{ end }}
-{{- with .GroupLabels.cluster }} in {{ . }}{{ end }}:
-{{- if .Alerts.Firing }}{{ template "rankscope.names" .Alerts.Firing }}
-{{- else }}{{ template "rankscope.names" .Alerts.Resolved }}{{ end }}
-{{- end }}
-"""
+
+def _title(name: str, change: str = "") -> str:
+    """Return a template of one line: how many, about what, which; `change` as with texts."""
+    places = (("job_id", "job"), ("node", "node"), ("project", "project"), ("cluster", "in"))
+    about = "".join(
+        f"{{{{- with .GroupLabels.{label} }}}} {word} {{{{ .{change} }}}}{{{{ end }}}}\n"
+        for label, word in places
+    )
+    return (
+        f'{{{{ define "{name}" -}}}}\n'
+        "[{{ .Status | toUpper }}"
+        '{{ if eq .Status "firing" }} {{ .Alerts.Firing | len }}{{ end }}]\n'
+        f"{about}"
+        '{{- if .Alerts.Firing }}:{{ template "rankscope.names" .Alerts.Firing }}\n'
+        '{{- else }}:{{ template "rankscope.names" .Alerts.Resolved }}{{ end }}\n'
+        "{{- end }}\n"
+    )
+
 
 TEMPLATES = "\n".join(
     (
         _NAMES,
-        _TITLE_TEMPLATE,
+        _title("rankscope.title"),
         _text("rankscope.text"),
+        _title("rankscope.slack.title", _FOR_SLACK),
         _text("rankscope.slack.text", _FOR_SLACK),
     )
 )

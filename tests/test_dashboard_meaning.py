@@ -147,7 +147,9 @@ def test_a_rank_that_moved_to_another_node_is_not_lost(gives):
         f'{alive}{{job_id="lost",rank="0",node="a"}}': "0x20",
         f'{alive}{{job_id="lost",rank="1",node="b"}}': "1x20",
     }
-    gives(expression("on-call", "Jobs that lost ranks"), series, {'{job_id="lost"}': 1})
+    gives(
+        expression("on-call", "Jobs that lost ranks"), series, {'{clusters="All",job_id="lost"}': 1}
+    )
     gives(expression("debug", "Ranks that ended"), series, {"{}": 0}, job_id="moved")
     gives(expression("debug", "Ranks alive"), series, {"{}": 2}, job_id="moved")
 
@@ -156,7 +158,9 @@ def test_alerts_of_two_clusters_are_two(gives):
     firing = 'alertname="RankscopeGpuLost",alertstate="firing",severity="ticket",node="a"'
     series = {f'ALERTS{{{firing},cluster="{cluster}"}}': "1x20" for cluster in ("east", "west")}
     row = 'alertname="RankscopeGpuLost",severity="ticket",node="a"'
-    expected = {f'{{cluster="{cluster}",{row}}}': 1.0 for cluster in ("east", "west")}
+    expected = {
+        f'{{cluster="{cluster}",clusters="{cluster}",{row}}}': 1.0 for cluster in ("east", "west")
+    }
     gives(expression("on-call", "Alerts that fire"), series, expected)
 
 

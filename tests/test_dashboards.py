@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from dashboard_lint import lint, panels_of
+from rankscope_agent.inspector import records
 from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.debug_hardware import OPERATIONS
 from rankscope_dashboards.links import VIEWS
 from rankscope_dashboards.rule_files import Links
 
@@ -188,6 +190,56 @@ def test_a_missing_label_is_not_taken_for_an_empty_table(dashboard):
             first = panel["fieldConfig"]["overrides"][0]
             assert first["matcher"] == {"id": "byType", "options": "string"}
             assert first["properties"] == [{"id": "noValue", "value": "-"}]
+
+
+def test_links_to_a_job_know_its_cluster(dashboard):
+    for panel in panels_of(dashboard):
+        overrides = panel["fieldConfig"]["overrides"]
+        links = [one for one in overrides if "clusters}" in json.dumps(one)]
+        names = [
+            one["options"]["include"]["names"]
+            for one in panel["transformations"]
+            if one["id"] == "filterFieldsByName"
+        ]
+        assert bool(links) == any("clusters" in one for one in names), panel["title"]
+        if links:
+            (hidden,) = [one for one in overrides if one["matcher"]["options"] == "clusters"]
+            assert hidden["properties"][0]["value"]["viz"] is True
+            assert '"clusters", "All"' in panel["targets"][0]["expr"]
+
+
+def looks_of(panel: Any, name: str) -> str:
+    found = [
+        json.dumps(one["properties"])
+        for one in panel["fieldConfig"]["overrides"]
+        if one["matcher"]["id"] == "byRegexp"
+        and re.search(one["matcher"]["options"].strip("/"), name)
+    ]
+    (looks,) = found
+    return looks
+
+
+def test_lines_of_jobs_and_pods_look_different_without_regard_to_colour_vision():
+    panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-debug"])}
+    pods = {looks_of(panels["Loss"], f"train-{rank} megatron") for rank in range(18)}
+    assert len(pods) == 10  # by the last digit
+    panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-on-call"])}
+    lost = panels["Part of step time lost, by job"]
+    unseen = panels["What could not be seen of jobs"]
+    names = ("team/llama", "team/BERT", "4711", "local/0e2f")
+    assert len({looks_of(lost, f"{name} gpu_compute east") for name in names}) == len(names)
+    for name in names:
+        assert looks_of(lost, f"{name} gpu_compute ") == looks_of(unseen, f"{name} east")
+
+
+def test_every_line_has_a_colour_that_can_be_told_apart(dashboard):
+    for panel in panels_of(dashboard):
+        if panel["type"] == "timeseries":
+            assert "fixedColor" in json.dumps(panel["fieldConfig"]["overrides"]), panel["title"]
+
+
+def test_operations_are_those_that_the_agent_knows():
+    assert {*records.OPERATIONS, "other"} == set(OPERATIONS)
 
 
 def test_panel_titles_are_unique(dashboard):

@@ -53,6 +53,12 @@ STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 MEMORY_LEFT = ((None, BAD), (0.05, WARN), (0.1, GOOD))
 """Of a node's memory: `RankscopeNodeResourceExhausted` fires below a twentieth."""
 
+OPERATIONS = (
+    *("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv", "AlltoAll"),
+    *("Send", "Recv", "Reduce", "Gather", "Scatter", "other"),
+)
+"""Of NCCL, as its Inspector calls them; those of most jobs first."""
+
 SOME = 6
 """Ranks of each of three measures in one panel, which together stay below twenty lines."""
 
@@ -84,6 +90,7 @@ def collectives(runbooks: str) -> list[Panel]:
             unit="s",
             minimum=0,
             targets=targets((f"sum by (op) ({seconds}) / (sum by (op) ({count}) > 0)", "{{op}}")),
+            overrides=colored(OPERATIONS),
             missing="NCCL Inspector is not on: set NCCL_PROFILER_PLUGIN in the job",
         ),
         Table(

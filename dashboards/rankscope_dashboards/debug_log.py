@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import job_logs
 from rankscope_agent.model import Metric
-from rankscope_dashboards.fields import colored
+from rankscope_dashboards.fields import colored, lettered
 from rankscope_dashboards.limits import ANY_IS_ODD
 from rankscope_dashboards.panels import Panel, TimeSeries, targets
 from rankscope_dashboards.promql import worst
@@ -24,6 +24,7 @@ def panels() -> list[Panel]:
             " that was infinite or no number. Only its course says something.",
             unit="none",
             targets=targets((_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}")),
+            overrides=lettered(),
             missing=NO_LOG,
             width=8,
         ),
@@ -33,6 +34,7 @@ def panels() -> list[Panel]:
             " the probe too. It is measured between the lines, evaluations included.",
             minimum=0,
             targets=targets((_by_pod(job_logs.JOB_LOG_SAMPLES_RATE), "{{pod_name}} {{framework}}")),
+            overrides=lettered(),
             missing=NO_LOG,
             width=8,
         ),

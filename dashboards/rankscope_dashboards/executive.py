@@ -23,7 +23,16 @@ from rankscope_dashboards.panels import (
     targets,
 )
 from rankscope_dashboards.promql import LOG_POD, by, worst
-from rankscope_dashboards.queries import CLUSTER, FEW, GPU_KEY, MANY, gpus_with, of, whole
+from rankscope_dashboards.queries import (
+    CLUSTER,
+    FEW,
+    GPU_KEY,
+    MANY,
+    gpus_with,
+    of,
+    whole,
+    with_clusters,
+)
 
 DAY = "1d"
 """What trends are smoothed over: shorter, and every night shows."""
@@ -208,7 +217,7 @@ def _whose() -> list[Panel]:
             description="GPU-hours that single jobs lost in the time range, with their project and"
             " class where pods carry such labels. Follow a row into the debug view.",
             unit="string",
-            targets=rows(f"topk({MANY}, ({owned}) or on (cluster, job_id) ({job}))"),
+            targets=rows(with_clusters(f"topk({MANY}, ({owned}) or on (cluster, job_id) ({job}))")),
             transformations=columns(
                 {
                     **shared.JOB_COLUMNS,
@@ -219,7 +228,7 @@ def _whose() -> list[Panel]:
             ),
             overrides=[
                 override("GPU-hours lost", {"unit": "short", "decimals": 2}),
-                shared.to_debug(),
+                *shared.to_debug(),
             ],
             largest_first="GPU-hours lost",
             widths={"GPU-hours lost": 150},

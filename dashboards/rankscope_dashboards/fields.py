@@ -10,44 +10,68 @@ from rankscope_dashboards.panels import Json
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
+LINES = ("solid", "dash", "dot")
+"""Beyond the palette colours come again, with other lines."""
+
+PATTERNS = {"dash": [10, 6], "dot": [0, 8]}
+"""Pixels drawn and left out."""
+
+LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
 def colored(names: Sequence[str]) -> list[Json]:
-    """Return overrides that give series of these names colours that all can tell apart."""
-    return [
-        override(name, {"color": {"mode": "fixed", "fixedColor": PALETTE[index % len(PALETTE)]}})
-        for index, name in enumerate(names)
-    ]
+    """Return overrides that give series of these names looks that all can tell apart."""
+    return [override(name, _look(index)) for index, name in enumerate(names)]
 
 
-DASHED = {"fill": "dash", "dash": [10, 6]}
+def _look(number: int) -> Json:
+    """Return the colour and the line of the eighteen that a number stands for."""
+    again, color = divmod(number % (len(PALETTE) * len(LINES)), len(PALETTE))
+    fill = LINES[again]
+    line = {"fill": fill, "dash": PATTERNS[fill]} if fill in PATTERNS else None
+    return {
+        "color": {"mode": "fixed", "fixedColor": PALETTE[color]},
+        **({"custom.lineStyle": line} if line else {}),
+    }
 
 
 def numbered(before: str, after: str = "") -> list[Json]:
     """Return overrides that give a line its colour by the last digit of a number in its name.
 
-    A rank has the same colour in all panels, and ten in a row can be told apart: beyond the
-    palette lines are dashed.
+    A rank has the same colour in all panels, and ten in a row can be told apart.
 
     Args:
         before: what stands before the number, as a regular expression.
         after: what stands behind it.
     """
-    return [
-        {
-            "matcher": {"id": "byRegexp", "options": f"/{before}\\d*{digit}(?!\\d){after}/"},
-            "properties": [
-                {"id": "color", "value": {"mode": "fixed", "fixedColor": color}},
-                *([{"id": "custom.lineStyle", "value": DASHED}] if dashed else []),
-            ],
-        }
-        for digit in range(10)
-        for dashed, color in [(digit >= len(PALETTE), PALETTE[digit % len(PALETTE)])]
-    ]
+    return [_matching(f"{before}\\d*{digit}(?!\\d){after}", _look(digit)) for digit in range(10)]
+
+
+def lettered() -> list[Json]:
+    """Return overrides that give a line its looks by the last letter of the first word of its name.
+
+    So a job or pod looks the same in all panels, and those that are numbered can be told apart;
+    Grafana's own palette cannot by all kinds of colour vision.
+    """
+    count = len(PALETTE) * len(LINES)
+    alike = (LETTERS[index::count] for index in range(count))
+    words = [f"^\\S*[{letters}{letters.upper()}](?= |$)" for letters in alike]
+    return [_matching(word, _look(index)) for index, word in enumerate(words)]
+
+
+def _matching(pattern: str, properties: Json) -> Json:
+    """Return settings of fields whose name a regular expression finds."""
+    return _settings({"id": "byRegexp", "options": f"/{pattern}/"}, properties)
 
 
 def override(name: str, properties: Json) -> Json:
     """Return settings of the field of a name."""
+    return _settings({"id": "byName", "options": name}, properties)
+
+
+def _settings(matcher: Json, properties: Json) -> Json:
     return {
-        "matcher": {"id": "byName", "options": name},
+        "matcher": matcher,
         "properties": [{"id": key, "value": value} for key, value in properties.items()],
     }
 

@@ -10,10 +10,11 @@ VIEWS = {EXECUTIVE: "Executive", ON_CALL: "On-call", DEBUG: "Debug"}
 
 TO_DEBUG = (
     "Debug this job",
-    f"/d/{DEBUG}?var-datasource=${{datasource}}&${{cluster:queryparam}}"
+    f"/d/{DEBUG}?var-datasource=${{datasource}}&var-cluster=${{__data.fields.clusters}}"
     "&var-job_id=${__data.fields.job_id}&from=${__from}&to=${__to}",
 )
-"""From a row of a table that has a column `job_id`; one for clusters may be absent."""
+"""From a row of a table with the columns `job_id` and `clusters`: each cluster may have a job of
+that name."""
 
 
 def runbook(base: str, alert: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, summary, training, watch
 from rankscope_dashboards import links, on_call_nodes, shared
 from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import columns, override, texts
+from rankscope_dashboards.fields import columns, lettered, override, texts
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.panels import (
     BAD,
@@ -35,6 +35,7 @@ from rankscope_dashboards.queries import (
     largest,
     of,
     whole,
+    with_clusters,
 )
 
 STARTING = "#56B4E9"
@@ -185,9 +186,9 @@ def _incidents(runbooks: str) -> list[Panel]:
             " the part of each step that it takes. Follow the runbook, or ask"
             " `rankscope diagnose` for the evidence.",
             unit="string",
-            targets=rows(findings(JOB)),
+            targets=rows(with_clusters(findings(JOB))),
             transformations=columns(shared.JOB_COLUMNS | shared.FINDING_COLUMNS),
-            overrides=shared.finding_fields(runbooks),
+            overrides=[*shared.finding_fields(runbooks), *shared.to_debug()],
             largest_first="step time lost",
             widths=shared.FINDING_WIDTHS,
             steps=LOST_SHARE,
@@ -201,10 +202,12 @@ def _incidents(runbooks: str) -> list[Panel]:
             description="Jobs of which some ranks are gone and others wait for them: they train no"
             " more although they look alive.",
             targets=rows(
-                f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))",
+                with_clusters(
+                    f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))"
+                )
             ),
             transformations=columns(shared.JOB_COLUMNS | {"Value": "ranks that ended"}),
-            overrides=[shared.to_debug()],
+            overrides=shared.to_debug(),
             largest_first="ranks that ended",
             steps=ANY_IS_BAD,
             missing="no job has lost single ranks, or none has the probe",
@@ -215,9 +218,9 @@ def _incidents(runbooks: str) -> list[Panel]:
             title="Failed pods by job",
             description="Pods of training jobs that ended with an error and were not removed, as"
             " the API server says. `rankscope explain job-log FILE` finds who failed first.",
-            targets=rows(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)"),
+            targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)")),
             transformations=columns(shared.JOB_COLUMNS | {"Value": "failed pods"}),
-            overrides=[shared.to_debug()],
+            overrides=shared.to_debug(),
             largest_first="failed pods",
             steps=ANY_IS_BAD,
             missing="no pod failed, or agents may not ask the API server",
@@ -234,7 +237,11 @@ def _alerts(runbooks: str) -> Panel:
         description="Rankscope's alerts that fire now, by whom they concern. The name of an"
         " alert is the name of its runbook.",
         unit="string",
-        targets=rows(f"topk({MANY}, {worst(FIRING, 'alertname', 'severity', 'job_id', 'node')})"),
+        targets=rows(
+            with_clusters(
+                f"topk({MANY}, {worst(FIRING, 'alertname', 'severity', 'job_id', 'node')})"
+            )
+        ),
         transformations=columns(
             {
                 "alertname": "alert",
@@ -245,7 +252,7 @@ def _alerts(runbooks: str) -> Panel:
         ),
         overrides=[
             override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
-            shared.to_debug(),
+            *shared.to_debug(),
         ],
         widths={"alert": 250, "severity": 80},
         missing="no alert fires, or Prometheus has not loaded the rules",
@@ -301,9 +308,10 @@ def _jobs(runbooks: str) -> list[Panel]:
             maximum=1,
             targets=targets(
                 (largest(FEW, of(watch.FINDING_LOST_FRACTION, JOB), "job_id", "kind"),
-                 "{{job_id}} {{cluster}} {{kind}}"),
+                 "{{job_id}} {{kind}} {{cluster}}"),
             ),
             several=True,
+            overrides=lettered(),
             steps=LOST_SHARE,
             missing=shared.NO_WATCH,
             links=[links.runbook(runbooks, "RankscopeStraggler")],

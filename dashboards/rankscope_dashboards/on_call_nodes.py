@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns, numbered, override, texts
+from rankscope_dashboards.fields import colored, columns, lettered, numbered, override, texts
 from rankscope_dashboards.limits import ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.panels import (
     BAD,
@@ -148,7 +148,7 @@ def network(runbooks: str) -> list[Panel]:
             " time range. Near 100 % the network is what jobs wait for.",
             unit="percentunit",
             minimum=0,
-            targets=targets((used, "{{node}} {{device}}:{{port}}")),
+            targets=targets((used, "{{node}} {{device}}:{{port}} {{cluster}}")),
             overrides=numbered("_", ":"),
             several=True,
             steps=BUSY_PORT,
@@ -197,7 +197,10 @@ def unseen() -> list[Panel]:
             title="What could not be seen of jobs",
             description="Ranks, nodes and layers that rankscope watch could not judge, by job;"
             " `rankscope diagnose` names them.",
-            targets=targets((largest(FEW, of(watch.JOB_UNOBSERVED, JOB), "job_id"), "{{job_id}}")),
+            targets=targets(
+                (largest(FEW, of(watch.JOB_UNOBSERVED, JOB), "job_id"), "{{job_id}} {{cluster}}"),
+            ),
+            overrides=lettered(),
             several=True,
             minimum=0,
             at_least=4,

@@ -116,6 +116,15 @@ def with_rank(expression: str) -> str:
     return with_rank_of_gpu(expression, _placed('uuid!=""'), numbered, gpus)
 
 
+def with_clusters(expression: str) -> str:
+    """Add `clusters`: the cluster or, of series without that label, Grafana's word for all of them.
+
+    Links take it from there, as a label that may be missing cannot be named in a link.
+    """
+    every = f'label_replace({expression}, "clusters", "All", "cluster", "")'
+    return f'label_replace({every}, "clusters", "$1", "cluster", "(.+)")'
+
+
 def findings(jobs: str) -> str:
     """Return the part of step time that running findings take, with their culprits.
 

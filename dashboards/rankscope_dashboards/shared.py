@@ -74,7 +74,10 @@ def marks(jobs: str = CLUSTER, nodes: str = NODE) -> list[Json]:
     ]
 
 
-JOB_COLUMNS = {"cluster": "cluster", "job_id": "job_id"}
+JOB_COLUMNS = {"cluster": "cluster", "clusters": "clusters", "job_id": "job_id"}
+"""`clusters` is for links alone, see `with_clusters`."""
+
+HIDDEN = {"hideFrom": {"viz": True, "legend": True, "tooltip": True}}
 
 
 def restarts(pods: str = "") -> Json:
@@ -109,10 +112,13 @@ FINDING_WIDTHS = {"rank": 60, "GPU": 50, "device": 80, "step time lost": 135, "r
 """Pixels, so that at 1280 of them names of nodes and causes have the room."""
 
 
-def to_debug() -> Json:
-    """Return the link of a job's name to its debug view."""
+def to_debug() -> list[Json]:
+    """Return the link of a job's name to its debug view, and hide what it alone needs."""
     title, url = links.TO_DEBUG
-    return override("job_id", {"links": [link(title, url)]})
+    return [
+        override("job_id", {"links": [link(title, url)]}),
+        override("clusters", {f"custom.{name}": value for name, value in HIDDEN.items()}),
+    ]
 
 
 def finding_fields(runbooks: str) -> list[Json]:
@@ -129,5 +135,4 @@ def finding_fields(runbooks: str) -> list[Json]:
             },
         ),
         override("runbook", {"links": [{**to_runbook, "targetBlank": True}]}),
-        to_debug(),
     ]

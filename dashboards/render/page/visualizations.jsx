@@ -39,69 +39,57 @@ const reduced = ({ panel, data, theme, timeZone }) =>
     timeZone,
   });
 
-function Numbers(props) {
-  const { options } = props.panel;
+// One component for each value of a panel, side by side or one below another.
+function Repeated({ of: One, panel, data, width, height, theme, timeZone, arranged, shown }) {
   return (
     <VizRepeater
-      source={props.data}
-      getValues={() => reduced(props)}
+      source={data}
+      getValues={() => reduced({ panel, data, theme, timeZone })}
       getAlignmentFactors={getDisplayValueAlignmentFactors}
-      width={props.width}
-      height={props.height}
-      orientation={options.orientation}
-      autoGrid
+      width={width}
+      height={height}
       renderCounter={0}
-      renderValue={({ value, width, height, alignmentFactors, count }) => (
-        <BigValue
-          value={value.display}
-          count={count}
-          width={width}
-          height={height}
-          colorMode={options.colorMode}
-          graphMode={options.graphMode}
-          justifyMode={options.justifyMode}
-          textMode={options.textMode}
-          text={options.text}
-          alignmentFactors={alignmentFactors}
-          theme={props.theme}
-        />
+      renderValue={({ value, width, height, ...place }) => (
+        <One value={value.display} width={width} height={height} text={panel.options.text} theme={theme} {...shown(value, place)} />
       )}
+      {...arranged}
+    />
+  );
+}
+
+function Numbers(props) {
+  const { orientation, colorMode, graphMode, justifyMode, textMode } = props.panel.options;
+  const looks = { colorMode, graphMode, justifyMode, textMode };
+  return (
+    <Repeated
+      {...props}
+      of={BigValue}
+      arranged={{ orientation, autoGrid: true }}
+      shown={(_, { alignmentFactors, count }) => ({ ...looks, alignmentFactors, count })}
     />
   );
 }
 
 function Bars(props) {
-  const { options } = props.panel;
+  const { displayMode, maxVizHeight, minVizHeight, namePlacement, showUnfilled, sizing, valueMode } = props.panel.options;
+  const looks = { displayMode, namePlacement, showUnfilled, itemSpacing: BAR_SPACING, valueDisplayMode: valueMode };
   return (
-    <VizRepeater
-      source={props.data}
-      getValues={() => reduced(props)}
-      getAlignmentFactors={getDisplayValueAlignmentFactors}
-      width={props.width}
-      height={props.height}
-      orientation={VizOrientation.Horizontal}
-      itemSpacing={BAR_SPACING}
-      minVizHeight={options.minVizHeight}
-      maxVizHeight={options.sizing === 'manual' ? options.maxVizHeight : undefined}
-      renderCounter={0}
-      renderValue={({ value, width, height, alignmentFactors, orientation, count }) => (
-        <BarGauge
-          value={value.display}
-          field={value.field}
-          display={value.view?.getFieldDisplayProcessor(value.colIndex)}
-          width={width}
-          height={height}
-          orientation={orientation}
-          text={options.text}
-          itemSpacing={BAR_SPACING}
-          displayMode={options.displayMode}
-          showUnfilled={options.showUnfilled}
-          valueDisplayMode={options.valueMode}
-          namePlacement={options.namePlacement}
-          alignmentFactors={count > 1 ? alignmentFactors : undefined}
-          theme={props.theme}
-        />
-      )}
+    <Repeated
+      {...props}
+      of={BarGauge}
+      arranged={{
+        orientation: VizOrientation.Horizontal,
+        itemSpacing: BAR_SPACING,
+        minVizHeight,
+        maxVizHeight: sizing === 'manual' ? maxVizHeight : undefined,
+      }}
+      shown={({ field, view, colIndex }, { alignmentFactors, orientation, count }) => ({
+        ...looks,
+        field,
+        orientation,
+        display: view?.getFieldDisplayProcessor(colIndex),
+        alignmentFactors: count > 1 ? alignmentFactors : undefined,
+      })}
     />
   );
 }

@@ -97,6 +97,39 @@ def test_a_probe_that_cannot_start_lets_torch_be_imported(tmp_path: Path, failur
     assert not (tmp_path / "rings").exists()
 
 
+def older_torch(lacks: str) -> list[str]:
+    """Give a command that trains with a torch without something that newer ones have."""
+    made = "import sys, torch, rankscope_probe\n" + lacks + "\nrankscope_probe.watch()\n"
+    return ["-c", made + TRAIN]
+
+
+def test_torch_before_2_3_has_the_scaler_of_cuda_alone(tmp_path: Path) -> None:
+    ended = run_script(
+        older_torch("del torch.amp.GradScaler, torch.amp.grad_scaler"),
+        tmp_path / "rings",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")
+    assert len(read_only_ring(tmp_path / "rings").records) == 5
+
+
+def test_torch_before_2_0_has_no_hook_of_all_optimizers_which_costs_one_line(
+    tmp_path: Path,
+) -> None:
+    ended = run_script(
+        older_torch(
+            "import torch.optim.optimizer\n"
+            "del sys.modules['torch.optim.optimizer'].register_optimizer_step_post_hook"
+        ),
+        tmp_path / "rings",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert (ended.code, ended.output) == (0, "trained False\n")
+    (said,) = ended.errors.splitlines()
+    assert said.startswith("rankscope probe: ImportError: cannot import name 'register_optimizer_")
+    assert not (tmp_path / "rings").exists()
+
+
 def test_hidden_gpus_are_left_alone(tmp_path: Path) -> None:
     ended = run_script(["-c", TRAIN], tmp_path / "rings", CUDA_VISIBLE_DEVICES="")
     assert (ended.code, ended.output, ended.errors) == (0, "trained False\n", "")

@@ -808,13 +808,16 @@ class _Probe:
         """Put the hooks in that every process gets; those for collectives wait for a first step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        # First, as a child's hooks must not write to its parent's ring if a later line raises.
+        os.register_at_fork(after_in_child=self.guarded(self.restart))
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         untraced, loading = self.torch._disable_dynamo, self.torch.utils.data.dataloader
         register_optimizer_step_post_hook(untraced(self.guarded(self.step_finished)))
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
         iterator.__next__ = untraced(self.fetching(iterator.__next__, counted=True))
         loader.__iter__ = untraced(self.fetching(loader.__iter__, counted=False))
-        scaler_type = self.torch.amp.grad_scaler.GradScaler
+        # Before torch 2.3 that of CUDA is the only one; since then it inherits from the other.
+        scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
         update, note = scaler_type.update, untraced(self.guarded(self.scaler_updated))
 
         @functools.wraps(update)
@@ -832,7 +835,6 @@ class _Probe:
             note_made(arguments[0])
 
         parallel.__init__ = making
-        os.register_at_fork(after_in_child=self.guarded(self.restart))
 
 
 _probe: _Probe | None = None

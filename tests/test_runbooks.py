@@ -95,6 +95,26 @@ def test_metrics_in_a_runbook_exist(name):
     assert not unknown
 
 
+@pytest.mark.parametrize("name", BOOKS)
+def test_queries_in_runbooks_name_labels_that_their_series_have(name):
+    metrics = {metric.name: metric for metric in CATALOGUE}
+    for span in code(name):
+        for series, matchers in re.findall(r"(?<![\w:])(rankscope_\w+){([^}]*)}", span):
+            metric = metrics[re.sub(r"_(bucket|count|sum)$", "", series)]
+            labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
+            assert labels <= {*metric.labels, "node", "cluster"}, span
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_commands_for_kubernetes_can_be_typed_as_they_stand(name):
+    """Pods have a namespace, and nodes have pods that kubectl asks about before it drains them."""
+    for span in code(name):
+        if re.match(r"kubectl (logs|exec|(describe|get) (pods?|events))\b", span):
+            assert re.search(r" (-n NAMESPACE|-A)\b", span), span
+        if span.startswith("kubectl drain"):
+            assert "--ignore-daemonsets --delete-emptydir-data" in span
+
+
 def help_of(*command: str) -> str:
     """Return what a command of ours says about itself; fails if there is none of that name."""
     told = io.StringIO()

@@ -49,6 +49,7 @@ PAGE_SERIES_DROPPED = Metric(
 COLLECTOR_FAILING = Metric(
     "rankscope_collector_failing",
     "gauge",
-    "Always 1; collectors that fail with an error, or whose source has gone within six hours.",
+    "Always 1; collectors that fail with an error, or whose source has gone within six hours,"
+    " unless it comes and goes with jobs.",
     ("collector",),
 )

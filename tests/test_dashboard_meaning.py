@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -270,3 +271,31 @@ def test_nodes_that_were_away_are_named_with_how_they_are_now(gives):
     gives(expression("on-call", title), series, away, __range="7m")
     now = {'{node="back"}': 1.0, '{node="gone"}': 0.0}
     gives(expression("on-call", title, 1), series, now, __range="7m")
+
+
+def test_xids_of_the_kernel_log_are_marked_and_only_on_the_jobs_nodes(gives):
+    marks = {
+        view: one["expr"]
+        for view in ("on-call", "debug")
+        for one in MODELS[view]["annotations"]["list"]
+        if one["name"] == "Xids"
+    }
+    series = {'rankscope_rank_info{job_id="t/j",rank="0",node="a"}': "1x20"}
+    for node in ("a", "b"):
+        logged = f'node="{node}",gpu="1",uuid="GPU-1",xid="79",action="reset_gpu"'
+        series[f"rankscope_gpu_xid_last_timestamp_seconds{{{logged}}}"] = "60x20"
+    series['rankscope_gpu_xid_last_event_timestamp_seconds{node="a",gpu="2",xid="13"}'] = "90x20"
+    of_a = {'{node="a",gpu="1",xid="79"}': 60_000.0, '{node="a",gpu="2",xid="13"}': 90_000.0}
+    gives(marks["on-call"], series, of_a | {'{node="b",gpu="1",xid="79"}': 60_000})
+    gives(marks["debug"], series, of_a, job_id="t/j")
+
+
+@pytest.mark.parametrize("view", MODELS)
+def test_a_command_that_a_panel_names_is_explained_in_a_runbook_it_links_to(view):
+    runbooks = Path(__file__).parent.parent / "docs" / "runbooks"
+    for one in panels_of(MODELS[view]):
+        linked = "".join(
+            (runbooks / link["url"].rpartition("/")[2]).read_text() for link in one["links"]
+        )
+        for command in re.findall(r"rankscope (?:explain [\w-]+|xids)", one["description"]):
+            assert command in linked, f"{one['title']}: {command}"

@@ -64,6 +64,8 @@ def program(tmp_path) -> Path:
     folder.mkdir()
     (folder / "grafana").write_text(GRAFANA.format(python=sys.executable))
     (folder / "grafana").chmod(0o755)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "defaults.ini").touch()  # as in an unpacked release
     return folder
 
 
@@ -85,6 +87,7 @@ def test_the_stack_runs_alerts_and_leaves_nothing_behind(program):
         with urllib.request.urlopen(f"http://{address(said, 'Grafana')}/api/health") as answer:
             grafana = json.load(answer)
         check_grafana(grafana, address(said, "Prometheus"))
+        assert grafana["arguments"][1:] == [f"--homepath={program.parent.resolve()}"]
         said += lines_until(process, "Alert RankscopeStraggler (")
         found = ask(address(said, "Prometheus"), "query", query="rankscope_finding_culprit_info")
         assert {one["metric"]["rank"] for one in found["result"]} == {"2"}
@@ -103,6 +106,10 @@ def check_grafana(grafana: dict, prometheus: str) -> None:
     folder = Path(grafana["settings"]["GF_PATHS_PROVISIONING"])
     sources = json.loads((folder / "datasources" / "rankscope.yaml").read_text())
     assert sources["datasources"][0]["url"] == f"http://{prometheus}"
+    assert sources["datasources"][0]["jsonData"]["timeInterval"] == "5s"
+    home = Path(grafana["settings"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert json.loads(home.read_text())["uid"] == "rankscope-on-call"
+    assert grafana["settings"]["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
     provider = json.loads((folder / "dashboards" / "rankscope.yaml").read_text())["providers"][0]
     names = {path.name for path in Path(provider["options"]["path"]).iterdir()}
     assert {f"rankscope-{view}.json" for view in ("executive", "on-call", "debug")} == names

@@ -252,33 +252,50 @@ def _prometheus(
         yield url
 
 
+def _grafana_home(program: str) -> Path | None:
+    """Return the folder of Grafana's defaults: of an unpacked release, or of a package."""
+    places = (Path(program).resolve().parent.parent, *map(Path, GRAFANA_HOMES))
+    return next((one for one in places if (one / "conf" / "defaults.ini").is_file()), None)
+
+
 @contextmanager
 def _grafana(folder: Path, programs: Programs, generated: Path, prometheus: str) -> Iterator[str]:
-    provisioning = folder / "provisioning"
-    source = {"name": "Prometheus", "type": "prometheus", "url": prometheus, "isDefault": True}
+    provisioning, dashboards = folder / "provisioning", generated / "dashboards"
+    source = {
+        "name": "Prometheus",
+        "type": "prometheus",
+        "url": prometheus,
+        "access": "proxy",
+        "isDefault": True,
+        "jsonData": {"timeInterval": INTERVAL},  # of rates: Grafana takes 15 s otherwise
+    }
     provider = {
         "name": "rankscope",
         "type": "file",
-        "options": {"path": str(generated / "dashboards")},
+        "options": {"path": str(dashboards)},
     }
     documents = {
-        "datasources": {"apiVersion": 1, "datasources": [{**source, "access": "proxy"}]},
+        "datasources": {"apiVersion": 1, "datasources": [source]},
         "dashboards": {"apiVersion": 1, "providers": [provider]},
     }
     for kind, document in documents.items():
         (provisioning / kind).mkdir(parents=True)
         (provisioning / kind / "rankscope.yaml").write_text(json.dumps(document))
     port = demo.free_port()
-    home = next((one for one in GRAFANA_HOMES if Path(one).is_dir()), None)
+    home = _grafana_home(programs.grafana[0])
     settings = {
         "GF_PATHS_PROVISIONING": str(provisioning),
         "GF_PATHS_DATA": str(folder / "grafana"),
         "GF_PATHS_LOGS": str(folder / "grafana"),
+        "GF_PATHS_PLUGINS": str(folder / "plugins"),
         "GF_SERVER_HTTP_ADDR": "127.0.0.1",
         "GF_SERVER_HTTP_PORT": str(port),
         "GF_AUTH_ANONYMOUS_ENABLED": "true",
         "GF_ANALYTICS_REPORTING_ENABLED": "false",
         "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",  # it would download plugins
+        "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(dashboards / "rankscope-on-call.json"),
     }
     command = [*programs.grafana, *([f"--homepath={home}"] if home else [])]
     address = f"127.0.0.1:{port}"

@@ -33,6 +33,7 @@ from rankscope_dashboards.queries import (
     RANK,
     chosen_ranks,
     findings,
+    job_nodes,
     largest_rates,
     of,
     rate,
@@ -66,7 +67,10 @@ def dashboard(runbooks: str) -> Dashboard:
             shared.node(jobs=True),
             shared.rank(),
         ],
-        marks=[*shared.marks(JOB), shared.restarts(of(pods.GPU_ALLOCATION_INFO, JOB))],
+        marks=[
+            *shared.marks(job_nodes(shared.xids())),
+            shared.restarts(of(pods.GPU_ALLOCATION_INFO, JOB)),
+        ],
         links=links.views(links.DEBUG),
         refresh="30s",
         panels=place(

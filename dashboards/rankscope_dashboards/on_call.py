@@ -80,7 +80,7 @@ def dashboard(runbooks: str) -> Dashboard:
             shared.job_id(every=True),
             shared.node(jobs=False),
         ],
-        marks=[*shared.marks(JOB), shared.restarts()],
+        marks=[*shared.marks(shared.xids()), shared.restarts()],
         links=links.views(links.ON_CALL),
         refresh="30s",
         panels=place(

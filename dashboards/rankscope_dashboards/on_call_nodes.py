@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, kernel, rdma, watch
+from rankscope_agent.metrics import agent, gpu, rdma, watch
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.fields import colored, columns, lettered, numbered, override, texts
 from rankscope_dashboards.limits import ANY_IS_ODD, BUSY_PORT
@@ -40,8 +40,6 @@ def health(runbooks: str) -> list[Panel]:
 
 
 def _gpus(runbooks: str) -> list[Panel]:
-    driver = worst(of(gpu.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
-    logged = worst(of(kernel.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
     # Of every GPU there is one series or, with two agents, as many of each: all that is asked of
     # them stays the same, and grouping some 10,000 of them is what would take longest.
     busy = of(gpu.GPU_UTILIZATION, NODE)
@@ -52,9 +50,7 @@ def _gpus(runbooks: str) -> list[Panel]:
             " do where it was in the kernel log. `rankscope xids` groups them into incidents.",
             unit="string",
             overrides=[override("when", {"unit": "dateTimeFromNow"})],
-            targets=rows(
-                f"topk({MANY}, 1000 * ({logged} or on (cluster, node, gpu, xid) {driver}))"
-            ),
+            targets=rows(f"topk({MANY}, 1000 * {shared.xids()})"),
             transformations=columns(
                 {"node": "node", "gpu": "GPU", "xid": "Xid", "action": "action", "Value": "when"}
             ),

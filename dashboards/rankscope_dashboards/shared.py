@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, training, watch
+from rankscope_agent.metrics import agent, gpu, kernel, training, watch
 from rankscope_dashboards import links
 from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override
@@ -59,15 +59,21 @@ def rank() -> Variable:
     return Variable(name="rank", label="Rank", query=query, includeAll=True, multi=True)
 
 
-def marks(jobs: str = CLUSTER, nodes: str = NODE) -> list[Json]:
-    """Return marks of Xids and of incidents.
+def xids() -> str:
+    """Return when Xids of the chosen nodes last came: by the kernel log, or else by the driver."""
+    driver = worst(of(gpu.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
+    logged = worst(of(kernel.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
+    return f"({logged} or on (cluster, node, gpu, xid) {driver})"
+
+
+def marks(seen: str) -> list[Json]:
+    """Return marks of Xids and of the chosen jobs' incidents.
 
     Args:
-        jobs: the matcher of findings.
-        nodes: the matcher of GPUs.
+        seen: what `xids` gives, or a part of it.
     """
-    xid = worst(of(gpu.GPU_XID_TIMESTAMP, nodes), "node", "gpu", "xid")
-    since = worst(of(watch.FINDING_SINCE, jobs), "job_id", "kind")
+    xid = worst(seen, "node", "gpu", "xid")
+    since = worst(of(watch.FINDING_SINCE, JOB), "job_id", "kind")
     return [
         annotation("Xids", f"{xid} * 1000", "Xid {{xid}}", "GPU {{gpu}} of {{node}}", BAD),
         annotation("Incidents", f"{since} * 1000", "{{kind}}", "job {{job_id}}", WARN),

@@ -190,7 +190,7 @@ class Logs:
         # Each read of the device gives one record, whatever its length.
         self.records += 1
         with self.kernel.open("ab") as log:
-            line = f"4,{self.records},{self.records}000000,-;{text}\n"
+            line = f"4,{self.records},{time.monotonic_ns() // 1000},-;{text}\n"
             log.write(line.encode().ljust(READ_BYTES, b"\n"))
 
     def _iteration(self) -> None:

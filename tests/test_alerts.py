@@ -20,11 +20,9 @@ from alert_timelines import (
     Series,
     counter,
     follow,
-    gauge,
     run,
     run_all,
     steady,
-    texts_of,
 )
 from rankscope_agent import metrics
 from rankscope_agent.metrics import CATALOGUE
@@ -206,157 +204,6 @@ def test_counters_that_start_again_are_no_events(tmp_path):
     counters = [restarted(one) for one in series]
     done = run_all(tmp_path, require_server("promtool"), alerts, counters, hours=4)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def with_gap(selector: str, value: float, gap: range) -> Series:
-    """Return a constant that is not scraped in some minutes."""
-
-    def values(states: Sequence[str], step: int) -> list[str]:
-        return ["stale" if i * step in gap else f"{value}" for i in range(len(states))]
-
-    return Series(selector, values)
-
-
-def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
-    """Agents that are exchanged are silent for a minute or two, and remember what was before."""
-    pod, gap = 'node="n",pod_namespace="t",pod_name="p"', range(100, 104)
-    series = (
-        steady('rankscope_build_info{node="other"}'),
-        *(
-            with_gap(f'rankscope_job_pods{{node="n",job_id="j{i}",phase="Failed"}}', 3, gap)
-            for i in range(5)
-        ),
-        with_gap(f'rankscope_nccl_ib_errors_total{{{pod},device="m",status="12"}}', 3, gap),
-        with_gap(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', 3, gap),
-        with_gap(
-            f'rankscope_job_log_nonfinite_losses_total{{{pod},framework="f",source="s"}}', 3, gap
-        ),
-    )
-    # In the first quarter of an hour nothing is known of what was before.
-    checks = [(minute, 0) for minute in range(60, 130)]
-    for name in ("PodFailed", "JobFailureCascade", "NcclIbErrors", "NcclCollectiveTimeout"):
-        alert = BY_NAME[f"Rankscope{name}"]
-        done = follow(
-            tmp_path, require_server("promtool"), alert, Case(series, step=1), 130, checks
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_cascade_that_leaves_no_job_running_is_one(tmp_path):
-    case = CASES["RankscopeJobFailureCascade"]
-    running = tuple(
-        replace(one, values=lambda states, _step: ["0" if s == "bad" else "4" for s in states])
-        if 'phase="Running"' in one.selector
-        else one
-        for one in case.series
-    )
-    assert running != case.series
-    case = replace(case, series=running, gap=1)
-    alert = BY_NAME["RankscopeJobFailureCascade"]
-    done = run(tmp_path, require_server("promtool"), alert, case, None)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
-    """Autoscalers take nodes away; kube-state-metrics tells which nodes there are."""
-    gone = gauge('rankscope_build_info{node="gpu-07",version="1"}', None, 1)
-    case = Case((gone, steady('kube_node_info{node="gpu-08"}')))
-    alert = BY_NAME["RankscopeAgentDown"]
-    states = [*(["good"] * 30), *(["bad"] * 90)]
-    case = replace(case, series=tuple(fixed(one, states) for one in case.series))
-    checks = [(minute, 0) for minute in (20, 45, 60, 80)]
-    done = follow(tmp_path, require_server("promtool"), alert, case, 119, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
-    without = replace(case, series=case.series[:1])
-    checks = [(20, 0), (45, 1), (80, 1)]
-    done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def fixed(series: Series, states: list[str]) -> Series:
-    """Return a series that goes through states of its own."""
-    return replace(series, values=lambda _states, step: series.values(states, step))
-
-
-def in_cluster(series: Series, name: str) -> Series:
-    return replace(series, selector=series.selector.replace("{", f'{{cluster="{name}",', 1))
-
-
-def test_numbers_in_texts_are_those_of_the_alerts_own_cluster(tmp_path):
-    """Two clusters may have jobs of one name, and share a server."""
-    name = "RankscopeGpuHardwareFault"
-    case = CASES[name]
-    other = (
-        counter(
-            'rankscope_job_lost_gpu_seconds_total{job_id="team/llm",cause="gpu_hardware"}', 1e6
-        ),
-    )
-    series = (
-        *(in_cluster(one, "a") for one in case.series),
-        *(in_cluster(one, "b") for one in other),
-    )
-    (known,) = json.loads(TEXTS.read_text())[name]
-    texts = dict(known["annotations"])
-    texts["dashboard_url"] = texts["dashboard_url"].replace("&var-job", "&var-cluster=a&var-job")
-    expected = [{"labels": known["labels"] | {"cluster": "a"}, "annotations": texts}]
-    done = run(
-        tmp_path, require_server("promtool"), BY_NAME[name], replace(case, series=series), expected
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("job_id", "shell", "url"),
-    [
-        ("team/llm", "team/llm", "team%2Fllm"),
-        ("exp 1; reboot&x=#", "'exp 1; reboot&x=#'", "exp+1%3B+reboot%26x%3D%23"),
-        ("it's $(id)", "'it'\\''s $(id)'", "it%27s+%24%28id%29"),
-        ("größe/日本", "'größe/日本'", "gr%C3%B6%C3%9Fe%2F%E6%97%A5%E6%9C%AC"),
-    ],
-)
-def test_odd_names_of_jobs_can_be_put_into_a_shell_and_a_link(job_id, shell, url, tmp_path):
-    name = "RankscopeJobStalled"
-    case = CASES[name]
-    series = tuple(
-        replace(one, selector=one.selector.replace("team/llm", job_id)) for one in case.series
-    )
-    (known,) = json.loads(TEXTS.read_text())[name]
-    texts = {
-        key: text.replace("--job team/llm", f"--job {shell}")
-        .replace("team%2Fllm", url)
-        .replace("job team/llm", f"job {job_id}")
-        .replace("Job team/llm", f"Job {job_id}")
-        for key, text in known["annotations"].items()
-    }
-    expected = [{"labels": known["labels"] | {"job_id": job_id}, "annotations": texts}]
-    done = run(
-        tmp_path, require_server("promtool"), BY_NAME[name], replace(case, series=series), expected
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("labels", "who"),
-    [
-        ('rank="13",node="gpu-07"', "rank 13 on node gpu-07"),
-        ('rank="",node="gpu-07",device="mlx5_3"', "node gpu-07, mlx5_3"),
-        ('rank="",node=""', "no rank in particular"),
-    ],
-)
-def test_a_finding_says_whom_it_names_if_anybody(labels, who, tmp_path):
-    name = "RankscopeGlobalSlowdown"
-    of_job = 'job_id="team/llm",kind="global_slowdown"'
-    runbook = 'runbook="docs/runbooks/RankscopeGlobalSlowdown.md"'
-    info = (
-        f'rankscope_finding_culprit_info{{{of_job},symptom="global_slowdown",{labels},{runbook}}}'
-    )
-    lost = gauge(f"rankscope_finding_lost_fraction{{{of_job}}}", 0.1, None, 0.04)
-    case = Case((steady(info), lost))
-    done = run(tmp_path, require_server("promtool"), BY_NAME[name], case, [])
-    (told,) = texts_of(done.stdout + done.stderr)
-    assert told["annotations"]["description"].startswith(
-        f"Step times show global_slowdown of {who}, which costs 10% of every step. Cause:"
-    )
 
 
 @pytest.mark.parametrize(("name", "expression"), [*expressions(), *queries_of_templates()])

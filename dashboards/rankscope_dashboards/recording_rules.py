@@ -24,6 +24,7 @@ JOB_GPU = "job:rankscope_gpu_utilization:avg"
 NODE_JOB_STEPS = "node_job:rankscope_steps:rate10m"
 JOB_STEPS = "job:rankscope_steps:rate10m"
 NODE_JOB_SAMPLES = "node_job:rankscope_samples:rate5m"
+JOB_MEAN_STEP = "job:rankscope_step_latency_seconds:mean"
 JOB_SAMPLES = "job:rankscope_samples:rate5m"
 JOB_ALIVE = "job:rankscope_rank_alive:sum"
 JOB_LATENCY = "job_le:rankscope_step_latency_seconds_bucket:rate5m"
@@ -118,6 +119,14 @@ def _mean_of_gpus() -> str:
     )
 
 
+def _mean_step() -> str:
+    """Return the mean time of all steps that the job has made."""
+    total, count = (
+        f"sum {by('job_id')} ({training.STEP_LATENCY.name}_{part})" for part in ("sum", "count")
+    )
+    return f"{total} / {count}"
+
+
 def _samples() -> str:
     """Return samples per second by the probes, or else by what a rank of the job prints."""
     printed = join(job_logs.JOB_LOG_SAMPLES_RATE.name, LOG_POD, ("job_id",), POD_JOB_RECORD)
@@ -181,6 +190,7 @@ JOB = RecordGroup(
             ),
         ),
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
+        Record(JOB_MEAN_STEP, _mean_step()),
         Record(JOB_SAMPLES, _samples()),
         Record(JOB_WORLD_SIZE, f"max {by('job_id')} ({summary.JOB_WORLD_SIZE.name})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),

@@ -12,6 +12,9 @@ from rankscope_dashboards.promql import LOG_POD, before, by, happened, worst
 LEAST_LOST = 0.05
 """A twentieth of the job's time: what less costs in a day is less than a person's look at it."""
 
+LONG_STEP_SECONDS = 200
+"""Of jobs with longer steps ten minutes may pass without the end of one: they have an hour."""
+
 LEAST_BUSY = 0.17
 """Without a watch: 1.2 times the stage's median, which leaves 1 - 1/1.2 of the worst rank's time
 that its peers do not need. Single steps vary by less."""
@@ -34,7 +37,15 @@ IDLE_UTILISATION = 0.02
 DIVERGED = 2.0
 """Times its lowest value of the last hour: losses fall, or move by a few tens of per cent."""
 
-_STALLED = f"({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+_STILL_FOR_AN_HOUR = (
+    f"max_over_time({records.JOB_STEPS}[1h]) == 0"
+    f" and on (cluster, job_id) {records.JOB_STEPS} offset 1h"
+)
+_STALLED = (
+    f"(({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0))\n"
+    f"unless on (cluster, job_id) ({records.JOB_MEAN_STEP} > {LONG_STEP_SECONDS}"
+    f" unless on (cluster, job_id) ({_STILL_FOR_AN_HOUR}))"
+)
 _WATCHED = f"group {by()} ({watch.WATCH_LAST.name})"
 _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
@@ -135,14 +146,15 @@ STANDING: tuple[Alert, ...] = (
         expression=with_owner(_STALLED),
         hold="5m",
         keep="15m",
-        why="No step of any rank within the ten minutes of the record; five more let a long"
-        " checkpoint end. The first step has been made, or there would be no record. A job that"
-        " moves and stands again is noticed after ten minutes, which this bridges.",
+        why="No step of any rank within the ten minutes of the record (within an hour where the"
+        " mean step is longer than 200 s); five more let a long checkpoint end. The first step has"
+        " been made, or there would be no record. A job that moves and stands again is noticed"
+        " after ten minutes, which this bridges.",
         severity="by_class",
         scope="job",
         summary=f"{texts.JOB} makes no steps",
-        description=f"No rank of {texts.JOB} has ended a step for ten minutes, although its"
-        " processes live: a hang, a checkpoint that does not end, or an evaluation."
+        description=f"No rank of {texts.JOB} has ended a step for a quarter of an hour or more,"
+        " although its processes live: a hang, a checkpoint that does not end, or an evaluation."
         + texts.DIAGNOSE,
     ),
     Alert(

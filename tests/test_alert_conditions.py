@@ -1,0 +1,105 @@
+"""Where an alert is easily wrong: gaps, long steps, nodes that leave, all jobs at once."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from alert_cases import CASES
+from alert_timelines import Case, Series, follow, gauge, run, steady
+from rankscope_dashboards.alerts import ALERTS
+from servers import require_server
+
+BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+def test_a_job_with_long_steps_does_not_stand_between_them(tmp_path):
+    """Steps of a quarter of an hour, as rollouts take; the first brings the series."""
+    alert, of_job = BY_NAME["RankscopeJobStalled"], '{node="n",job_id="j"}'
+
+    def counting(states: Sequence[str], step: int, each: float) -> list[str]:
+        ended = (min(i * step, 180) // 15 for i in range(len(states)))  # after 3 hours it hangs
+        return [f"{8 * (1 + number) * each:.10g}" for number in ended]
+
+    series = (
+        Series(
+            f"rankscope_step_latency_seconds_count{of_job}", lambda s, step: counting(s, step, 1)
+        ),
+        Series(
+            f"rankscope_step_latency_seconds_sum{of_job}", lambda s, step: counting(s, step, 900)
+        ),
+        steady(f"rankscope_job_ranks_alive{of_job}", 8),
+    )
+    # The ten minutes of the record, the hour, and the five minutes of the alert.
+    checks = [*((minute, 0) for minute in range(20, 250, 5)), (262, 1), (280, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 280, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def with_gap(selector: str, value: float, gap: range) -> Series:
+    """Return a constant that is not scraped in some minutes."""
+
+    def values(states: Sequence[str], step: int) -> list[str]:
+        return ["stale" if i * step in gap else f"{value}" for i in range(len(states))]
+
+    return Series(selector, values)
+
+
+def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
+    """Agents that are exchanged are silent for a minute or two, and remember what was before."""
+    pod, gap = 'node="n",pod_namespace="t",pod_name="p"', range(100, 104)
+    series = (
+        steady('rankscope_build_info{node="other"}'),
+        *(
+            with_gap(f'rankscope_job_pods{{node="n",job_id="j{i}",phase="Failed"}}', 3, gap)
+            for i in range(5)
+        ),
+        with_gap(f'rankscope_nccl_ib_errors_total{{{pod},device="m",status="12"}}', 3, gap),
+        with_gap(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', 3, gap),
+        with_gap(
+            f'rankscope_job_log_nonfinite_losses_total{{{pod},framework="f",source="s"}}', 3, gap
+        ),
+    )
+    # In the first quarter of an hour nothing is known of what was before.
+    checks = [(minute, 0) for minute in range(60, 130)]
+    told = ("PodFailed", "JobFailureCascade", "NcclIbErrors", "NcclCollectiveTimeout")
+    for name in (*told, "NonFiniteLoss"):
+        alert = BY_NAME[f"Rankscope{name}"]
+        done = follow(
+            tmp_path, require_server("promtool"), alert, Case(series, step=1), 130, checks
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_cascade_that_leaves_no_job_running_is_one(tmp_path):
+    case = CASES["RankscopeJobFailureCascade"]
+    running = tuple(
+        replace(one, values=lambda states, _step: ["0" if s == "bad" else "4" for s in states])
+        if 'phase="Running"' in one.selector
+        else one
+        for one in case.series
+    )
+    assert running != case.series
+    case = replace(case, series=running, gap=1)
+    alert = BY_NAME["RankscopeJobFailureCascade"]
+    done = run(tmp_path, require_server("promtool"), alert, case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
+    """Autoscalers take nodes away; kube-state-metrics tells which nodes there are."""
+    gone = gauge('rankscope_build_info{node="gpu-07",version="1"}', None, 1)
+    case = Case((gone, steady('kube_node_info{node="gpu-08"}')))
+    alert = BY_NAME["RankscopeAgentDown"]
+    states = [*(["good"] * 30), *(["bad"] * 90)]
+    case = replace(case, series=tuple(fixed(one, states) for one in case.series))
+    checks = [(minute, 0) for minute in (20, 45, 60, 80)]
+    done = follow(tmp_path, require_server("promtool"), alert, case, 119, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    without = replace(case, series=case.series[:1])
+    checks = [(20, 0), (45, 1), (80, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def fixed(series: Series, states: list[str]) -> Series:
+    """Return a series that goes through states of its own."""
+    return replace(series, values=lambda _states, step: series.values(states, step))

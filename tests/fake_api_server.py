@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -42,7 +43,8 @@ class Store:
 
 
 class FakeApiServer:
-    def __init__(self, bookmark_seconds: float = 60.0) -> None:
+    def __init__(self, bookmark_seconds: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
+        self._scheme = "http" if tls is None else "https"
         self.faults = Faults()
         self.store = Store()
         self.bookmark_seconds = bookmark_seconds
@@ -56,12 +58,14 @@ class FakeApiServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_port}"
 
     def close(self) -> None:
         self.closing = True
@@ -119,7 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
         faults = self.api.faults
         if faults.status:
             return self._status(faults.status, "made to fail")
-        if faults.token and self.headers.get("Authorization") != f"Bearer {faults.token}":
+        scheme, _, shown = self.headers.get("Authorization", "").partition(" ")
+        if faults.token and (scheme.lower(), shown) != ("bearer", faults.token):
             return self._status(401, "Unauthorized")
         if faults.garbage:
             return self._send(200, faults.garbage)

@@ -2,6 +2,9 @@
 
     unshare --mount python sandbox.py --writable DIR --keep syslog -- PROGRAM ARGUMENTS...
 
+With --run FOLDER a copy of it is all that /run holds: files of root and of --group, as the kubelet
+lays out secrets.
+
 The filter is made from what the profile of container runtimes documents as blocked
 (https://docs.docker.com/engine/security/seccomp, and containerd's contrib/seccomp for what came
 later), on x86-64. Linux alone, as root.
@@ -126,9 +129,39 @@ def load_filter(kept: set[str]) -> None:
     checked(LIBC.prctl(PR_SET_SECCOMP, MODE_FILTER, ctypes.c_char_p(head), 0, 0))
 
 
-def freeze_root(writable: str) -> None:
+def lay_out(run: str, group: int) -> None:
+    """Put files in place of what /run holds."""
+    checked(LIBC.mount(b"tmpfs", b"/run", b"tmpfs", 0, b"size=16m,mode=755"))
+    shutil.copytree(run, "/run", dirs_exist_ok=True)
+    for path in pathlib.Path("/run").rglob("*"):
+        os.chown(path, 0, group)
+
+
+def open_up(paths: list[str]) -> None:
+    """Let any user reach what lies below a directory of root's own: interpreter and checkout."""
+    closed: dict[pathlib.Path, set[pathlib.Path]] = {}
+    for path in filter(os.path.exists, paths):
+        whole = pathlib.Path(path).resolve()
+        barred = [parent for parent in reversed(whole.parents) if not parent.stat().st_mode & 1]
+        for parent in barred[:1]:
+            child = parent / whole.relative_to(parent).parts[0]
+            closed.setdefault(parent, set()).add(child)
+    for parent, children in closed.items():
+        held = {child: os.open(child, os.O_PATH) for child in children}
+        checked(LIBC.mount(b"tmpfs", os.fsencode(parent), b"tmpfs", 0, b"size=1m,mode=755"))
+        for child, descriptor in held.items():
+            child.mkdir()
+            source = f"/proc/self/fd/{descriptor}".encode()
+            checked(LIBC.mount(source, os.fsencode(child), None, MS_BIND | MS_REC, None))
+
+
+def freeze_root(writable: str, run: str, user: int, group: int) -> None:
     """Make every mount read-only but a fresh tmpfs."""
     checked(LIBC.mount(None, b"/", None, MS_REC | MS_PRIVATE, None))
+    if run:
+        lay_out(run, group)
+    if user:
+        open_up([sys.executable, __file__, *sys.path, *os.environ.get("PYTHONPATH", "").split(":")])
     with pathlib.Path("/proc/self/mounts").open(encoding="utf-8") as table:
         points = [line.split()[1] for line in table]
     for point in points:
@@ -146,6 +179,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--writable")
     parser.add_argument("--keep", default="")
+    parser.add_argument("--run", default="")
+    parser.add_argument("--user", type=int, default=0)
+    parser.add_argument("--group", type=int, default=0)
     parser.add_argument("--filter-only", action="store_true")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
@@ -153,9 +189,11 @@ def main() -> None:
     if options.filter_only:
         load_filter(kept)
         os.execvp(options.command[0], options.command)
-    freeze_root(options.writable)
+    freeze_root(options.writable, options.run, options.user, options.group)
     sets = ",".join(("-all", *(f"+{name}" for name in sorted(kept))))
     drop = ["--no-new-privs", "--inh-caps=-all", f"--bounding-set={sets}"]
+    if options.user:
+        drop += [f"--reuid={options.user}", f"--regid={options.user}", f"--groups={options.group}"]
     again = [sys.executable, __file__, "--filter-only", f"--keep={options.keep}", "--"]
     setpriv = shutil.which("setpriv") or "setpriv"
     os.execv(setpriv, [setpriv, *drop, *again, *options.command])

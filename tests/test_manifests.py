@@ -23,15 +23,12 @@ from rankscope_agent.registry import all_collectors
 from rankscope_agent.requirements import COMPONENTS
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.command import Parser
-from servers import require_server, require_tool
+from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
+from servers import require_server
 
-ROOT = Path(__file__).parent.parent / "daemonset"
 SHARED = Path(__file__).parent.parent.parent / "shared"
-PATIENCE_SECONDS = 120
 CRDS = {"PodMonitor": "podmonitors", "ServiceMonitor": "servicemonitors"}
 CRDS |= {"PrometheusRule": "prometheusrules"}
-
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # dashboards are long
 
 TIERS = ((), ("tier-1",), ("tier-2",), ("tier-3",))
 NETWORKS = ((), ("host-network",))
@@ -49,22 +46,6 @@ COMBINATIONS = [
 OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
 
-def kustomize(folder: Path) -> str:
-    done = subprocess.run(
-        [require_tool("kubectl"), "kustomize", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def parsed(text: str) -> list[dict]:
-    return list(yaml.load_all(text, LOADER))
-
-
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
     """Every combination, by its name."""
@@ -73,11 +54,7 @@ def rendered(tmp_path_factory):
     def render(components):
         place = folder / ("+".join(components) or "base")
         place.mkdir()
-        base = os.path.relpath(ROOT, place)
-        lines = [f"resources: [{base}/base]", "components:"]
-        lines += [f"  - {base}/components/{name}" for name in components]
-        (place / "kustomization.yaml").write_text("\n".join(lines if components else lines[:1]))
-        return place.name, parsed(kustomize(place))
+        return place.name, combined(place, components)
 
     with ThreadPoolExecutor(4) as pool:
         made = dict(pool.map(render, COMBINATIONS))

@@ -24,13 +24,13 @@ SANDBOX = Path(sandbox.__file__)
 NOBODY = 65534
 
 
-def sandboxed(writable: Path, *kept: str) -> list[str]:
-    """Return the command that puts another into the sandbox."""
+def sandboxed(writable: Path, *kept: str, **more: object) -> list[str]:
+    """Return the command that puts another into the sandbox; `more` are options of it."""
     unshare = shutil.which("unshare")
     if unshare is None or os.geteuid() != 0 or platform.machine() != "x86_64":
         pytest.skip("the sandbox takes root, unshare and x86-64")
     front = [unshare, "--mount", sys.executable, str(SANDBOX), f"--keep={','.join(kept)}"]
-    front += [f"--writable={writable}", "--"]
+    front += [f"--writable={writable}", *(f"--{key}={value}" for key, value in more.items()), "--"]
     tried = subprocess.run([*front, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         pytest.skip(f"no mount namespace or filter can be had here: {tried.stderr[-200:]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,6 +105,22 @@ def _pods(
     return _items(method, namespace, label_selector=label_selector, field_selector=field_selector)
 
 
+def _configure(config: Any) -> None:
+    """Take the user's kubeconfig, or within a pod its service account.
+
+    The client's own choice between the two prints to standard output, which may be JSON.
+
+    Raises:
+        kubernetes.config.ConfigException: there is neither.
+    """
+    try:
+        config.load_kube_config()
+    except config.ConfigException:
+        if "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise
+        config.load_incluster_config()
+
+
 def _items(method: str, namespace: str | None, **more: str | int | None) -> list[Any]:
     """Call a method of the client that lists, and return the items as JSON has them."""
     try:
@@ -118,8 +135,7 @@ def _items(method: str, namespace: str | None, **more: str | int | None) -> list
     from urllib3.exceptions import HTTPError
 
     try:
-        load: Any = config.load_config
-        load()
+        _configure(config)
         # Raw JSON: the typed models refuse pods that leave out what they want.
         api: Any = client.CoreV1Api()
         where = (namespace,) if namespace else ()

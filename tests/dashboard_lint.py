@@ -160,6 +160,9 @@ def _words(panel: Json) -> Iterator[str]:
         yield "no description that says how to read it"
     if panel["fieldConfig"]["defaults"].get("noValue", "no data") == "no data":
         yield "does not say what is missing when there is no data"
+    said = panel["fieldConfig"]["defaults"].get("noValue", "")
+    if re.match(r"(?:all|every|nothing)\b", said) and " or " not in said:
+        yield "takes series that are missing for good news"
     if panel["type"] == "stat" and len(panel["fieldConfig"]["defaults"]["noValue"]) > STAT_LETTERS:
         yield "says what is missing in letters too small to read"
 

@@ -19,6 +19,7 @@ from rankscope_agent.inspector import records
 from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.debug_hardware import OPERATIONS
 from rankscope_dashboards.links import VIEWS
+from rankscope_dashboards.panels import NEUTRAL
 from rankscope_dashboards.rule_files import Links
 
 SCHEMAS = Path(__file__).parent / "fixtures" / "grafana_schema"
@@ -128,6 +129,8 @@ def _spoil(model: Any, kind: str) -> None:
     elif kind == "letters":
         stat = next(one for one in panels_of(model) if one["type"] == "stat")
         stat["fieldConfig"]["defaults"]["noValue"] = "no job with the probe in this time"
+    elif kind == "news":
+        panel["fieldConfig"]["defaults"]["noValue"] = "nothing was lost"
     elif kind == "escape":
         model["templating"]["list"][1]["multi"] = False
     elif kind == "link":
@@ -152,6 +155,7 @@ def _spoil(model: Any, kind: str) -> None:
         ("letters", "too small to read"),
         ("link", "gone, which does not exist"),
         ("escape", "$cluster is not escaped"),
+        ("news", "missing for good news"),
         ("words", "no description"),
     ],
 )
@@ -245,3 +249,13 @@ def test_operations_are_those_that_the_agent_knows():
 def test_panel_titles_are_unique(dashboard):
     titles = [panel["title"] for panel in panels_of(dashboard)]
     assert len(set(titles)) == len(titles)
+
+
+def test_what_is_missing_does_not_look_well(dashboard):
+    for panel in panels_of(dashboard):
+        if panel["type"] in {"stat", "bargauge"}:
+            defaults = panel["fieldConfig"]["defaults"]
+            (missing,) = [one for one in defaults["mappings"] if one["type"] == "special"]
+            assert missing["options"]["match"] == "null"
+            result = missing["options"]["result"]
+            assert (result["text"], result["color"]) == (defaults["noValue"], NEUTRAL)

@@ -46,7 +46,7 @@ SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
 SYNC_SHARE = ((None, GOOD), (0.3, WARN), (0.5, BAD))
 """Of step time: where half of it is waiting, ranks differ or the network is too slow."""
 
-NOT_MEASURED = "not measured: on NCCL the probe knows the step and its input alone"
+NOT_MEASURED = "no steps, or not measured: on NCCL the probe knows the step and its input alone"
 
 
 def dashboard(runbooks: str) -> Dashboard:

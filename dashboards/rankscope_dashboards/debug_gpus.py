@@ -49,7 +49,8 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             minimum=0,
             maximum=1,
             targets=targets(
-                (_shown(rate(held), longest, "reason"),
+                # A counter that is read a little late looks as if it grew by more than the time.
+                (f"clamp_max({_shown(rate(held), longest, 'reason')}, 1)",
                  "rank {{rank}} {{reason}}"),
             ),
             overrides=numbered("rank "),

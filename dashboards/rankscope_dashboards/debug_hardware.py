@@ -14,7 +14,7 @@ from rankscope_agent.metrics import (
 )
 from rankscope_agent.model import Metric
 from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns, numbered, override
+from rankscope_dashboards.fields import colored, columns, line_style, matching, numbered, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.panels import (
     BAD,
@@ -50,14 +50,17 @@ STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
 
 
-MEMORY_LEFT = ((None, BAD), (0.05, WARN), (0.1, GOOD))
-"""Of a node's memory: `RankscopeNodeResourceExhausted` fires below a twentieth."""
+FULL_NODE = ((None, GOOD), (0.9, WARN), (0.95, BAD))
+"""Of a node's memory: `RankscopeNodeResourceExhausted` fires at the second."""
 
 OPERATIONS = (
     *("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv", "AlltoAll"),
     *("Send", "Recv", "Reduce", "Gather", "Scatter", "other"),
 )
 """Of NCCL, as its Inspector calls them; those of most jobs first."""
+
+LARGE = 56
+"""Pixels: to fill a panel of eight rows a single digit would grow to three times that."""
 
 SOME = 6
 """Ranks of each of three measures in one panel, which together stay below twenty lines."""
@@ -82,7 +85,7 @@ def collectives(runbooks: str) -> list[Panel]:
             minimum=0,
             targets=shared.quantiles(sync),
             overrides=colored(tuple(QUANTILES)),
-            missing="not measured: on NCCL use its Inspector or a profile",
+            missing="no steps, or not measured: on NCCL use its Inspector or a profile",
         ),
         TimeSeries(
             title="Duration of collectives by operation",
@@ -148,7 +151,7 @@ def network(runbooks: str) -> list[Panel]:
             overrides=numbered("_", ":"),
             several=True,
             steps=BUSY_PORT,
-            missing="no RDMA port, or it is not known which is next to a GPU",
+            missing=shared.NO_RAILS,
             links=[links.runbook(runbooks, "RankscopeAsymmetricRail")],
         ),
         Table(
@@ -161,7 +164,7 @@ def network(runbooks: str) -> list[Panel]:
             widths={"device": 90, "port": 50, "errors": 90},
             steps=ANY_IS_ODD,
             decimals=0,
-            missing="no RDMA port, or it is not known which is next to a GPU",
+            missing=shared.NO_RAILS,
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),
         _interface_errors(runbooks),
@@ -193,7 +196,7 @@ def _interface_errors(runbooks: str) -> Panel:
         ],
         largest_first="errors",
         widths={"direction": 90, "errors": 80, "dropped": 80},
-        missing="no network interface on a bus: virtual machines and pods may have none",
+        missing="no agent, or no interface on a bus: virtual machines and pods may have none",
         links=[links.runbook(runbooks, "RankscopeLinkErrors")],
     )
 
@@ -246,20 +249,20 @@ def hosts(runbooks: str) -> list[Panel]:
             targets=targets((f"clamp_max(max by (resource) ({waiting}), 1)", "{{resource}}")),
             overrides=colored(["cpu", "io", "memory"]),
             steps=STALLED,
-            missing="no pressure information: Linux 4.20 and newer with psi=1 has it",
+            missing="no agent, or no pressure information: Linux 4.20 and newer with psi=1 has it",
             links=[links.runbook(runbooks, "RankscopeHostStalls")],
         ),
         _waiting_for_cpus(runbooks),
         TimeSeries(
-            title="Memory left on the worst node",
-            description="Part of a node's memory that is still to be had, the least of the job's"
-            " nodes. At zero the kernel kills a process, often a loader's.",
+            title="Memory in use on the fullest node",
+            description="Part of a node's memory that programs cannot have any more, the most of"
+            " the job's nodes. At 100 % the kernel kills a process, often a loader's.",
             unit="percentunit",
             minimum=0,
             maximum=1,
-            steps=MEMORY_LEFT,
-            targets=targets((f"min({job_nodes(free)})", "worst node")),
-            overrides=colored(["worst node"]),
+            steps=FULL_NODE,
+            targets=targets((f"1 - min({job_nodes(free)})", "fullest node")),
+            overrides=colored(["fullest node"]),
             missing=shared.NO_AGENT,
         ),
         Stat(
@@ -274,6 +277,7 @@ def hosts(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeOomRepeated")],
             height=8,
             width=6,
+            letters=LARGE,
         ),
         Stat(
             title="Fullest disk",
@@ -287,6 +291,7 @@ def hosts(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeNodeResourceExhausted")],
             height=8,
             width=6,
+            letters=LARGE,
         ),
     ]
 
@@ -311,7 +316,11 @@ def _waiting_for_cpus(runbooks: str) -> Panel:
             ),
         ),
         steps=STALLED,
-        overrides=numbered("rank "),
+        overrides=[
+            *numbered("rank "),
+            matching("^loader", line_style("dot")),
+            matching("probe$", line_style("dash")),
+        ],
         several=True,
         missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
         links=[links.runbook(runbooks, "RankscopeHostStalls")],

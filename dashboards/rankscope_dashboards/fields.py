@@ -13,8 +13,8 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 LINES = ("solid", "dash", "dot")
 """Beyond the palette colours come again, with other lines."""
 
-PATTERNS = {"dash": [10, 6], "dot": [0, 8]}
-"""Pixels drawn and left out."""
+PATTERNS = {"dash": [16, 4, 3, 4], "dot": [0, 8]}
+"""Pixels drawn and left out: unlike the plain dashes that are thresholds."""
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -27,12 +27,13 @@ def colored(names: Sequence[str]) -> list[Json]:
 def _look(number: int) -> Json:
     """Return the colour and the line of the eighteen that a number stands for."""
     again, color = divmod(number % (len(PALETTE) * len(LINES)), len(PALETTE))
-    fill = LINES[again]
-    line = {"fill": fill, "dash": PATTERNS[fill]} if fill in PATTERNS else None
-    return {
-        "color": {"mode": "fixed", "fixedColor": PALETTE[color]},
-        **({"custom.lineStyle": line} if line else {}),
-    }
+    line = line_style(LINES[again]) if again else {}
+    return {"color": {"mode": "fixed", "fixedColor": PALETTE[color]}, **line}
+
+
+def line_style(fill: str) -> Json:
+    """Return the setting of a line that is not solid."""
+    return {"custom.lineStyle": {"fill": fill, "dash": PATTERNS[fill]}}
 
 
 def numbered(before: str, after: str = "") -> list[Json]:
@@ -44,7 +45,7 @@ def numbered(before: str, after: str = "") -> list[Json]:
         before: what stands before the number, as a regular expression.
         after: what stands behind it.
     """
-    return [_matching(f"{before}\\d*{digit}(?!\\d){after}", _look(digit)) for digit in range(10)]
+    return [matching(f"{before}\\d*{digit}(?!\\d){after}", _look(digit)) for digit in range(10)]
 
 
 def lettered() -> list[Json]:
@@ -56,10 +57,10 @@ def lettered() -> list[Json]:
     count = len(PALETTE) * len(LINES)
     alike = (LETTERS[index::count] for index in range(count))
     words = [f"^\\S*[{letters}{letters.upper()}](?= |$)" for letters in alike]
-    return [_matching(word, _look(index)) for index, word in enumerate(words)]
+    return [matching(word, _look(index)) for index, word in enumerate(words)]
 
 
-def _matching(pattern: str, properties: Json) -> Json:
+def matching(pattern: str, properties: Json) -> Json:
     """Return settings of fields whose name a regular expression finds."""
     return _settings({"id": "byRegexp", "options": f"/{pattern}/"}, properties)
 

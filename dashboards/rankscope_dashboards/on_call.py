@@ -134,9 +134,9 @@ def _counts(runbooks: str) -> list[Panel]:
             " that is younger than that may still be starting.",
             targets=now((f"count({stalled}) or {agents}", "")),
             steps=ANY_IS_BAD,
-            missing=shared.NO_STEPS,
-            briefly="no steps",
-            links=[links.runbook(runbooks, "RankscopeMissingRank")],
+            missing=shared.NO_AGENT,
+            briefly="no agent",
+            links=[links.runbook(runbooks, "RankscopeJobStalled")],
         ),
     ]
 

@@ -56,7 +56,7 @@ def _gpus(runbooks: str) -> list[Panel]:
             ),
             largest_first="when",
             widths={"GPU": 50, "Xid": 50, "when": 120},
-            missing="no Xid since the agents began",
+            missing="no Xid since the agents began, or Prometheus does not scrape them",
             links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],
         ),
         TimeSeries(
@@ -121,7 +121,7 @@ def _nodes(runbooks: str) -> list[Panel]:
                 ),
             ],
             largest_first="time not ready",
-            widths={"now": 90, "time not ready": 120},
+            widths={"now": 90, "time not ready": 150},
             missing="all nodes were ready, or kube-state-metrics is not scraped",
         ),
     ]  # fmt: skip
@@ -148,7 +148,7 @@ def network(runbooks: str) -> list[Panel]:
             overrides=numbered("_", ":"),
             several=True,
             steps=BUSY_PORT,
-            missing="no RDMA port on these nodes",
+            missing=shared.NO_RDMA,
             links=[links.runbook(runbooks, "RankscopeLinkCongestion")],
         ),
         Table(
@@ -169,7 +169,7 @@ def network(runbooks: str) -> list[Panel]:
             widths={"device": 90, "port": 50, "errors": 90},
             steps=ANY_IS_ODD,
             decimals=0,
-            missing="no RDMA port on these nodes",
+            missing=shared.NO_RDMA,
             links=[links.runbook(runbooks, "RankscopeLinkErrors")],
         ),
     ]  # fmt: skip
@@ -187,7 +187,7 @@ def unseen() -> list[Panel]:
             minimum=0,
             decimals=0,
             targets=now((f"topk({MANY}, count by (collector) ({failing}))", "{{collector}}")),
-            missing="all collectors have their source",
+            missing="all collectors have their source, or no agent is scraped",
         ),
         TimeSeries(
             title="What could not be seen of jobs",

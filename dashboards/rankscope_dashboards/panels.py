@@ -96,6 +96,10 @@ class Panel(core.Panel):
         """Return how values get their colour."""
         return {"mode": "thresholds"}
 
+    def words_of_values(self) -> Sequence[Json]:
+        """Return texts and colours of single values."""
+        return self.mappings
+
     def words(self) -> tuple[str, str]:
         """Return the description, and what is said where there is no data."""
         return self.description, self.missing
@@ -122,7 +126,7 @@ class Panel(core.Panel):
             "unit": self.unit,
             "color": self.color(),
             "custom": self.custom(),
-            "mappings": self.mappings,
+            "mappings": self.words_of_values(),
             "noValue": self.words()[1],
             "thresholds": {
                 "mode": "absolute",
@@ -187,12 +191,18 @@ class Stat(Panel):
     Args:
         briefly: two or three words in place of the number; more of them would be too small to read,
             so that what is missing in full is in the description.
+        letters: height of the number in pixels; 0 for as high as the panel allows.
     """
 
     kind = "stat"
     briefly: str = attr.ib()
+    letters: int = attr.ib(default=0)
     width: int = attr.ib(default=4)
     height: int = attr.ib(default=4)
+
+    def words_of_values(self) -> Sequence[Json]:
+        """Return what is missing, in grey."""
+        return [*self.mappings, _in_grey(self.briefly)]
 
     def words(self) -> tuple[str, str]:
         """Return the description with what is missing, and that in short."""
@@ -210,6 +220,7 @@ class Stat(Panel):
             "showPercentChange": False,
             "textMode": "value",
             "wideLayout": True,
+            **({"text": {"valueSize": self.letters}} if self.letters else {}),
         }
 
 
@@ -218,6 +229,10 @@ class BarGauge(Panel):
     """One bar per series, the newest values."""
 
     kind = "bargauge"
+
+    def words_of_values(self) -> Sequence[Json]:
+        """Return what is missing, in grey."""
+        return [*self.mappings, _in_grey(self.missing)]
 
     def options(self) -> Json:
         """Return horizontal bars with the value behind."""
@@ -334,6 +349,12 @@ class Heatmap(Panel):
             "tooltip": {"mode": "single", "yHistogram": True},
             "yAxis": {"axisPlacement": "left", "unit": self.unit, "reverse": False},
         }
+
+
+def _in_grey(missing: str) -> Json:
+    """Return the text of a value that is not there: in the first step's colour it looks well."""
+    result = {"text": missing, "color": NEUTRAL, "index": 0}
+    return {"type": "special", "options": {"match": "null", "result": result}}
 
 
 def targets(*queries: tuple[str, str]) -> list[Target]:

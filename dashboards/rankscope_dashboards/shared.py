@@ -18,8 +18,10 @@ KUBE_NODE_CONDITION = "kube_node_status_condition"
 NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
 NO_AGENT = "no series: does Prometheus scrape rankscope-agent here?"
 NO_STEPS = "no steps: no job with the probe in this time"
-NO_GPUS = "no GPU series: the agent's nvml or dcgm collector has no source"
+NO_GPUS = "no GPU series: agents have no source for GPUs, or Prometheus does not scrape them"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
+NO_RDMA = "no RDMA port on these nodes, or Prometheus does not scrape their agents"
+NO_RAILS = "no RDMA port, no agent that is scraped, or unknown which port is next to a GPU"
 
 
 def quantiles(buckets: str) -> list[Target]:

@@ -34,6 +34,23 @@ def test_a_job_with_long_steps_does_not_stand_between_them(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_job_that_has_ended_is_not_told_to_use_its_gpus(tmp_path):
+    """It hung for 25 minutes, was ended, and is part of the last hour's mean for an hour."""
+    busy = ["7.2"] * 120 + ["0.2"] * 25 + ["stale"] * 120
+    held = ["8"] * 145 + ["stale"] * 120
+    of_job = '{node="n",job_id="j"}'
+    series = (
+        Series(f"rankscope_job_busy_gpus{of_job}", lambda _states, _step: busy),
+        Series(f"rankscope_job_gpus{of_job}", lambda _states, _step: held),
+    )
+    checks = [(minute, 0) for minute in range(100, 265, 5)]
+    for name in ("RankscopeLowGpuUtilisation", "RankscopeGpusIdle"):
+        done = follow(
+            tmp_path, require_server("promtool"), BY_NAME[name], Case(series), 264, checks
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def with_gap(selector: str, value: float, gap: range) -> Series:
     """Return a constant that is not scraped in some minutes."""
 

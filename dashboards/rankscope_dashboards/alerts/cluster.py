@@ -24,7 +24,10 @@ WATCH_SECONDS = 300
 AGENT_MEMORY = "1h"
 """How long an agent that is gone is missed where kube-state-metrics does not tell of its node."""
 
-_GPU_NODES = 'kube_node_status_allocatable{resource="nvidia_com_gpu"} > 0'
+_GPU_RESOURCES = 'resource=~"nvidia_com_(gpu|mig_).*"'
+"""Whole, shared (nvidia.com/gpu.shared) and split GPUs, as kube-state-metrics spells them."""
+
+_GPU_NODES = f"kube_node_status_allocatable{{{_GPU_RESOURCES}}} > 0"
 _WAS_THERE = f"last_over_time({agent.BUILD_INFO.name}[{AGENT_MEMORY}])"
 _STILL_THERE = (
     f"{_WAS_THERE} and on (cluster, node) kube_node_info"
@@ -49,7 +52,7 @@ OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
 _UNSCHEDULED = (
     "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"
-    ' kube_pod_container_resource_requests{resource="nvidia_com_gpu"}'
+    f" kube_pod_container_resource_requests{{{_GPU_RESOURCES}}}"
 )
 
 

@@ -54,6 +54,7 @@ _UNWATCHED = (
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
+# The mean lives on for an hour when the job has ended, which is then no matter any more.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
@@ -270,7 +271,8 @@ QUALITY: tuple[Alert, ...] = (
     Alert(
         name="RankscopeLowGpuUtilisation",
         expression=with_owner(
-            f"({_BUSY_HOUR} < {LOW_UTILISATION} and {_BUSY_HOUR} >= {IDLE_UTILISATION})"
+            f"({_BUSY_HOUR} < {LOW_UTILISATION} and {_BUSY_HOUR} >= {IDLE_UTILISATION}"
+            f" and {records.JOB_GPU})"
         ),
         hold="30m",
         keep="30m",
@@ -284,7 +286,7 @@ QUALITY: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeGpusIdle",
-        expression=with_owner(f"({_BUSY_HOUR} < {IDLE_UTILISATION})"),
+        expression=with_owner(f"({_BUSY_HOUR} < {IDLE_UTILISATION} and {records.JOB_GPU})"),
         hold="30m",
         keep="30m",
         why="The mean of an hour, and half an hour to come back from lunch.",

@@ -299,3 +299,28 @@ def test_a_command_that_a_panel_names_is_explained_in_a_runbook_it_links_to(view
         )
         for command in re.findall(r"rankscope (?:explain [\w-]+|xids)", one["description"]):
             assert command in linked, f"{one['title']}: {command}"
+
+
+def test_numbers_of_jobs_of_one_name_are_those_of_each_cluster(gives):
+    series = {
+        f'rankscope_rank_alive{{{of_rank(rank)},cluster="{cluster}"}}': "1x20"
+        for cluster, ranks in (("east", 4), ("west", 2))
+        for rank in range(ranks)
+    }
+    expected = {'{cluster="east"}': 4.0, '{cluster="west"}': 2.0}
+    gives(expression("debug", "Ranks alive"), series, expected)
+    for one in panels_of(MODELS["debug"]):
+        if one["type"] == "stat" and one["gridPos"]["y"] < 5:
+            assert one["targets"][0]["legendFormat"] == "{{cluster}}", one["title"]
+
+
+@pytest.mark.parametrize("view", MODELS)
+def test_rows_of_several_clusters_can_be_told_apart(view):
+    for one in panels_of(MODELS[view]):
+        kept = [
+            step["options"]["include"]["names"]
+            for step in one["transformations"]
+            if step["id"] == "filterFieldsByName"
+        ]
+        if any("node" in names or "job_id" in names for names in kept):
+            assert "cluster" in kept[0], one["title"]

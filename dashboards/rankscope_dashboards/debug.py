@@ -88,24 +88,29 @@ def dashboard(runbooks: str) -> Dashboard:
     )
 
 
+NAME = "{{cluster}}"
+"""Shown where there are several: clusters may have jobs of the same name, which are no one job."""
+
+
 def _numbers() -> list[Panel]:
     ended = rate(of(training.STEP_LATENCY, JOB, part="_count"))
     spent = rate(of(training.STEP_LATENCY, JOB, part="_sum"))
     alive = of(training.RANK_ALIVE, JOB)
     # A rank that was started again on another node is told of by two agents for a while.
     each = worst(alive, "job_id", "rank")
+    cluster = by()
     return [
         Stat(
             title="Ranks alive",
             description="Ranks whose process lives. Compare it with the job's world size.",
-            targets=now((f"sum({each})", "")),
+            targets=now((f"sum {cluster} ({each})", NAME)),
             missing=shared.NO_STEPS,
             briefly="no steps",
         ),
         Stat(
             title="Ranks that ended",
             description="Ranks whose process is gone; in a job that goes on there should be none.",
-            targets=now((f"count({each} == 0) or 0 * count({each})", "")),
+            targets=now((f"count {cluster} ({each} == 0) or 0 * count {cluster} ({each})", NAME)),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
             briefly="no steps",
@@ -114,7 +119,7 @@ def _numbers() -> list[Panel]:
             title="Mean step time",
             description="Mean over all ranks; in a synchronous job all ranks show the same.",
             unit="s",
-            targets=now((f"sum({spent}) / (sum({ended}) > 0)", "")),
+            targets=now((f"sum {cluster} ({spent}) / (sum {cluster} ({ended}) > 0)", NAME)),
             missing=shared.NO_STEPS,
             briefly="no steps",
         ),
@@ -122,7 +127,7 @@ def _numbers() -> list[Panel]:
             title="Newest step",
             description="The highest step number that a rank has reported.",
             unit="locale",
-            targets=now((f"max({of(training.LAST_STEP, JOB)})", "")),
+            targets=now((f"max {cluster} ({of(training.LAST_STEP, JOB)})", NAME)),
             decimals=0,
             missing=shared.NO_STEPS,
             briefly="no steps",
@@ -130,7 +135,7 @@ def _numbers() -> list[Panel]:
         Stat(
             title="Samples per second",
             description="Samples that all ranks together take from their loaders.",
-            targets=now((f"sum({rate(of(training.SAMPLES, JOB))})", "")),
+            targets=now((f"sum {cluster} ({rate(of(training.SAMPLES, JOB))})", NAME)),
             missing="no samples: the loader is not one that the probe knows",
             briefly="no samples",
         ),
@@ -140,9 +145,9 @@ def _numbers() -> list[Panel]:
             unit="short",
             targets=now(
                 (
-                    f"sum(increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
-                    f" or 0 * sum({of(watch.JOB_UNOBSERVED, JOB)})",
-                    "",
+                    f"sum {cluster} (increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
+                    f" or 0 * sum {cluster} ({of(watch.JOB_UNOBSERVED, JOB)})",
+                    NAME,
                 ),
             ),
             decimals=2,
@@ -160,7 +165,7 @@ def _causes(runbooks: str) -> list[Panel]:
             " step. `rankscope diagnose` shows the evidence.",
             unit="string",
             targets=rows(findings(JOB)),
-            transformations=columns(shared.FINDING_COLUMNS),
+            transformations=columns(shared.CLUSTER_COLUMN | shared.FINDING_COLUMNS),
             overrides=shared.finding_fields(runbooks),
             largest_first="step time lost",
             widths=shared.FINDING_WIDTHS,
@@ -182,7 +187,9 @@ def _what_if() -> list[Panel]:
             unit="none",
             decimals=2,
             minimum=1,
-            targets=now((f"topk({FEW}, 1 / (1 - clamp_max({lost}, 0.99)))", "{{kind}}")),
+            targets=now(
+                (f"topk({FEW}, 1 / (1 - clamp_max({lost}, 0.99)))", "{{kind}} {{cluster}}")
+            ),
             steps=((None, GOOD), (1.05, WARN), (1.25, BAD)),
             missing="nothing found, or rankscope watch is not scraped",
             width=8,

@@ -66,7 +66,14 @@ SOME = 6
 """Ranks of each of three measures in one panel, which together stay below twenty lines."""
 
 PORT_KEYS = "cluster, node, device, port"
-ERRORS = {"node": "node", "device": "device", "port": "port", "type": "type", "Value": "errors"}
+ERRORS = {
+    **shared.CLUSTER_COLUMN,
+    "node": "node",
+    "device": "device",
+    "port": "port",
+    "type": "type",
+    "Value": "errors",
+}
 
 
 def collectives(runbooks: str) -> list[Panel]:
@@ -118,7 +125,13 @@ def collectives(runbooks: str) -> list[Panel]:
             " `rankscope explain nccl-log FILE` says what they mean.",
             targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
             transformations=columns(
-                {"node": "node", "pod_name": "pod", "code": "code", "Value": "how often"}
+                {
+                    **shared.CLUSTER_COLUMN,
+                    "node": "node",
+                    "pod_name": "pod",
+                    "code": "code",
+                    "Value": "how often",
+                }
             ),
             largest_first="how often",
             widths={"how often": 110},
@@ -183,6 +196,7 @@ def _interface_errors(runbooks: str) -> Panel:
             {"id": "merge", "options": {}},
             *columns(
                 {
+                    **shared.CLUSTER_COLUMN,
                     "node": "node",
                     "device": "device",
                     "direction": "direction",

@@ -206,9 +206,9 @@ def _incidents(runbooks: str) -> list[Panel]:
                     f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))"
                 )
             ),
-            transformations=columns(shared.JOB_COLUMNS | {"Value": "ranks that ended"}),
+            transformations=columns(shared.JOB_COLUMNS | {"Value": "ended"}),
             overrides=shared.to_debug(),
-            largest_first="ranks that ended",
+            largest_first="ended",
             steps=ANY_IS_BAD,
             missing="no job has lost single ranks, or none has the probe",
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
@@ -219,9 +219,9 @@ def _incidents(runbooks: str) -> list[Panel]:
             description="Pods of training jobs that ended with an error and were not removed, as"
             " the API server says. `rankscope explain job-log FILE` finds who failed first.",
             targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)")),
-            transformations=columns(shared.JOB_COLUMNS | {"Value": "failed pods"}),
+            transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
             overrides=shared.to_debug(),
-            largest_first="failed pods",
+            largest_first="failed",
             steps=ANY_IS_BAD,
             missing="no pod failed, or agents may not ask the API server",
             links=[links.runbook(runbooks, "RankscopePodFailed")],
@@ -254,7 +254,7 @@ def _alerts(runbooks: str) -> Panel:
             override("alert", {"links": [{**open_runbook, "targetBlank": True}]}),
             *shared.to_debug(),
         ],
-        widths={"alert": 250, "severity": 80},
+        widths={"alert": 240, "severity": 75},
         missing="no alert fires, or Prometheus has not loaded the rules",
     )
 
@@ -334,6 +334,7 @@ def _errors(runbooks: str) -> list[Panel]:
             ),
             transformations=columns(
                 {
+                    **shared.CLUSTER_COLUMN,
                     "node": "node",
                     "pod_name": "pod",
                     "code": "warning",
@@ -356,7 +357,9 @@ def _errors(runbooks: str) -> list[Panel]:
             description="What the kernel logs of nodes say in the time range, by kind."
             " `rankscope explain kernel-log FILE` makes incidents of a log.",
             targets=rows(f"topk({MANY}, sum {by('node', 'kind')} ({growth(events)}))"),
-            transformations=columns({"node": "node", "kind": "kind", "Value": "how often"}),
+            transformations=columns(
+                shared.CLUSTER_COLUMN | {"node": "node", "kind": "kind", "Value": "how often"}
+            ),
             largest_first="how often",
             widths={"how often": 110},
             steps=ANY_IS_ODD,

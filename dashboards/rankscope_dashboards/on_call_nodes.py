@@ -52,7 +52,14 @@ def _gpus(runbooks: str) -> list[Panel]:
             overrides=[override("when", {"unit": "dateTimeFromNow"})],
             targets=rows(f"topk({MANY}, 1000 * {shared.xids()})"),
             transformations=columns(
-                {"node": "node", "gpu": "GPU", "xid": "Xid", "action": "action", "Value": "when"}
+                {
+                    **shared.CLUSTER_COLUMN,
+                    "node": "node",
+                    "gpu": "GPU",
+                    "xid": "Xid",
+                    "action": "action",
+                    "Value": "when",
+                }
             ),
             largest_first="when",
             widths={"GPU": 50, "Xid": 50, "when": 120},
@@ -88,7 +95,8 @@ def _nodes(runbooks: str) -> list[Panel]:
             description="Containers that restarted in the time range, by pod.",
             targets=rows(f"topk({MANY}, sum {pods} ({growth(restarts)}))"),
             transformations=columns(
-                {"namespace": "namespace", "pod": "pod", "Value": "restarts"}
+                shared.CLUSTER_COLUMN
+                | {"namespace": "namespace", "pod": "pod", "Value": "restarts"}
             ),
             largest_first="restarts",
             widths={"restarts": 100},
@@ -107,7 +115,7 @@ def _nodes(runbooks: str) -> list[Panel]:
                 {"id": "merge", "options": {}},
                 *columns(
                     {
-                        "cluster": "cluster",
+                        **shared.CLUSTER_COLUMN,
                         "node": "node",
                         "Value #B": "now",
                         "Value #A": "time not ready",
@@ -158,6 +166,7 @@ def network(runbooks: str) -> list[Panel]:
             targets=rows(errors),
             transformations=columns(
                 {
+                    **shared.CLUSTER_COLUMN,
                     "node": "node",
                     "device": "device",
                     "port": "port",

@@ -218,7 +218,7 @@ class Stat(Panel):
             "reduceOptions": REDUCE_LAST,
             "percentChangeColorMode": "standard",
             "showPercentChange": False,
-            "textMode": "value",
+            "textMode": "auto",
             "wideLayout": True,
             **({"text": {"valueSize": self.letters}} if self.letters else {}),
         }

@@ -6,7 +6,7 @@ from rankscope_agent.metrics import agent, gpu, kernel, training, watch
 from rankscope_dashboards import links
 from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override
-from rankscope_dashboards.panels import BAD, WARN, Json, Target, link, targets
+from rankscope_dashboards.panels import BAD, NEUTRAL, WARN, Json, Target, link, targets
 from rankscope_dashboards.promql import worst
 from rankscope_dashboards.queries import CLUSTER, JOB, NODE, PLACE, of
 from rankscope_dashboards.recording_rules import QUANTILES
@@ -82,7 +82,10 @@ def marks(seen: str) -> list[Json]:
     ]
 
 
-JOB_COLUMNS = {"cluster": "cluster", "clusters": "clusters", "job_id": "job_id"}
+CLUSTER_COLUMN = {"cluster": "cluster"}
+"""There is none where series lack that label."""
+
+JOB_COLUMNS = {**CLUSTER_COLUMN, "clusters": "clusters", "job_id": "job_id"}
 """`clusters` is for links alone, see `with_clusters`."""
 
 HIDDEN = {"hideFrom": {"viz": True, "legend": True, "tooltip": True}}
@@ -132,7 +135,9 @@ def to_debug() -> list[Json]:
 def finding_fields(runbooks: str) -> list[Json]:
     """Return units, words and links of the table of findings."""
     to_runbook = {"title": "${__value.raw}", "url": f"{runbooks}/${{__value.raw}}.md"}
-    unknown = {"match": "nan", "result": {"text": "not measured", "index": 0}}
+    unknown = {
+        "match": "nan", "result": {"text": "not measured", "color": NEUTRAL, "index": 0}
+    }  # fmt: skip
     return [
         override(
             "step time lost",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ RECIPE = ROOT / "daemonset" / "Dockerfile"
 PATIENCE_SECONDS = 240
 MOST_BYTES = 60_000_000  # the promise to whoever pulls it on every node
 ARM = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_28_aarch64")
+ARM += ("--python-version=3.12", "--implementation=cp")
 
 
 def run(*command: object, **more) -> subprocess.CompletedProcess[str]:
@@ -121,11 +123,13 @@ def wheel(tmp_path_factory) -> Path:
     return next(folder.glob("rankscope-*.whl"))
 
 
-def install(wheel: Path, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def install(
+    wheel: Path, target: Path, *more: str, extras: str = "agent"
+) -> subprocess.CompletedProcess[str]:
     constraints = ("--constraint", ROOT / "constraints.txt", "--only-binary", ":all:")
     return run(
         *(sys.executable, "-m", "pip", "install", *constraints, "--target", target, *more),
-        f"{wheel}[agent]",
+        f"{wheel}[{extras}]",
     )
 
 
@@ -166,11 +170,22 @@ def test_an_init_container_finds_the_probe_in_the_layer(layer, tmp_path):
 
 
 def test_every_package_of_the_agent_has_a_wheel_for_arm64(wheel, tmp_path):
-    python = ("--python-version=3.12", "--implementation=cp")
-    done = install(wheel, tmp_path / "arm", *ARM, *python)
+    done = install(wheel, tmp_path / "arm", *ARM)
     assert done.returncode == 0, done.stderr
     machines = {elf_machine(path) for path in (tmp_path / "arm").rglob("*.so*")}
     assert machines == {183}  # EM_AARCH64, of the ELF specification's supplement
+
+
+def test_every_package_of_the_analyzers_has_a_wheel_for_arm64(wheel, tmp_path):
+    (line,) = (one for one in stages(RECIPE.read_text())["build"] if one.startswith("RUN"))
+    extras = re.findall(r"\.whl\)\[([a-z,]+)\]", line)
+    assert extras == ["agent", "agent,analyzers,cluster"]
+    only_found = ("--dry-run", f"--report={tmp_path}/found.json", "--quiet")
+    done = install(wheel, tmp_path / "arm", *ARM, *only_found, extras=extras[1])
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())["install"]
+    assert {"numpy", "pandas", "kubernetes"} <= {one["metadata"]["name"] for one in found}
+    assert all("x86_64" not in one["download_info"]["url"] for one in found)
 
 
 def elf_machine(path: Path) -> int:

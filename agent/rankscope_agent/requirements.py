@@ -19,9 +19,9 @@ COMPONENTS: Mapping[str, str] = {
     "processes": "hostPID, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: component tier-2",
     "rdma": "hostPath /sys at --path.sysfs: base",
     "topology": "hostPath /sys at --path.sysfs: base",
-    "netdev": "hostPath /sys at --path.sysfs: base; counters of hosts and pods: component tier-1;"
+    "netdev": "hostPath /sys at --path.sysfs: base; the node's TCP: component tier-1;"
     " ethtool: component host-network",
-    "host": "hostPID for pods' own figures: component tier-1",
+    "host": "hostPID for pods' limits and the node's NFS: component tier-1",
     "nvml": "the driver: component nvml; without it a dcgm-exporter: component dcgm",
     "dcgm": "--dcgm.url: component dcgm",
     "kernel_log": "CAP_SYSLOG: component tier-3; or journald's files: component journal",

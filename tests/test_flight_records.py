@@ -196,6 +196,27 @@ def test_slow_rank_is_named_from_windows_of_nodes_whose_clocks_differ() -> None:
     assert any("sampled windows" in sentence for sentence in said.unobserved)
 
 
+def test_what_lies_between_sampled_windows_and_behind_the_last_ends_no_fault() -> None:
+    recording = Recording(4, [Call({0: 50.0, 1: 50.0, 2: 85.0, 3: 50.0})], steps=400)
+    looks = (*recording.windows(20, 120), *recording.windows(220, 320))
+    seen = JobRecords("a/b", recording.records(), 4, (), live=True, windows=looks)
+    (said,) = diagnose([seen])
+    assert said.cause is not None
+    assert (said.cause.kind, said.cause.subject.ranks) == ("gpu_compute", (2,))
+    assert said.cause.since_unix_seconds == pytest.approx(BEGIN_NS / 1e9 + 2.0, abs=0.5)
+    assert (said.cause.until_unix_seconds, said.others) == (None, ())
+
+
+def test_a_fault_that_is_over_by_the_last_window_has_ended() -> None:
+    slow = Recording(4, [Call({0: 50.0, 1: 50.0, 2: 85.0, 3: 50.0})], steps=400)
+    equal = Recording(4, [Call(dict.fromkeys(range(4), 50.0))], steps=400)
+    looks = (*slow.windows(20, 120), *equal.windows(220, 320))
+    seen = JobRecords("a/b", slow.records(), 4, (), live=True, windows=looks)
+    (said,) = diagnose([seen])
+    assert said.cause is not None
+    assert said.cause.until_unix_seconds == pytest.approx(BEGIN_NS / 1e9 + 12.0, abs=0.5)
+
+
 def test_equal_ranks_with_clocks_that_differ_accuse_nobody() -> None:
     recording = Recording(
         4, [Call(dict.fromkeys(range(4), 50.0))], steps=100, ahead_ms={0: -30.0, 3: 48.0}

@@ -118,6 +118,14 @@ class StepFrame:
         """Return the frame without the steps that must not be judged."""
         return self.rows(self.usable)
 
+    def timed_only(self) -> StepFrame:
+        """Return the frame without steps of which nobody's compute is known, if any is.
+
+        Flight Recorders are looked into now and then: what lies between is no end of a fault.
+        """
+        known = np.asarray(np.isfinite(self.compute).any(axis=1), dtype=np.bool_)
+        return self.rows(known) if known.any() and not known.all() else self
+
 
 def build(
     job_id: str,

@@ -31,7 +31,7 @@ ACTION = (
 
 def analyze(frame: StepFrame) -> Sequence[Finding]:
     """Return a finding for each time in which all ranks computed or exchanged more slowly."""
-    judged = frame.usable_only()
+    judged = frame.usable_only().timed_only()
     _, times = transfer.group_transfer(judged)
     return [
         *_slower(judged, judged.compute, "compute_seconds", "computing"),

@@ -36,7 +36,7 @@ CAUSE = RankCause(
 
 def analyze(frame: StepFrame) -> Sequence[Finding]:
     """Return a finding for each time in which a minority of ranks computed longer."""
-    judged = frame.usable_only()
+    judged = frame.usable_only().timed_only()
     reference = peer_median_by_stage(judged.compute, judged.stages)
     # Of a step that was all waiting for a CPU nothing is left to compare.
     ratio = judged.compute / np.where(reference > 0, reference, np.nan)

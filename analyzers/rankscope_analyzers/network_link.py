@@ -31,7 +31,7 @@ RUNBOOK = "docs/runbooks/RankscopeSlowNetworkGroup.md"
 
 def analyze(frame: StepFrame) -> Sequence[Finding]:
     """Return a finding for each time in which few groups, or one rank's link, became slower."""
-    judged = frame.usable_only()
+    judged = frame.usable_only().timed_only()
     groups, times = transfer.group_transfer(judged)
     flagged, healthy = baseline.risen(judged, times)
     findings = (

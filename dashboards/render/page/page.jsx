@@ -93,9 +93,14 @@ async function settled(panels, data) {
 
 // Titles that are cut off are faults of the dashboard, at this width.
 function cutTitles() {
-  return [...document.querySelectorAll('h2')]
-    .filter((title) => title.scrollWidth > title.clientWidth)
-    .map((title) => `the title ${title.textContent} is cut off`);
+  const titles = [...document.querySelectorAll('h2')].filter((title) => title.scrollWidth > title.clientWidth);
+  const heads = [...document.querySelectorAll('[role="columnheader"]')].filter((head) => {
+    const { left, right } = head.getBoundingClientRect();
+    const texts = [...head.querySelectorAll('*')].filter((one) => one.textContent).map((one) => one.getBoundingClientRect());
+    // Numbers' heads are pushed out of sight to the left.
+    return texts.some((text) => text.left < left || text.right > right);
+  });
+  return [...titles, ...heads].map(({ textContent }) => `the title ${textContent} is cut off`);
 }
 
 async function fieldsOf(panels, { answers, step }, theme) {

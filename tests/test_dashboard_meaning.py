@@ -39,14 +39,16 @@ def expression(view: str, title: str, query: int = 0) -> str:
 
 @pytest.fixture
 def gives(tmp_path: Path):
-    """Return a function that lets promtool compare what a query gives after 20 minutes."""
+    """Return a function that lets promtool compare what a query gives after some minutes."""
     promtool = require_server("promtool")
 
-    def compare(query: str, series: Series, expected: Mapping[str, float], **chosen: str) -> None:
+    def compare(
+        query: str, series: Series, expected: Mapping[str, float], at: str = "20m", **chosen: str
+    ) -> None:
         expected_samples = [{"labels": key, "value": value} for key, value in expected.items()]
         asked = {
             "expr": filled(query, {**ANY, **chosen}, "10m"),
-            "eval_time": "20m",
+            "eval_time": at,
             "exp_samples": expected_samples,
         }
         block = {
@@ -127,10 +129,29 @@ def test_states_tell_jobs_that_start_from_jobs_that_hang(gives):
     said = {job: mapping["options"][str(value)]["text"] for job, value in states.items()}
     assert said == {
         "young": "starting",
-        "hangs": "no step for 10 minutes",
+        "hangs": "makes no steps",
         "trains": "training",
         "ended": "ended",
     }
+
+
+def test_jobs_with_long_steps_have_an_hour_until_they_are_stalled(gives):
+    latency, alive = "rankscope_step_latency_seconds", "rankscope_job_ranks_alive"
+    series = {'rankscope_build_info{node="a"}': "1x100"}
+    # Steps of a quarter of an hour: one ended 14 minutes ago, or none for 80 minutes.
+    for job, steps in (("slow", "4x86 5x14"), ("hangs", "4x20 5x80")):
+        labels = f'{{job_id="{job}",node="a"}}'
+        seconds = " ".join(
+            f"{900 * int(part.split('x')[0])}x{part.split('x')[1]}" for part in steps.split()
+        )
+        series |= {
+            f"{alive}{labels}": "8x100",
+            f"{latency}_count{labels}": steps,
+            f"{latency}_sum{labels}": seconds,
+        }
+    gives(expression("on-call", "Stalled jobs"), series, {"{}": 1}, at="100m")
+    expected = {'{job_id="slow"}': 2.0, '{job_id="hangs"}': 1.0}
+    gives(expression("on-call", "State of jobs"), series, expected, at="100m")
 
 
 def test_without_jobs_none_trains_and_none_is_stalled(gives):

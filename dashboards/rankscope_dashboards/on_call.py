@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, summary, training, watch
 from rankscope_dashboards import links, on_call_nodes, shared
+from rankscope_dashboards.alerts.training import LONG_STEP_SECONDS
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import columns, lettered, override, texts
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
@@ -43,11 +44,11 @@ STARTING = "#56B4E9"
 STATES = texts(
     {
         0: ("ended", NEUTRAL),
-        1: ("no step for 10 minutes", BAD),
+        1: ("makes no steps", BAD),
         2: ("training", GOOD),
         3: ("starting", STARTING),
         4: ("ended with an incident", NEUTRAL),
-        5: ("no steps, incident", BAD),
+        5: ("makes no steps, incident", BAD),
         6: ("training, incident", WARN),
         7: ("starting, incident", WARN),
     }
@@ -55,6 +56,9 @@ STATES = texts(
 
 STALL = "10m"
 """A checkpoint or an evaluation may take some minutes in which no step ends."""
+
+PATIENCE = "1h"
+"""With jobs whose steps are as long as that, as `RankscopeJobStalled` has it."""
 
 
 FIRING = (
@@ -130,8 +134,8 @@ def _counts(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Stalled jobs",
-            description=f"Jobs with living ranks of which none has ended a step for {STALL}; a job"
-            " that is younger than that may still be starting.",
+            description=f"Jobs with living ranks of which none has ended a step for {STALL}, or"
+            f" {PATIENCE} with steps of minutes; a younger job may still be starting.",
             targets=now((f"count({stalled}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
@@ -265,9 +269,15 @@ def _alive(before: str = "") -> str:
 
 
 def _ended() -> str:
-    """Return how many steps ended lately."""
+    """Return how many steps ended lately; 1 for jobs with long steps that made one in an hour."""
     steps = of(training.STEP_LATENCY, JOB, part="_count")
-    return f"sum {by('job_id')} (increase({steps}[{STALL}]))"
+    seconds = of(training.STEP_LATENCY, JOB, part="_sum")
+    all_steps, before, spent = (
+        f"sum {by('job_id')} (last_over_time({series}[{STALL}]{earlier}))"
+        for series, earlier in ((steps, ""), (steps, f" offset {PATIENCE}"), (seconds, ""))
+    )
+    moves = f"({spent} / {all_steps} > {LONG_STEP_SECONDS} unless ({all_steps} == {before}))"
+    return f"(0 * {moves} + 1 or sum {by('job_id')} (increase({steps}[{STALL}])))"
 
 
 def _states() -> str:
@@ -292,8 +302,8 @@ def _jobs(runbooks: str) -> list[Panel]:
         StateTimeline(
             title="State of jobs",
             description="Blue trains, light blue has not ended its first step, grey has ended, red"
-            f" has not ended a step for {STALL}, orange has an incident. The {MANY} jobs that lose"
-            " most are shown.",
+            f" has not ended a step for {STALL}, or {PATIENCE} with steps of minutes, orange has an"
+            f" incident. The {MANY} jobs that lose most are shown.",
             targets=targets((_states(), "{{job_id}} {{cluster}}")),
             mappings=STATES,
             unit="string",

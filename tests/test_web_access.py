@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import socket
 import ssl
 
@@ -14,6 +15,7 @@ from rankscope_agent.web import server
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.address import is_loopback
 from rankscope_agent.web.config_file import read_web_config
+from rankscope_agent.web.credentials import is_known_token, read_tokens
 from rankscope_agent.web.routes import Route, sentence
 from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
 from rankscope_analyzers.credentials import CredentialsError, Entry
@@ -155,6 +157,30 @@ def test_a_right_password_is_compared_once(tmp_path, monkeypatch):
         for _ in range(5):
             assert serving.status("/metrics", **basic("prometheus", "secret")) == 200
         assert len(compared) == before + 1
+
+
+def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path, monkeypatch):
+    compared = []
+    plain = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(both) or plain(*both))
+    costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
+    config = write_config(tmp_path, f"basic_auth_users: {{p: '{costly}', q: '{hashed('x')}'}}\n")
+    with Serving(config_file=config) as serving:
+        compared.clear()
+        assert serving.status("/metrics", **basic("nobody", "secret")) == 401
+        assert serving.status("/metrics", **basic("p", "wrong")) == 401
+        assert serving.status("/metrics", **basic("p", "secret")) == 200
+    assert [both[1] for both in compared] == [costly.encode()] * 3
+
+
+@pytest.mark.parametrize("shown", [TOKEN, OTHER, "no-token-of-this-file"])
+def test_every_token_is_compared_whichever_is_right(token_file, monkeypatch, shown):
+    compared = []
+    plain = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda *both: compared.append(1) or plain(*both))
+    known = is_known_token(f"Bearer {shown}", read_tokens(token_file))
+    assert known is (shown in {TOKEN, OTHER})
+    assert len(compared) == 2
 
 
 def test_a_changed_password_counts_at_once_and_a_broken_file_leaves_the_old_one(tmp_path):

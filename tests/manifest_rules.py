@@ -291,6 +291,22 @@ def namespaces_allow_what_is_in_them(objects: Objects) -> Iterator[str]:
             yield f"{name}: its namespace does not allow host paths"
 
 
+def critical_pods_have_a_quota_that_speaks_of_them(objects: Objects) -> Iterator[str]:
+    spoken_of = {
+        (found["metadata"].get("namespace"), name)
+        for found in objects
+        if found["kind"] == "ResourceQuota"
+        for term in found["spec"]["scopeSelector"]["matchExpressions"]
+        if (term["scopeName"], term["operator"]) == ("PriorityClass", "In")
+        for name in term["values"]
+    }
+    for name, found, pod in workloads(objects):
+        wanted = pod.get("priorityClassName", "")
+        place = (found["metadata"].get("namespace"), wanted)
+        if wanted.startswith("system-") and place not in spoken_of:
+            yield f"{name}: no quota speaks of priority class {wanted}"
+
+
 def host_networks_are_used_with_care(objects: Objects) -> Iterator[str]:
     for name, pod, container in containers(objects):
         if not pod.get("hostNetwork"):
@@ -384,6 +400,7 @@ RULES: tuple[Rule, ...] = (
     accounts_and_roles_exist,
     tokens_are_mounted_by_hand,
     namespaces_allow_what_is_in_them,
+    critical_pods_have_a_quota_that_speaks_of_them,
     host_networks_are_used_with_care,
     monitors_find_ports_of_pods,
     schemes_agree,

@@ -276,6 +276,7 @@ def test_what_keeps_agents_from_starting_is_named_with_what_mends_it(api, kubeco
     assert 'secret "rankscope-api-token" not found (base takes it: kubectl' in said
     assert "/var/lib/kubelet/pods is not a directory (component probe takes" in said
     assert "(component nvml takes it; nvml-default-runtime and dcgm do without)" in said
+    assert "take a ResourceQuota that speaks of it: base has one" in said
     assert "component tls" not in said
     api.events = [warning(f"{KEPT[1]} \x1b[2J")]
     assert "\x1b" not in doctor(capsys, "--cluster")[1]
@@ -292,6 +293,8 @@ KEPT = (
     " is not a directory",
     'Error creating: pods "rankscope-agent-x" is forbidden: pod rejected: RuntimeClass "nvidia" not'
     " found",
+    "Error creating: insufficient quota to match these scopes: [{PriorityClass In"
+    " [system-node-critical system-cluster-critical]}]",
 )
 
 

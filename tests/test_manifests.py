@@ -294,6 +294,7 @@ MUTATIONS = {
     "is not the agent's": put(box, "image", "registry.example/agent:2"),
     "unasked": lambda o: pod(o).pop("automountServiceAccountToken"),
     "does not allow host paths": lambda o: kind("Namespace")(o)["metadata"].pop("labels"),
+    "no quota speaks of": put(pod, "priorityClassName", "system-cluster-critical"),
     "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),
     "listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
     "no pod has port": put(

@@ -25,6 +25,10 @@ MENDS: tuple[tuple[re.Pattern[str], str], ...] = (
         "the namespace lacks the label pod-security.kubernetes.io/enforce=privileged: base sets it",
     ),
     (
+        re.compile(r"insufficient quota to match these scopes"),
+        "pods of class system-node-critical take a ResourceQuota that speaks of it: base has one",
+    ),
+    (
         re.compile(r"hostPath type check failed: /var/lib/kubelet/pods"),
         "component probe takes that directory; the kubelet of this platform may have another",
     ),

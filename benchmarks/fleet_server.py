@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import math
 import re
 import socketserver
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from functools import cache
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 from benchmarks.commands import environment
@@ -28,6 +31,11 @@ SLOW_NODE, SLOW_LOCAL_RANK = 3, 5
 SLOW = SLOW_NODE * RANKS_OF_A_NODE + SLOW_LOCAL_RANK
 LATE_FACTOR = 1.5
 """By which the slow rank computes longer; all wait for it, so that every step does."""
+
+SERVED_SECONDS = 1800.0
+"""Time in which a fleet goes on stepping while it is asked."""
+
+GZIP = 31  # zlib's number for a gzip header and the largest window
 
 COLUMNS = (
     *("job_id", "rank", "step", "t_start_unix_seconds", "step_seconds", "data_seconds"),
@@ -60,8 +68,8 @@ class Fleet:
         self.begin = time.time() - (steps + 1) * step_seconds
         self.page = page_of_a_node()
 
-    def answer(self, node: int, path: str) -> str:
-        """Return what one agent answers on a path."""
+    def answer(self, node: int, path: str, since: float) -> str:
+        """Return what one agent answers on a path, steps from `since` (Unix time) on."""
         name = f"gpu-{node:04d}"
         if path == "/metrics":
             page = self.page.replace("@NODE@", name).replace("@TIME@", str(time.time()))
@@ -78,22 +86,27 @@ class Fleet:
             alive = {"job_id": JOB, "world_size": world, "alive": True}
             ranks = [{**alive, "rank": first + n} for n in range(RANKS_OF_A_NODE)]
             return json.dumps({"ranks": ranks})
-        text = self._records(node == SLOW_NODE).replace("@NODE@", name)
+        # A step is told of when it has ended.
+        ended = int((time.time() - self.begin) / self.step_seconds)
+        wanted = max(0, math.ceil((since - self.begin) / self.step_seconds))
+        rows = ",".join(self._records(node == SLOW_NODE)[wanted:ended]).replace("@NODE@", name)
         for n in range(RANKS_OF_A_NODE):
-            text = text.replace(f"@{n}@", str(first + n))
-        return text
+            rows = rows.replace(f"@{n}@", str(first + n))
+        head = json.dumps({"columns": COLUMNS})
+        return f'{head[:-1]},"rows":[{rows}],"truncated":false}}'
 
     @cache  # noqa: B019 - there is one fleet in the process
-    def _records(self, slow: bool) -> str:
+    def _records(self, slow: bool) -> list[str]:
+        """Return the rows of each step."""
         random = np.random.default_rng(0)
-        rows = [
-            f'["{JOB}",@{n}@,{step},{self.begin + step * self.step_seconds:.6f},{row},"@NODE@"]'
-            for step in range(self.steps)
-            for n in range(RANKS_OF_A_NODE)
-            for row in [self._row(step, random, late=slow and n == SLOW_LOCAL_RANK)]
+        return [
+            ",".join(
+                f'["{JOB}",@{n}@,{step},{self.begin + step * self.step_seconds:.6f},{row},"@NODE@"]'
+                for n in range(RANKS_OF_A_NODE)
+                for row in [self._row(step, random, late=slow and n == SLOW_LOCAL_RANK)]
+            )
+            for step in range(self.steps + int(SERVED_SECONDS / self.step_seconds))
         ]
-        head = json.dumps({"columns": COLUMNS})
-        return f'{head[:-1]},"rows":[{",".join(rows)}],"truncated":false}}'
 
     def _row(self, step: int, random: np.random.Generator, *, late: bool) -> str:
         """Return step, data, compute and sync seconds of a rank."""
@@ -110,7 +123,8 @@ def page_of_a_node() -> str:
     """Return the page of a real agent with eight simulated GPUs, without its name and time."""
     agent = [sys.executable, "-m", "rankscope_agent", "--once", "--simulate=h100x8"]
     done = subprocess.run(agent, capture_output=True, text=True, check=True, env=environment())
-    text = done.stdout.replace("GPU-", "GPU-@NODE@-")
+    # Jobs that run on this machine are no part of the fleet.
+    text = re.sub(r'(?m)^.*[{,]job_id=".*\n', "", done.stdout).replace("GPU-", "GPU-@NODE@-")
     return re.sub(r"(?m)^(rankscope_snapshot_timestamp_seconds) .*$", r"\1 @TIME@", text)
 
 
@@ -119,9 +133,12 @@ def main(port: int, served: Fleet) -> None:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            node, _, path = self.path.partition("?")[0][1:].partition("/")
-            body = served.answer(int(node), f"/{path}").encode()
+            asked = urlsplit(self.path)
+            node, _, path = asked.path[1:].partition("/")
+            since = float(parse_qs(asked.query).get("since", ["0"])[0])
+            body = zlib.compress(served.answer(int(node), f"/{path}", since).encode(), 1, GZIP)
             self.send_response(200)
+            self.send_header("Content-Encoding", "gzip")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

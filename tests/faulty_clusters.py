@@ -17,7 +17,7 @@ from rankscope_analyzers import job_reports
 from rankscope_analyzers.diagnosis import diagnosis
 from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.job_reports import Evidence
-from rankscope_analyzers.observed import Page, from_pages
+from rankscope_analyzers.page_history import Page, from_pages
 from rankscope_analyzers.sources import JobRecords
 from simulated_jobs import START_UNIX_SECONDS, Job, records
 

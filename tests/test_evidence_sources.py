@@ -13,16 +13,14 @@ import pytest
 from rankscope_agent.metrics import training
 from rankscope_analyzers import (
     agent_client,
-    agent_pages,
     evidence_sources,
     foreign_clocks,
     job_reports,
 )
-from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.diagnosis import diagnosis, sensible
 from rankscope_analyzers.evidence_sources import of_agents
 from rankscope_analyzers.layers.advice import query
-from rankscope_analyzers.observed import Page, from_pages
+from rankscope_analyzers.page_history import Page, from_pages
 from rankscope_analyzers.places import whereabouts
 from rankscope_analyzers.signals import Where
 from rankscope_analyzers.sources import JobRecords, SourceError
@@ -269,9 +267,9 @@ def test_only_what_a_node_dates_is_moved():
     ahead = foreign_clocks.ahead(seen)
     assert ahead == {"n": 4000.0}
     moved = foreign_clocks.of_series(seen, ahead)
-    (series,) = moved.series["rankscope_snapshot_timestamp_seconds"]
+    (series,) = moved.named("rankscope_snapshot_timestamp_seconds")
     assert series.last == 1000.0
-    (info,) = moved.series["rankscope_rank_info"]
+    (info,) = moved.named("rankscope_rank_info")
     assert info.last == 1
 
 
@@ -294,12 +292,14 @@ def test_time_between_pages_is_that_between_their_snapshots():
         "rankscope_snapshot_timestamp_seconds {}\n"
         'rankscope_host_pressure_seconds_total{{resource="cpu",kind="some"}} {}\n'
     )
-    looks = [
-        Look((Page("n", at, text.format(taken, value)),), {}, ())
-        for at, taken, value in ((1000.9, 5000.0, 10.0), (1003.1, 5003.0, 11.5))
-    ]
-    seen = agent_pages.observed(looks, job_reports.READS)
-    (series,) = seen.series["rankscope_host_pressure_seconds_total"]
+    seen = from_pages(
+        [
+            Page("n", at, text.format(taken, value))
+            for at, taken, value in ((1000.9, 5000.0, 10.0), (1003.1, 5003.0, 11.5))
+        ],
+        job_reports.READS,
+    )
+    (series,) = seen.named("rankscope_host_pressure_seconds_total")
     assert series.rate() == pytest.approx(0.5)
     assert foreign_clocks.ahead(seen)["n"] == pytest.approx(5003 - 1003.1)
 
@@ -331,7 +331,7 @@ def test_pages_that_differ_are_put_together_series_by_series():
     assert found == {
         "0": [(10.0, 5.0), (20.0, 6.0), (30.0, 7.0)],
         "1": [(10.0, 1.0), (30.0, 3.0)],
-        "2": [(20.0, 4.0), (50.0, 8.0), (50.0, 9.0)],
+        "2": [(20.0, 4.0), (50.0, 8.0)],
     }
 
 
@@ -344,3 +344,56 @@ def test_pages_of_the_same_series_are_a_table_in_the_order_of_time():
         assert one.times.tolist() == [10.0, 20.0, 30.0]
         assert one.values.tolist() == [100.0 + rank, 200.0 + rank, 300.0 + rank]
         assert one.values.flags["C_CONTIGUOUS"]
+
+
+def test_a_second_look_asks_for_new_steps_alone_and_knows_what_the_first_did():
+    class Stepping(Agent):
+        asked, shown = (), 60
+
+        def answer(self, path):
+            self.asked = (*self.asked, path)
+            return super().answer(path)
+
+        def steps(self):
+            rows = json.loads(super().steps())
+            place = rows["columns"].index("step")
+            rows["rows"] = [row for row in rows["rows"] if row[place] < self.shown]
+            return json.dumps(rows).encode()
+
+    earlier = evidence_sources.Earlier()
+    with Stepping(ranks=range(8)) as one:
+        (first,) = of_agents([one.url], None, 0.0, earlier=earlier).jobs
+        assert one.asked.count("/metrics") == 2
+        one.asked, one.shown = (), 80
+        found = of_agents([one.url], None, 0.0, earlier=earlier)
+    assert one.asked.count("/metrics") == 1
+    assert (len(first.records), len(found.jobs[0].records)) == (8 * 60, 8 * 80)
+    assert not found.jobs[0].records.duplicated(["rank", "step"]).any()
+    assert reported(found)[0].incidents[0].where.ranks == (5,)
+    (snapshot,) = found.evidence.observed.named("rankscope_snapshot_timestamp_seconds")
+    assert len(snapshot.times) == 3
+
+
+def test_a_job_is_judged_by_its_own_nodes_alone():
+    """A node without any of its ranks belongs to it when it says something of the job."""
+    failed = 'rankscope_job_pods{job_id="t/j",phase="Failed"} 1\n'
+    stalls = 'rankscope_host_pressure_seconds_total{{resource="io",kind="some"}} {}\n'
+    pages = [
+        Page(node, at, text + stalls.format(at * share))
+        for at in (1000.0, 1060.0)
+        for node, text, share in (
+            (
+                "n0",
+                "".join(f'rankscope_rank_info{{job_id="t/j",rank="{n}"}} 1\n' for n in (0, 1)),
+                0,
+            ),
+            ("n1", 'rankscope_rank_info{job_id="t/j",rank="2"} 1\n', 0.5),
+            ("n2", failed, 0.9),
+            ("n3", 'rankscope_rank_info{job_id="other",rank="0"} 1\n', 0.0),
+        )
+    ]
+    evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
+    job = next(one for one in job_reports.reports([], evidence, 1060.0) if one.job_id == "t/j")
+    found = {signal.kind: signal.where.nodes for signal in job.observations}
+    found |= {one.cause.kind: one.where.nodes for one in job.incidents}
+    assert found == {"pod_failed": ("n2",), "io_pressure": ("n1",)}

@@ -10,7 +10,7 @@ from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.model import Scrape, Snapshot
 from rankscope_analyzers.gpu_frames import GPU_COLUMNS, of_pages
-from rankscope_analyzers.observed import Page
+from rankscope_analyzers.page_history import Page
 from rankscope_analyzers.throttle import RUNBOOKS, analyze, summarize
 
 BEGIN = 1_760_000_000.0

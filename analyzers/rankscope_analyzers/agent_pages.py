@@ -1,26 +1,24 @@
-"""Pages of many agents, read twice: counters have to move before they say anything."""
+"""Asks many agents for their pages at once."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from rankscope_agent.metrics import agent as metrics
-from rankscope_agent.model import Metric
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.environment_skew import RankEnvironment, of_listing
-from rankscope_analyzers.observed import Observed, Page, from_pages
+from rankscope_analyzers.page_history import Page
 
 POOL_SIZE = 64
 """Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of time-outs."""
 
 LOOK_SECONDS = 3.0
-"""Time between the two looks: agents read their sources every second."""
+"""Time between two looks, as counters have to move before they say anything: agents read their
+sources every second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +83,6 @@ def again(first: Look, started: float) -> Look:
     """
     time.sleep(max(0.0, started + LOOK_SECONDS - time.monotonic()))
     return look(list(first.agents.values()))
-
-
-def observed(looks: Sequence[Look], reads: Sequence[Metric]) -> Observed:
-    """Put looks together.
-
-    A page is as old as what it shows: between looks as much time has passed as between the
-    snapshots, by the node's own clock, not as between the answers.
-    """
-    taken = [(page, _taken(page)) for one in looks for page in one.pages]
-    late: dict[str, float] = {}
-    for page, at in taken:
-        if at is not None:
-            late[page.node] = min(late.get(page.node, float("inf")), page.time - at)
-    timed = (page if at is None else replace(page, time=at + late[page.node]) for page, at in taken)
-    return from_pages(timed, reads, "agents' pages")
-
-
-def _taken(page: Page) -> float | None:
-    """Return when a page's snapshot was taken, by its node's clock."""
-    found = _SNAPSHOT.search(page.text)
-    return float(found[1]) if found else None
-
-
-_SNAPSHOT = re.compile(rf"^{metrics.SNAPSHOT_TIMESTAMP.name} ([0-9.e+]+)$", re.MULTILINE)
 
 
 def environments(agents: Mapping[str, Agent], nodes: Sequence[str]) -> Iterator[RankEnvironment]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankscope_analyzers import agent_pages, foreign_clocks, prometheus_nodes, sources
+from rankscope_analyzers import agent_pages, cycle_search, foreign_clocks, prometheus_nodes, sources
 from rankscope_analyzers.agent_client import Agent
 from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.credentials import NONE, Entry
@@ -16,13 +16,20 @@ from rankscope_analyzers.environment_skew import differences
 from rankscope_analyzers.job_reports import READS, Evidence
 from rankscope_analyzers.layers import environment
 from rankscope_analyzers.observed import Observed
+from rankscope_analyzers.page_history import PageHistory
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.prometheus_steps import from_prometheus as steps_of_prometheus
 from rankscope_analyzers.signals import Signal
 from rankscope_analyzers.sources import JobRecords, SourceError
+from rankscope_analyzers.step_history import StepHistory
 
 SHOWN_FAILURES = 8
 """Agents without an answer that are named one by one; of a dead rack the rest is counted."""
+
+
+LOOKS_KEPT = 9
+"""Looks at agents' pages that counters are judged over: four minutes from the first to the last at
+the watch's default interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +37,22 @@ class Gathered:
     """Step records by job, and what was read beside them.
 
     Args:
-        looks: at agents, to be compared with later ones.
+        look: the newest one at agents, None where none were asked.
         silent: how many agents gave no answer.
     """
 
     jobs: tuple[JobRecords, ...]
     evidence: Evidence
-    looks: tuple[Look, ...] = ()
+    look: Look | None = None
     silent: int = 0
+
+
+class Earlier:
+    """What agents told at the looks so far."""
+
+    def __init__(self) -> None:
+        self.pages = PageHistory(READS, LOOKS_KEPT)
+        self.steps = StepHistory()
 
 
 def of_files(
@@ -51,43 +66,57 @@ def of_files(
     return Gathered(read(paths), Evidence(sources=tuple(map(str, paths))))
 
 
+@cycle_search.put_off()
 def of_agents(
     urls: Sequence[str],
     job_id: str | None,
     since_unix_seconds: float,
-    earlier: Sequence[Look] = (),
     entry: Entry = NONE,
+    earlier: Earlier | None = None,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
     Pages are read twice, while records are fetched, unless there were earlier looks.
+
+    Args:
+        urls: addresses of agents.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: only steps that started later.
+        entry: what is shown to be let in.
+        earlier: what the same agents told before; what they tell now is added.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
     """
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
-    first = agent_pages.look([Agent(url, entry) for url in urls])
+    told = Earlier() if earlier is None else earlier
+    look = first = agent_pages.look([Agent(url, entry) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures))
     started = time.monotonic()
+    told.pages.add(first.pages)
     answering = [agent.url for agent in first.agents.values()]
     with ThreadPoolExecutor(1) as pool:
-        later = None if earlier else pool.submit(agent_pages.again, first, started)
+        alone = told.pages.looks == 1
+        later = pool.submit(agent_pages.again, first, started) if alone else None
         jobs, problem = _steps(
-            lambda: sources.from_agents(answering, job_id, since_unix_seconds, entry)
+            lambda: sources.from_agents(answering, job_id, since_unix_seconds, entry, told.steps)
         )
-        looks = (*earlier, first) if later is None else (first, later.result())
-    seen = agent_pages.observed(looks, READS)
+        if later is not None:
+            look = later.result()
+            told.pages.add(look.pages)
+    seen = told.pages.observed("agents' pages")
     evidence = replace(
         _evidence(seen, tuple(urls)),
         notes=((_few(first.failures),) if first.failures else ()),
         signals=tuple(_environment(first, seen)),
     )
     found = _in_our_time(jobs, evidence, problem)
-    return replace(found, looks=looks, silent=len(urls) - len(first.agents))
+    return replace(found, look=look, silent=len(urls) - len(first.agents))
 
 
+@cycle_search.put_off()
 def of_prometheus(
     server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
 ) -> Gathered:
@@ -120,7 +149,7 @@ def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
 def _in_our_time(
     jobs: Sequence[JobRecords], evidence: Evidence, problem: SourceError | None
 ) -> Gathered:
-    if not jobs and problem is not None and not any(evidence.observed.series):
+    if not jobs and problem is not None and not evidence.observed.by_node:
         raise problem
     moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in jobs)
     return Gathered(moved, evidence)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from rankscope_agent.metrics import agent as metrics
-from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.observed import BySeriesName, Observed
 from rankscope_analyzers.sources import JobRecords
 
 TOLERANCE_SECONDS = 60.0
@@ -35,17 +35,17 @@ def of_series(observed: Observed, by_node: Mapping[str, float]) -> Observed:
     """Return the series with what far-off nodes dated in our time."""
     if not by_node:
         return observed
-    series = {
-        name: tuple(_moved(one, by_node.get(one.node, 0.0)) for one in several)
+    moved = {node: _moved(observed.by_node[node], by) for node, by in by_node.items()}
+    return replace(observed, by_node={**observed.by_node, **moved})
+
+
+def _moved(found: BySeriesName, by: float) -> BySeriesName:
+    return {
+        name: [replace(one, values=one.values - by) for one in several]
         if name.endswith(DATED)
         else several
-        for name, several in observed.series.items()
+        for name, several in found.items()
     }
-    return replace(observed, series=series)
-
-
-def _moved(series: Series, by: float) -> Series:
-    return replace(series, values=series.values - by) if by else series
 
 
 def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rankscope_agent.metrics import kernel
-from rankscope_analyzers import observed
+from rankscope_analyzers import page_history
 from rankscope_analyzers.gpu_errors import COUNTERS, HOLDERS, READS, GpuError, errors
-from rankscope_analyzers.observed import Page, Series
+from rankscope_analyzers.observed import Series
+from rankscope_analyzers.page_history import Page
 from rankscope_analyzers.prometheus_api import Matrix, Prometheus
 
 SMALLEST_INTERVAL_SECONDS = 15.0
@@ -49,8 +50,7 @@ class ErrorLog:
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
     """Return what agents' pages say; one page tells when an error came last, not when first."""
-    seen = observed.from_pages(pages, READS)
-    series = [one for several in seen.series.values() for one in several]
+    series = list(page_history.from_pages(pages, READS).all())
     until = max((page.time for page in pages), default=since_unix_seconds)
     return ErrorLog(errors(series, since_unix_seconds), since_unix_seconds, until, None)
 

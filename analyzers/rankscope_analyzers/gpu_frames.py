@@ -11,7 +11,9 @@ from rankscope_agent.metrics import gpu as metrics
 from rankscope_agent.metrics.pods import GPU_ALLOCATION_INFO
 from rankscope_agent.metrics.training import RANK_INFO
 from rankscope_agent.model import Metric
-from rankscope_analyzers.observed import Observed, Page, from_pages
+from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.page_history import Page, from_pages
+from rankscope_analyzers.series_table import Thing, table
 
 GPU_COLUMNS: tuple[str, ...] = (
     "time",
@@ -42,6 +44,8 @@ others are floats, NaN where the GPU does not say. Columns of seconds are counte
 was loaded: how long the clock was held down for that reason; those of `active` are 1 where it is at
 that moment, else 0.
 """
+
+THING = ("node", "gpu", "uuid", "pci", "model", "job_id")
 
 _REASONS = ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake")
 
@@ -74,34 +78,19 @@ def of_observed(observed: Observed) -> pd.DataFrame:
     """Return the frame of what was read about GPUs; without GPUs it is empty."""
     models = _by_uuid(observed, metrics.GPU_INFO, "model")
     jobs = _jobs(observed)
-    rows: dict[tuple[tuple[str, str, str, str], float], dict[str, str | float]] = {}
-    for column, (key, time, value) in _values(observed):
-        row = rows.get((key, time))
-        if row is None:
-            node, gpu, uuid, pci = key
-            row = rows[key, time] = {
-                "time": time,
-                "node": node,
-                "gpu": gpu,
-                "uuid": uuid,
-                "pci": pci,
-                "model": models.get(uuid, ""),
-                "job_id": jobs.get(uuid, ""),
-            }
-        row[column] = value
-    return pd.DataFrame(list(rows.values()), columns=list(GPU_COLUMNS))
+    frame = table(_cells(observed, models, jobs), THING, "time")
+    return frame.reindex(columns=list(GPU_COLUMNS))
 
 
-def _values(
-    observed: Observed,
-) -> Iterator[tuple[str, tuple[tuple[str, str, str, str], float, float]]]:
+def _cells(
+    observed: Observed, models: Mapping[str, str], jobs: Mapping[str, str]
+) -> Iterator[tuple[Thing, str, Series]]:
     for column, (metric, extra) in VALUES.items():
         wanted = dict(zip(metric.labels[3:], extra, strict=True))
         for series in observed.of(metric, **wanted):
             gpu, uuid, pci = (series.labels.get(name, "") for name in ("gpu", "uuid", "pci"))
-            key = (series.node, gpu, uuid, pci)
-            for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
-                yield column, (key, time, value)
+            thing = (series.node, gpu, uuid, pci, models.get(uuid, ""), jobs.get(uuid, ""))
+            yield thing, column, series
 
 
 def _jobs(observed: Observed) -> dict[str, str]:

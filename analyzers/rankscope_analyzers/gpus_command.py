@@ -19,7 +19,7 @@ from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.gpu_frames import of_pages
-from rankscope_analyzers.observed import Page
+from rankscope_analyzers.page_history import Page
 from rankscope_analyzers.throttle import GpuFinding
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError)

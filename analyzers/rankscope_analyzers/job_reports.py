@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rankscope_agent.metrics import agent as agent_metrics
-from rankscope_analyzers import layers
+from rankscope_analyzers import cycle_search, layers
 from rankscope_analyzers.diagnosis import Diagnosis
 from rankscope_analyzers.finding import Finding
 from rankscope_analyzers.incidents import fuse
@@ -15,11 +16,14 @@ from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.name_lists import named
 from rankscope_analyzers.observed import Observed
 from rankscope_analyzers.places import READS as PLACE_READS
-from rankscope_analyzers.places import Whereabouts, whereabouts
+from rankscope_analyzers.places import whereabouts
 from rankscope_analyzers.signals import LAYER_NAMES, Layer, RankPlace, Signal
 
 READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
 """All series that a report is made of."""
+
+NAMING_JOBS = tuple(metric for metric in READS if "job_id" in metric.labels)
+"""Those that say of which job they are."""
 
 NO_SERIES = Observed({})
 
@@ -46,15 +50,31 @@ class Evidence:
     clocks_ahead: Mapping[str, float] = field(default_factory=dict)
 
 
+@cycle_search.put_off()
 def reports(
     diagnoses: Iterable[Diagnosis], evidence: Evidence, made_unix_seconds: float
 ) -> tuple[JobReport, ...]:
     """Return a report of each job with step records, or ranks by its series; the worst first."""
     known = whereabouts(evidence.observed)
     judged = {diagnosis.frame.job_id: diagnosis for diagnosis in diagnoses}
-    names = sorted({*judged, *known.jobs})
-    made = [_report(name, judged.get(name), known, evidence, made_unix_seconds) for name in names]
+    told = _nodes_told(evidence.observed)
+    made = []
+    for name in sorted({*judged, *known.jobs}):
+        diagnosis = judged.get(name)
+        view = job_view(name, known.of(name, diagnosis.frame if diagnosis else None))
+        # Of thousands of nodes a job has a few: nothing else is looked at for it.
+        seen = evidence.observed.on(view.nodes | told.get(name, frozenset()))
+        made.append(_report(view, diagnosis, replace(evidence, observed=seen), made_unix_seconds))
     return tuple(sorted(made, key=_weight))
+
+
+def _nodes_told(observed: Observed) -> Mapping[str, set[str]]:
+    """Return the nodes that have anything to say of each job; its ranks may be gone from them."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for metric in NAMING_JOBS:
+        for series in observed.of(metric):
+            found[series.labels.get("job_id", "")].add(series.node)
+    return found
 
 
 def _weight(job: JobReport) -> tuple[bool, bool, float]:
@@ -65,15 +85,9 @@ def _weight(job: JobReport) -> tuple[bool, bool, float]:
 
 
 def _report(
-    job_id: str,
-    diagnosis: Diagnosis | None,
-    known: Whereabouts,
-    evidence: Evidence,
-    made_unix_seconds: float,
+    view: JobView, diagnosis: Diagnosis | None, evidence: Evidence, made_unix_seconds: float
 ) -> JobReport:
-    frame = diagnosis.frame if diagnosis else None
-    places = known.of(job_id, frame)
-    view = job_view(job_id, places)
+    job_id, places = view.job_id, view.places
     told = [signal for signal in evidence.signals if signal.job_id == job_id]
     signals = [*told, *_unless_told(layers.signals(evidence.observed, view), told)]
     seen = _layers_seen(evidence.observed, view)
@@ -89,7 +103,7 @@ def _report(
     return JobReport(
         job_id=job_id,
         verdict=verdict,
-        frame=frame,
+        frame=diagnosis.frame if diagnosis else None,
         incidents=judged.incidents,
         observations=judged.observations,
         places=places,
@@ -126,7 +140,7 @@ def _no_steps() -> tuple[str, ...]:
 
 
 def _not_looked(evidence: Evidence, view: JobView) -> Iterator[str]:
-    if not evidence.observed.series:
+    if not evidence.observed.by_node:
         yield "GPUs, links, kernel logs and hosts: only step records were given"
         return
     for layer, nodes in layers.nodes_seen(evidence.observed).items():

@@ -66,7 +66,8 @@ _LABELLED: Mapping[Metric, tuple[str, str]] = {
 READS: tuple[Metric, ...] = (*_PLAIN, *_LABELLED)
 """All series that a frame's columns come from."""
 
-_BY_NAME = {metric.name: metric for metric in READS}
+_PLAIN_COLUMNS = {metric.name: column for metric, column in _PLAIN.items()}
+_LABELLED_COLUMNS = {metric.name: form for metric, form in _LABELLED.items()}
 
 
 class LinkFrameError(ValueError):
@@ -78,12 +79,9 @@ def column_of(name: str, labels: Mapping[str, str]) -> str | None:
 
     Series that differ in another label (priorities of PFC) have one column: add them up.
     """
-    metric = _BY_NAME.get(name)
-    if metric is None:
-        return None
-    if metric in _PLAIN:
-        return _PLAIN[metric]
-    label, form = _LABELLED[metric]
+    if name in _PLAIN_COLUMNS:
+        return _PLAIN_COLUMNS[name]
+    label, form = _LABELLED_COLUMNS.get(name, ("", ""))
     return form.format(labels[label]) if label in labels else None
 
 

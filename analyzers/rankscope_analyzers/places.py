@@ -54,16 +54,13 @@ class Whereabouts:
 
 def whereabouts(observed: Observed) -> Whereabouts:
     """Put together what series say of ranks and of what is near their GPUs."""
-    indices = {
-        (series.node, series.labels.get("uuid", "")): series.labels.get("gpu", "")
-        for series in observed.of(gpu.GPU_INFO)
-    }
+    gpus = _gpus(observed)
     nics = _nics(observed)
     jobs: dict[str, dict[int, RankPlace]] = defaultdict(dict)
     for series in observed.of(training.RANK_INFO):
         rank = _number(series.labels.get("rank", ""))
         if rank is not None:
-            place = _place(rank, series, indices, nics)
+            place = _place(rank, series, gpus, nics)
             jobs[series.labels.get("job_id", "")][rank] = place
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
         rank = _number(series.labels.get("rank", ""))
@@ -76,7 +73,7 @@ def whereabouts(observed: Observed) -> Whereabouts:
 def _place(
     rank: int,
     series: Series,
-    indices: Mapping[tuple[str, str], str],
+    gpus: _Gpus,
     nics: Mapping[tuple[str, str], tuple[str, ...]],
 ) -> RankPlace:
     labels = series.labels
@@ -85,19 +82,35 @@ def _place(
     uuid = labels.get("uuid", "").partition("::")[0]
     guessed = not uuid and local is not None
     if guessed:  # without devices of its own, rank n of a node takes GPU n
-        uuid = next((u for (n, u), i in indices.items() if n == node and i == str(local)), "")
+        uuid = gpus.uuids.get((node, str(local)), "")
     pod = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
     return RankPlace(
         rank=rank,
         node=node,
         local_rank=local,
-        gpu=indices.get((node, uuid), ""),
+        gpu=gpus.indices.get((node, uuid), ""),
         uuid=uuid,
         nics=nics.get((node, uuid), ()),
         pod="" if pod == "/" else pod,
         pod_uid=labels.get("pod_uid", ""),
         by_local_rank=guessed and bool(uuid),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    """The GPUs of nodes: their indices by UUID, and the other way round."""
+
+    indices: Mapping[tuple[str, str], str]
+    uuids: Mapping[tuple[str, str], str]
+
+
+def _gpus(observed: Observed) -> _Gpus:
+    indices = {
+        (series.node, series.labels.get("uuid", "")): series.labels.get("gpu", "")
+        for series in observed.of(gpu.GPU_INFO)
+    }
+    return _Gpus(indices, {(node, index): uuid for (node, uuid), index in indices.items()})
 
 
 def _allocated(

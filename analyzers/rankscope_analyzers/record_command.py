@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if len(chosen) != 1:
         names = ", ".join(job.job_id for job in jobs) or "none"
         raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
-    told = list(run_facts.facts(found.looks[-1], chosen[0].job_id))
+    told = list(run_facts.facts(found.look, chosen[0].job_id)) if found.look else []
     text = json.dumps(record(chosen[0], told), indent=1) + "\n"
     if str(options.file) == "-":
         sys.stdout.write(text)

@@ -11,7 +11,7 @@ from rankscope_agent.metrics import gpu, nccl
 from rankscope_agent.model import Metric
 from rankscope_analyzers import agent_pages
 from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.observed import from_pages
+from rankscope_analyzers.page_history import from_pages
 from rankscope_analyzers.run_record import RankFacts
 
 VERSIONS: Sequence[tuple[str, Metric, str]] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import pandas as pd
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.credentials import NONE, Entry
 from rankscope_analyzers.record_tables import FrameTable, ParquetTable, RecordTable
+from rankscope_analyzers.step_history import AGENT, StepAnswer, StepHistory, step_answer
 
 WINDOWS_SECONDS = 900.0
 """How far back windows of collectives are fetched: 8 ranks then have up to 100,000 collectives, of
@@ -196,7 +198,11 @@ def _read_npz(path: Path) -> pd.DataFrame:
 
 
 def from_agents(
-    urls: Sequence[str], job_id: str | None, since_unix_seconds: float, entry: Entry = NONE
+    urls: Sequence[str],
+    job_id: str | None,
+    since_unix_seconds: float,
+    entry: Entry = NONE,
+    history: StepHistory | None = None,
 ) -> tuple[JobRecords, ...]:
     """Ask agents for the step records of their nodes and put them together by job.
 
@@ -205,29 +211,34 @@ def from_agents(
         job_id: the job to ask for, None for all.
         since_unix_seconds: only steps that started later.
         entry: what is shown to be let in.
+        history: what the same question was answered before.
 
     Raises:
         SourceError: no agent answered, or none has a step record.
     """
+    known = StepHistory() if history is None else history
+    known.keep(urls)
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         agents = [Agent(url, entry) for url in urls]
-        answers = list(pool.map(lambda agent: _ask(agent, job_id, since_unix_seconds), agents))
+        asked = pool.map(lambda agent: _ask(agent, job_id, since_unix_seconds, known), agents)
+        answers = list(asked)
     failures = tuple(answer for answer in answers if isinstance(answer, str))
     nodes = [answer for answer in answers if not isinstance(answer, str)]
     if not nodes:
         raise SourceError("; ".join(failures))
-    steps = pd.concat([node.steps for node in nodes], ignore_index=True)
+    steps = known.add([node.steps for node in nodes], since_unix_seconds)
     if steps.empty:
         wanted = f"of job {job_id} " if job_id else ""
         raise SourceError(f"no step records {wanted}at {', '.join(urls)}: is the probe injected?")
+    sizes, windows = _world_sizes(nodes, known), _windows_by_job(nodes)
     return tuple(
         JobRecords(
             str(name),
-            rows,
-            _world_size(nodes, str(name)),
+            rows.drop(columns=AGENT),
+            sizes.get(name),
             failures,
             live=True,
-            windows=_windows_of(nodes, str(name)),
+            windows=tuple(windows.get(name, ())),
         )
         for name, rows in steps.groupby("job_id", sort=True)
     )
@@ -235,69 +246,81 @@ def from_agents(
 
 @dataclass(frozen=True, slots=True)
 class _NodeAnswer:
-    steps: pd.DataFrame
+    steps: StepAnswer
     ranks: list[dict[str, Any]]
     windows: list[dict[str, Any]]
 
 
-def _windows_of(nodes: Sequence[_NodeAnswer], job_id: str) -> tuple[Mapping[str, Any], ...]:
-    windows = (window for node in nodes for window in node.windows)
-    return tuple(window for window in windows if window.get("job_id") == job_id)
+def _windows_by_job(nodes: Sequence[_NodeAnswer]) -> Mapping[Any, list[Mapping[str, Any]]]:
+    found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for window in (window for node in nodes for window in node.windows):
+        found[str(window.get("job_id"))].append(window)
+    return found
 
 
-def _world_size(nodes: Sequence[_NodeAnswer], job_id: str) -> int | None:
-    """Return the size that a job has by its living ranks, or by those of the node that ended last.
+def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[Any, int]:
+    """Return the size that jobs have by their living ranks, or by those of the last node's.
 
     A job that shrank has nodes on which all ranks ended and that know its former size only.
     """
-    of_job = [(node, [r for r in node.ranks if r.get("job_id") == job_id]) for node in nodes]
-    alive = [rank for _, ranks in of_job for rank in ranks if rank.get("alive")]
-    last = max(of_job, key=lambda pair: (bool(pair[1]), _newest_step(pair[0].steps, job_id)))[1]
-    sizes = [rank.get("world_size") for rank in alive or last]
-    return max((size for size in sizes if isinstance(size, int)), default=None)
+    alive: dict[str, set[int]] = defaultdict(set)
+    ended: dict[str, tuple[float, set[int]]] = {}
+    for node in nodes:
+        newest: dict[Any, float] = defaultdict(float)
+        for (job, _), start in known.newest(node.steps.url).items():
+            newest[job] = max(newest[job], start)
+        sizes: dict[str, set[int]] = defaultdict(set)
+        for rank in node.ranks:
+            job, size = str(rank.get("job_id")), rank.get("world_size")
+            if isinstance(size, int):
+                sizes[job].add(size)
+                if rank.get("alive"):
+                    alive[job].add(size)
+        for job, several in sizes.items():
+            ended[job] = max(ended.get(job, (-1.0, set())), (newest[job], several), key=_time)
+    return {job: max(alive.get(job) or several) for job, (_, several) in ended.items()}
 
 
-def _newest_step(steps: pd.DataFrame, job_id: str) -> float:
-    """Return when the newest step of a job began, 0 without one."""
-    rows = steps.reindex(columns=["job_id", "t_start_unix_seconds"])
-    starts = rows.loc[rows["job_id"] == job_id, "t_start_unix_seconds"]
-    newest = pd.to_numeric(starts, errors="coerce").max()
-    return float(newest) if pd.notna(newest) else 0.0
+def _time(of_node: tuple[float, set[int]]) -> float:
+    return of_node[0]
 
 
-def _ask(agent: Agent, job_id: str | None, since_unix_seconds: float) -> _NodeAnswer | str:
+def _ask(
+    agent: Agent, job_id: str | None, oldest: float, history: StepHistory
+) -> _NodeAnswer | str:
     """Return what an agent says, or one sentence about why it says nothing."""
     try:
-        ranks = list(agent.json("/api/v1/ranks")["ranks"])
-        steps = _steps(agent, job_id, since_unix_seconds)
-        return _NodeAnswer(steps, ranks, _windows(agent, job_id, steps))
+        ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
+        steps = _steps(agent, job_id, history.since(agent.url, ranks, oldest))
+        return _NodeAnswer(steps, ranks, _windows(agent, job_id, oldest, steps))
     except AgentError as error:
         return str(error)
     except (ValueError, KeyError, TypeError) as error:
         return f"{agent.url} does not answer like a rankscope agent: {error!r}"
 
 
-def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> pd.DataFrame:
+def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> StepAnswer:
     """Fetch step records, of a shorter time as long as the agent had to leave some out."""
     since = since_unix_seconds
     for _ in range(NARROWINGS):
         query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
-        answer = agent.json(f"/api/v1/steps?{urlencode(query)}", MAXIMUM_ANSWER_BYTES)
-        frame = pd.DataFrame(answer["rows"], columns=answer["columns"])
-        if not answer.get("truncated"):
-            return frame
-        starts = frame["t_start_unix_seconds"]
-        since = float(starts.max() - (starts.max() - starts.min()) / 4)
-    raise ValueError(f"more than {len(frame)} records since {since:.0f}")
+        said = agent.json(f"/api/v1/steps?{urlencode(query)}", MAXIMUM_ANSWER_BYTES)
+        answer = step_answer(agent.url, since, said)
+        if not said.get("truncated"):
+            return answer
+        starts = [start for _, start in answer.starts()]
+        since = max(starts) - (max(starts) - min(starts)) / 4
+    raise ValueError(f"more than {len(answer.rows)} records since {since:.0f}")
 
 
-def _windows(agent: Agent, job_id: str | None, steps: pd.DataFrame) -> list[dict[str, Any]]:
+def _windows(
+    agent: Agent, job_id: str | None, oldest: float, steps: StepAnswer
+) -> list[dict[str, Any]]:
     """Fetch windows of collectives where records lack sync time; none if that fails."""
-    sync = steps.get("sync_seconds")
-    if sync is None or sync.notna().all():
+    if None not in steps.column("sync_seconds"):
         return []
-    starts = steps["t_start_unix_seconds"]
-    since = {"since": f"{float(max(starts.min(), starts.max() - WINDOWS_SECONDS)):.6f}"}
+    newest = max((start for _, start in steps.starts()), default=oldest)
+    since = {"since": f"{max(oldest, newest - WINDOWS_SECONDS):.6f}"}
     query = urlencode({**since, **({"job": job_id} if job_id else {})})
     try:
         answer = agent.json(f"/api/v1/collectives?{query}", MAXIMUM_ANSWER_BYTES)

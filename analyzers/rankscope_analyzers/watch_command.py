@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from rankscope_analyzers.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.diagnosis import sensible
-from rankscope_analyzers.evidence_sources import Gathered
+from rankscope_analyzers.evidence_sources import Earlier, Gathered
 from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.run_record import record
@@ -28,9 +27,6 @@ from rankscope_analyzers.watch_exporter import Exported
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
 DEFAULT_INTERVAL = "30s"
-
-LOOKS_KEPT = 8
-"""Looks at agents' pages that counters are judged over: four minutes at the default interval."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,26 +75,13 @@ class Sight:
     """The jobs as they are now, read from wherever the options say.
 
     Args:
-        read: reads them; takes earlier looks at agents.
-        looks: the newest of these.
+        read: reads them. Raises SourceError where nothing can be read, and ClusterError where the
+            agents of the cluster are not known.
         records: where records of runs are kept, None if they are not.
     """
 
-    read: Callable[[Sequence[Look]], Gathered]
-    looks: deque[Look]
+    read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
-
-    def gather(self) -> Gathered:
-        """Read once more.
-
-        Raises:
-            SourceError: nothing can be read.
-            ClusterError: the agents of the cluster are not known.
-        """
-        found = self.read(tuple(self.looks))
-        self.looks.clear()
-        self.looks.extend(found.looks[-LOOKS_KEPT:])
-        return found
 
 
 def run(options: argparse.Namespace) -> int:
@@ -111,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
-    sight = Sight(_reader(options), deque(maxlen=LOOKS_KEPT), records)
+    sight = Sight(_reader(options), records)
     exported = Exported()
     if options.once:
         evaluate(sight, exported)
@@ -125,22 +108,24 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(max(1.0, began + interval - time.monotonic()))
 
 
-def _reader(options: argparse.Namespace) -> Callable[[Sequence[Look]], Gathered]:
+def _reader(options: argparse.Namespace) -> Callable[[], Gathered]:
     length = age_seconds(options.since)
     entry = entry_of(options)
     if options.prometheus:
         server = Prometheus(options.prometheus, entry)
 
-        def of_prometheus(looks: Sequence[Look]) -> Gathered:
+        def of_prometheus() -> Gathered:
             now = time.time()
             return evidence_sources.of_prometheus(server, None, now - length, now)
 
         return of_prometheus
 
-    def of_agents(looks: Sequence[Look]) -> Gathered:
+    earlier = Earlier()
+
+    def of_agents() -> Gathered:
         found = trusted_agents(options.namespace, entry) if options.cluster else None
         urls = options.agent if found is None else list(found.values())
-        return evidence_sources.of_agents(urls, None, time.time() - length, looks, entry)
+        return evidence_sources.of_agents(urls, None, time.time() - length, entry, earlier)
 
     return of_agents
 
@@ -149,7 +134,7 @@ def evaluate(sight: Sight, exported: Exported) -> None:
     """Read, judge and export once; what cannot be read is said and counted, and ends nothing."""
     began = time.monotonic()
     try:
-        found = sight.gather()
+        found = sight.read()
     except (SourceError, ClusterError) as error:
         _say(f"nothing could be read: {error}")
         exported.fail()
@@ -162,11 +147,15 @@ def evaluate(sight: Sight, exported: Exported) -> None:
     more = [
         metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
         metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
-        metrics.WATCH_AGENTS.sample(len(found.evidence.observed.nodes), state="answering"),
+        metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
     ]
     exported.update(reports, now, len(senseless), more)
-    if sight.records and found.looks:
-        _keep_records(sight.records, found.looks[-1], reports, now)
+    if sight.records and found.look:
+        _keep_records(sight.records, found.look, reports, now)
+
+
+def _answering(found: Gathered) -> int:
+    return len(found.look.agents if found.look else found.evidence.observed.nodes)
 
 
 def _keep_records(

@@ -19,6 +19,7 @@ from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.peers import peer_median
 from rankscope_analyzers.signals import Signal, Where
 
 TIMES_PEERS = 2.0
@@ -131,15 +132,18 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
 
 
 def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[Signal]:
-    shares = {
-        series.node: (series.rate(), series)
+    by_node = {
+        series.node: series
         for series in observed.of(metrics.PRESSURE, resource=pressure.resource, kind="some")
         if series.node in job.on_node and np.isfinite(series.rate())
     }
-    if len(shares) < 2:  # of a single node nobody knows what is usual, and all its ranks share it
+    if len(by_node) < 2:  # of a single node nobody knows what is usual, and all its ranks share it
         return
-    for node, (share, series) in shares.items():
-        usual = _median([other for name, (other, _) in shares.items() if name != node])
+    shares = np.array([series.rate() for series in by_node.values()], dtype=np.float64)
+    of_peers = peer_median(shares[None, :])[0]
+    for (node, series), share, usual in zip(
+        by_node.items(), shares.tolist(), of_peers.tolist(), strict=True
+    ):
         if share >= pressure.least and share >= TIMES_PEERS * usual:
             said = f"tasks wait for {pressure.resource} {share:.0%} of the time"
             said += f", on its peers {usual:.0%}"
@@ -189,12 +193,15 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
         if count >= FEWEST_REQUESTS and key in shown
     }
     for key, mean in means.items():
-        peers = [other for name, other in means.items() if name[0] != key[0]]
         where = job.of_pod(shown[key]) if key[1] else job.of_node(shown[key])
-        if where and mean >= SLOW_NFS_SECONDS and mean >= TIMES_PEERS * _median(peers):
+        if not where or mean < SLOW_NFS_SECONDS:
+            continue
+        peers = [other for name, other in means.items() if name[0] != key[0]]
+        usual = _median(peers)
+        if mean >= TIMES_PEERS * usual:
             said = f"NFS requests take {mean * 1e3:.0f} ms"
-            said += f", on its peers {_median(peers) * 1e3:.0f} ms" if peers else ""
-            yield _signal(NFS, job, where, shown[key], said, (mean, _median(peers), "seconds"))
+            said += f", on its peers {usual * 1e3:.0f} ms" if peers else ""
+            yield _signal(NFS, job, where, shown[key], said, (mean, usual, "seconds"))
 
 
 def _events(observed: Observed, job: JobView) -> Iterator[Signal]:

@@ -90,10 +90,7 @@ READS: tuple[Metric, ...] = (
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield what the kernel says of the job's GPUs and nodes."""
-    now = max(
-        (float(one.times[-1]) for several in observed.series.values() for one in several),
-        default=0.0,
-    )
+    now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = now - WINDOW_SECONDS
     errors = gpu_errors.errors(list(_gpu_series(observed, job)), since)
     for found in xid_incidents.analyze(errors):
@@ -107,7 +104,7 @@ def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
     """Yield series of GPU errors; of nodes whose kernel log is not read, those of the driver."""
     told = observed.nodes_with((kernel.KERNEL_LOG_INFO, kernel.XID_ERRORS))
     for name in (*gpu_errors.COUNTERS, *gpu_errors.HOLDERS, *_STAMPS):
-        for series in observed.series.get(name, ()):
+        for series in observed.named(name):
             if series.node in job.on_node:
                 yield series
     for metric, stands_for in _BY_DRIVER:

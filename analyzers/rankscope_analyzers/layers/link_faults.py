@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.link_finding import LinkFinding
 from rankscope_analyzers.link_quantities import LinkFault
 from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.series_table import table
 from rankscope_analyzers.signals import Signal, Where
 
 READS: tuple[Metric, ...] = (
@@ -93,24 +93,24 @@ def _frame(
     readings: Iterable[tuple[str, Series, str]], observed: Observed, job: JobView
 ) -> pd.DataFrame:
     """Return the frame of `link_frame`, of the ports on the job's nodes."""
-    serves = _served(job)
-    models = {
+    cells = (
+        ((series.node, device, series.labels.get("port", "1")), column, series)
+        for column, series, device in readings
+    )
+    ports = table(cells, link_frame.KEY, "t_unix_seconds").assign(job_id=job.job_id)
+    for known in (_served(job), _models(observed)):
+        ports = ports.merge(known, on=["node", "device"], how="left")
+    return ports
+
+
+def _models(observed: Observed) -> pd.DataFrame:
+    """Return the board id of each node's devices."""
+    found = {
         (series.node, series.labels.get("device", "")): series.labels.get("board_id", "")
         for series in observed.of(rdma.DEVICE_INFO)
     }
-    samples: dict[tuple[str, str, str, float], dict[str, float]] = defaultdict(dict)
-    for column, series, device in readings:
-        port = series.labels.get("port", "1")
-        for time, value in zip(series.times.tolist(), series.values.tolist(), strict=True):
-            row = samples[series.node, device, port, time]
-            row[column] = row.get(column, 0.0) + value
-    rows = []
-    for (node, device, port, time), values in samples.items():
-        for rank, gpu in serves.get((node, device), [(None, None)]):
-            identity = {"job_id": job.job_id, "node": node, "device": device, "port": port}
-            known = {"rank": rank, "gpu": gpu, "model": models.get((node, device), "")}
-            rows.append({"t_unix_seconds": time, **identity, **known, **values})
-    return pd.DataFrame(rows)
+    rows = [(*device, model) for device, model in found.items()]
+    return pd.DataFrame(rows, columns=["node", "device", "model"], dtype=object)
 
 
 def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
@@ -124,17 +124,19 @@ def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
         for series in observed.of(rdma.PORT_INFO)
     }
     for metric in link_frame.READS:
+        of_rdma = metric in RDMA_SERIES
         for series in observed.of(metric):
             own = series.labels.get("device", series.labels.get("pci", ""))
-            device = named.get((series.node, own), own if metric in RDMA_SERIES else "")
+            device = named.get((series.node, own), own if of_rdma else "")
             if series.node in job.nodes and device:
                 yield series, device
 
 
-def _served(job: JobView) -> Mapping[tuple[str, str], list[tuple[int | None, str | None]]]:
-    """Return the ranks and GPUs that each node's devices serve."""
-    found: dict[tuple[str, str], list[tuple[int | None, str | None]]] = defaultdict(list)
-    for place in job.places.values():
-        for nic in place.nics:
-            found[place.node, nic].append((place.rank, place.gpu or None))
-    return found
+def _served(job: JobView) -> pd.DataFrame:
+    """Return the ranks and GPUs that each node's devices serve, a row for each."""
+    rows = [
+        (place.node, nic, place.rank, place.gpu or None)
+        for place in job.places.values()
+        for nic in place.nics
+    ]
+    return pd.DataFrame(rows, columns=["node", "device", "rank", "gpu"], dtype=object)

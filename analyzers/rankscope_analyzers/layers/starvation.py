@@ -17,6 +17,7 @@ from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.observed import Observed, Series
+from rankscope_analyzers.peers import peer_median
 from rankscope_analyzers.places import by_rank
 from rankscope_analyzers.signals import Signal, Where
 
@@ -51,10 +52,12 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         (metrics.RANK_STARVED, RANK, "its process"),
         (metrics.LOADER_STARVED, WORKERS, "its loader workers"),
     ):
-        shares = {rank: (one.rate(), one) for rank, one in _placed(observed, job, metric).items()}
-        for rank, (share, series) in shares.items():
-            peers = [other for number, (other, _) in shares.items() if number != rank]
-            usual = float(np.nanmedian(peers)) if np.isfinite(peers).any() else float("nan")
+        placed = _placed(observed, job, metric)
+        shares = np.array([series.rate() for series in placed.values()], dtype=np.float64)
+        of_peers = peer_median(shares[None, :])[0]
+        for (rank, series), share, usual in zip(
+            placed.items(), shares.tolist(), of_peers.tolist(), strict=True
+        ):
             told = advice is RANK and rank in accounted
             if not told and share >= LEAST_SHARE and share >= TIMES_PEERS * usual:
                 yield _signal(advice, job, rank, series, who, share, usual)

@@ -1,0 +1,194 @@
+"""Step records of agents from one look to the next, so that each is asked for new ones alone."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rankscope_agent.model import STEP_COLUMNS
+
+START = "t_start_unix_seconds"
+AGENT = "agent"
+"""Column that tells of which agent a record is, by a number that `StepHistory` gives it."""
+
+KNOWN = frozenset((*STEP_COLUMNS, "tokens"))
+"""Columns that are read; agents of later versions may have more."""
+
+PLAIN = frozenset((str, int, float, bool, type(None)))
+"""What may stand in a record."""
+
+REREAD_LOOKS = 20
+"""At every so many looks an agent is asked for everything: a node's clock may have been set back,
+so that its new records look old. Ten minutes at the watch's default interval."""
+
+_Rank = tuple[Hashable, Hashable]
+"""Job and number of a rank, as an agent gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnswer:
+    """What an agent said of its steps.
+
+    Args:
+        url: the agent's address.
+        since: Unix time from which on these are all its records.
+        columns: their names.
+        rows: the records.
+    """
+
+    url: str
+    since: float
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+    def column(self, name: str) -> list[Any]:
+        """Return the values of a column, none where it is missing."""
+        if name not in self.columns:
+            return []
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def starts(self) -> Iterator[tuple[_Rank, float]]:
+        """Yield job and rank of each record that says when its step began, and when that was."""
+        columns = (self.column(name) for name in ("job_id", "rank", START))
+        for job, rank, start in zip(*columns, strict=False):
+            if isinstance(start, int | float):
+                yield (job, rank), float(start)
+
+
+def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnswer:
+    """Return what an agent's answer says in the columns that are known here.
+
+    Raises:
+        ValueError: a row is too long, too short or no row, or holds what no record does.
+        KeyError: there are no columns or no rows.
+        TypeError: these are of a wrong type.
+    """
+    names, rows = list(document["columns"]), document["rows"]
+    if {type(row) for row in rows} - {list} or {len(row) for row in rows} - {len(names)}:
+        raise ValueError(f"a row does not have {len(names)} values")
+    known = [place for place, name in enumerate(names) if name in KNOWN]
+    if len(known) < len(names):
+        rows = [[row[place] for place in known] for row in rows]
+    if strange := set(map(type, chain.from_iterable(rows))) - PLAIN:
+        raise ValueError(f"a value is a {strange.pop().__name__}")
+    answer = StepAnswer(url, since, tuple(names[place] for place in known), rows)
+    if {type(job) for job in answer.column("job_id")} - {str}:
+        raise ValueError("the name of a job is no text")
+    return answer
+
+
+@dataclass(slots=True)
+class _Agent:
+    """What is known of one agent.
+
+    Args:
+        number: that its records carry.
+        looks: how often it answered, counted from a number of its own.
+        newest: when the newest step of each of its ranks began.
+    """
+
+    number: int
+    looks: int
+    newest: dict[_Rank, float] = field(default_factory=dict)
+
+
+class StepHistory:
+    """Records of many agents."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, _Agent] = {}
+        self._records = pd.DataFrame()
+        self._numbers = 0
+
+    def since(self, url: str, ranks: Iterable[Mapping[str, Any]], oldest: float) -> float:
+        """Return from when on an agent's records are to be read anew.
+
+        Args:
+            url: the agent's address.
+            ranks: what it says of its ranks just now.
+            oldest: Unix time from which on records are wanted at all.
+        """
+        agent = self._agents.get(url)
+        if agent is None or agent.looks % REREAD_LOOKS == 0 or not agent.newest:
+            return oldest
+        alive = [(rank.get("job_id"), rank.get("rank")) for rank in ranks if rank.get("alive")]
+        if not all(rank in agent.newest for rank in alive):
+            return oldest  # nobody knows how long a rank has been there without a record
+        of_alive = (agent.newest[rank] for rank in alive)
+        return max(oldest, min(of_alive, default=max(agent.newest.values())))
+
+    def newest(self, url: str) -> Mapping[_Rank, float]:
+        """Return when the newest step of each rank (job and number) of an agent began."""
+        agent = self._agents.get(url)
+        return agent.newest if agent else {}
+
+    def add(self, answers: Sequence[StepAnswer], oldest: float) -> pd.DataFrame:
+        """Put what agents say now in the place of what it covers.
+
+        Args:
+            answers: one of each agent that answered.
+            oldest: Unix time from which on records are wanted at all.
+
+        Returns:
+            The records of these agents; those of the others are kept for when they answer again.
+        """
+        told = np.array([self._told(answer, oldest) for answer in answers], dtype=np.int64)
+        since = np.full(self._numbers, np.inf)
+        since[told] = [answer.since for answer in answers]
+        kept = self._records
+        if len(kept):
+            starts, agents = kept[START].to_numpy(np.float64), kept[AGENT].to_numpy(np.int64)
+            kept = kept[(starts >= oldest) & (starts < since[agents])]
+        new = (table[~(table[START] < since[table[AGENT]])] for table in _tables(answers, told))
+        parts = [part for part in (kept, *new) if len(part)]
+        self._records = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        if not len(self._records) or len(told) == len(self._agents):
+            return self._records
+        return self._records[self._records[AGENT].isin(told)]
+
+    def keep(self, urls: Iterable[str]) -> None:
+        """Forget all agents but these."""
+        kept = set(urls)
+        if gone := [agent.number for url, agent in self._agents.items() if url not in kept]:
+            self._agents = {url: one for url, one in self._agents.items() if url in kept}
+            if len(self._records):
+                self._records = self._records[~self._records[AGENT].isin(gone)]
+
+    def _told(self, answer: StepAnswer, oldest: float) -> int:
+        """Note when an agent's steps began; return its number."""
+        agent = self._agents.get(answer.url)
+        if agent is None:
+            # Agents take turns at being read anew: not all of them at one look.
+            turn = zlib.crc32(answer.url.encode()) % REREAD_LOOKS
+            agent = self._agents[answer.url] = _Agent(self._numbers, turn)
+            self._numbers += 1
+        agent.looks += 1
+        if answer.since <= oldest:
+            agent.newest = {}
+        for rank, start in answer.starts():
+            agent.newest[rank] = max(start, agent.newest.get(rank, start))
+        return agent.number
+
+
+def _tables(answers: Sequence[StepAnswer], numbers: Iterable[int]) -> Iterator[pd.DataFrame]:
+    """Yield the records of agents with the same columns as one table."""
+    alike: dict[tuple[str, ...], list[tuple[StepAnswer, int]]] = {}
+    for answer, number in zip(answers, numbers, strict=True):
+        alike.setdefault(answer.columns, []).append((answer, number))
+    for columns, several in alike.items():
+        rows = list(chain.from_iterable(answer.rows for answer, _ in several))
+        table = pd.DataFrame(rows, columns=list(columns))
+        if START in columns:
+            table[START] = pd.to_numeric(table[START], errors="coerce").astype(np.float64)
+        else:
+            table[START] = np.nan
+        counts = [len(answer.rows) for answer, _ in several]
+        table[AGENT] = np.repeat([number for _, number in several], counts)
+        yield table

@@ -1,0 +1,102 @@
+"""What is known of nodes from their last pages, of which each is parsed once."""
+
+import math
+
+import pytest
+
+from rankscope_agent.metrics import agent, training
+from rankscope_analyzers.page_history import Page, PageHistory, from_pages, labels
+
+STEP = training.LAST_STEP
+READS = (STEP, agent.SNAPSHOT_TIMESTAMP)
+
+
+def page(time, values, node="n", taken=None):
+    """A page of a node, with the last step of each rank in `values`."""
+    stamp = "" if taken is None else f"{agent.SNAPSHOT_TIMESTAMP.name} {taken}\n"
+    lines = [f'{STEP.name}{{job_id="a",rank="{rank}"}} {value}\n' for rank, value in values.items()]
+    return Page(node, time, stamp + "".join(lines))
+
+
+def seen(observed):
+    return {
+        (one.node, one.labels["rank"]): [*zip(one.times.tolist(), one.values.tolist(), strict=True)]
+        for one in observed.of(STEP)
+    }
+
+
+def test_only_the_last_looks_are_kept():
+    history = PageHistory(READS, looks=3)
+    for at in range(6):
+        history.add([page(at, {0: at * 10})])
+    assert seen(history.observed()) == {("n", "0"): [(3.0, 30.0), (4.0, 40.0), (5.0, 50.0)]}
+
+
+def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
+    history = PageHistory(READS, looks=3)
+    history.add([page(0, {0: 1}), page(0, {1: 1}, node="m")])
+    for at in (1, 2):
+        history.add([page(at, {0: 1})])
+        assert history.observed().nodes == {"n", "m"}
+    history.add([page(3, {0: 1})])
+    assert history.observed().nodes == {"n"}
+    history.add([page(4, {0: 1}), page(4, {1: 2}, node="m")])
+    assert seen(history.observed())["m", "1"] == [(4.0, 2.0)]
+
+
+def test_series_come_go_and_change_places_between_looks():
+    history = PageHistory(READS, looks=4)
+    for at, values in enumerate(({0: 1, 1: 2}, {1: 3, 0: 4}, {0: 5}, {2: 6, 0: 7})):
+        history.add([page(at, values)])
+    assert seen(history.observed()) == {
+        ("n", "0"): [(0.0, 1.0), (1.0, 4.0), (2.0, 5.0), (3.0, 7.0)],
+        ("n", "1"): [(0.0, 2.0), (1.0, 3.0)],
+        ("n", "2"): [(3.0, 6.0)],
+    }
+    for at in range(4, 8):
+        history.add([page(at, {2: at, 0: at})])
+    assert seen(history.observed()) == {
+        ("n", rank): [(float(at), float(at)) for at in range(4, 8)] for rank in ("0", "2")
+    }
+
+
+def test_what_was_observed_before_stays_as_it_was():
+    history = PageHistory(READS, looks=2)
+    history.add([page(0, {0: 1})])
+    before = history.observed()
+    history.add([page(1, {0: 2})])
+    history.observed()
+    assert seen(before) == {("n", "0"): [(0.0, 1.0)]}
+
+
+def test_labels_of_series_that_stay_are_read_once():
+    history = PageHistory(READS, looks=3)
+    history.add([page(0, {0: 1})])
+    (first,) = history.observed().of(STEP)
+    history.add([page(1, {0: 1, 1: 1})])
+    assert next(iter(history.observed().of(STEP))).labels is first.labels
+
+
+def test_times_follow_a_clock_that_was_set_right():
+    """The clock was an hour ahead; once pages from then are gone nothing reminds of it."""
+    history = PageHistory(READS, looks=2)
+    history.add([page(1000, {0: 1}, taken=4600)])
+    for at in (1030, 1060):
+        history.add([page(at, {0: 1}, taken=at - 0.5)])
+    (one,) = history.observed().of(STEP)
+    assert one.times.tolist() == [1030.0, 1060.0]
+
+
+@pytest.mark.parametrize("stamp", ["1.2.3", "e", "1e999", "NaN", "-5", "soon"])
+def test_pages_that_do_not_say_when_they_were_taken_are_as_old_as_the_answer(stamp):
+    (one,) = from_pages([page(7, {0: 1}, taken=stamp)], READS).of(STEP)
+    assert one.times.tolist() == [7.0] or (stamp == "1e999" and math.isnan(one.times[0]))
+
+
+def test_labels_are_what_stands_between_the_braces():
+    assert labels(r'a="x\"y\\z\n",b="",c="}, d=\"1\""') == {
+        "a": 'x"y\\z\n',
+        "b": "",
+        "c": '}, d="1"',
+    }
+    assert labels("garbage") == {}

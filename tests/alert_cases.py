@@ -182,6 +182,15 @@ LOST_AT_RESTART = Case(
 )
 """A GPU driver that does not come up with the node, so that the agent does not miss it."""
 
+NVLINK_XIDS = tuple(
+    Case((event(_gpu(name, xid)),), lag=10, has_below=False)
+    for name, xid in (
+        ("rankscope_gpu_xid_last_timestamp_seconds", 'xid="149",severity="fatal"'),
+        ("rankscope_gpu_xid_last_event_timestamp_seconds", 'xid="74"'),
+    )
+)
+"""NVLinks that are known to be broken from what the driver reports, while all of them are up."""
+
 UNWATCHED_STRAGGLER = Case((*_busy("13", NODE, (1.6, 1.05, 1.2), _FINE), *_PEERS, OWNER))
 """The same alert without a watch."""
 
@@ -353,7 +362,12 @@ CASES: dict[str, Case] = {
         )
     ),
     "RankscopeNvlinkFault": Case(
-        (gauge(_gpu("rankscope_gpu_nvlink_link_up", 'link="4"'), 0, 1, 1), HOLDER)
+        (
+            gauge(_gpu("rankscope_gpu_nvlink_link_up", 'link="4"'), 0, 1, 1),
+            event(_gpu("rankscope_gpu_xid_last_timestamp_seconds", 'xid="149",severity="warn"')),
+            event(_gpu("rankscope_gpu_xid_last_event_timestamp_seconds", 'xid="145"')),
+            HOLDER,
+        )
     ),
     "RankscopeGpuClockLow": _finding("clock_low", "gpu_compute"),
     "RankscopeGpuHardwareFault": _finding("gpu_hardware"),
@@ -378,6 +392,8 @@ CASES: dict[str, Case] = {
     "RankscopeNetworkSaturated": Case(
         (gauge(f"rankscope_rdma_port_busy_ratio{{{PORT}}}", 0.97, None, 0.94),)
     ),
+    "RankscopeLinkDown": _finding("link_down"),
+    "RankscopeLinkRateLow": _finding("rate_below_maximum"),
     "RankscopeLinkCongestion": _finding("congestion"),
     "RankscopeAsymmetricRail": _finding("asymmetric_rail"),
     # Hosts.

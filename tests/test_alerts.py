@@ -10,6 +10,7 @@ from alert_cases import (
     FOREIGN,
     LOGGED_THROUGHPUT,
     LOST_AT_RESTART,
+    NVLINK_XIDS,
     UNWATCHED_NODE,
     UNWATCHED_PAIR,
     UNWATCHED_STRAGGLER,
@@ -65,6 +66,10 @@ def test_an_alert_fires_in_time_says_what_it_should_and_ends(name, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_no_text_is_an_error_of_its_template():
+    assert "error expanding template" not in TEXTS.read_text()
+
+
 def test_every_alert_is_tried():
     assert set(CASES) == set(BY_NAME)
     assert len(ALERTS) == len(BY_NAME), "names are unique"
@@ -86,6 +91,13 @@ def test_a_straggler_is_found_without_a_watch(case, tmp_path):
 def test_a_driver_that_does_not_come_up_with_its_node_is_missed(tmp_path):
     alert = BY_NAME["RankscopeCollectorFailing"]
     done = run(tmp_path, require_server("promtool"), alert, LOST_AT_RESTART, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", NVLINK_XIDS, ids=["kernel's", "driver's"])
+def test_an_xid_of_a_broken_nvlink_is_enough(case, tmp_path):
+    alert = BY_NAME["RankscopeNvlinkFault"]
+    done = run(tmp_path, require_server("promtool"), alert, case, None)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

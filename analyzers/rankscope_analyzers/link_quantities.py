@@ -125,8 +125,8 @@ RUNBOOKS: dict[LinkFault, str] = {
     "congestion": "docs/runbooks/RankscopeLinkCongestion.md",
     "errors": "docs/runbooks/RankscopeLinkErrors.md",
     "flapping": "docs/runbooks/RankscopeLinkFlapping.md",
-    "link_down": "docs/runbooks/RankscopeLinkFlapping.md",
-    "rate_below_maximum": "docs/runbooks/RankscopeLinkBelowMaximum.md",
+    "link_down": "docs/runbooks/RankscopeLinkDown.md",
+    "rate_below_maximum": "docs/runbooks/RankscopeLinkRateLow.md",
     "pci_link_degraded": "docs/runbooks/RankscopeLinkBelowMaximum.md",
     "asymmetric_rail": "docs/runbooks/RankscopeAsymmetricRail.md",
 }

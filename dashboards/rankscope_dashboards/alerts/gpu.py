@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.metrics import gpu, kernel, summary
-from rankscope_agent.xid import XIDS
+from rankscope_agent.xid import NVLINK5, XIDS
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.joins import finding, with_owner
@@ -14,6 +14,13 @@ FATAL_XIDS = "|".join(
 )
 """Codes that take the GPU, for drivers' events, which carry no severity."""
 
+NVLINK_XIDS = tuple(
+    code
+    for code, known in sorted(XIDS.items())
+    if known.cause == "nvlink_fabric" and known.severity in {"error", "fatal"}
+)
+"""Codes of a broken NVLink, as far as they break it: of generation 5 the kernel's line says it."""
+
 XID_SECONDS = 600
 """How long an Xid is news: two scrapes at the longest sensible interval fit in many times."""
 
@@ -21,7 +28,7 @@ THROTTLED_SHARE = 0.5
 """Half of the last five minutes: below that a clock that is held down now and then is what GPUs do
 at their power limit, and costs a few per cent."""
 
-THIS_GPU = "cluster=%q,uuid=%q"
+THIS_GPU = "cluster=%[1]q,uuid=%[2]q"
 
 POWER_LIMIT_SHARE = 0.95
 """Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
@@ -38,6 +45,17 @@ def _share_of_five_minutes(condition: str) -> str:
 
 def _condition(*conditions: str) -> str:
     return f'{summary.GPU_CONDITION.name}{{condition=~"{"|".join(conditions)}"}}'
+
+
+def _nvlink_xids(gpus: str = "") -> str:
+    """Return times of Xids of broken NVLinks; without a line, generation 5 does not say how bad."""
+    codes = "|".join(map(str, NVLINK_XIDS))
+    older = "|".join(str(code) for code in NVLINK_XIDS if code not in NVLINK5)
+    of_gpus = f",{gpus}" if gpus else ""
+    return (
+        f'({kernel.XID_LAST.name}{{xid=~"{codes}",severity=~"error|fatal"{of_gpus}}}'
+        f' or {gpu.GPU_XID_TIMESTAMP.name}{{xid=~"{older}"{of_gpus}}})'
+    )
 
 
 def _told(query: str, text: str) -> str:
@@ -171,12 +189,14 @@ NODE_ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNvlinkFault",
         expression=worst(
-            f"{gpu.GPU_NVLINK_LINK_UP.name} == 0 or {gpu.GPU_FABRIC_UNHEALTHY.name} == 1",
+            f"{gpu.GPU_NVLINK_LINK_UP.name} == 0 or {gpu.GPU_FABRIC_UNHEALTHY.name} == 1"
+            f" or {recent(_nvlink_xids(), XID_SECONDS)}",
             *GPU,
         ),
         hold="5m",
         keep="30m",
-        why="A fabric manager that restarts brings links down for a minute or two.",
+        why="A fabric manager that restarts brings links down for a minute or two; an Xid is news"
+        " for ten.",
         severity="ticket",
         scope="node",
         summary=f"NVLink of {texts.GPU} is down or unhealthy",
@@ -189,6 +209,10 @@ NODE_ALERTS: tuple[Alert, ...] = (
         + _told(
             f"max by (check) ({gpu.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",
             "The fabric fails its check {{ .Labels.check }}.",
+        )
+        + _told(
+            f"max by (xid) ({recent(_nvlink_xids(THIS_GPU), XID_SECONDS)})",
+            "Xid {{ .Labels.xid }} was reported {{ .Value | humanizeDuration }} ago.",
         )
         + texts.HOLDERS,
     ),

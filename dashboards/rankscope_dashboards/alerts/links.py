@@ -127,6 +127,30 @@ ALERTS: tuple[Alert, ...] = (
 
 JOB_ALERTS: tuple[Alert, ...] = (
     Alert(
+        name="RankscopeLinkDown",
+        expression=with_owner(finding(("link_down", "network_nic"))),
+        hold="2m",
+        keep="15m",
+        why="A link that trains anew, or an adapter that is reset, is back within a minute; NCCL"
+        " has not given up by then. Somebody who changes a cable needs a quarter of an hour.",
+        severity="by_class",
+        scope="job",
+        summary=f"A link of {texts.JOB} is down",
+        description=texts.FOUND,
+    ),
+    Alert(
+        name="RankscopeLinkRateLow",
+        expression=with_owner(finding(("rate_below_maximum",))),
+        hold="15m",
+        keep="30m",
+        why="Links that come up may start with fewer lanes for a moment; what is negotiated for a"
+        " quarter of an hour stays until the cable is touched.",
+        severity="ticket",
+        scope="job",
+        summary=f"A port of {texts.JOB} runs below the rate that it could have",
+        description=texts.FOUND,
+    ),
+    Alert(
         name="RankscopeLinkCongestion",
         expression=with_owner(finding(("congestion",))),
         hold="15m",

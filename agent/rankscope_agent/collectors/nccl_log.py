@@ -140,7 +140,8 @@ class NcclLogCollector:
         yield metrics.NCCL_LOG_LAG_LINES.sample(self._follower.lag_lines())
         yield metrics.NCCL_LOG_SKIPPED.sample(self._follower.total_skipped_bytes())
         for reason in REASONS:
-            yield metrics.NCCL_LOGS_REJECTED.sample(self._follower.rejected[reason], reason=reason)
+            if count := self._follower.rejected[reason]:
+                yield metrics.NCCL_LOGS_REJECTED.sample(count, reason=reason)
 
     def _restore(self) -> None:
         try:

@@ -88,7 +88,7 @@ NCCL_LOGS = Metric("rankscope_nccl_logs", "gauge", "Logs that the agent follows 
 NCCL_LOGS_REJECTED = Metric(
     "rankscope_nccl_logs_rejected",
     "gauge",
-    "Logs that the agent does not read, by reason.",
+    "Logs that the agent does not read, by reason; only if there are any.",
     ("reason",),
 )
 NCCL_LOG_LAG = Metric(

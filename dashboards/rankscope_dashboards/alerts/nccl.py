@@ -120,7 +120,8 @@ ALERTS: tuple[Alert, ...] = (
         scope="job",
         summary=f"Transport variables differ between ranks of {texts.JOB}",
         description=f"Ranks of {texts.JOB} have {{{{ $value }}}} different sets of NCCL_, UCX_ and"
-        " FI_ variables. `rankscope doctor` names the variable and the ranks.",
+        " FI_ variables. `rankscope doctor --cluster`, or `--agent` for each of its nodes, names"
+        " the variable and the ranks.",
     ),
 )
 

@@ -218,7 +218,10 @@ def _selector(node: Any, path: tuple[str, ...], expression: str) -> Iterator[str
         labels = {matcher.name for matcher in node.matchers.matchers}
         if "cluster" not in labels:
             yield f"{node.name} is not told apart by cluster: {expression}"
-        bare = COUNTER.search(node.name or "") and not COUNTER_FUNCTIONS & set(path)
+        counts = COUNTER.search(node.name or "")
+        if {"rate", "increase", "irate"} & set(path) and not counts:
+            yield f"the gauge {node.name} is taken for a counter: {expression}"
+        bare = counts and not COUNTER_FUNCTIONS & set(path)
         if bare and "last_over_time" not in path:
             yield f"the counter {node.name} is shown as it is: {expression}"
 

@@ -178,7 +178,7 @@ class Logs:
             path.parent.mkdir(parents=True)
         self.number = 0
         self._say(start(3, 16, "NET/Socket/0", network="Socket"))
-        self.records = 0
+        self.records = self.failures = 0
         self._record("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05")
 
     def _say(self, text: str) -> None:
@@ -221,9 +221,11 @@ class Logs:
             log.write(json.dumps(line) + "\n")
 
     def fail(self) -> None:
-        """Add a warning and errors of a GPU and of the kernel."""
+        """Add a warning and an error of the kernel; the first time an Xid, too."""
         self._say("gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'")
-        self._record("NVRM: Xid (PCI:0000:3b:00): 48, pid=71, name=trainer, DBE")
+        if self.failures == 0:
+            self._record("NVRM: Xid (PCI:0000:3b:00): 48, pid=71, name=trainer, DBE")
+        self.failures += 1
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")
 
 

@@ -230,7 +230,7 @@ def _sent_again(runbooks: str) -> Panel:
         ),
         overrides=colored(["all nodes", "worst node"]),
         steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
-        missing=shared.NO_AGENT,
+        missing="no agent, or none in its node's network: elsewhere TCP is that of its pod",
         links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
     )
 

@@ -26,7 +26,9 @@ window.fetch = (address, ...rest) => {
 };
 
 const errors = [];
-window.addEventListener('error', (event) => errors.push(String(event.message)));
+// Browsers say so of any component that measures itself anew as it is drawn: it is drawn a frame later.
+const HARMLESS = /^ResizeObserver loop/;
+window.addEventListener('error', ({ message }) => HARMLESS.test(message) || errors.push(String(message)));
 window.addEventListener('unhandledrejection', (event) => errors.push(String(event.reason)));
 
 class Guard extends Component {

@@ -15,7 +15,7 @@ from rankscope_agent.api_version import API_VERSION, HEADER, UNSTATED, mismatch,
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.sources import from_agents
+from rankscope_analyzers.agent_steps import from_agents
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from serving import answering

@@ -23,7 +23,7 @@ from rankscope_analyzers.layers.advice import query
 from rankscope_analyzers.page_history import Page, from_pages
 from rankscope_analyzers.places import whereabouts
 from rankscope_analyzers.signals import Where
-from rankscope_analyzers.sources import JobRecords, SourceError
+from rankscope_analyzers.sources import JobRecords, SourceError, from_traces
 from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
@@ -240,7 +240,7 @@ def test_a_job_without_records_is_judged_by_its_nodes():
 def test_nobody_knows_more_of_a_trace_than_its_steps(tmp_path):
     rows = records(SLOW)
     rows.to_csv(tmp_path / "records.csv", index=False)
-    found = evidence_sources.of_files(evidence_sources.sources.from_traces, [tmp_path])
+    found = evidence_sources.of_files(from_traces, [tmp_path])
     (said,) = reported(found)
     assert said.incidents[0].cause.kind == "gpu_compute"
     assert any("only step records were given" in sentence for sentence in said.unobserved)
@@ -360,7 +360,7 @@ def test_a_second_look_asks_for_new_steps_alone_and_knows_what_the_first_did():
             rows["rows"] = [row for row in rows["rows"] if row[place] < self.shown]
             return json.dumps(rows).encode()
 
-    earlier = evidence_sources.Earlier()
+    earlier = evidence_sources.Earlier(5.0)
     with Stepping(ranks=range(8)) as one:
         (first,) = of_agents([one.url], None, 0.0, earlier=earlier).jobs
         assert one.asked.count("/metrics") == 2

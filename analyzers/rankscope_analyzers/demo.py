@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rankscope_agent.metrics import training as metrics
-from rankscope_analyzers import report, sources, verdict_text
+from rankscope_analyzers import agent_steps, report, verdict_text
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.finding import FaultClass
 from rankscope_analyzers.probe_folder import probe_folder
@@ -87,7 +87,7 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
         url = stack.enter_context(agent(folder))
         job = stack.enter_context(training(folder, fault, rank))
         _watch(job, url, console, folder)
-        (records,) = sources.from_agents([url], None, 0.0)
+        (records,) = agent_steps.from_agents([url], None, 0.0)
     (verdict,) = diagnose([records])
     return Outcome(fault, injected, verdict)
 

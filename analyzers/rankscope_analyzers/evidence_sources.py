@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rankscope_analyzers import agent_pages, cycle_search, foreign_clocks, prometheus_nodes, sources
+from rankscope_analyzers import agent_pages, cycle_search, foreign_clocks, prometheus_nodes
 from rankscope_analyzers.agent_client import Agent
 from rankscope_analyzers.agent_pages import Look
+from rankscope_analyzers.agent_steps import PATIENCE_SECONDS, from_agents
 from rankscope_analyzers.credentials import NONE, Entry
 from rankscope_analyzers.environment_skew import differences
 from rankscope_analyzers.job_reports import READS, Evidence
@@ -48,9 +49,14 @@ class Gathered:
 
 
 class Earlier:
-    """What agents told at the looks so far."""
+    """What agents told at the looks so far.
 
-    def __init__(self) -> None:
+    Args:
+        patience_seconds: how long a look may take to compare collectives.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self.patience_seconds = patience_seconds
         self.pages = PageHistory(READS, LOOKS_KEPT)
         self.steps = StepHistory()
 
@@ -90,7 +96,7 @@ def of_agents(
     """
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
-    told = Earlier() if earlier is None else earlier
+    told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
     look = first = agent_pages.look([Agent(url, entry) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures))
@@ -101,7 +107,9 @@ def of_agents(
         alone = told.pages.looks == 1
         later = pool.submit(agent_pages.again, first, started) if alone else None
         jobs, problem = _steps(
-            lambda: sources.from_agents(answering, job_id, since_unix_seconds, entry, told.steps)
+            lambda: from_agents(
+                answering, job_id, since_unix_seconds, entry, told.steps, told.patience_seconds
+            )
         )
         if later is not None:
             look = later.result()

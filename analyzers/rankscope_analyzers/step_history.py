@@ -14,6 +14,7 @@ import pandas as pd
 from rankscope_agent.model import STEP_COLUMNS
 
 START = "t_start_unix_seconds"
+SYNC = "sync_seconds"
 AGENT = "agent"
 """Column that tells of which agent a record is, by a number that `StepHistory` gives it."""
 
@@ -92,10 +93,12 @@ class _Agent:
         number: that its records carry.
         looks: how often it answered, counted from a number of its own.
         newest: when the newest step of each of its ranks began.
+        blind: whether its newest records lack sync time.
     """
 
     number: int
     looks: int
+    blind: bool = False
     newest: dict[_Rank, float] = field(default_factory=dict)
 
 
@@ -128,6 +131,11 @@ class StepHistory:
         """Return when the newest step of each rank (job and number) of an agent began."""
         agent = self._agents.get(url)
         return agent.newest if agent else {}
+
+    def lacks_sync(self, url: str) -> bool:
+        """Whether records that an agent sent last do not say how long a rank was in sync."""
+        agent = self._agents.get(url)
+        return agent is not None and agent.blind
 
     def add(self, answers: Sequence[StepAnswer], oldest: float) -> pd.DataFrame:
         """Put what agents say now in the place of what it covers.
@@ -172,9 +180,16 @@ class StepHistory:
         agent.looks += 1
         if answer.since <= oldest:
             agent.newest = {}
+        if answer.rows:
+            agent.blind = None in answer.column(SYNC)
         for rank, start in answer.starts():
             agent.newest[rank] = max(start, agent.newest.get(rank, start))
         return agent.number
+
+
+def lacks_sync(records: pd.DataFrame) -> bool:
+    """Whether any record does not say how long its rank was in sync, though others could."""
+    return SYNC in records.columns and bool(records[SYNC].isna().any())
 
 
 def _tables(answers: Sequence[StepAnswer], numbers: Iterable[int]) -> Iterator[pd.DataFrame]:

@@ -28,6 +28,9 @@ FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterEr
 
 DEFAULT_INTERVAL = "30s"
 
+COMPARING_SHARE = 0.15
+"""Part of the interval that may go into comparing collectives; there is all the rest to do, too."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare whom to watch and where to serve what is found."""
@@ -94,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
-    sight = Sight(_reader(options), records)
+    sight = Sight(_reader(options, interval), records)
     exported = Exported()
     if options.once:
         evaluate(sight, exported)
@@ -108,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(max(1.0, began + interval - time.monotonic()))
 
 
-def _reader(options: argparse.Namespace) -> Callable[[], Gathered]:
+def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
     length = age_seconds(options.since)
     entry = entry_of(options)
     if options.prometheus:
@@ -120,7 +123,7 @@ def _reader(options: argparse.Namespace) -> Callable[[], Gathered]:
 
         return of_prometheus
 
-    earlier = Earlier()
+    earlier = Earlier(patience_seconds=interval * COMPARING_SHARE)
 
     def of_agents() -> Gathered:
         found = trusted_agents(options.namespace, entry) if options.cluster else None

@@ -19,8 +19,9 @@ REMEDIES: Mapping[str, str] = {
     " pod volume named rankscope (component probe-injection does both), or, outside of pods, to"
     " RANKSCOPE_RING_DIR",
     "flight_recorder": "nothing where the probe times waiting by itself (as on gloo); else let"
-    " the job keep torch 2.13's Flight Recorder (TORCH_FR_BUFFER_SIZE, RANKSCOPE_PROBE_FLIGHT) and"
-    " its ring directory's path below 90 characters",
+    " the job keep torch's Flight Recorder (set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 up to torch 2.6;"
+    " TORCH_FR_BUFFER_SIZE and RANKSCOPE_PROBE_FLIGHT not 0) and its ring directory's path below 90"
+    " characters",
     "starvation": "run with hostPID, so that ranks' processes are seen, beside the probe's rings",
     "nccl_log": "set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
     "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"

@@ -2,8 +2,8 @@
 
 Categories are those of libkineto's ActivityType: "kernel" on the device, "user_annotation" on
 the host, "gpu_user_annotation" on the device, and "cpu_op" for operators. Names of host events are
-those that torch 2.13 writes. `ts` and `dur` are microseconds, since `baseTimeNanoseconds` where a
-trace has that.
+those that torch 2.6 and 2.13 write. `ts` and `dur` are microseconds, since `baseTimeNanoseconds`
+where a trace has that.
 """
 
 from __future__ import annotations

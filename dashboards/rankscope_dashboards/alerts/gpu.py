@@ -7,7 +7,7 @@ from rankscope_agent.xid import NVLINK5, XIDS
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.joins import finding, with_owner
-from rankscope_dashboards.promql import GPU, recent, worst
+from rankscope_dashboards.promql import GPU, by, recent, worst
 
 FATAL_XIDS = "|".join(
     str(code) for code, known in sorted(XIDS.items()) if known.severity == "fatal"
@@ -62,6 +62,10 @@ def _told(query: str, text: str) -> str:
     """Return a text for each result of a query about the alert's own GPU; THIS_GPU selects it."""
     return texts.known(query, text, "cluster", "uuid")
 
+
+_LOWERED = f"{worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE}"
+_LOWERED_BY_DECISION = f"count {by()} ({_LOWERED}) > 0.5 * count {by()} ({gpu.GPU_INFO.name})"
+"""What most GPUs of a cluster have is a limit that somebody chose for all of them."""
 
 NODE_ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -152,7 +156,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeGpuPowerLimited",
         expression=f"({_share_of_five_minutes('power_brake')} > {THROTTLED_SHARE})\n"
-        f"or ({worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE})",
+        f"or ({_LOWERED} unless on (cluster) ({_LOWERED_BY_DECISION}))",
         hold="10m",
         keep="15m",
         why="Power brakes of a failing supply come in bursts, which five-minute means join; a"

@@ -349,6 +349,17 @@ def test_server_that_records_nothing_is_no_rank_without_collectives(
     ring.end()
 
 
+def test_rank_that_only_sends_messages_has_windows(tmp_path: Path) -> None:
+    ring, clock, windows = RingWriter(tmp_path, "7-8.ring"), Clock(), FlightWindows()
+    collector = make(tmp_path, windows, clock)
+    sent = entry(1, HEADER_FIELDS["created_unix_ns"] + 10, is_p2p=True, profiling_name="nccl:send")
+    with serving(tmp_path / "7-8.sock", recorder(dump(sent))):
+        clock.now += 16
+        assert values(collector)["pulls_total"] == 1
+    assert len(windows.since(None, 0.0)) == 1
+    ring.end()
+
+
 def test_rank_that_launches_nothing_for_a_while_has_windows_without_collectives() -> None:
     windows = FlightWindows()
     windows.add("a/b", 0, 10, 50, parse_dump(dump(entry(1, 20))))

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from rankscope_agent.collector import NoData
 from rankscope_agent.flight.budget import ASSUMED_SECONDS, Budget
-from rankscope_agent.flight.dump import MESSAGES, REASONS, Dump, FlightError, parse_dump
+from rankscope_agent.flight.dump import REASONS, Dump, FlightError, parse_dump
 from rankscope_agent.flight.windows import NS, FlightWindows
 from rankscope_agent.flight.worker_server import PULL_SECONDS, fetch
 from rankscope_agent.metrics import flight_recorder as metrics
@@ -275,7 +275,7 @@ def _fullest(bodies: Sequence[bytes]) -> Dump:
     if not bodies:
         raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")
     dump = max((parse_dump(body) for body in bodies), key=lambda dump: len(dump.launches))
-    if not any(launch.seq != MESSAGES for launch in dump.launches):
+    if not dump.launches:
         raise FlightError(
             "empty", "has recorded no collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 switches it on"
         )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alert_cases import CASES
+from alert_cases import CASES, LOST_AT_RESTART
 from alert_timelines import Case, Series, follow, gauge, run, steady
 from rankscope_dashboards.alerts import ALERTS
 from servers import require_server
@@ -67,6 +67,16 @@ def test_a_power_limit_that_the_whole_cluster_has_was_chosen(tmp_path):
             *(tmp_path, require_server("promtool"), BY_NAME["RankscopeGpuPowerLimited"]),
             *(gpus(lowered), 30, [(5, 0), (20, told), (29, told)]),
         )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_gpus_that_are_read_from_dcgm_now_are_not_missed(tmp_path):
+    dcgm = gauge('rankscope_collector_success{node="gpu-07",collector="dcgm"}', 1, 0)
+    states = [*(["good"] * 440), *(["bad"] * 400)]
+    alert, promtool = BY_NAME["RankscopeCollectorFailing"], require_server("promtool")
+    lost = tuple(fixed(one, states) for one in LOST_AT_RESTART.series)
+    for series, told in ((lost, 1), ((*lost, fixed(dcgm, states)), 0)):
+        done = follow(tmp_path, promtool, alert, Case(series), 800, [(430, 0), (500, told)])
         assert done.returncode == 0, done.stdout + done.stderr
 
 

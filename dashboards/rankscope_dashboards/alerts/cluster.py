@@ -50,6 +50,9 @@ OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
 # An agent knows what it lost, but not what the one before it had: a driver that does not come up
 # when the node boots. That is asked of the sources whose loss is a fault of the node only.
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
+_GPUS_BY_DCGM = f'{agent.COLLECTOR_SUCCESS.name}{{collector="dcgm"}} == 1'
+"""Agents that were told to read GPUs from a dcgm-exporter do not read them themselves any more."""
+
 _UNSCHEDULED = (
     "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"
     f" kube_pod_container_resource_requests{{{_GPU_RESOURCES}}}"
@@ -159,7 +162,8 @@ OWN: tuple[Alert, ...] = (
         expression=worst(agent.COLLECTOR_FAILING.name, "node", "collector")
         + "\nor "
         + worst(
-            f"{_HARDWARE} == 0 and on (cluster, node, collector) ({_HARDWARE} offset 6h == 1)",
+            f"{_HARDWARE} == 0 and on (cluster, node, collector) ({_HARDWARE} offset 6h == 1)"
+            f" unless on (cluster, node) ({_GPUS_BY_DCGM})",
             *("node", "collector"),
         ),
         hold="15m",

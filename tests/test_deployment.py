@@ -20,7 +20,7 @@ import pytest
 
 from certificates import Authority
 from fake_api_server import FakeApiServer
-from manifest_rules import containers
+from manifest_parts import containers
 from pod_json import pod
 from rendered_manifests import ROOT, combined
 from test_sandbox import sandboxed, status_of

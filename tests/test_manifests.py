@@ -16,7 +16,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from manifest_rules import RULES, complaints, containers
+from manifest_mistakes import MISTAKES, agent, box, kind, pod, put, within
+from manifest_parts import containers
+from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
 from rankscope_agent.config import parse_config
 from rankscope_agent.registry import all_collectors
@@ -202,130 +204,19 @@ def test_every_image_of_ours_has_the_version_of_this_project():
     assert set(tags) == {__version__}
 
 
-def agent(objects):
-    return next(one for one in objects if one["kind"] == "DaemonSet")
-
-
-def pod(objects):
-    return agent(objects)["spec"]["template"]["spec"]
-
-
-def box(objects):
-    return pod(objects)["containers"][0]
-
-
-def put(find, key, value):
-    """Return a mutation that sets one key of a part."""
-    return lambda objects: find(objects).__setitem__(key, value)
-
-
-def within(find, *keys):
-    def found(objects):
-        part = find(objects)
-        for key in keys:
-            part = part[key]
-        return part
-
-    return found
-
-
-def kind(name):
-    return lambda objects: next(one for one in objects if one["kind"] == name)
-
-
-def volume(objects, name):
-    return next(one for one in pod(objects)["volumes"] if one["name"] == name)
-
-
-def mount(objects, name):
-    return next(one for one in box(objects)["volumeMounts"] if one["name"] == name)
-
-
-MUTATIONS = {
-    "hostPath type": put(lambda o: volume(o, "sys")["hostPath"], "type", "Folder"),
-    "volume or mount": put(lambda o: mount(o, "sys"), "name", "nothing"),
-    "has no counterpart": lambda o: box(o)["volumeMounts"].pop(),
-    "is declared twice": lambda o: pod(o)["volumes"].append({"name": "tmp", "emptyDir": {}}),
-    "two volumes are mounted at": put(lambda o: mount(o, "tmp"), "mountPath", "/host/sys/"),
-    "selector does not match": put(
-        within(agent, "spec", "selector", "matchLabels"), "app.kubernetes.io/name", "other"
-    ),
-    "quantity": put(within(box, "resources", "requests"), "memory", "64 MB"),
-    "requests more": put(within(box, "resources", "requests"), "memory", "1Gi"),
-    "limits memory": put(within(box, "resources", "limits"), "cpu", "1"),
-    "is not the containerPort": put(lambda o: box(o)["ports"][0], "hostPort", 9999),
-    "privileged without": put(within(box, "securityContext"), "privileged", True),
-    "port name": put(lambda o: box(o)["ports"][0], "name", "metrics-of-the-agent"),
-    "fieldPath": put(lambda o: box(o)["env"][0]["valueFrom"]["fieldRef"], "fieldPath", "spec.node"),
-    "label ": put(within(agent, "metadata", "labels"), "team", "a b"),
-    "maxUnavailable 0": put(
-        within(agent, "spec", "updateStrategy", "rollingUpdate"), "maxUnavailable", 0
-    ),
-    "image ''": put(box, "image", ""),
-    "image 'a:latest'": put(box, "image", "a:latest"),
-    "expirationSeconds": put(
-        lambda o: volume(o, "service-account")["projected"]["sources"][0]["serviceAccountToken"],
-        "expirationSeconds",
-        60,
-    ),
-    "mountPropagation": put(lambda o: mount(o, "sys"), "mountPropagation", "FromHost"),
-    "asks port": put(lambda o: box(o)["livenessProbe"]["httpGet"], "port", "web"),
-    "capabilities [": put(within(box, "securityContext", "capabilities"), "add", ["CAP_SYSLOG"]),
-    "does not drop all": put(within(box, "securityContext", "capabilities"), "drop", ["CHOWN"]),
-    "SYS_PTRACE reaches nothing": lambda o: pod(o).pop("hostPID"),
-    "is given twice": lambda o: box(o)["env"].append({"name": "NODE_NAME", "value": "x"}),
-    "is not in env": lambda o: box(o)["env"].pop(1),
-    "may gain privileges": put(within(box, "securityContext"), "allowPrivilegeEscalation", True),
-    "root file system": put(within(box, "securityContext"), "readOnlyRootFilesystem", False),
-    "no seccomp": lambda o: pod(o)["securityContext"].pop("seccompProfile"),
-    "is writable": lambda o: mount(o, "pod-logs").pop("readOnly"),
-    "on ['secrets']": lambda o: kind("ClusterRole")(o)["rules"].append(
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
-    ),
-    "on ['pods']": put(lambda o: kind("Role")(o)["rules"][0], "verbs", ["*"]),
-    "service account": put(pod, "serviceAccountName", "default"),
-    "ClusterRole admin": put(within(kind("ClusterRoleBinding"), "roleRef"), "name", "admin"),
-    "ServiceAccount rankscope-agent is not": put(
-        lambda o: kind("ClusterRoleBinding")(o)["subjects"][0], "namespace", "default"
-    ),
-    "Role rankscope-watch is not": put(
-        lambda o: kind("Role")(o)["metadata"], "namespace", "kube-system"
-    ),
-    "is not the agent's": put(box, "image", "registry.example/agent:2"),
-    "unasked": lambda o: pod(o).pop("automountServiceAccountToken"),
-    "does not allow host paths": lambda o: kind("Namespace")(o)["metadata"].pop("labels"),
-    "no quota speaks of": put(pod, "priorityClassName", "system-cluster-critical"),
-    "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),
-    "listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
-    "no pod has port": put(
-        lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0], "port", "web"
-    ),
-    "does not speak HTTPS": lambda o: box(o)["livenessProbe"]["httpGet"].pop("scheme"),
-    "asks agents otherwise": lambda o: kind("Deployment")(o)["spec"]["template"]["spec"][
-        "containers"
-    ][0]["args"].remove("--ca-file=/etc/rankscope/authority/ca.crt"),
-    "scrapes otherwise": lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0].pop(
-        "scheme"
-    ),
-    "selects no pod": put(
-        within(kind("NetworkPolicy"), "spec", "podSelector", "matchLabels"), "a", "b"
-    ),
-}
-"""One mistake each, by a part of the complaint that it must bring."""
-
 EVERYTHING = "+".join(("tier-3", "host-network", "nvml", *REST))
 
 
-@pytest.mark.parametrize("complaint", MUTATIONS)
+@pytest.mark.parametrize("complaint", MISTAKES)
 def test_each_mistake_is_caught(rendered, complaint):
     objects = copy.deepcopy(rendered[EVERYTHING])
-    MUTATIONS[complaint](objects)
+    MISTAKES[complaint](objects)
     assert any(complaint in found for found in complaints(objects))
 
 
 def test_each_rule_is_broken_by_a_mistake(rendered):
     caught = set()
-    for mutate in MUTATIONS.values():
+    for mutate in MISTAKES.values():
         objects = copy.deepcopy(rendered[EVERYTHING])
         mutate(objects)
         caught |= {rule for rule in RULES if list(rule(objects))}

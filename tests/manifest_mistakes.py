@@ -109,6 +109,7 @@ MISTAKES = {
     "interval": put(
         lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0], "interval", "15 s"
     ),
+    "too large for": lambda o: kind("ConfigMap")(o)["data"].update(more="x" * (1 << 18)),
     "is no name": put(within(agent, "metadata"), "name", "Agent"),
     "two ports": lambda o: box(o)["ports"].append({"name": "metrics", "containerPort": 1}),
     "in no volume": lambda o: box(o)["args"].append("--web.token-file=/etc/tokens/token"),

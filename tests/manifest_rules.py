@@ -6,6 +6,7 @@ Each rule takes all objects and yields complaints that name the object.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -34,6 +35,7 @@ HOST_PATHS = {
     *("/sys", "/var/log", "/var/log/pods"),
     *("/var/lib/kubelet/pods", "/var/lib/kubelet/pod-resources"),
 }
+MOST_ANNOTATED = 250 << 10  # what is left of 256 KiB for other annotations is some
 MOST_SAMPLES = 3000  # of a page: the agent leaves series off beyond 2,000
 
 
@@ -253,6 +255,13 @@ def monitors_limit_what_an_agent_may_send(objects: Objects) -> Iterator[str]:
                 yield f"{named(found)}: an interval is none"
 
 
+def objects_fit_into_an_annotation(objects: Objects) -> Iterator[str]:
+    """`kubectl apply` keeps a copy of each object in one, and annotations end at 256 KiB."""
+    for found in objects:
+        if len(json.dumps(found, separators=(",", ":"))) > MOST_ANNOTATED:
+            yield f"{named(found)}: is too large for kubectl apply"
+
+
 def names_are_names(objects: Objects) -> Iterator[str]:
     for found in objects:
         if not NAME.fullmatch(found["metadata"]["name"]):
@@ -284,6 +293,7 @@ RULES: tuple[Rule, ...] = (
     host_paths_are_few,
     no_more_of_the_host_is_shared,
     monitors_limit_what_an_agent_may_send,
+    objects_fit_into_an_annotation,
     names_are_names,
     *REFERENCES,
 )

@@ -35,7 +35,7 @@ HOST_PATHS = {
     *("/sys", "/var/log", "/var/log/pods"),
     *("/var/lib/kubelet/pods", "/var/lib/kubelet/pod-resources"),
 }
-MOST_ANNOTATED = 250 << 10  # what is left of 256 KiB for other annotations is some
+MOST_ANNOTATED = 250 << 10  # room for other annotations is left
 MOST_SAMPLES = 3000  # of a page: the agent leaves series off beyond 2,000
 
 

@@ -235,6 +235,10 @@ def _fleet(template: str, count: int) -> Iterator[_Fleet]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            with contextlib.suppress(ConnectionError):  # a scrape that timed out
+                self._answer()
+
+        def _answer(self) -> None:
             if stopped.is_set():
                 self.send_error(503)
                 return
@@ -242,8 +246,7 @@ def _fleet(template: str, count: int) -> Iterator[_Fleet]:
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            with contextlib.suppress(ConnectionError):  # a scrape that timed out
-                self.wfile.write(body)
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

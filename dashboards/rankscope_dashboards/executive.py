@@ -236,7 +236,7 @@ def _whose() -> list[Panel]:
         ),
         BarGauge(
             title="GPU-hours lost by project",
-            description="By the project label of jobs' pods. None have jobs without that label and"
+            description="By the project label of jobs' pods; `none` are jobs without that label and"
             " jobs outside of Kubernetes.",
             unit="short",
             minimum=0,

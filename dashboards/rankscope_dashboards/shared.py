@@ -16,7 +16,7 @@ KUBE_RESTARTS = "kube_pod_container_status_restarts_total"
 KUBE_NODE_CONDITION = "kube_node_status_condition"
 
 NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
-NO_AGENT = "no series: does Prometheus scrape rankscope-agent here?"
+NO_AGENT = "no series: Prometheus does not scrape rankscope-agent here"
 NO_STEPS = "no steps: no job with the probe in this time"
 NO_GPUS = "no GPU series: agents have no source for GPUs, or Prometheus does not scrape them"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"

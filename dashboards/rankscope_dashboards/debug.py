@@ -110,7 +110,7 @@ def _numbers() -> list[Panel]:
         Stat(
             title="Ranks that ended",
             description="Ranks whose process is gone; in a job that goes on there should be none.",
-            targets=now((f"count {cluster} ({each} == 0) or 0 * count {cluster} ({each})", NAME)),
+            targets=now((f"sum {cluster} (1 - {each})", NAME)),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
             briefly="no steps",

@@ -146,8 +146,6 @@ def _gpu(node: int, place: int, on: str, job: str) -> Iterator[str]:
     uuid = f'gpu="{place}",uuid="GPU-{node}-{place}"'
     device = f'{on},{uuid},pci="0000:{place}b:00"'
     yield _line(pods.GPU_ALLOCATION_INFO, f'{on},{uuid},{job},pod_name="p-{node}"', 1)
-    kind = 'vendor="nvidia",model="H100",serial="1",driver="570.86",vbios="96",mig="off"'
-    yield _line(gpu.GPU_INFO, f"{device},{kind}", 1)
     yield _line(gpu.GPU_UTILIZATION, device, 0.95)
     yield _line(gpu.GPU_NVLINKS_UP, device, 18)
     for metric in (

@@ -52,20 +52,23 @@ def test_a_job_that_has_ended_is_not_told_to_use_its_gpus(tmp_path):
 
 
 def test_a_power_limit_that_the_whole_cluster_has_was_chosen(tmp_path):
-    def gpus(lowered: int) -> Case:
-        labels = [f'node="n",gpu="{i}",uuid="GPU-{i}",pci="0000:{i}b:00"' for i in range(8)]
+    def nodes(number: int, lowered: int) -> Case:
         reduced = "rankscope_gpu_power_limit_reduced_ratio"
         return Case(
             (
-                *(steady(f"{reduced}{{{one}}}", 0.8) for one in labels[:lowered]),
-                *(steady(f'rankscope_gpu_info{{{one},model="H100"}}') for one in labels),
+                *(steady(f'rankscope_build_info{{node="n{i}"}}') for i in range(number)),
+                *(
+                    steady(f'{reduced}{{node="n{i}",gpu="{j}",uuid="{i}-{j}",pci=""}}', 0.8)
+                    for i in range(lowered)
+                    for j in range(2)
+                ),
             )
         )
 
-    for lowered, told in ((2, 2), (4, 4), (5, 0), (8, 0)):
+    for number, lowered, told in ((1, 1, 2), (3, 3, 6), (8, 4, 8), (8, 5, 0), (8, 8, 0)):
         done = follow(
             *(tmp_path, require_server("promtool"), BY_NAME["RankscopeGpuPowerLimited"]),
-            *(gpus(lowered), 30, [(5, 0), (20, told), (29, told)]),
+            *(nodes(number, lowered), 30, [(5, 0), (20, told), (29, told)]),
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

@@ -22,7 +22,7 @@ def worst(expression: str, *labels: str) -> str:
 
 BRIDGED = "5m"
 """How long a scrape may fail, or an agent be exchanged, without what it tells being new again: what
-is compared with a moment of the past takes the newest value of these minutes before it."""
+is compared with a moment of the past takes the largest value of these minutes before it."""
 
 
 def before(selector: str, offset: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.metrics import gpu, kernel, summary
 from rankscope_agent.xid import NVLINK5, XIDS
+from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.joins import finding, with_owner
@@ -29,6 +30,9 @@ THROTTLED_SHARE = 0.5
 at their power limit, and costs a few per cent."""
 
 THIS_GPU = "cluster=%[1]q,uuid=%[2]q"
+
+MANY_NODES = 4
+"""Of so many nodes it is no chance that most have it, and a ticket for each would be too many."""
 
 POWER_LIMIT_SHARE = 0.95
 """Enforced limits within 5 % of the board's default are rounding and vendors' settings."""
@@ -64,8 +68,11 @@ def _told(query: str, text: str) -> str:
 
 
 _LOWERED = f"{worst(summary.GPU_POWER_REDUCED.name, *GPU)} < {POWER_LIMIT_SHARE}"
-_LOWERED_BY_DECISION = f"count {by()} ({_LOWERED}) > 0.5 * count {by()} ({gpu.GPU_INFO.name})"
-"""What most GPUs of a cluster have is a limit that somebody chose for all of them."""
+_LOWERED_BY_DECISION = (
+    f"count {by()} (count {by('node')} ({_LOWERED}))"
+    f" > 0.5 * ({records.CLUSTER_AGENTS} >= {MANY_NODES})"
+)
+"""What most nodes of a cluster have is a limit that somebody chose for all of them."""
 
 NODE_ALERTS: tuple[Alert, ...] = (
     Alert(

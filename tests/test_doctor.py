@@ -19,7 +19,7 @@ from rankscope_agent.requirements import COMPONENTS
 from rankscope_analyzers import cli, cluster
 from rankscope_analyzers.cluster import ClusterError
 from rankscope_analyzers.credentials import Entry
-from rankscope_analyzers.doctor import REMEDIES, remedy
+from rankscope_analyzers.doctor import REMEDIES, AgentFacts, Check, node_checks, remedy
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
 
@@ -200,6 +200,19 @@ def test_every_collector_has_a_remedy_that_names_its_component():
     assert collectors <= set(REMEDIES)
     assert set(REMEDIES) == set(COMPONENTS)
     assert remedy("kernel_log").endswith("component tier-3; or journald's files: component journal")
+
+
+def test_what_a_collector_sees_in_part_is_a_check_of_its_own():
+    part = "the node's TCP counters: no hostPID (takes hostPID: component tier-1)"
+    told = {"collectors": {"netdev": {}}, "unobserved": {}}
+    expected = Check(
+        *("netdev, in part", "not seen", "the node's TCP counters: no hostPID"),
+        "it takes hostPID: component tier-1",
+    )
+    for parts, more in (({"netdev": [part]}, [expected]), ({"netdev": 3}, []), (None, [])):
+        facts = AgentFacts("http://a", told | {"unobserved_parts": parts}, {}, (), "")
+        seen, *found = node_checks(facts)
+        assert (seen.source, seen.state, found) == ("netdev", "seen", more)
 
 
 def test_no_agent_at_all_is_an_error(capsys):

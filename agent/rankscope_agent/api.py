@@ -37,7 +37,9 @@ class Api:
         disabled: Sequence[str] = (),
         pods: PodDirectory | None = None,
         windows: FlightWindows | None = None,
+        in_part: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        self._in_part = in_part or {}
         self._pods = pods or PodDirectory()
         self._windows = windows or FlightWindows()
         self._node = node
@@ -94,6 +96,7 @@ class Api:
             "api_version": api_version.API_VERSION,
             "collectors": {state.name: _state_json(state, now) for state in states},
             "unobserved": unobserved,
+            "unobserved_parts": {name: list(parts) for name, parts in self._in_part.items()},
         }
         return _json(body, 503 if broken else 200)
 
@@ -113,6 +116,9 @@ class Api:
         for name, why in unseen.items():
             if why:
                 lines.append(f"Not seen: {name}: {why}{brings(name, why)}.")
+        for name, parts in self._in_part.items():
+            if not unseen.get(name):
+                lines.extend(f"Not seen by {name}: {part}." for part in parts)
         return sentence(200, "\n".join(lines))
 
     def landing(self, request: Request) -> Response:

@@ -19,6 +19,7 @@ from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
 from rankscope_agent.exposition import TEXT, render
 from rankscope_agent.flight.windows import FlightWindows
 from rankscope_agent.gpus.simulation.ports import simulated_sysfs
+from rankscope_agent.partial_sight import unseen_parts
 from rankscope_agent.pods.directory import PodDirectory
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.registry import Registry, all_collectors, create_registry
@@ -126,7 +127,11 @@ def _serve(
     except ValueError as error:
         return _complain(str(error))
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)
-    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows)
+    parts = unseen_parts(config.procfs, config.sysfs, config.collectors)
+    for name, lines in parts.items():
+        for line in lines:
+            log.info("collector %s does not see %s", name, line)
+    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows, parts)
     with _held_back(STOP_SIGNALS):
         try:
             server = WebServer(config.listen, api.routes(), guard)

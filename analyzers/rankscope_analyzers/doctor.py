@@ -90,7 +90,7 @@ class AgentFacts:
 
 def node_checks(facts: AgentFacts) -> Sequence[Check]:
     """Return one check for each collector of an agent, those of pods by source."""
-    return [*_collectors(facts), *_pod_sources(facts)]
+    return [*_collectors(facts), *_parts(facts), *_pod_sources(facts)]
 
 
 def _collectors(facts: AgentFacts) -> Iterator[Check]:
@@ -104,6 +104,15 @@ def _collectors(facts: AgentFacts) -> Iterator[Check]:
             yield Check(name, "off", f"--no-collector.{name} was given")
         else:
             yield Check(name, "not seen", str(why), remedy(name))
+
+
+def _parts(facts: AgentFacts) -> Iterator[Check]:
+    """Yield what collectors that work do not see; agents of before say nothing of it."""
+    for name, parts in sorted(_mapping(facts.health.get("unobserved_parts")).items()):
+        for part in parts if isinstance(parts, list) else ():
+            detail, _, needs = str(part).partition(" (takes ")
+            takes = f"it takes {needs.removesuffix(')')}" if needs else ""
+            yield Check(f"{name}, in part", "not seen", detail, takes)
 
 
 def _amount(name: str, facts: AgentFacts) -> str:

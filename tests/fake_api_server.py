@@ -1,4 +1,4 @@
-"""A Kubernetes API server as far as listing and watching pods goes, with its real manners.
+"""A Kubernetes API server as far as pods and leases go, with its real manners.
 
 Resource versions count up over all objects; lists at version 0 ignore limits; watches send what
 changed after a version, answer 410 inside the stream for versions that are forgotten, send
@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from fake_leases import Leases
 
 
 @dataclass
@@ -47,6 +49,7 @@ class FakeApiServer:
         self._scheme = "http" if tls is None else "https"
         self.faults = Faults()
         self.store = Store()
+        self.leases = Leases()
         self.bookmark_seconds = bookmark_seconds
         self.requests: list[tuple[float, str, Mapping[str, str]]] = []
         self.closing = False
@@ -56,8 +59,7 @@ class FakeApiServer:
         class Handler(_Handler):
             api = server
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), Handler)
         if tls is not None:
             self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
@@ -103,6 +105,13 @@ class FakeApiServer:
         self.store.changed.notify_all()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that hang up."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     api: FakeApiServer
     protocol_version = "HTTP/1.1"
@@ -119,6 +128,15 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
+    def do_POST(self) -> None:
+        lease = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.api.faults.status:
+            return self._status(self.api.faults.status, "made to fail")
+        return self._json(*self.api.leases.write(lease))
+
+    def do_PUT(self) -> None:
+        self.do_POST()
+
     def _answer(self, path: str, query: Mapping[str, str]) -> None:
         faults = self.api.faults
         if faults.status:
@@ -131,6 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path in DISCOVERY:
             return self._json(200, DISCOVERY[path])
         parts = path.split("/")
+        if "leases" in parts:
+            return self._json(*self.api.leases.read(parts[-1]))
         if parts[-1] == "events":
             return self._events()
         if parts[:3] != ["", "api", "v1"] or "pods" not in parts:

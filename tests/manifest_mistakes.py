@@ -87,6 +87,7 @@ MISTAKES = {
     "on ['secrets']": lambda o: kind("ClusterRole")(o)["rules"].append(
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
     ),
+    "on ['leases']": lambda o: kind("Role")(o)["rules"][2].pop("resourceNames"),
     "on ['pods']": put(lambda o: kind("Role")(o)["rules"][0], "verbs", ["*"]),
     "service account": put(pod, "serviceAccountName", "default"),
     "ClusterRole admin": put(within(kind("ClusterRoleBinding"), "roleRef"), "name", "admin"),

@@ -183,12 +183,17 @@ def hosts_are_only_read(objects: Objects) -> Iterator[str]:
                 yield f"{name}: host path {mount['name']} is writable"
 
 
-def rights_are_to_read_pods_alone(objects: Objects) -> Iterator[str]:
+def rights_are_to_read_pods_and_to_hold_one_lease(objects: Objects) -> Iterator[str]:
     for found in objects:
         for rule in found.get("rules", ()) if "Role" in found["kind"] else ():
-            if (rule["apiGroups"], rule["resources"]) != ([""], ["pods"]) or (
-                set(rule["verbs"]) - {"list", "watch"}
-            ):
+            verbs, what = set(rule["verbs"]), (rule["apiGroups"], rule["resources"])
+            reads_pods = what == ([""], ["pods"]) and verbs <= {"list", "watch"}
+            # Kubernetes cannot tell by name what is to be created.
+            holds = verbs == {"create"} or (
+                verbs == {"get", "update"} and rule.get("resourceNames") == ["rankscope-watch"]
+            )
+            own = found["kind"] == "Role" and what == (["coordination.k8s.io"], ["leases"])
+            if not reads_pods and not (own and holds):
                 yield f"{named(found)}: {rule['verbs']} on {rule['resources']}"
 
 
@@ -286,7 +291,7 @@ RULES: tuple[Rule, ...] = (
     variables_are_given_once,
     containers_are_locked_down,
     hosts_are_only_read,
-    rights_are_to_read_pods_alone,
+    rights_are_to_read_pods_and_to_hold_one_lease,
     tokens_are_mounted_by_hand,
     namespaces_allow_what_is_in_them,
     host_networks_are_used_with_care,

@@ -9,6 +9,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+import kubeconfigs
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import pod, uid
@@ -222,19 +223,7 @@ def test_no_agent_at_all_is_an_error(capsys):
 
 @pytest.fixture
 def kubeconfig(tmp_path, api, monkeypatch) -> None:
-    path = tmp_path / "kubeconfig"
-    named = {"name": "x"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{**named, "cluster": {"server": api.url}}],
-        "users": [{**named, "user": {}}],
-        "contexts": [{**named, "context": {"cluster": "x", "user": "x"}}],
-        "current-context": "x",
-    }
-    path.write_text(json.dumps(document))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    kubeconfigs.point_at(api.url, tmp_path, monkeypatch)
 
 
 def agent_pod(name: str, number: int, on: str, address: str):

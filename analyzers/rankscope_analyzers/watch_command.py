@@ -18,6 +18,7 @@ from rankscope_analyzers.credentials import CredentialsError, add_entry, entry_o
 from rankscope_analyzers.diagnosis import sensible
 from rankscope_analyzers.evidence_sources import Earlier, Gathered
 from rankscope_analyzers.job_report import JobReport
+from rankscope_analyzers.leadership import Alone, Leadership, Lease
 from rankscope_analyzers.prometheus_api import Prometheus
 from rankscope_analyzers.run_record import record
 from rankscope_analyzers.run_record_files import RunRecordFiles
@@ -27,6 +28,9 @@ from rankscope_analyzers.watch_exporter import Exported
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
 DEFAULT_INTERVAL = "30s"
+
+STAND_BY_SECONDS = 1.0
+"""Pause between two looks at who is to evaluate."""
 
 COMPARING_SHARE = 0.15
 """Part of the interval that may go into comparing collectives; there is all the rest to do, too."""
@@ -47,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
+    parser.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="with --cluster and --namespace: of several watches the one that holds this Lease"
+        " evaluates, the others stand by",
     )
     add_entry(parser, "agents or Prometheus")
     parser.add_argument(
@@ -98,7 +108,8 @@ def run(options: argparse.Namespace) -> int:
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
     sight = Sight(_reader(options, interval), records)
-    exported = Exported()
+    leadership = _leadership(options)
+    exported = Exported(leadership)
     if options.once:
         evaluate(sight, exported)
         sys.stdout.write(exported.text())
@@ -107,8 +118,20 @@ def run(options: argparse.Namespace) -> int:
     _say(f"listening on {server.url}/metrics")
     while True:
         began = time.monotonic()
-        evaluate(sight, exported)
-        time.sleep(max(1.0, began + interval - time.monotonic()))
+        if leadership.held():
+            evaluate(sight, exported)
+            time.sleep(max(1.0, began + interval - time.monotonic()))
+        else:
+            exported.stand_by()
+            time.sleep(STAND_BY_SECONDS)
+
+
+def _leadership(options: argparse.Namespace) -> Leadership:
+    if options.lease is None:
+        return Alone()
+    if not (options.cluster and options.namespace) or options.once:
+        raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
+    return Lease(options.lease, options.namespace, _say)
 
 
 def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:

@@ -11,13 +11,19 @@ from prometheus_client.registry import Collector
 
 from rankscope_agent.model import Sample
 from rankscope_analyzers.job_report import JobReport
+from rankscope_analyzers.leadership import Alone, Leadership
 from rankscope_analyzers.watch import Watch
 
 
 class Exported(Collector):
-    """What is served: the watch, and series about its last evaluation."""
+    """What is served: the watch, and series about its last evaluation.
 
-    def __init__(self) -> None:
+    Args:
+        leadership: nothing is served while another watch is the one that evaluates.
+    """
+
+    def __init__(self, leadership: Leadership | None = None) -> None:
+        self._leadership = leadership or Alone()
         self._watch = Watch()
         self._more: tuple[Sample, ...] = ()
         self._lock = threading.Lock()  # scrapes come on threads of their own
@@ -52,8 +58,22 @@ class Exported(Collector):
             self._more = ()
         self._evaluated.set()
 
+    def stand_by(self) -> None:
+        """Forget everything: another watch goes on, and its sums begin where this one's ended."""
+        with self._lock:
+            self._watch = Watch()
+            self._more = ()
+        self._evaluated.set()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the watch that evaluates."""
+        return self._leadership.held()
+
     def collect(self) -> Iterator[Metric]:
         """Yield one family per metric."""
+        if not self.leads:
+            return
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         with self._lock:
             samples = [*self._watch.samples(), *self._more]

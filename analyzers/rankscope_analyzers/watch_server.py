@@ -84,6 +84,8 @@ def _routes(exported: Exported) -> dict[str, Route]:
         return sentence(200, "The watch is running.")
 
     def readyz(request: Request) -> Response:
+        if not exported.leads:
+            return sentence(200, "Another watch evaluates; this one stands by.")
         if exported.evaluated:
             return sentence(200, "The first evaluation has ended.")
         return sentence(503, "The first evaluation has not ended.")

@@ -1,0 +1,23 @@
+"""Says where a fake API server is, as users' files do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def point_at(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Kubernetes' client ask the server at `url`."""
+    path = folder / "kubeconfig"
+    named = {"name": "x"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{**named, "cluster": {"server": url}}],
+        "users": [{**named, "user": {}}],
+        "contexts": [{**named, "context": {"cluster": "x", "user": "x"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(document))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
-from rankscope_analyzers import watch_command, watch_server
+from rankscope_analyzers import job_reports, watch_command, watch_server
 from rankscope_analyzers.agent_client import Agent, StatusError
 from rankscope_analyzers.clocks import ClockOffset
 from rankscope_analyzers.credentials import Entry
+from rankscope_analyzers.page_history import Page, from_pages
 from rankscope_analyzers.watch import LONGEST_GAP_SECONDS, Watch
 from rankscope_analyzers.watch_exporter import Exported
 from ring_writer import RingWriter
@@ -173,3 +174,29 @@ def test_the_page_is_served_to_those_who_may_read_it(report, tmp_path):
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_what_touches_a_whole_node_names_no_rank_and_no_gpu():
+    """An Xid of which nobody knows the GPU: its first rank would be as good as any other."""
+    ranks = "".join(
+        f'rankscope_rank_info{{job_id="t/j",rank="{n}",uuid="GPU-{n}"}} 1\n'
+        f'rankscope_gpu_info{{gpu="{n}",uuid="GPU-{n}"}} 1\n'
+        for n in range(4)
+    )
+    error = '{gpu="",uuid="",pci="0000:1b:00.0",xid="48",severity="fatal",action="reset_gpu"}'
+    pages = [
+        Page(
+            "n0",
+            at,
+            f"{ranks}rankscope_gpu_xid_errors_total{error} {count}\n"
+            f"rankscope_gpu_xid_last_timestamp_seconds{error} {at - 5}\n",
+        )
+        for at, count in ((1000.0, 0), (1030.0, 1))
+    ]
+    evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
+    watch = Watch()
+    watch.update(job_reports.reports([], evidence, 1030.0), 1030.0)
+    (culprit,) = [one for one in watch.samples() if one.metric.name.endswith("culprit_info")]
+    labels = dict(zip(culprit.metric.labels, culprit.labels, strict=True))
+    assert (labels["kind"], labels["node"]) == ("gpu_memory", "n0")
+    assert (labels["rank"], labels["gpu"], labels["uuid"]) == ("", "", "")

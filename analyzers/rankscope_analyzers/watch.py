@@ -13,6 +13,7 @@ from rankscope_agent.metrics import watch as metrics
 from rankscope_agent.model import Sample
 from rankscope_analyzers.inert_text import name as inert
 from rankscope_analyzers.job_report import Incident, JobReport
+from rankscope_analyzers.whereabouts import breadth
 
 LONGEST_GAP_SECONDS = 300.0
 """Time between two evaluations for which the earlier still speaks: after a longer pause nobody
@@ -131,18 +132,21 @@ def _findings(report: JobReport) -> Iterator[Sample]:
 
 def _culprit(report: JobReport, incident: Incident) -> Sample:
     where = incident.where
-    place = report.places.get(where.ranks[0]) if where.ranks else None
     signals = (incident.cause, *incident.signals)
+    # What is wrong with a whole node touches all its ranks: none of them is to be called the one.
+    narrow = any(breadth(one.where) == 0 for one in signals)
+    ranks = where.ranks if narrow else ()
+    place = report.places.get(ranks[0]) if ranks else None
     symptom = next((one.kind for one in signals if one.layer == "training"), "")
     return metrics.FINDING_CULPRIT_INFO.sample(
         1,
         job_id=_id(report.job_id),
         kind=incident.cause.kind,
         symptom=symptom,
-        rank=str(where.ranks[0]) if where.ranks else "",
+        rank=str(ranks[0]) if ranks else "",
         node=inert(place.node if place else _first(where.nodes)),
-        gpu=inert(place.gpu if place else _first(where.gpus)),
-        uuid=inert(place.uuid if place else _first(where.uuids)),
+        gpu=inert(place.gpu if place else _first(where.gpus if narrow else ())),
+        uuid=inert(place.uuid if place else _first(where.uuids if narrow else ())),
         device=inert(_first(where.devices)),
         runbook=incident.runbook,
     )

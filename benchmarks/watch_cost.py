@@ -17,7 +17,7 @@ from rankscope_analyzers.evidence_sources import LOOKS_KEPT
 
 SINCE_SECONDS = 1800.0  # as far back as the watch looks unless told otherwise
 
-FLEETS: tuple[tuple[int, float], ...] = ((8, 1.0), (64, 2.0), (512, 10.0))
+FLEETS: tuple[tuple[int, float], ...] = ((8, 1.0), (64, 2.0), (512, 10.0), (2048, 10.0))
 """Nodes, and seconds of a step: the more ranks a job has, the longer its steps."""
 
 EVALUATIONS = LOOKS_KEPT  # from then on the watch holds as many pages as it ever does

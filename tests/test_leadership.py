@@ -1,6 +1,8 @@
 """Several watches of one cluster, of which one evaluates."""
 
 import argparse
+import subprocess
+import sys
 import time
 
 import pytest
@@ -14,6 +16,20 @@ from rankscope_analyzers.watch_exporter import Exported
 
 PATIENCE_SECONDS = 30.0
 HANG_SECONDS = 4.0  # longer than a holder has to renew its lease here
+
+
+@pytest.fixture
+def lease(api):
+    """Makes leases, and closes them when the test ends."""
+    made = []
+
+    def make(say=lambda _: None):
+        made.append(Lease("watch", "rankscope", say))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture
@@ -45,12 +61,12 @@ def until(condition):
         time.sleep(0.02)
 
 
-def test_one_of_two_holds_the_lease_and_the_other_takes_it_when_that_is_gone(api):
+def test_one_of_two_holds_the_lease_and_the_other_takes_it_when_that_is_gone(api, lease):
     said = []
-    one = Lease("watch", "rankscope", said.append)
+    one = lease(said.append)
     until(one.held)
     first = holder(api)
-    two = Lease("watch", "rankscope", said.append)
+    two = lease(said.append)
     time.sleep(2 * leadership.RETRY_SECONDS)
     assert (one.held(), two.held()) == (True, False)
     # Somebody took it by hand: the holder sees another version of it, and stops.
@@ -64,8 +80,8 @@ def test_one_of_two_holds_the_lease_and_the_other_takes_it_when_that_is_gone(api
 
 
 @pytest.mark.parametrize("fault", [fails, hangs])
-def test_a_holder_that_cannot_renew_stops_and_goes_on_when_it_can(api, fault):
-    one = Lease("watch", "rankscope", lambda _: None)
+def test_a_holder_that_cannot_renew_stops_and_goes_on_when_it_can(api, lease, fault):
+    one = lease()
     until(one.held)
     fault(api)
     until(lambda: not one.held())
@@ -73,10 +89,36 @@ def test_a_holder_that_cannot_renew_stops_and_goes_on_when_it_can(api, fault):
     until(one.held)
 
 
-def test_a_server_that_is_not_there_ends_nothing(api):
+def test_a_lease_that_is_given_back_needs_not_run_out(api, lease):
+    one = lease()
+    until(one.held)
+    one.close()
+    assert not one.held()
+    assert "holderIdentity" not in api.leases.stored["watch"]["spec"]
+    two = lease()
+    began = time.monotonic()
+    until(two.held)
+    assert holder(api).endswith(two._identity.rpartition("_")[2])
+    until(lambda: time.monotonic() > began + 2 * leadership.RETRY_SECONDS)
+    assert two.held()
+    assert not one.held()
+
+
+def test_the_watch_gives_its_lease_back_when_it_is_asked_to_end(api, lease):
+    command = [sys.executable, "-m", "rankscope_analyzers", "watch", "--cluster", "--namespace=x"]
+    command += ["--lease=watch", "--web.listen-address=127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watch:
+        lines = iter(watch.stderr.readline, "")
+        assert any("holds lease x/watch" in line for line in lines)
+        watch.terminate()
+        assert watch.wait(PATIENCE_SECONDS) == 0
+    assert "holderIdentity" not in api.leases.stored["watch"]["spec"]
+
+
+def test_a_server_that_is_not_there_ends_nothing(api, lease):
     api.close()
     said = []
-    one = Lease("watch", "rankscope", said.append)
+    one = lease(said.append)
     until(lambda: said)
     assert "cannot be asked for" in said[0]
     assert not one.held()

@@ -105,7 +105,7 @@ def _pods(
     return _items(method, namespace, label_selector=label_selector, field_selector=field_selector)
 
 
-def _configure(config: Any) -> None:
+def configure(config: Any) -> None:
     """Take the user's kubeconfig, or within a pod its service account.
 
     The client's own choice between the two prints to standard output, which may be JSON.
@@ -135,7 +135,7 @@ def _items(method: str, namespace: str | None, **more: str | int | None) -> list
     from urllib3.exceptions import HTTPError
 
     try:
-        _configure(config)
+        configure(config)
         # Raw JSON: the typed models refuse pods that leave out what they want.
         api: Any = client.CoreV1Api()
         where = (namespace,) if namespace else ()

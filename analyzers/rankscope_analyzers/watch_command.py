@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -116,14 +117,24 @@ def run(options: argparse.Namespace) -> int:
         return 0
     server = watch_server.start(exported, listen, guard)
     _say(f"listening on {server.url}/metrics")
-    while True:
-        began = time.monotonic()
-        if leadership.held():
-            evaluate(sight, exported)
-            time.sleep(max(1.0, began + interval - time.monotonic()))
-        else:
-            exported.stand_by()
-            time.sleep(STAND_BY_SECONDS)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
+    try:
+        while True:
+            _turn(sight, exported, leadership, interval)
+    except KeyboardInterrupt:
+        leadership.close()
+        return 0
+
+
+def _turn(sight: Sight, exported: Exported, leadership: Leadership, interval: float) -> None:
+    """Evaluate if it is this watch's turn, and wait for the next time."""
+    began = time.monotonic()
+    if leadership.held():
+        evaluate(sight, exported)
+        time.sleep(max(1.0, began + interval - time.monotonic()))
+    else:
+        exported.stand_by()
+        time.sleep(STAND_BY_SECONDS)
 
 
 def _leadership(options: argparse.Namespace) -> Leadership:

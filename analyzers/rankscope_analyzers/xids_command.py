@@ -96,7 +96,7 @@ def as_object(
 def _unobserved(log: ErrorLog) -> Iterator[str]:
     if log.gpu_hours is None:
         yield (
-            "how many GPU-hours were watched is not known (that takes Prometheus, and nodes whose"
+            "how many GPU-hours were watched is not known (Prometheus knows it of nodes whose"
             " kernel log is read), so there are no rates"
         )
 

@@ -22,7 +22,8 @@ GENERATORS: tuple[Callable[[Links], Files], ...] = (
     kustomizations.files,
 )
 
-DEFAULT_FOLDER = Path(__file__).parent.parent / "generated"
+DEFAULT_FOLDER = Path("dashboards/generated")
+"""Where a checkout has them; elsewhere it is made anew, below the folder one stands in."""
 
 
 def everything(links: Links) -> Files:

@@ -44,6 +44,13 @@ def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
     assert seen(history.observed())["m", "1"] == [(4.0, 2.0)]
 
 
+def test_looks_from_before_a_long_pause_are_not_compared_with_those_after_it():
+    history = PageHistory(READS, looks=3)
+    history.add([page(100, {0: 1}), page(100, {0: 1}, node="gone")], oldest=-1700.0)
+    history.add([page(9000, {0: 50})], oldest=7200.0)
+    assert seen(history.observed()) == {("n", "0"): [(9000.0, 50.0)]}
+
+
 def test_series_come_go_and_change_places_between_looks():
     history = PageHistory(READS, looks=4)
     for at, values in enumerate(({0: 1, 1: 2}, {1: 3, 0: 4}, {0: 5}, {2: 6, 0: 7})):

@@ -101,7 +101,7 @@ def of_agents(
     if not first.pages:
         raise SourceError(_few(first.failures))
     started = time.monotonic()
-    told.pages.add(first.pages)
+    told.pages.add(first.pages, since_unix_seconds)
     answering = [agent.url for agent in first.agents.values()]
     with ThreadPoolExecutor(1) as pool:
         alone = told.pages.looks == 1

@@ -75,17 +75,21 @@ class PageHistory:
         self._nodes: dict[str, _Node] = {}
         self.looks = 0
 
-    def add(self, pages: Iterable[Page]) -> None:
+    def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> None:
         """Take the pages of one look; of a node that answers no more the older ones stay a while.
 
         A line that is none of Prometheus' text format is skipped, of a series that a page shows
         twice the second line, and of a page that is too long the rest.
+
+        Args:
+            pages: of all nodes that answered.
+            oldest: Unix time; pages that were read before it are dropped.
         """
         self.looks += 1
         for page in pages:
             self._nodes.setdefault(page.node, _Node()).add(page, self._line, self.looks)
         for name, node in list(self._nodes.items()):
-            if not node.forget(self.looks - self._kept):
+            if not node.forget(self.looks - self._kept, oldest):
                 del self._nodes[name]
 
     def observed(self, source: str = "") -> Observed:
@@ -115,9 +119,9 @@ class _Node:
             keys = self._columns[-1].keys
         self._columns.append(_Column(look, page.time, _taken(page.text), keys, values))
 
-    def forget(self, look: int) -> bool:
-        """Drop the pages of this look and those before it; return whether any is left."""
-        self._columns = [column for column in self._columns if column.look > look]
+    def forget(self, look: int, oldest: float) -> bool:
+        """Drop the pages up to this look, and those before a time; return whether any is left."""
+        self._columns = [one for one in self._columns if one.look > look and one.time >= oldest]
         return bool(self._columns)
 
     def series(self, node: str) -> BySeriesName:

@@ -81,6 +81,13 @@ def test_a_job_that_shrank_has_the_size_of_its_last_ranks(alive):
     assert job.world_size == 2
 
 
+@pytest.mark.parametrize("size", [10**12, -1, 0, "8", None])
+def test_sizes_that_no_job_has_are_not_believed(size):
+    with agent_of([0, 1], world_size=size) as agent:
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0)
+    assert job.world_size is None
+
+
 def test_an_unreachable_agent_is_a_note_while_another_answers():
     with agent_of([0, 1]) as agent:
         (job,) = agent_steps.from_agents([agent.url, "127.0.0.1:1"], None, 0.0)

@@ -129,3 +129,13 @@ def test_durations_that_are_not_measured_stay_unknown():
     assert np.isnan(frame.compute).all()
     assert np.isnan(frame.sync).all()
     assert np.isfinite(frame.data).all()
+
+
+def test_a_rank_of_ten_digits_is_no_rank():
+    """Ranks up to the largest are counted one by one: all memory would go into them."""
+    rows = records(Job(ranks=4, steps=60))
+    rows.loc[5, "rank"] = 10**10
+    frame = frames.build("j", rows)
+    assert frame.world_size == 4
+    (dropped,) = frame.dropped
+    assert (dropped.reason, dropped.count) == ("foreign", 1)

@@ -162,6 +162,8 @@ def test_agents_of_several_versions_make_one_table(history):
         (COLUMNS, "abcde", "does not have 5 values"),
         (COLUMNS, ["a", 0, 1, 5.0, {}], "a value is a dict"),
         (COLUMNS, ["a", [0], 1, 5.0, 1.0], "a value is a list"),
+        (COLUMNS, ["a", 0, 1, 10**400, 1.0], "a number is larger than"),
+        (COLUMNS, ["a", 0, -(2**63), 5.0, 1.0], "a number is larger than"),
         (COLUMNS, [7, 0, 1, 5.0, 1.0], "name of a job is no text"),
         (COLUMNS, [None, 0, 1, 5.0, 1.0], "name of a job is no text"),
     ],
@@ -171,7 +173,7 @@ def test_what_is_no_table_of_records_is_refused(columns, row, complaint):
         step_answer(URL, 0.0, {"columns": columns, "rows": [row]})
 
 
-@pytest.mark.parametrize("start", [None, "soon", True])
+@pytest.mark.parametrize("start", [None, "soon", True, float("inf"), float("nan")])
 def test_records_that_do_not_say_when_they_began_have_everything_read_again(history, start):
     answer = step_answer(URL, 0.0, {"columns": COLUMNS, "rows": [["a/b", 0, 1, start, 1.0]]})
     assert len(history.add([answer], 0.0)) == 1

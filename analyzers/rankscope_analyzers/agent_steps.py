@@ -22,6 +22,7 @@ from rankscope_analyzers.step_history import (
     lacks_sync,
     step_answer,
 )
+from rankscope_analyzers.step_records import MAXIMUM_RANK
 
 WINDOWS_SECONDS = 900.0
 """How far back windows of collectives are fetched at most: 8 ranks then have up to 100,000
@@ -149,7 +150,7 @@ def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[An
         sizes: dict[str, set[int]] = defaultdict(set)
         for rank in node.ranks:
             job, size = str(rank.get("job_id")), rank.get("world_size")
-            if isinstance(size, int):
+            if isinstance(size, int) and 0 < size <= MAXIMUM_RANK + 1:
                 sizes[job].add(size)
                 if rank.get("alive"):
                     alive[job].add(size)

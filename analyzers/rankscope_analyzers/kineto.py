@@ -27,13 +27,11 @@ from rankscope_analyzers.arrays import Floats, Integers
 from rankscope_analyzers.intervals import covered, union
 from rankscope_analyzers.kineto_spans import StepSpan, TraceError, TraceSpans
 from rankscope_analyzers.process_groups import Layout, layout
+from rankscope_analyzers.step_records import MAXIMUM_RANK
 
 OPERATOR_GAP_MICROSECONDS = 100.0
 """Python needs 10 to 60 us between two operators (seen in the trace of a gloo job). A wait for a
 peer that is shorter than this matters to no verdict."""
-
-MAXIMUM_RANK = 1_048_575
-"""As in ring files: 64 times the 16,384 ranks that Rankscope is built for."""
 
 MAXIMUM_UNIX_NS = 4_102_444_800 * 10**9
 """Start of the year 2100; a later time is no time."""

@@ -21,7 +21,6 @@ import pandas as pd
 
 from rankscope_analyzers.json_stream import JsonStream, JsonStreamError
 from rankscope_analyzers.kineto import (
-    MAXIMUM_RANK,
     RankSteps,
     Writer,
     node_name,
@@ -31,6 +30,7 @@ from rankscope_analyzers.kineto import (
 from rankscope_analyzers.kineto_spans import TraceError, TraceSpans
 from rankscope_analyzers.process_groups import Layout
 from rankscope_analyzers.sources import JobRecords, SourceError
+from rankscope_analyzers.step_records import MAXIMUM_RANK
 
 MAXIMUM_CHARACTERS = 4 << 30
 """Of one trace, decompressed: at 250 per event ten times what is kept of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ KNOWN = frozenset((*STEP_COLUMNS, "tokens"))
 
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """What may stand in a record."""
+
+LARGEST = 2**63 - 1
+"""Numbers beyond are in no record, and not all of them can be made floats."""
 
 REREAD_LOOKS = 20
 """At every so many looks an agent is asked for everything: a node's clock may have been set back,
@@ -59,7 +63,7 @@ class StepAnswer:
         """Yield job and rank of each record that says when its step began, and when that was."""
         columns = (self.column(name) for name in ("job_id", "rank", START))
         for job, rank, start in zip(*columns, strict=False):
-            if isinstance(start, int | float):
+            if isinstance(start, int | float) and math.isfinite(start):
                 yield (job, rank), float(start)
 
 
@@ -79,6 +83,8 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
         rows = [[row[place] for place in known] for row in rows]
     if strange := set(map(type, chain.from_iterable(rows))) - PLAIN:
         raise ValueError(f"a value is a {strange.pop().__name__}")
+    if any(type(value) is int and abs(value) > LARGEST for value in chain.from_iterable(rows)):
+        raise ValueError(f"a number is larger than {LARGEST}")
     answer = StepAnswer(url, since, tuple(names[place] for place in known), rows)
     if {type(job) for job in answer.column("job_id")} - {str}:
         raise ValueError("the name of a job is no text")

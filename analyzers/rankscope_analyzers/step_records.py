@@ -24,6 +24,10 @@ CPU_WAIT = "cpu_wait_seconds"
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""
 
+MAXIMUM_RANK = 1_048_575
+"""As in ring files: 64 times the 16,384 ranks that Rankscope is built for. Ranks up to the largest
+are counted one by one, so that a rank of ten digits would cost all memory there is."""
+
 Table = Mapping[str, npt.NDArray[Any]]
 """Numeric columns of one length by name."""
 
@@ -155,7 +159,7 @@ def _is_fine(values: npt.NDArray[Any], name: str, rules: Rules) -> bool:
     low, high = values.min(), values.max()
     if name == CLOCK:
         return bool(low > -np.inf and high < np.inf)
-    limit = rules.world if name == "rank" and rules.world else LARGEST_COUNTER
+    limit = (rules.world or MAXIMUM_RANK + 1) if name == "rank" else LARGEST_COUNTER
     if name in COUNTERS:
         whole = values.dtype.kind == "i" or bool((values == np.floor(values)).all())
         return bool(low >= 0 and high < limit and whole)
@@ -178,7 +182,7 @@ def _dropped(
 
 
 def _is_foreign(values: npt.NDArray[Any], rules: Rules) -> Booleans:
-    return np.asarray(values >= (rules.world or LARGEST_COUNTER))
+    return np.asarray(values >= (rules.world or MAXIMUM_RANK + 1))
 
 
 _REASONS: tuple[

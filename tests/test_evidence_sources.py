@@ -273,6 +273,13 @@ def test_only_what_a_node_dates_is_moved():
     assert info.last == 1
 
 
+def test_a_time_that_is_no_time_moves_nothing():
+    seen = from_pages(
+        [Page("n", 1000.0, "rankscope_snapshot_timestamp_seconds +Inf\n")], job_reports.READS
+    )
+    assert foreign_clocks.ahead(seen) == {}
+
+
 def test_a_job_whose_records_make_no_sense_costs_no_other_job():
     good = records(SLOW)
     bad = good.drop(columns="step_seconds")

@@ -166,6 +166,9 @@ def test_steps_before_durations_were_switched_on_stay_unknown() -> None:
         lambda window: window.update(rank="two"),
         lambda window: window.update(begin_ns=None),
         lambda window: window.update(groups=None),
+        lambda window: window.update(begin_ns=10**400),
+        lambda window: window.update(time_ns=[10**400] * len(window["seq"])),
+        lambda window: window.update(rank=float("inf")),
     ],
 )
 def test_garbled_window_is_refused_by_name(spoil) -> None:

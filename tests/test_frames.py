@@ -139,3 +139,13 @@ def test_a_rank_of_ten_digits_is_no_rank():
     assert frame.world_size == 4
     (dropped,) = frame.dropped
     assert (dropped.reason, dropped.count) == ("foreign", 1)
+
+
+@pytest.mark.parametrize("name", [*frames.WHOLE_COLUMNS, "step"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e308, np.nan])
+def test_no_number_is_too_odd_for_any_column(name, value):
+    rows = records(Job(ranks=4, steps=60)).assign(attempt=0, flags=0).astype({name: float})
+    rows.loc[7, name] = value
+    frame = frames.build("j", rows)
+    assert frame.world_size == 4
+    assert sum(dropped.count for dropped in frame.dropped) == (name == "step")

@@ -164,6 +164,7 @@ def test_agents_of_several_versions_make_one_table(history):
         (COLUMNS, ["a", [0], 1, 5.0, 1.0], "a value is a list"),
         (COLUMNS, ["a", 0, 1, 10**400, 1.0], "a number is larger than"),
         (COLUMNS, ["a", 0, -(2**63), 5.0, 1.0], "a number is larger than"),
+        (COLUMNS, ["\ud800", 0, 1, 5.0, 1.0], "surrogates not allowed"),
         (COLUMNS, [7, 0, 1, 5.0, 1.0], "name of a job is no text"),
         (COLUMNS, [None, 0, 1, 5.0, 1.0], "name of a job is no text"),
     ],

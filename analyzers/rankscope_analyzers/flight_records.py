@@ -43,7 +43,7 @@ def tables(windows: Sequence[Mapping[str, Any]]) -> tuple[pd.DataFrame, pd.DataF
     try:
         launches = [_launches(window) for window in windows]
         spans = [[w["rank"], w["begin_ns"] / NS, w["end_ns"] / NS] for w in windows]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         raise WindowError(f"a window of collectives lacks or garbles {error}") from error
     empty = pd.DataFrame(columns=LAUNCH_COLUMNS)
     return (

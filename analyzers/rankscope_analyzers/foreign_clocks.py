@@ -5,6 +5,7 @@ Offsets of milliseconds, which matter within a step, are another subject: `clock
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ def ahead(observed: Observed) -> Mapping[str, float]:
         series.node: series.last - float(series.times[-1])
         for series in observed.of(metrics.SNAPSHOT_TIMESTAMP)
     }
-    return {node: by for node, by in found.items() if abs(by) > TOLERANCE_SECONDS}
+    return {node: by for node, by in found.items() if TOLERANCE_SECONDS < abs(by) < math.inf}
 
 
 def of_series(observed: Observed, by_node: Mapping[str, float]) -> Observed:

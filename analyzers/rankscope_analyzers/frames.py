@@ -223,8 +223,9 @@ def _whole(records: pd.DataFrame, name: str) -> Integers:
     unknown = -1 if name == "gpu" else 0
     if name not in records.columns:
         return np.full(len(records), unknown, dtype=np.int64)
-    values = np.nan_to_num(step_records.numeric(records[name]), nan=unknown)
-    return np.asarray(values.astype(np.int64))
+    values = step_records.numeric(records[name]).astype(np.float64)
+    known = np.abs(values) < step_records.LARGEST_COUNTER  # neither NaN nor infinite either
+    return np.where(known, values, unknown).astype(np.int64)
 
 
 def _once(rows: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:

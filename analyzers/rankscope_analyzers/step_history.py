@@ -85,6 +85,8 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
         raise ValueError(f"a value is a {strange.pop().__name__}")
     if any(type(value) is int and abs(value) > LARGEST for value in chain.from_iterable(rows)):
         raise ValueError(f"a number is larger than {LARGEST}")
+    for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
+        text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
     answer = StepAnswer(url, since, tuple(names[place] for place in known), rows)
     if {type(job) for job in answer.column("job_id")} - {str}:
         raise ValueError("the name of a job is no text")

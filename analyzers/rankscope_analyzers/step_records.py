@@ -192,7 +192,7 @@ _REASONS: tuple[
     ("incomplete", lambda v, _: np.isnan(v), lambda name, rules: name in rules.required),
     ("infinite", lambda v, _: np.isinf(v), lambda name, rules: True),
     ("negative", lambda v, _: np.asarray(v < 0), lambda name, rules: name != CLOCK),
-    ("fractional", lambda v, _: np.asarray(v % 1 > 0), lambda name, rules: name in COUNTERS),
+    ("fractional", lambda v, _: np.asarray(v > np.floor(v)), lambda name, rules: name in COUNTERS),
     (
         "oversized",
         lambda v, _: np.asarray(v >= LARGEST_COUNTER),

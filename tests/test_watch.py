@@ -176,10 +176,12 @@ def test_the_page_is_served_to_those_who_may_read_it(report, tmp_path):
         server.server_close()
 
 
-def test_what_touches_a_whole_node_names_no_rank_and_no_gpu():
+@pytest.mark.parametrize(("ended", "rank", "gpu"), [(None, "", ""), (2, "2", "2")])
+def test_what_touches_a_whole_node_names_the_rank_that_ended_or_none(ended, rank, gpu):
     """An Xid of which nobody knows the GPU: its first rank would be as good as any other."""
     ranks = "".join(
         f'rankscope_rank_info{{job_id="t/j",rank="{n}",uuid="GPU-{n}"}} 1\n'
+        f'rankscope_rank_alive{{job_id="t/j",rank="{n}"}} {int(n != ended)}\n'
         f'rankscope_gpu_info{{gpu="{n}",uuid="GPU-{n}"}} 1\n'
         for n in range(4)
     )
@@ -199,4 +201,4 @@ def test_what_touches_a_whole_node_names_no_rank_and_no_gpu():
     (culprit,) = [one for one in watch.samples() if one.metric.name.endswith("culprit_info")]
     labels = dict(zip(culprit.metric.labels, culprit.labels, strict=True))
     assert (labels["kind"], labels["node"]) == ("gpu_memory", "n0")
-    assert (labels["rank"], labels["gpu"], labels["uuid"]) == ("", "", "")
+    assert (labels["rank"], labels["gpu"], labels["uuid"]) == (rank, gpu, gpu and f"GPU-{gpu}")

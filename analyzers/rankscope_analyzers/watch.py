@@ -133,10 +133,9 @@ def _findings(report: JobReport) -> Iterator[Sample]:
 def _culprit(report: JobReport, incident: Incident) -> Sample:
     where = incident.where
     signals = (incident.cause, *incident.signals)
-    # What is wrong with a whole node touches all its ranks: none of them is to be called the one.
-    narrow = any(breadth(one.where) == 0 for one in signals)
-    ranks = where.ranks if narrow else ()
+    ranks = _ranks(incident)
     place = report.places.get(ranks[0]) if ranks else None
+    narrow = breadth(incident.cause.where) == 0
     symptom = next((one.kind for one in signals if one.layer == "training"), "")
     return metrics.FINDING_CULPRIT_INFO.sample(
         1,
@@ -150,6 +149,20 @@ def _culprit(report: JobReport, incident: Incident) -> Sample:
         device=inert(_first(where.devices)),
         runbook=incident.runbook,
     )
+
+
+def _ranks(incident: Incident) -> tuple[int, ...]:
+    """Return the ranks that any signal of an incident names, the worst first.
+
+    What is wrong with a whole node touches all its ranks, of which none is the one; ranks that slow
+    down or end on account of it are.
+    """
+    signals = (incident.cause, *incident.signals)
+    narrow = [one for one in signals if breadth(one.where) == 0]
+    timed = incident.cost is not None and any(one.layer == "training" for one in narrow)
+    if timed or incident.cause in narrow:
+        return incident.where.ranks
+    return narrow[0].where.ranks if narrow else ()
 
 
 def _first(texts: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ FINDING_ACTIVE = Metric(
 FINDING_CULPRIT_INFO = Metric(
     "rankscope_finding_culprit_info",
     "gauge",
-    "Always 1; whom the incident is about, the worst rank first if there are several. symptom is"
-    " what step times show, empty if nothing.",
+    "Always 1; whom the incident is about, of several ranks the worst; rank, gpu and uuid are empty"
+    " where it is about whole nodes. symptom is what step times show, empty if nothing.",
     ("job_id", "kind", "symptom", "rank", "node", "gpu", "uuid", "device", "runbook"),
 )
 FINDING_LOST_FRACTION = Metric(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 Objects = list[dict[str, Any]]
@@ -14,6 +14,11 @@ HTTPS_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 def named(found: dict[str, Any]) -> str:
     return f"{found['kind']}/{found['metadata']['name']}"
+
+
+def repeats(names: Sequence[str]) -> set[str]:
+    """Return what stands among names more than once."""
+    return {name for name in names if names.count(name) > 1}
 
 
 def workloads(objects: Objects) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:

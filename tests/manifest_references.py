@@ -13,6 +13,7 @@ from manifest_parts import (
     containers,
     named,
     pod_labels,
+    repeats,
     selects,
     workloads,
 )
@@ -33,11 +34,11 @@ def mounts_have_a_volume_and_volumes_a_mount(objects: Objects) -> Iterator[str]:
 def volumes_and_places_are_given_once(objects: Objects) -> Iterator[str]:
     for name, _, pod in workloads(objects):
         names = [volume["name"] for volume in pod.get("volumes", ())]
-        for repeated in {one for one in names if names.count(one) > 1}:
+        for repeated in repeats(names):
             yield f"{name}: volume {repeated} is declared twice"
     for name, _, container in containers(objects):
         paths = [mount["mountPath"].rstrip("/") for mount in container.get("volumeMounts", ())]
-        for repeated in {one for one in paths if paths.count(one) > 1}:
+        for repeated in repeats(paths):
             yield f"{name}: two volumes are mounted at {repeated}"
 
 
@@ -158,7 +159,7 @@ def policies_select_pods(objects: Objects) -> Iterator[str]:
 def ports_are_named_once(objects: Objects) -> Iterator[str]:
     for name, _, pod in workloads(objects):
         names = [port["name"] for c in pod["containers"] for port in c.get("ports", ())]
-        for repeated in {one for one in names if names.count(one) > 1}:
+        for repeated in repeats(names):
             yield f"{name}: two ports are named {repeated}"
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from manifest_parts import Objects, Rule, containers, named, workloads
+from manifest_parts import Objects, Rule, containers, named, repeats, workloads
 from manifest_references import REFERENCES
 
 HOST_PATH_TYPES = {
@@ -160,7 +160,7 @@ def capabilities_are_few_and_spelt_as_kubernetes_does(objects: Objects) -> Itera
 def variables_are_given_once(objects: Objects) -> Iterator[str]:
     for name, _, container in containers(objects):
         names = [variable["name"] for variable in container.get("env", ())]
-        for repeated in {one for one in names if names.count(one) > 1}:
+        for repeated in repeats(names):
             yield f"{name}: env {repeated} is given twice"
 
 

@@ -139,22 +139,27 @@ def _numbers() -> list[Panel]:
             missing="no samples: the loader is not one that the probe knows",
             briefly="no samples",
         ),
-        Stat(
-            title="GPU-hours lost",
-            description="GPU time that incidents took from this job in the time range.",
-            unit="short",
-            targets=now(
-                (
-                    f"sum {cluster} (increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
-                    f" or 0 * sum {cluster} ({of(watch.JOB_UNOBSERVED, JOB)})",
-                    NAME,
-                ),
-            ),
-            decimals=2,
-            missing="rankscope watch does not judge this job",
-            briefly="not watched",
-        ),
+        _gpu_hours_lost(),
     ]
+
+
+def _gpu_hours_lost() -> Panel:
+    cluster = by()
+    return Stat(
+        title="GPU-hours lost",
+        description="GPU time that incidents took from this job in the time range.",
+        unit="short",
+        targets=now(
+            (
+                f"sum {cluster} (increase({of(watch.LOST_GPU_SECONDS, JOB)}[$__range])) / 3600"
+                f" or 0 * sum {cluster} ({of(watch.JOB_UNOBSERVED, JOB)})",
+                NAME,
+            ),
+        ),
+        decimals=2,
+        missing="rankscope watch does not judge this job",
+        briefly="not watched",
+    )
 
 
 def _causes(runbooks: str) -> list[Panel]:

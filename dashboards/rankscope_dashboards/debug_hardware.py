@@ -82,7 +82,6 @@ def collectives(runbooks: str) -> list[Panel]:
     seconds = job_nodes(rate(of(inspector.INSPECTOR_SECONDS, NODE)))
     count = job_nodes(rate(of(inspector.INSPECTOR_OPERATIONS, NODE)))
     lines = job_pods(of(nccl.NCCL_CONNECTIONS, NODE))
-    warnings = job_pods(growth(of(nccl.NCCL_WARNINGS, NODE)))
     return [
         TimeSeries(
             title="Gradient sync per step",
@@ -119,28 +118,33 @@ def collectives(runbooks: str) -> list[Panel]:
             missing=shared.NO_NCCL,
             links=[links.runbook(runbooks, "RankscopeSocketFallback")],
         ),
-        Table(
-            title="NCCL warnings",
-            description="Warnings in the logs of the job's pods in the time range, by code."
-            " `rankscope explain nccl-log FILE` says what they mean.",
-            targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
-            transformations=columns(
-                {
-                    **shared.CLUSTER_COLUMN,
-                    "node": "node",
-                    "pod_name": "pod",
-                    "code": "code",
-                    "Value": "how often",
-                }
-            ),
-            largest_first="how often",
-            widths={"how often": 110},
-            steps=ANY_IS_ODD,
-            decimals=0,
-            missing="no warning was logged, or there are no logs of NCCL",
-            links=[links.runbook(runbooks, "RankscopeNcclIbErrors")],
+        _nccl_warnings(runbooks),
+    ]
+
+
+def _nccl_warnings(runbooks: str) -> Panel:
+    warnings = job_pods(growth(of(nccl.NCCL_WARNINGS, NODE)))
+    return Table(
+        title="NCCL warnings",
+        description="Warnings in the logs of the job's pods in the time range, by code."
+        " `rankscope explain nccl-log FILE` says what they mean.",
+        targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "node": "node",
+                "pod_name": "pod",
+                "code": "code",
+                "Value": "how often",
+            }
         ),
-    ]  # fmt: skip
+        largest_first="how often",
+        widths={"how often": 110},
+        steps=ANY_IS_ODD,
+        decimals=0,
+        missing="no warning was logged, or there are no logs of NCCL",
+        links=[links.runbook(runbooks, "RankscopeNcclIbErrors")],
+    )
 
 
 def network(runbooks: str) -> list[Panel]:
@@ -251,7 +255,6 @@ def hosts(runbooks: str) -> list[Panel]:
     """Return panels about the nodes that the job runs on."""
     waiting = job_nodes(rate(of(host.PRESSURE, NODE, 'kind="some"')))
     free = f"{of(host.MEMORY_AVAILABLE, NODE)} / {of(host.MEMORY_TOTAL, NODE)}"
-    oom = of(host.OOM_KILLS, NODE)
     return [
         TimeSeries(
             title="Host pressure",
@@ -279,20 +282,7 @@ def hosts(runbooks: str) -> list[Panel]:
             overrides=colored(["fullest node"]),
             missing=shared.NO_AGENT,
         ),
-        Stat(
-            title="OOM kills",
-            description="Processes that kernels of the job's nodes killed for memory in the time"
-            " range, whosever they were.",
-            targets=now((f"sum({job_nodes(f'increase({oom}[$__range])')})", "")),
-            steps=ANY_IS_BAD,
-            decimals=0,
-            missing=shared.NO_AGENT,
-            briefly="no agent",
-            links=[links.runbook(runbooks, "RankscopeOomRepeated")],
-            height=8,
-            width=6,
-            letters=LARGE,
-        ),
+        _oom_kills(runbooks),
         Stat(
             title="Fullest disk",
             description="How full the fullest filesystem of the job's nodes is. Checkpoints and"
@@ -308,6 +298,24 @@ def hosts(runbooks: str) -> list[Panel]:
             letters=LARGE,
         ),
     ]
+
+
+def _oom_kills(runbooks: str) -> Panel:
+    oom = of(host.OOM_KILLS, NODE)
+    return Stat(
+        title="OOM kills",
+        description="Processes that kernels of the job's nodes killed for memory in the time"
+        " range, whosever they were.",
+        targets=now((f"sum({job_nodes(f'increase({oom}[$__range])')})", "")),
+        steps=ANY_IS_BAD,
+        decimals=0,
+        missing=shared.NO_AGENT,
+        briefly="no agent",
+        links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+        height=8,
+        width=6,
+        letters=LARGE,
+    )
 
 
 def _waiting_for_cpus(runbooks: str) -> Panel:

@@ -102,10 +102,6 @@ class Observed:
         for found in self.by_node.values():
             yield from chain.from_iterable(found.values())
 
-    def has(self, metric: Metric) -> bool:
-        """Whether there is any series of this metric."""
-        return any(metric.name in found for found in self.by_node.values())
-
     def nodes_with(self, metrics: Iterable[Metric]) -> frozenset[str]:
         """Return the nodes that have a series of any of these metrics."""
         names = {metric.name for metric in metrics}

@@ -18,7 +18,7 @@ from rankscope_agent.flight.windows import NS, FlightWindows
 from rankscope_agent.metrics import training as metrics
 from rankscope_agent.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.registry import Registry
-from rankscope_agent.web import server
+from rankscope_agent.web import handler
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.server import WebServer
@@ -358,28 +358,6 @@ def test_nonsense_is_refused_and_the_agent_goes_on(agent, request_bytes):
     assert agent.ask("/metrics")[0] == 200
 
 
-def test_connections_beyond_the_limit_get_a_503_and_places_come_back(agent):
-    address = ("127.0.0.1", agent.port)
-    with contextlib.ExitStack() as stack:
-        held = []
-        for number in range(server.MAX_CONNECTIONS):
-            # One address gets half of the places.
-            source = (f"127.0.0.{2 + number * 2 // server.MAX_CONNECTIONS}", 0)
-            connection = stack.enter_context(
-                socket.create_connection(address, PATIENCE_SECONDS, source_address=source)
-            )
-            connection.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert connection.recv(12) == b"HTTP/1.1 200"
-            held.append(connection)
-        status, headers, body = agent.ask("/metrics")
-        assert (status, headers["Retry-After"]) == (503, "1")
-        assert body == b"Too many connections are open; try again in a moment.\n"
-    for _ in range(int(PATIENCE_SECONDS / 0.02)):
-        if agent.ask("/metrics")[0] == 200:
-            return
-    raise AssertionError("the places of closed connections did not come back")
-
-
 def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     begun, go_on = threading.Semaphore(0), threading.Event()
 
@@ -392,7 +370,7 @@ def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     answers = []
     clients = [
         threading.Thread(target=lambda: answers.append(agent.ask("/api/v1/steps")[0]))
-        for _ in range(server.MAX_HEAVY)
+        for _ in range(handler.MAX_HEAVY)
     ]
     for client in clients:
         client.start()
@@ -403,7 +381,7 @@ def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     go_on.set()
     for client in clients:
         client.join(PATIENCE_SECONDS)
-    assert answers == [200] * server.MAX_HEAVY
+    assert answers == [200] * handler.MAX_HEAVY
     agent.steps.steps = Steps().steps
     assert agent.ask("/api/v1/steps")[0] == 200
 

@@ -72,7 +72,7 @@ def test_each_token_of_the_file_opens_the_api_and_nothing_else_does(token_file, 
     with Serving(host, token_file=token_file) as serving:
         assert serving.statuses(**bearer(TOKEN)) == [200, 200, 200]
         assert serving.status("/api/v1/steps", **bearer(OTHER)) == 200
-        for wrong in ("", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "a" * 60_000, "\xff"):
+        for wrong in ("", TOKEN[:-1], f"{TOKEN}x", TOKEN.upper(), "a" * 16_000, "\xff"):
             assert serving.status("/api/v1/steps", **bearer(wrong)) == 401
         for header in (TOKEN, f"Basic {TOKEN}", f"Bearer{TOKEN}", "Bearer"):
             assert serving.status("/api/v1/steps", Authorization=header) == 401

@@ -1,0 +1,243 @@
+"""Reads the requests of one connection, and sends the routes' answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import socket
+import socketserver
+import ssl
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs
+
+from rankscope_agent.web.access import Guard
+from rankscope_agent.web.coding import GZIP_LEVEL, accepts_gzip
+from rankscope_agent.web.head import MAX_HEAD_BYTES, Heads, HeadTooLargeError
+from rankscope_agent.web.places import Place, Places
+from rankscope_agent.web.routes import TEXT_TYPE, Request, Response, Route, sentence
+from rankscope_agent.web.timed import TimedSocket
+from rankscope_agent.web.tls import is_certified
+
+log = logging.getLogger(__name__)
+
+MAX_HEAVY = 4
+"""Long answers sent at once: each holds a few hundred kB and takes a share of one core."""
+
+REQUEST_SECONDS = 30.0
+"""A whole request has come by then, or its connection is closed, however slowly it drips; the wait
+for it counts as well, so that an idle connection outlives the usual scrape interval of 15 s."""
+
+ANSWER_SECONDS = 120.0
+"""A whole answer is taken by then: the longest, of some 80 MB, is given up by its own reader after
+a minute."""
+
+UNREAD_SECONDS = 1.0
+"""How long a refused request may still come in. Closing a connection with unread bytes in it resets
+it, and the refusal would be lost on its way."""
+
+MAX_UNREAD_READS = 64  # half a megabyte; who sends more has no eye for a refusal
+MAX_QUERY_FIELDS = 16  # no path takes more than two
+READ_BYTES, WRITE_BUFFER = 8192, 65536
+
+
+class Site:
+    """What all connections of one server share.
+
+    Args:
+        routes: every path that is answered.
+        guard: who is answered.
+        name: what the server calls itself.
+        loopback: the server listens on a loopback address.
+    """
+
+    def __init__(
+        self, routes: Mapping[str, Route], guard: Guard, name: str, *, loopback: bool
+    ) -> None:
+        self.routes = routes
+        self.guard = guard
+        self.name = name
+        self.loopback = loopback
+        self.places = Places()
+        self.heavy_slots = threading.BoundedSemaphore(MAX_HEAVY)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads requests of one connection and sends the routes' answers."""
+
+    protocol_version = "HTTP/1.1"
+    error_content_type = TEXT_TYPE
+    error_message_format = "%(message)s\n"
+
+    def __init__(self, place: Place, address: Any, server: socketserver.BaseServer, site: Site):
+        self._place = place
+        self._site = site
+        super().__init__(place.connection, address, server)
+
+    def setup(self) -> None:
+        """Put a clock on both directions of the connection."""
+        self.connection = self.request
+        self._timed = TimedSocket(self.connection)
+        self._heads = Heads(self._timed)
+        self._unread = False
+        self.rfile = io.BytesIO()
+        # Head and body leave together, and pieces of streams in few packets.
+        self.wfile = io.BufferedWriter(self._timed, WRITE_BUFFER)
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it, each within its time."""
+        self.close_connection = True
+        self._site.places.wait(self._place)
+        self._timed.allow(REQUEST_SECONDS)
+        try:
+            head = self._heads.next()
+        except HeadTooLargeError:
+            self._refuse_head()
+            return
+        if head and self._site.places.answer(self._place):
+            self._timed.allow(ANSWER_SECONDS)
+            self.rfile = io.BytesIO(head)
+            super().handle_one_request()
+
+    def finish(self) -> None:
+        """Send what is left, and let the rest of a request come in that was not read."""
+        super().finish()
+        if not self._unread:
+            return
+        self._site.places.wait(self._place)
+        self._timed.allow(UNREAD_SECONDS)
+        with contextlib.suppress(OSError):
+            # That of the plain socket: an SSLSocket would read no more.
+            socket.socket.shutdown(self.connection, socket.SHUT_WR)
+            for _ in range(MAX_UNREAD_READS):
+                if not self._timed.read(READ_BYTES):
+                    break
+
+    def _refuse_head(self) -> None:
+        self._timed.allow(ANSWER_SECONDS)
+        self._unread = True
+        self.command = self.requestline = self.request_version = ""
+        self._send(sentence(431, f"A request's head has {MAX_HEAD_BYTES} bytes at most."))
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        lengths = set(self.headers.get_all("Content-Length", ()))
+        if lengths - {"0"} or "Transfer-Encoding" in self.headers:
+            # The body is not read, so what follows on this connection is no request.
+            self.close_connection = self._unread = True
+        path, _, query = self.path.partition("?")
+        route = self._site.routes.get(path)
+        if route is None:
+            self._send(sentence(404, f"No such path; have {', '.join(self._site.routes)}."))
+        elif refusal := self._refusal(route):
+            self._send(refusal)
+        elif not route.heavy:
+            self._send(self._answer(route, query))
+        elif self._site.heavy_slots.acquire(blocking=False):
+            try:
+                self._send(self._answer(route, query))
+            finally:
+                self._site.heavy_slots.release()
+        else:
+            self._send(sentence(503, f"{MAX_HEAVY} such answers are being sent; try again."))
+
+    def _refusal(self, route: Route) -> Response | None:
+        """Ask the guard; of several Authorization headers none counts."""
+        given = self.headers.get_all("Authorization", ())
+        secured = isinstance(self.connection, ssl.SSLSocket)
+        return self._site.guard.refusal(
+            route.access,
+            given[0] if len(given) == 1 else "",
+            certified=secured and is_certified(self.connection),
+            loopback=self._site.loopback,
+        )
+
+    do_HEAD = do_GET  # noqa: N815 - http.server's name; _send leaves the body out
+
+    def do_POST(self) -> None:
+        """Refuse methods that change something: nothing here can be changed."""
+        self.close_connection = self._unread = True  # the body is not read
+        refusal = sentence(405, "Only GET and HEAD are answered here.")
+        self._send(replace(refusal, headers=(("Allow", "GET, HEAD"),)))
+
+    do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815 - as above
+
+    def _answer(self, route: Route, query: str) -> Response:
+        try:
+            fields = parse_qs(query, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS)
+        except ValueError:
+            return sentence(400, f"The query has more than {MAX_QUERY_FIELDS} fields.")
+        accept, coding = (
+            ",".join(self.headers.get_all(name, ())) for name in ("Accept", "Accept-Encoding")
+        )
+        try:
+            return route.answer(Request(fields, accept, coding))
+        except OSError as error:
+            log.error("answering %s failed: %s", self.path.partition("?")[0], error)
+            return sentence(500, f"Reading the answer's source failed: {error.strerror}.")
+
+    def _send(self, response: Response) -> None:
+        body = response.body
+        if isinstance(body, bytes):
+            self._send_head(response, (("Content-Length", str(len(body))),))
+            if self.command != "HEAD":
+                self.wfile.write(body)
+        else:
+            self._stream(response, body)
+
+    def _stream(self, response: Response, pieces: Iterator[bytes]) -> None:
+        """Send an answer of unknown length.
+
+        When the pieces end in an error the connection breaks off before the last chunk, so that
+        the peer knows its answer to be incomplete.
+        """
+        gzipped = response.compress and accepts_gzip(self.headers.get("Accept-Encoding", ""))
+        chunked = self.request_version == "HTTP/1.1"
+        headers: tuple[tuple[str, str], ...] = (("Vary", "Accept-Encoding"),)
+        headers += (("Content-Encoding", "gzip"),) if gzipped else ()
+        # Before HTTP/1.1 the end of the connection is the end of the answer.
+        headers += (("Transfer-Encoding", "chunked"),) if chunked else (("Connection", "close"),)
+        self._send_head(response, headers)
+        if self.command == "HEAD":
+            return
+        for piece in _gzipped(pieces) if gzipped else pieces:
+            if piece:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _send_head(self, response: Response, headers: tuple[tuple[str, str], ...]) -> None:
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        for name, value in response.headers + headers:
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        """End the head, telling browsers not to guess what a body is."""
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in self._site.guard.headers():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def version_string(self) -> str:
+        """Name the server without the versions it is built from."""
+        return self._site.name
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        """Log requests where only those see them who look for them."""
+        log.debug("%s %s", self.client_address[0], format % args)
+
+
+def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(GZIP_LEVEL, wbits=zlib.MAX_WBITS | 16)  # 16 asks for gzip's frame
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()

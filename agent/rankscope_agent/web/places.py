@@ -1,0 +1,148 @@
+"""Who is connected: places are few, and who has not asked anything yet makes room for newcomers.
+
+The accepting thread decides, and never waits: a peer that is silent, or sends its request byte by
+byte, loses its connection as soon as its place is needed, and not when its time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+MAX_CONNECTIONS = 64
+"""Connections served at once, each by a thread: some twenty scrapers, probes and people are the
+most that a node's agent meets, and 64 threads cost less than 10 MB."""
+
+MAX_PER_PEER = 32
+"""Connections of one address: half of all, so that one pod that opens as many as it can leaves
+places for the scraper."""
+
+MAX_ENDING = 64
+"""Threads that may still be busy with the end of a connection that made room. Newcomers are turned
+away beyond that, so that however fast they come the number of threads has a bound."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One connection, and what is known of it.
+
+    Args:
+        peer: the address that it comes from.
+        connection: what makes it end when its place is given to another.
+        waiting_since: how many waits began before its own; it waits for a handshake or a request.
+        asked: it has sent a whole head before, so that somebody asks at its other end.
+        answering: a request has come, and is being answered.
+        displaced: its place is another's by now.
+    """
+
+    peer: str
+    connection: socket.socket
+    waiting_since: int
+    asked: bool = False
+    answering: bool = False
+    displaced: bool = False
+
+
+@dataclass(slots=True)
+class _Table:
+    """What is taken, under the lock of its owner."""
+
+    taken: list[Place] = field(default_factory=list)
+    peers: Counter[str] = field(default_factory=Counter)
+    ending: int = 0
+
+    def add(self, place: Place) -> None:
+        self.taken.append(place)
+        self.peers[place.peer] += 1
+
+    def remove(self, place: Place) -> None:
+        self.taken.remove(place)
+        self.peers[place.peer] -= 1
+        if not self.peers[place.peer]:
+            del self.peers[place.peer]
+
+
+class Places:
+    """The places of one server.
+
+    A newcomer takes a free place. When there is none, it takes that of a connection whose request
+    has not come: of the address that holds most places, one that never asked anything before one
+    that did, the longest wait first. A connection that is being answered keeps its place.
+    """
+
+    def __init__(self, most: int = MAX_CONNECTIONS, most_per_peer: int = MAX_PER_PEER) -> None:
+        self._most = most
+        self._most_per_peer = most_per_peer
+        self._waits = itertools.count()
+        self._lock = threading.Lock()
+        self._table = _Table()
+
+    def enter(self, peer: str, connection: socket.socket) -> Place | None:
+        """Take a place for a connection; None if there is none, and none can be made."""
+        with self._lock:
+            crowded = self._table.peers[peer] >= self._most_per_peer
+            full = crowded or len(self._table.taken) >= self._most
+            if full and not self._make_room(peer if crowded else None):
+                return None
+            place = Place(peer, connection, next(self._waits))
+            self._table.add(place)
+            return place
+
+    def leave(self, place: Place) -> None:
+        """Give a place back, before its connection is closed."""
+        with self._lock:
+            if place.displaced:
+                self._table.ending -= 1
+            else:
+                self._table.remove(place)
+
+    def secured(self, place: Place, connection: socket.socket) -> bool:
+        """Note that a connection goes on in another socket; False if it has lost its place."""
+        with self._lock:
+            place.connection = connection
+            return not place.displaced
+
+    def answer(self, place: Place) -> bool:
+        """Note that a whole head has come; False if the connection has lost its place."""
+        with self._lock:
+            place.answering = place.asked = True
+            return not place.displaced
+
+    def wait(self, place: Place) -> None:
+        """Note that a connection waits for a request."""
+        with self._lock:
+            place.answering = False
+            place.waiting_since = next(self._waits)
+
+    def give_up_one(self) -> bool:
+        """End the connection that would make room next; False if there is none."""
+        with self._lock:
+            return self._make_room(None)
+
+    def _make_room(self, peer: str | None) -> bool:
+        """End a connection, of one address if one is named."""
+        silent = [
+            place
+            for place in self._table.taken
+            if not place.answering and peer in (None, place.peer)
+        ]
+        if not silent or self._table.ending >= MAX_ENDING:
+            return False
+        self._displace(min(silent, key=self._claim))
+        return True
+
+    def _claim(self, place: Place) -> tuple[int, bool, int]:
+        """Return what a waiting connection has to say for itself; the least makes room."""
+        return -self._table.peers[place.peer], place.asked, place.waiting_since
+
+    def _displace(self, place: Place) -> None:
+        self._table.remove(place)
+        self._table.ending += 1
+        place.displaced = True
+        # That of the plain socket: an SSLSocket would go on in plain text. Its thread wakes up.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(place.connection, socket.SHUT_RDWR)

@@ -1,0 +1,183 @@
+"""Who makes room for whom among connections, and who never does."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankscope_agent.web import places
+from rankscope_agent.web.places import Places
+from rankscope_agent.web.refusals import MAX_KEPT, REFUSAL, Refusals
+
+MOST, MOST_PER_PEER = 4, 3
+
+
+class Room:
+    """Places with sockets whose other ends show who was sent away."""
+
+    def __init__(self, stack, most=MOST, most_per_peer=MOST_PER_PEER):
+        self._stack = stack
+        self._ends = {}
+        self.places = Places(most, most_per_peer)
+
+    def enter(self, peer):
+        near, far = socket.socketpair()
+        self._stack.enter_context(near)
+        far = self._stack.enter_context(far)
+        place = self.places.enter(peer, near)
+        if place is not None:
+            self._ends[place] = far
+        return place
+
+    def sent_away(self, place):
+        far = self._ends[place]
+        far.setblocking(False)
+        try:
+            return far.recv(1) == b""
+        except BlockingIOError:
+            return False
+
+
+@pytest.fixture
+def room():
+    with contextlib.ExitStack() as stack:
+        yield Room(stack)
+
+
+def test_newcomers_take_free_places_and_then_that_of_the_longest_wait(room):
+    first, second, third, other = (room.enter(peer) for peer in "aaab")
+    assert not any(map(room.sent_away, (first, second, third, other)))
+    newcomer = room.enter("c")
+    assert [room.sent_away(p) for p in (first, second, third, other, newcomer)] == [
+        *(True, False, False, False, False)
+    ]
+    assert room.places.answer(newcomer)
+    assert not room.places.answer(first)
+
+
+def test_who_holds_most_makes_room_however_long_others_wait(room):
+    longest, *held = (room.enter(peer) for peer in "baaa")
+    room.enter("c")
+    assert room.sent_away(held[0])
+    assert not room.sent_away(longest)
+
+
+def test_who_asked_before_is_sent_away_after_those_who_never_did(room):
+    known, unknown, *_ = (room.enter(peer) for peer in "abcd")
+    assert room.places.answer(known)
+    room.places.wait(known)
+    room.enter("e")
+    assert room.sent_away(unknown)
+    assert not room.sent_away(known)
+
+
+def test_an_answer_is_never_cut_off(room):
+    answered = [room.enter(peer) for peer in "aabb"]
+    assert all(map(room.places.answer, answered))
+    assert room.enter("c") is None
+    assert not room.places.give_up_one()
+    room.places.wait(answered[2])
+    assert room.enter("c") is not None
+    assert list(map(room.sent_away, answered)) == [False, False, True, False]
+
+
+def test_an_address_at_its_own_limit_makes_room_for_itself(room):
+    answered, waiting, _ = (room.enter("a") for _ in range(3))
+    room.places.answer(answered)
+    assert room.enter("a") is not None
+    assert room.sent_away(waiting)
+    assert not room.sent_away(answered)
+
+
+def test_places_come_back_once_each(room):
+    held = [room.enter(peer) for peer in "abcd"]
+    newcomer = room.enter("e")
+    for place in held:
+        room.places.leave(place)
+    assert not room.sent_away(newcomer)
+    again = [room.enter(peer) for peer in "fgh"]
+    assert not any(map(room.sent_away, [newcomer, *again]))
+    room.enter("i")
+    assert room.sent_away(newcomer)
+
+
+def test_threads_that_have_yet_to_end_are_bounded_as_well(room, monkeypatch):
+    monkeypatch.setattr(places, "MAX_ENDING", 2)
+    entered = [room.enter(peer) for peer in "abcd" + "ef"]
+    assert room.enter("g") is None
+    room.places.leave(entered[0])  # its thread has ended
+    assert room.enter("g") is not None
+
+
+def test_a_connection_that_lost_its_place_in_a_handshake_is_not_served(room):
+    first, *_ = (room.enter(peer) for peer in "abcd")
+    room.enter("e")
+    left, right = socket.socketpair()
+    with left, right:
+        assert not room.places.secured(first, left)
+
+
+@given(st.lists(st.tuples(st.sampled_from("eawl"), st.integers(0, 7)), max_size=60))
+def test_whatever_comes_the_limits_hold_and_answers_are_left_alone(steps):
+    with contextlib.ExitStack() as stack:
+        room = Room(stack)
+        known, answering = [], set()
+        for step, number in steps:
+            if step == "e":
+                entered = room.enter("abc"[number % 3])
+                known += [entered] if entered else []
+            elif known:
+                place = known[number % len(known)]
+                if step == "a" and room.places.answer(place):
+                    answering.add(place)
+                elif step == "w":
+                    room.places.wait(place)
+                    answering.discard(place)
+                elif step == "l":
+                    known.remove(place)
+                    answering.discard(place)
+                    room.places.leave(place)
+            inside = [place for place in known if not place.displaced]
+            assert len(inside) <= MOST
+            assert all([p.peer for p in inside].count(peer) <= MOST_PER_PEER for peer in "abc")
+            assert not any(place.displaced for place in answering)
+            assert all(room.sent_away(place) for place in known if place.displaced)
+
+
+def test_who_is_turned_away_reads_why_whether_it_has_asked_or_not():
+    refusals = Refusals()
+    with contextlib.ExitStack() as stack:
+        ends = []
+        for _ in range(MAX_KEPT + 1):
+            near, far = socket.socketpair()
+            ends.append(stack.enter_context(far))
+            refusals.add(near)
+        assert {end.recv(len(REFUSAL)) for end in ends} == {REFUSAL}
+        assert {end.recv(1) for end in ends} == {b""}
+        ends[-1].send(b"open still")
+        with pytest.raises(BrokenPipeError):
+            ends[0].send(b"closed, because there were more than are kept")
+        refusals.close()
+        with pytest.raises(BrokenPipeError):
+            ends[-1].send(b"closed")
+
+
+def test_who_is_turned_away_is_let_go_after_a_while(monkeypatch):
+    refusals = Refusals()
+    near, far = socket.socketpair()
+    with far:
+        refusals.add(near)
+        refusals.sweep()
+        far.send(b"open still")
+        monkeypatch.setattr("rankscope_agent.web.refusals.KEPT_SECONDS", 0.0)
+        refusals.sweep()
+        with pytest.raises(BrokenPipeError):
+            far.send(b"closed")
+        gone, there = socket.socketpair()
+        there.close()
+        refusals.add(gone)
+        assert gone.fileno() == -1

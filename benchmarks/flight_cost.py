@@ -18,10 +18,10 @@ from statistics import median
 
 from benchmarks.processes import cpu_seconds
 
-from rankscope_agent.flight.budget import CORE_SHARE, period
-from rankscope_agent.flight.dump import parse_dump
-from rankscope_agent.flight.windows import FlightWindows
-from rankscope_agent.flight.worker_server import fetch
+from rankscope_agent.sources.flight_recorder.budget import CORE_SHARE, period
+from rankscope_agent.sources.flight_recorder.dump import parse_dump
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.flight_recorder.worker_server import fetch
 
 ENTRIES = 2_000
 PULLS = 15

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.gpus.nvidia import NvidiaLibrary
-from rankscope_agent.gpus.nvml import Device, NvmlError
-from rankscope_agent.gpus.session import Session
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.model import Metric, Sample, Scrape, Snapshot
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Metric, Sample, Scrape, Snapshot
+from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
+from rankscope_agent.sources.gpus.nvml import Device, NvmlError
+from rankscope_agent.sources.gpus.session import Session
 
 LOOKS = 30
 PAUSE_SECONDS = 0.2

@@ -22,7 +22,7 @@ from benchmarks import nccl_log_text
 from benchmarks.commands import cpu_of, environment, peak_memory_mib
 from benchmarks.processes import cpu_seconds
 
-from rankscope_agent.collectors.nccl_log import CPU_SHARE
+from rankscope_agent.sources.nccl_log.collector import CPU_SHARE
 
 ROUNDS = 5
 SIZES = {"dense": 100_000_000, "trainer": 400_000_000}
@@ -50,7 +50,7 @@ SELECTION = (
     r"transport/net_|Loading topology|RAS declaring)| WARN | version \d| error|\(SeqNum|"
     r"\.cpp:\d+\]| watchdog)"
 )
-"""What the parser selects (rankscope_agent.nccl.lines.SCAN), for a program that only counts."""
+"""What the parser selects (`contract.nccl.lines.SCAN`), for a program that only counts."""
 
 EXTRACTION = (
     r"^.*?(\S+):(\d+):(\d+) \[\d+\] NCCL INFO (?:Channel (\d+)(?:/\d+)? : (\d+)\S* -> (\d+)\S*"
@@ -179,8 +179,8 @@ def _mtail_speed(folder: Path, log: Path) -> float:
 FOLLOWER = """
 import sys, time
 from pathlib import Path
-from rankscope_agent.collectors.nccl_log import NcclLogCollector
-from rankscope_agent.job_logs.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
+from rankscope_agent.sources.nccl_log.follower import NcclFollower
 folder = Path(sys.argv[1])
 follower = NcclFollower(folder / "none", (folder / "rank*.log",), time.thread_time, 0.05)
 collector = NcclLogCollector(follower, folder, folder / "state.json", time.time)

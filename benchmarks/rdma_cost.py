@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.processes import cpu_seconds, free_port, scrape, series_on, serving
 
-from rankscope_agent.collectors.rdma import RdmaCollector
-from rankscope_agent.rdma.tree import RdmaTree
+from rankscope_agent.sources.rdma.collector import RdmaCollector
+from rankscope_agent.sources.rdma.tree import RdmaTree
 
 PORTS = 16
 ROUNDS = 9

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankscope_agent.metrics import (
+from rankscope_agent.contract.metrics import (
     agent,
     gpu,
     host,
@@ -23,8 +23,8 @@ from rankscope_agent.metrics import (
     training,
     watch,
 )
-from rankscope_agent.model import Metric
-from rankscope_agent.rings.totals import BUCKETS_SECONDS
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.sources.training.totals import BUCKETS_SECONDS
 
 NODES, RANKS_OF_A_NODE, PORTS_OF_A_NODE, NODES_OF_A_JOB = 2048, 8, 9, 64
 STAGES = 4

@@ -18,11 +18,11 @@ from benchmarks.processes import cpu_seconds, free_port, scrape, series_on, serv
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from rankscope_agent import metrics
-from rankscope_agent.api import Api
-from rankscope_agent.model import Scrape, Snapshot
+from rankscope_agent.contract import metrics
+from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.model import Scrape, Snapshot
+from rankscope_agent.serving.api import Api
 from rankscope_agent.web.access import OPEN
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.server import WebServer
 
 FAMILIES = tuple(

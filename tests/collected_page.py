@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankscope_agent.collectors.training import TrainingCollector
-from rankscope_agent.model import HistogramValue, Metric, Sample
+from rankscope_agent.contract.model import HistogramValue, Metric, Sample
+from rankscope_agent.sources.training.collector import TrainingCollector
 from ring_writer import HEADER_FIELDS, NS
 
 CREATED_NS = HEADER_FIELDS["created_unix_ns"]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpu_nodes import Clock, library, read, session_of
-from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.model import Scrape, Snapshot
+from rankscope_agent.contract.model import Scrape, Snapshot
+from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_analyzers import job_reports
 from rankscope_analyzers.diagnosis import diagnosis
 from rankscope_analyzers.job_report import JobReport

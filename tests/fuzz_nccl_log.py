@@ -13,11 +13,11 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["rankscope_agent", "rankscope_analyzers"]):
-    from rankscope_agent.job_logs.state import from_json, to_json
-    from rankscope_agent.nccl.facts import Limits
-    from rankscope_agent.nccl.framing import Unframer
-    from rankscope_agent.nccl.parser import NcclLog
-    from rankscope_agent.nccl.verdict import judge
+    from rankscope_agent.contract.nccl.facts import Limits
+    from rankscope_agent.contract.nccl.framing import Unframer
+    from rankscope_agent.contract.nccl.parser import NcclLog
+    from rankscope_agent.contract.nccl.verdict import judge
+    from rankscope_agent.sources.nccl_log.state import from_json, to_json
     from rankscope_analyzers import nccl_report
     from rankscope_analyzers.nccl_findings import findings
     from rankscope_analyzers.watchdog_suspects import suspects

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.kernel.log import KernelLog
-from rankscope_agent.kernel.verdict import Verdict, judge
+from rankscope_agent.contract.kernel.log import KernelLog
+from rankscope_agent.contract.kernel.verdict import Verdict, judge
 
 
 def xid(code: int, message: str = "text", pci: str = "0000:3b:00", pid: int | None = 71) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope_agent.nccl.facts import Facts
-from rankscope_agent.nccl.parser import read_all
-from rankscope_agent.nccl.verdict import JobVerdict, judge
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.parser import read_all
+from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 
 COMM_ID = "0x1d2c3b4a59687706"
 

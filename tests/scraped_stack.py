@@ -30,9 +30,9 @@ from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from nccl_job_text import start
 from pod_json import pod
-from rankscope_agent.gpus.simulation.ports import PREFIX
-from rankscope_agent.kernel_log.kmsg import READ_BYTES
-from rankscope_agent.model import FLAG_CPU_WAIT
+from rankscope_agent.contract.model import FLAG_CPU_WAIT
+from rankscope_agent.sources.gpus.simulation.ports import PREFIX
+from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
 from rdma_files import write
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent

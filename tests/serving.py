@@ -7,8 +7,8 @@ import http.client
 import threading
 from collections.abc import Iterator, Mapping
 
+from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.web.access import OPEN, AccessSettings, Guard
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.routes import Route, sentence
 from rankscope_agent.web.server import WebServer
 

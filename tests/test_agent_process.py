@@ -27,7 +27,7 @@ WITH_A_HANGING_COLLECTOR = (
         import sys
         import threading
         from rankscope_agent import cli
-        from rankscope_agent.metrics import training as metrics
+        from rankscope_agent.contract.metrics import training as metrics
 
         class Hanging:
             def collect(self):

@@ -25,10 +25,10 @@ from alert_timelines import (
     run_all,
     steady,
 )
-from rankscope_agent import metrics
-from rankscope_agent.metrics import CATALOGUE
-from rankscope_agent.summary import gpus, nccl_conditions
-from rankscope_agent.xid import XIDS
+from rankscope_agent.collecting.summary import gpus, nccl_conditions
+from rankscope_agent.contract import metrics
+from rankscope_agent.contract.kernel.xid import XIDS
+from rankscope_agent.contract.metrics import CATALOGUE
 from rankscope_dashboards import recording_rules
 from rankscope_dashboards.alerts import ALERTS, GROUPS
 from rankscope_dashboards.alerts.gpu import FATAL_XIDS

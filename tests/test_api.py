@@ -11,16 +11,16 @@ import threading
 
 import pytest
 
-from rankscope_agent.api import Api
-from rankscope_agent.collector import NoData
-from rankscope_agent.flight.dump import Dump, Launch
-from rankscope_agent.flight.windows import NS, FlightWindows
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.model import STEP_COLUMNS, RankIdentity
-from rankscope_agent.registry import Registry
+from rankscope_agent.collecting.registry import Registry
+from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import STEP_COLUMNS, RankIdentity
+from rankscope_agent.serving.api import Api
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
+from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_agent.web import handler
 from rankscope_agent.web.access import OPEN
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.server import WebServer
 
 PATIENCE_SECONDS = 20.0

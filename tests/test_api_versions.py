@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.api_version import API_VERSION, HEADER, UNSTATED, mismatch, stated
+from rankscope_agent.contract.api_version import API_VERSION, HEADER, UNSTATED, mismatch, stated
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.agent_client import Agent, AgentError

@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from rankscope_agent.cli import main
-from rankscope_agent.collector import NoData
-from rankscope_agent.metrics import training as metrics
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.collector import NoData
 
 
 class Working:

@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 
 import pytest
 
-from rankscope_agent.step_lines import collectives
-from rankscope_agent.step_lines.collectives import repeat
-from rankscope_agent.step_lines.parser import StepLog
-from rankscope_agent.step_lines.values import NCCL
+from rankscope_agent.sources.nccl_log.step_lines import collectives
+from rankscope_agent.sources.nccl_log.step_lines.collectives import repeat
+from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
+from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
 
 NOW = 1_795_000_000.0
 DDP = [("AllReduce", 1_000_000), ("AllReduce", 2_500_000), ("AllReduce", 300)]

@@ -6,8 +6,8 @@ import itertools
 import logging
 import time
 
-from rankscope_agent.collector import MAX_FAILURE_CHARACTERS, MAX_SAMPLES, NoData, scrape
-from rankscope_agent.metrics import training as metrics
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.collector import MAX_FAILURE_CHARACTERS, MAX_SAMPLES, NoData, scrape
 
 SAMPLE = metrics.RINGS.sample(3)
 

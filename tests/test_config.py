@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.config import (
-    Config,
-    UsageError,
-    collector_variable,
-    parse_config,
-)
-from rankscope_agent.options import OPTIONS
-from rankscope_agent.pods.job_labels import DEFAULT_LABELS
-from rankscope_agent.web.address import ListenAddress, parse_listen_address
+from rankscope_agent.contract.address import ListenAddress, parse_listen_address
+from rankscope_agent.settings.config import Config, UsageError, collector_variable, parse_config
+from rankscope_agent.settings.options import OPTIONS
+from rankscope_agent.sources.pods.job_labels import DEFAULT_LABELS
 
 COLLECTORS = ("training", "nvml")
 

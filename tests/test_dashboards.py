@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from dashboard_lint import lint, panels_of
-from rankscope_agent.inspector import records
+from rankscope_agent.sources.nccl_inspector import records
 from rankscope_dashboards import dashboard_files
 from rankscope_dashboards.debug_hardware import OPERATIONS
 from rankscope_dashboards.links import VIEWS

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_nodes import Page
-from rankscope_agent.gpus.dcgm import MAX_GPUS, DcgmPage
-from rankscope_agent.gpus.dcgm_page import parse_page
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.model import Scrape
-from rankscope_agent.vetting import vet
+from rankscope_agent.collecting.vetting import vet
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Scrape
+from rankscope_agent.sources.gpus.dcgm import MAX_GPUS, DcgmPage
+from rankscope_agent.sources.gpus.dcgm_page import parse_page
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "dcgm"
 

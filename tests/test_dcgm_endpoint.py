@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_nodes import Page
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.dcgm import (
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.gpus.collector_dcgm import (
     FETCH_SECONDS,
     MAX_PAGE_BYTES,
     STALE_SECONDS,
@@ -19,7 +20,6 @@ from rankscope_agent.collectors.dcgm import (
     EndpointError,
     create,
 )
-from rankscope_agent.metrics import gpu as metrics
 
 PATIENCE = 20.0  # of answers that come, on a busy machine
 SHORT = 0.3  # of answers that do not

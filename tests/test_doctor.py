@@ -13,10 +13,10 @@ import kubeconfigs
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import pod, uid
-from rankscope_agent.flight.windows import FlightWindows
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.registry import all_collectors
-from rankscope_agent.requirements import COMPONENTS
+from rankscope_agent.collecting.registry import all_collectors
+from rankscope_agent.contract.requirements import COMPONENTS
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli, cluster
 from rankscope_analyzers.cluster import ClusterError
 from rankscope_analyzers.credentials import Entry

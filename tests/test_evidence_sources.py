@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from rankscope_agent.metrics import training
+from rankscope_agent.contract.metrics import training
 from rankscope_analyzers import (
     agent_client,
     evidence_sources,

@@ -11,8 +11,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from rankscope_agent import __version__, metrics
-from rankscope_agent.exposition import (
+from rankscope_agent import __version__
+from rankscope_agent.collecting.registry import all_collectors
+from rankscope_agent.contract import metrics
+from rankscope_agent.contract.model import HistogramValue, Sample, Scrape, Snapshot
+from rankscope_agent.serving.exposition import (
     COMES_WITH_JOBS,
     OPENMETRICS,
     TEXT,
@@ -21,10 +24,8 @@ from rankscope_agent.exposition import (
     choose_format,
     render,
 )
-from rankscope_agent.flight.windows import FlightWindows
-from rankscope_agent.model import HistogramValue, Sample, Scrape, Snapshot
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.registry import all_collectors
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.web.coding import accepts_gzip
 from servers import require_server
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from failed_jobs import lost, table, traceback
-from rankscope_agent.failures import causes
+from rankscope_agent.contract.failures import causes
 from rankscope_analyzers import cli
 
 FAILED = traceback(1, "ValueError: loss is nan") + lost(0) + lost(2)

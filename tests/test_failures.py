@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failed_jobs import agent_end, cri, entry, lost, table, traceback
-from rankscope_agent.failures import causes
-from rankscope_agent.failures.log import MARKS, FailureLog
-from rankscope_agent.failures.messages import EXCEPTIONS, LINES
-from rankscope_agent.failures.sightings import Signs
-from rankscope_agent.failures.verdict import Attempt, decide
-from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.log import MARKS, FailureLog
+from rankscope_agent.contract.failures.messages import EXCEPTIONS, LINES
+from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.verdict import Attempt, decide
+from rankscope_agent.contract.nccl.framing import Unframer
 
 VALUE_ERROR = "ValueError: loss is nan at step 3"
 

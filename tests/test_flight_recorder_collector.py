@@ -17,13 +17,18 @@ import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
 from probe_jobs.running import Nursery, Outcome, read_rings
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.flight_recorder import FlightRecorderCollector
-from rankscope_agent.flight.budget import CORE_SHARE, SAVED_SECONDS, Budget, period
-from rankscope_agent.flight.dump import Dump, Launch, parse_dump
-from rankscope_agent.flight.stream import windows_json
-from rankscope_agent.flight.windows import KEPT_SECONDS, MAX_LAUNCHES, NS, FlightWindows
-from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.flight_recorder.budget import CORE_SHARE, SAVED_SECONDS, Budget, period
+from rankscope_agent.sources.flight_recorder.collector import FlightRecorderCollector
+from rankscope_agent.sources.flight_recorder.dump import Dump, Launch, parse_dump
+from rankscope_agent.sources.flight_recorder.stream import windows_json
+from rankscope_agent.sources.flight_recorder.windows import (
+    KEPT_SECONDS,
+    MAX_LAUNCHES,
+    NS,
+    FlightWindows,
+)
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers.flight_records import complete
 from ring_writer import HEADER_FIELDS, RingWriter
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
+from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers import frames
 from rankscope_analyzers.step_records import RecordError
 from simulated_jobs import Job, records

@@ -21,7 +21,7 @@ from probe_jobs.ways import (
     run,
     verdict_on,
 )
-from rankscope_agent.model import FLAG_SKIPPED
+from rankscope_agent.contract.model import FLAG_SKIPPED
 from rankscope_analyzers import cli
 from running_agent import running_agent
 

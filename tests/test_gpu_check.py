@@ -7,7 +7,7 @@ from benchmarks.gpu_check import QUERIES, compare, measure, report
 
 from gpu_nodes import Clock, read, session_of
 from nvml_library import loaded, node
-from rankscope_agent.gpus.nvidia import NvidiaLibrary
+from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 
 UUID = "GPU-00000000-0000-0000-0000-000000000000"
 

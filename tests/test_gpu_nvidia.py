@@ -24,14 +24,15 @@ from nvml_library import (
     number,
     point,
 )
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors import dcgm, nvml
-from rankscope_agent.collectors.nvml import NvmlCollector
-from rankscope_agent.gpus.nvidia import NvidiaLibrary, short_pci
-from rankscope_agent.gpus.nvml import NvmlError
-from rankscope_agent.gpus.session import REOPEN_SECONDS
-from rankscope_agent.gpus.simulation.spec import parse_simulation
-from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.gpus import collector_dcgm as dcgm
+from rankscope_agent.sources.gpus import collector_nvml as nvml
+from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
+from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary, short_pci
+from rankscope_agent.sources.gpus.nvml import NvmlError
+from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
+from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 
 PER_GPU = sorted(set(hopper(0)) - {"nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMetricsGet"})
 

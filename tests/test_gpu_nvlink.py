@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_nodes import Clock, FaultyDevice, device
-from rankscope_agent.gpus.nvlink import PERIOD_SECONDS, NvlinkReader
-from rankscope_agent.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS, NvlinkReader
 
 
 def looks(gpu, clock, times, *, erring=False):

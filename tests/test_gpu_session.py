@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
-from rankscope_agent.gpus.nvml import NvmlError
-from rankscope_agent.gpus.session import (
+from rankscope_agent.collecting.vetting import vet
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Scrape
+from rankscope_agent.sources.gpus.nvml import NvmlError
+from rankscope_agent.sources.gpus.session import (
     MAX_CLOSED_SECONDS,
     MAX_REOPEN_SECONDS,
     REOPEN_SECONDS,
 )
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.model import Scrape
-from rankscope_agent.vetting import vet
 
 SHORT = 0.2  # patience of tests in which something hangs
 

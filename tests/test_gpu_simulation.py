@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from gpu_nodes import Clock, library, read, session_of
-from rankscope_agent.flight.windows import FlightWindows
-from rankscope_agent.gpus.nvlink import PERIOD_SECONDS
-from rankscope_agent.gpus.session import REOPEN_SECONDS
-from rankscope_agent.gpus.simulation.ports import (
+from rankscope_agent.collecting.registry import all_collectors
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import FLAG_CPU_WAIT
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS
+from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
+from rankscope_agent.sources.gpus.simulation.ports import (
     FLAP_DOWN,
     FLAP_PERIOD,
     LOCK,
@@ -26,11 +29,8 @@ from rankscope_agent.gpus.simulation.ports import (
     remove_abandoned,
     simulated_sysfs,
 )
-from rankscope_agent.gpus.simulation.spec import SCENARIOS, parse_simulation
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.model import FLAG_CPU_WAIT
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.registry import all_collectors
+from rankscope_agent.sources.gpus.simulation.spec import SCENARIOS, parse_simulation
+from rankscope_agent.sources.pods.directory import PodDirectory
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.host import LOOK_SECONDS, POD_SECONDS, HostCollector, create
-from rankscope_agent.config import parse_config
-from rankscope_agent.host.pod_groups import PodGroups
-from rankscope_agent.metrics import host as metrics
-from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent.contract.metrics import host as metrics
+from rankscope_agent.settings.config import parse_config
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.host.collector import LOOK_SECONDS, POD_SECONDS, HostCollector, create
+from rankscope_agent.sources.host.pod_groups import PodGroups
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rdma_files import write
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"

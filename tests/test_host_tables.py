@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from rankscope_agent.host.clock import parse_timex
-from rankscope_agent.host.nfs import NfsTotals, parse_mountstats
-from rankscope_agent.host.tables import (
+from rankscope_agent.sources.host.clock import parse_timex
+from rankscope_agent.sources.host.nfs import NfsTotals, parse_mountstats
+from rankscope_agent.sources.host.tables import (
     Mount,
     find_mount,
     parse_flat,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.kernel.log import KernelLog
-from rankscope_agent.kernel.verdict import judge
+from rankscope_agent.contract.kernel.log import KernelLog
+from rankscope_agent.contract.kernel.verdict import judge
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "kmsg"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel_text import log_of, recovery, xid
-from rankscope_agent.kernel.log import KernelLog, counted, read
+from rankscope_agent.contract.kernel.log import KernelLog, counted, read
 
 XID_FORMS = (
     ("NVRM: Xid (PCI:0000:3b:00): 79, pid=12, name=python, GPU has fallen", (79, "0000:3b:00", 12)),

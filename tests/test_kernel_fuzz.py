@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_text import recovery, stamped, xid
-from rankscope_agent.kernel.log import KernelLog
-from rankscope_agent.kernel.vocabulary import ACTIONS, CAUSES
+from rankscope_agent.contract.kernel.log import KernelLog
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES
 from rankscope_analyzers import kernel_report
 from rankscope_analyzers.kernel_report import KernelLogExplanation
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kernel_text import xid
-from rankscope_agent.kernel.lines import uptime_seconds
-from rankscope_agent.kernel.log import read
+from rankscope_agent.contract.kernel.lines import uptime_seconds
+from rankscope_agent.contract.kernel.log import read
 
 KERNEL_PREFIXES = (
     "",

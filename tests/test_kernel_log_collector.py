@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kernel_text import xid
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.kernel_log import KernelLogCollector, Node
-from rankscope_agent.kernel.log import read
-from rankscope_agent.kernel_log.reboots import ended
-from rankscope_agent.kernel_log.records import Batch, Record
-from rankscope_agent.kernel_log.tally import MAX_SUBJECTS, Tally, from_json
+from rankscope_agent.contract.kernel.log import read
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.kernel_log.collector import KernelLogCollector, Node
+from rankscope_agent.sources.kernel_log.reboots import ended
+from rankscope_agent.sources.kernel_log.records import Batch, Record
+from rankscope_agent.sources.kernel_log.tally import MAX_SUBJECTS, Tally, from_json
 
 NOW, UPTIME = 1_800_000_000.0, 5_000.0
 UUID = "GPU-00000000-1111-2222-3333-444444444444"

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_text import xid
-from rankscope_agent.kernel.log import read
-from rankscope_agent.kernel_log.journal import JournalError, JournalFile, JournalSource
-from rankscope_agent.kernel_log.kmsg import KmsgSource, open_kmsg
-from rankscope_agent.kernel_log.records import parse_klog, parse_kmsg
-from rankscope_agent.kernel_log.syslog_call import READ_ALL, SIZE_BUFFER, SyslogCallSource
+from rankscope_agent.contract.kernel.log import read
+from rankscope_agent.sources.kernel_log.journal import JournalError, JournalFile, JournalSource
+from rankscope_agent.sources.kernel_log.kmsg import KmsgSource, open_kmsg
+from rankscope_agent.sources.kernel_log.records import parse_klog, parse_kmsg
+from rankscope_agent.sources.kernel_log.syslog_call import READ_ALL, SIZE_BUFFER, SyslogCallSource
 
 JOURNALS = Path(__file__).parent / "fixtures" / "journal"
 BOOT = "12dffa6b-0488-473e-ac4e-3c1cd69cc5a6"

@@ -8,10 +8,10 @@ import string
 import pytest
 
 from kernel_text import log_of, xid
-from rankscope_agent.kernel import scanner
-from rankscope_agent.kernel.log import KernelLog, read
-from rankscope_agent.kernel.matcher import RULES, shape
-from rankscope_agent.kernel.scanner import MAX_SHAPES_BYTES, Screen
+from rankscope_agent.contract.kernel import scanner
+from rankscope_agent.contract.kernel.log import KernelLog, read
+from rankscope_agent.contract.kernel.matcher import RULES, shape
+from rankscope_agent.contract.kernel.scanner import MAX_SHAPES_BYTES, Screen
 from test_kernel_events import LINES
 
 MINIMUM_LETTERS = 2

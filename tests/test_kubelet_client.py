@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_kubelet import FakeKubelet, claim, devices, field, pod_resources, varint
-from rankscope_agent.pods import kubelet as kubelet_module
-from rankscope_agent.pods.devices import (
+from rankscope_agent.sources.pods import kubelet as kubelet_module
+from rankscope_agent.sources.pods.devices import (
     Allocation,
     DeviceId,
     parse_device_id,
     parse_pod_resources,
 )
-from rankscope_agent.pods.kubelet import KubeletClient, KubeletError
-from rankscope_agent.pods.protobuf import WireError, fields
+from rankscope_agent.sources.pods.kubelet import KubeletClient, KubeletError
+from rankscope_agent.sources.pods.protobuf import WireError, fields
 
 GPU = "GPU-8f6a1b2c-0d3e-4f50-9a61-7b8c9d0e1f2a"
 MIG = "MIG-11111111-2222-3333-4444-555555555555"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rankscope_agent.gpus.simulation.ports import PortTree, served_gpu
-from rankscope_agent.gpus.simulation.spec import parse_simulation
-from rankscope_agent.metrics import rdma
-from rankscope_agent.rdma.tree import RdmaTree
+from rankscope_agent.contract.metrics import rdma
+from rankscope_agent.sources.gpus.simulation.ports import PortTree, served_gpu
+from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
+from rankscope_agent.sources.rdma.tree import RdmaTree
 from rankscope_analyzers.link_counters import analyze
 from rankscope_analyzers.link_frame import column_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.job_logs.segments import LogRejectedError
-from rankscope_agent.job_logs.streams import (
+from rankscope_agent.sources.nccl_log.segments import LogRejectedError
+from rankscope_agent.sources.nccl_log.streams import (
     MAX_SEGMENTS,
     NO_POD,
     LogPlace,

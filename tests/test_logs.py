@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from rankscope_agent import logs
-from rankscope_agent.collector import log_failure, scrape
+from rankscope_agent.serving import logs
+from rankscope_agent.sources.collector import log_failure, scrape
 
 
 class Clock:

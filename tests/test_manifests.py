@@ -20,9 +20,9 @@ from manifest_mistakes import MISTAKES, agent, box, kind, pod, put, within
 from manifest_parts import containers
 from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
-from rankscope_agent.config import parse_config
-from rankscope_agent.registry import all_collectors
-from rankscope_agent.requirements import COMPONENTS
+from rankscope_agent.collecting.registry import all_collectors
+from rankscope_agent.contract.requirements import COMPONENTS
+from rankscope_agent.settings.config import parse_config
 from rankscope_analyzers import watch_command
 from rankscope_analyzers.command import Parser
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed

@@ -1,6 +1,6 @@
 import re
 
-from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.contract.metrics import CATALOGUE
 from rankscope_dashboards.metric_reference import markdown
 
 

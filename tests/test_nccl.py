@@ -7,11 +7,11 @@ import json
 import pytest
 
 from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
-from rankscope_agent.nccl.facts import Limits
-from rankscope_agent.nccl.framing import Unframer
-from rankscope_agent.nccl.parser import NcclLog
-from rankscope_agent.nccl.speakers import MAX_HEADS
-from rankscope_agent.nccl.verdict import judge
+from rankscope_agent.contract.nccl.facts import Limits
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.speakers import MAX_HEADS
+from rankscope_agent.contract.nccl.verdict import judge
 
 EDGES = {
     # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.

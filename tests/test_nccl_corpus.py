@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nccl_job_text import facts_of
-from rankscope_agent.nccl.verdict import judge
+from rankscope_agent.contract.nccl.verdict import judge
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "nccl"
 

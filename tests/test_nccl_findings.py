@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start
-from rankscope_agent.nccl.verdict import judge
+from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.nccl_findings import NcclFinding, findings
 
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nccl_job_text import edge, info, start
-from rankscope_agent.job_logs.state import from_json, to_json
-from rankscope_agent.nccl.facts import Limits
-from rankscope_agent.nccl.framing import Unframer
-from rankscope_agent.nccl.lines import SCAN, records
-from rankscope_agent.nccl.parser import NcclLog
-from rankscope_agent.nccl.verdict import judge
+from rankscope_agent.contract.nccl.facts import Limits
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.nccl.lines import SCAN, records
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.verdict import judge
+from rankscope_agent.sources.nccl_log.state import from_json, to_json
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.nccl_findings import findings
 from rankscope_analyzers.watchdog_suspects import suspects

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.nccl_inspector import NcclInspectorCollector
-from rankscope_agent.inspector import records, textfile
-from rankscope_agent.inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
-from rankscope_agent.inspector.records import Dropped, Record
-from rankscope_agent.inspector.textfile import Speed
-from rankscope_agent.metrics import inspector as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import inspector as metrics
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_inspector import records, textfile
+from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
+from rankscope_agent.sources.nccl_inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
+from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
+from rankscope_agent.sources.nccl_inspector.textfile import Speed
 
 UUID = "3f2a91c0-aaaa-bbbb-cccc-0123456789ab"
 PROM = f"nccl_inspector_metrics_{UUID}.prom"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from nccl_job_text import info, start
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.nccl_log import NcclLogCollector
-from rankscope_agent.job_logs.follower import NcclFollower
-from rankscope_agent.metrics import job_logs
-from rankscope_agent.metrics import nccl as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import job_logs
+from rankscope_agent.contract.metrics import nccl as metrics
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
+from rankscope_agent.sources.nccl_log.follower import NcclFollower
 
 POD = ("team", "train-0")
 NOW = 1_795_000_000.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.nccl_ras import NcclRasCollector
-from rankscope_agent.metrics import ras as metrics
-from rankscope_agent.ras.client import MAX_REPLY_BYTES, RasError
-from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.metrics import ras as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_ras.client import MAX_REPLY_BYTES, RasError
+from rankscope_agent.sources.nccl_ras.collector import NcclRasCollector
 from ras_server import RasServer, closed_port, communicator, json_report, rank_entry
 
 LATE = json_report(

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nccl_job_text import facts_of, info, start
-from rankscope_agent.job_logs.state import StateError, from_json, to_json
+from rankscope_agent.sources.nccl_log.state import StateError, from_json, to_json
 
 LOG = (
     "".join(start(rank, 4, "NET/IB/0/GDRDMA") for rank in range(4))

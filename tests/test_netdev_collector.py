@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.netdev import SLOW_SECONDS, NetdevCollector
-from rankscope_agent.metrics import netdev as metrics
-from rankscope_agent.netdev.interfaces import MAX_SHOWN
-from rankscope_agent.netdev.namespace import in_node_network, node_net, shows_node_processes
+from rankscope_agent.contract.metrics import netdev as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
+from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN
+from rankscope_agent.sources.netdev.namespace import in_node_network, node_net, shows_node_processes
 from rdma_files import add_port, write
 
 HEADER = "Inter-|\n face |\n"

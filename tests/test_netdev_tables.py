@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope_agent.metrics import netdev as metrics
-from rankscope_agent.netdev.ethtool_names import labelled
-from rankscope_agent.netdev.tables import Traffic, parse_net_dev, parse_paired_table, parse_speed
-from rankscope_agent.pci.link import PciLink, parse_errors, parse_width
-from rankscope_agent.pci.link import parse_speed as parse_pci_speed
+from rankscope_agent.contract.metrics import netdev as metrics
+from rankscope_agent.sources.netdev.ethtool_names import labelled
+from rankscope_agent.sources.netdev.tables import (
+    Traffic,
+    parse_net_dev,
+    parse_paired_table,
+    parse_speed,
+)
+from rankscope_agent.sources.pci.link import PciLink, parse_errors, parse_width
+from rankscope_agent.sources.pci.link import parse_speed as parse_pci_speed
 
 NET_DEV = """\
 Inter-|   Receive                                                |  Transmit

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rankscope_agent.metrics import gpu, host, nccl, netdev, pods, rdma, training
-from rankscope_agent.metrics import summary as metrics
-from rankscope_agent.model import HistogramValue, Scrape
-from rankscope_agent.summary.node import NodeSummary
+from rankscope_agent.collecting.summary.node import NodeSummary
+from rankscope_agent.contract.metrics import gpu, host, nccl, netdev, pods, rdma, training
+from rankscope_agent.contract.metrics import summary as metrics
+from rankscope_agent.contract.model import HistogramValue, Scrape
 
 GPU = {"gpu": "5", "uuid": "GPU-a", "pci": "0000:3b:00"}
 PORT = {"device": "mlx5_3", "port": "1"}

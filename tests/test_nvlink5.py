@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.kernel import nvlink5
+from rankscope_agent.contract.kernel import nvlink5
 
 RULES = Path(__file__).parent.parent.parent / "shared" / "data" / "nvlink5_subcodes.csv"
 

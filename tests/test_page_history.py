@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rankscope_agent.metrics import agent, training
+from rankscope_agent.contract.metrics import agent, training
 from rankscope_analyzers.page_history import Page, PageHistory, from_pages, labels
 
 STEP = training.LAST_STEP

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from rankscope_agent.partial_sight import unseen_parts
-from rankscope_agent.requirements import COMPONENTS
+from rankscope_agent.collecting.partial_sight import unseen_parts
+from rankscope_agent.contract.requirements import COMPONENTS
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment
 
 BOTH = ("netdev", "host")

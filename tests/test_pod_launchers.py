@@ -4,9 +4,9 @@ import json
 import pytest
 
 from pod_json import field_ref, pod
-from rankscope_agent.pods.launchers import membership
-from rankscope_agent.pods.membership import Membership
-from rankscope_agent.pods.records import parse_pod
+from rankscope_agent.sources.pods.launchers import membership
+from rankscope_agent.sources.pods.membership import Membership
+from rankscope_agent.sources.pods.records import parse_pod
 
 KF = "training.kubeflow.org/"
 JS = "jobset.sigs.k8s.io/"

@@ -7,13 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 from nccl_job_text import comm, edge, info, start
-from rankscope_agent.job_logs import follower as following
-from rankscope_agent.job_logs.follower import NcclFollower
-from rankscope_agent.job_logs.pod import MAX_POD_BYTES, POD_LIMITS, PodLogs
-from rankscope_agent.job_logs.room import weigh
-from rankscope_agent.job_logs.streams import LogOwner
-from rankscope_agent.nccl.facts import Facts
-from rankscope_agent.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.sources.nccl_log import follower as following
+from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.pod import MAX_POD_BYTES, POD_LIMITS, PodLogs
+from rankscope_agent.sources.nccl_log.room import weigh
+from rankscope_agent.sources.nccl_log.streams import LogOwner
 
 OWNER = LogOwner("team", "train-0", "uid-1")
 NOW = 1_795_000_000.0

@@ -11,10 +11,10 @@ import pytest
 
 from fake_api_server import FakeApiServer
 from pod_json import pod, uid
-from rankscope_agent.pods import api_client, reflector
-from rankscope_agent.pods.api_client import ApiError, ApiServer
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.pods.reflector import Reflector
+from rankscope_agent.sources.pods import api_client, reflector
+from rankscope_agent.sources.pods.api_client import ApiError, ApiServer
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.reflector import Reflector
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "golden" / "kubernetes"
 KUBECTL = shutil.which("kubectl")

@@ -5,16 +5,16 @@ import pytest
 
 from fake_kubelet import claim, devices, pod_resources
 from pod_json import pod, uid
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.pods import PodsCollector, Roots, in_cluster_url
-from rankscope_agent.metrics import pods as metrics
-from rankscope_agent.metrics import training
-from rankscope_agent.model import Metric, Sample
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.pods.job_labels import DEFAULT_LABELS, parse_job_labels
-from rankscope_agent.pods.kubelet import KubeletError
-from rankscope_agent.pods.records import parse_pod
-from rankscope_agent.pods.reflector import Reflector
+from rankscope_agent.contract.metrics import pods as metrics
+from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.pods.collector import PodsCollector, Roots, in_cluster_url
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.job_labels import DEFAULT_LABELS, parse_job_labels
+from rankscope_agent.sources.pods.kubelet import KubeletError
+from rankscope_agent.sources.pods.records import parse_pod
+from rankscope_agent.sources.pods.reflector import Reflector
 
 GPUS = [f"GPU-{n:08d}-0000-0000-0000-000000000000" for n in range(4)]
 CID = "ab" * 32

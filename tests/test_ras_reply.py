@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.ras import json_reply, text_reply
-from rankscope_agent.ras.report import Lag, RasReplyError
+from rankscope_agent.sources.nccl_ras import json_reply, text_reply
+from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError
 from ras_server import communicator, json_report, missing_entry, rank_entry
 
 HEAD = """NCCL version 2.26.2 compiled with CUDA 12.8

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.rdma import RESCAN_SECONDS, RdmaCollector
-from rankscope_agent.metrics import rdma as metrics
-from rankscope_agent.model import Metric
-from rankscope_agent.rdma.counters import MAX_SERIES
-from rankscope_agent.rdma.tree import MAX_PORTS, RdmaTree
+from rankscope_agent.contract.metrics import rdma as metrics
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.rdma.collector import RESCAN_SECONDS, RdmaCollector
+from rankscope_agent.sources.rdma.counters import MAX_SERIES
+from rankscope_agent.sources.rdma.tree import MAX_PORTS, RdmaTree
 from rdma_files import COUNTERS, HW_COUNTERS, add_port, write
 
 BUDGET = 28  # series that a port may have while nothing rare has happened

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.cli import main
-from rankscope_agent.rdma.tree import RdmaTree
+from rankscope_agent.sources.rdma.tree import RdmaTree
 from running_agent import agent_environment
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "sysfs"

@@ -2,10 +2,16 @@
 
 import pytest
 
-from rankscope_agent.metrics import rdma as metrics
-from rankscope_agent.rdma.link_watch import LinkWatch
-from rankscope_agent.rdma.names import rule_for
-from rankscope_agent.rdma.values import Rate, label_text, parse_count, parse_rate, parse_state
+from rankscope_agent.contract.metrics import rdma as metrics
+from rankscope_agent.sources.rdma.link_watch import LinkWatch
+from rankscope_agent.sources.rdma.names import rule_for
+from rankscope_agent.sources.rdma.values import (
+    Rate,
+    label_text,
+    parse_count,
+    parse_rate,
+    parse_state,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.config import parse_config
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.registry import COLLECTORS, Registry, create_registry, next_start
+from rankscope_agent.collecting.registry import COLLECTORS, Registry, create_registry, next_start
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.settings.config import parse_config
+from rankscope_agent.sources.collector import NoData
 
 PATIENCE_SECONDS = 20.0  # far above what anything here takes; only a failing test waits that long
 
@@ -183,7 +183,7 @@ def test_a_collector_that_cannot_be_made_fails_alone_and_is_made_later(monkeypat
             raise ImportError("no pynvml")
         return Counting()
 
-    monkeypatch.setattr("rankscope_agent.registry.CREATE_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("rankscope_agent.collecting.registry.CREATE_RETRY_SECONDS", 0.01)
     registry = Registry("node", {"nvml": create, "good": Counting}, 0.01, PATIENCE_SECONDS)
     registry.start()
     try:

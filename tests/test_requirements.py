@@ -10,8 +10,8 @@ import time
 
 import pytest
 
+from rankscope_agent.contract.requirements import COMPONENTS, Identity, brings, identity
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
-from rankscope_agent.requirements import COMPONENTS, Identity, brings, identity
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
 
 

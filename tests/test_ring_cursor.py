@@ -7,7 +7,13 @@ import threading
 
 import pytest
 
-from rankscope_agent.rings.cursor import Cursor, find_newest, locate, newest_seq, read_record
+from rankscope_agent.sources.training.cursor import (
+    Cursor,
+    find_newest,
+    locate,
+    newest_seq,
+    read_record,
+)
 from ring_writer import PAGE, RingWriter, record_bytes
 
 PLENTY = 10**6
@@ -175,7 +181,7 @@ class ForeverOverrun:
         self.looks = 0
         path.write_bytes(b"")
         self.descriptor = os.open(path, os.O_RDONLY)
-        monkeypatch.setattr("rankscope_agent.rings.cursor.os.pread", self.pread)
+        monkeypatch.setattr("rankscope_agent.sources.training.cursor.os.pread", self.pread)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         self.looks += 1
@@ -198,7 +204,7 @@ class HealsAtSecondLook:
 
     def __init__(self, monkeypatch):
         self.looks = 0
-        monkeypatch.setattr("rankscope_agent.rings.cursor.os.pread", self.pread)
+        monkeypatch.setattr("rankscope_agent.sources.training.cursor.os.pread", self.pread)
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
         self.looks += 1

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.rings import files as ring_files
-from rankscope_agent.rings.files import (
+from rankscope_agent.sources.training import files as ring_files
+from rankscope_agent.sources.training.files import (
     OpenRing,
     RingDirectory,
     list_rings,
@@ -22,7 +22,7 @@ from rankscope_agent.rings.files import (
     open_ring,
     pod_directories,
 )
-from rankscope_agent.rings.format import RingError
+from rankscope_agent.sources.training.format import RingError
 from ring_writer import PAGE, RingWriter, header_page
 
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
@@ -285,7 +285,7 @@ def test_without_locks_a_ring_written_lately_counts_as_alive(tmp_path, monkeypat
 
     RingWriter(tmp_path).end()
     os.utime(tmp_path / "4242-99.ring", (1000, 1000))
-    monkeypatch.setattr("rankscope_agent.rings.files.fcntl.flock", no_locks)
+    monkeypatch.setattr("rankscope_agent.sources.training.files.fcntl.flock", no_locks)
     with opened(tmp_path) as ring:
         assert ring.liveness(1000 + 599) == "alive"
         assert ring.liveness(1000 + 600) == "silent"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.rings import follower as ring_follower
-from rankscope_agent.rings import place as ring_place
-from rankscope_agent.rings.follower import PODS_RESCAN_SECONDS, RingFollower, ring_limit
-from rankscope_agent.rings.format import REASONS
+from rankscope_agent.sources.training import follower as ring_follower
+from rankscope_agent.sources.training import place as ring_place
+from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower, ring_limit
+from rankscope_agent.sources.training.format import REASONS
 from ring_writer import RingWriter, header_page
 
 NOW = 1_700_000_000.0
@@ -175,7 +175,9 @@ def test_descriptors_are_bounded_over_all_directories(tmp_path, monkeypatch):
 
 
 def test_half_of_the_descriptors_are_left_to_the_rest_of_the_agent(monkeypatch):
-    monkeypatch.setattr("rankscope_agent.rings.follower.resource.getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(
+        "rankscope_agent.sources.training.follower.resource.getrlimit", lambda _: (256, 4096)
+    )
     assert ring_limit() == 128
 
 

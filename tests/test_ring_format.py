@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.rings.format import (
+from rankscope_agent.sources.training.format import (
     MAX_STEP_NS,
     REASONS,
     RingError,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.model import FLAG_CPU_WAIT, STEP_COLUMNS, StepRow
-from rankscope_agent.rings.reader import RingStepSource
+from rankscope_agent.contract.model import FLAG_CPU_WAIT, STEP_COLUMNS, StepRow
+from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import HEADER_FIELDS, NS, RingWriter, header_page, record_bytes
 
 CREATED = HEADER_FIELDS["created_unix_ns"] / NS

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
-from rankscope_agent.netdev.netlink import LinkMonitor
-from rankscope_agent.netdev.rtnetlink import link_states, messages, statistics
+from rankscope_agent.sources.netdev.netlink import LinkMonitor
+from rankscope_agent.sources.netdev.rtnetlink import link_states, messages, statistics
 
 # Fields of struct rtnl_link_stats64 in their order, each with a value of its own.
 STATISTICS = tuple(range(100, 125))

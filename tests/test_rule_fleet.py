@@ -5,7 +5,7 @@ from collections import Counter
 
 from benchmarks import rule_fleet
 
-from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.contract.metrics import CATALOGUE
 from rankscope_dashboards import recording_rules
 from rankscope_dashboards.alerts import ALERTS
 

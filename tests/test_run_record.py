@@ -3,7 +3,7 @@ import json
 import pytest
 
 from faulty_clusters import Cluster
-from rankscope_agent.pods.command_line import MAX_ARGUMENTS, parse_command
+from rankscope_agent.sources.pods.command_line import MAX_ARGUMENTS, parse_command
 from rankscope_analyzers import cli
 from rankscope_analyzers.run_record import (
     RankFacts,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from rankscope_agent import metrics
-from rankscope_agent.metrics import agent, gpu, netdev, pods, topology, training, watch
-from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape
-from rankscope_agent.series_budget import (
+from rankscope_agent.collecting.series_budget import (
     BY_IMPORTANCE,
     FAIR_JOBS,
     FAIR_RANKS,
     within_budget,
 )
+from rankscope_agent.contract import metrics
+from rankscope_agent.contract.metrics import agent, gpu, netdev, pods, topology, training, watch
+from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
 
 def first_metric(subject: ModuleType) -> Metric:

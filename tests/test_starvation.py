@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.starvation import (
+from rankscope_agent.contract.metrics import starvation as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.starvation.collector import (
     AGAIN_SECONDS,
     FIND_SECONDS,
     LOOK_SECONDS,
     StarvationCollector,
 )
-from rankscope_agent.host.schedule import (
+from rankscope_agent.sources.starvation.schedule import (
     MAX_THREADS,
     WATCHED_THREADS,
     Waits,
@@ -27,8 +28,7 @@ from rankscope_agent.host.schedule import (
     parse_parent,
     parse_schedstat,
 )
-from rankscope_agent.metrics import starvation as metrics
-from rankscope_agent.rings.reader import RingStepSource
+from rankscope_agent.sources.training.reader import RingStepSource
 from rdma_files import write
 from ring_writer import RingWriter
 

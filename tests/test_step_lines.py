@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.nccl.framing import Unframer
-from rankscope_agent.step_lines.parser import StepLog
-from rankscope_agent.step_lines.values import (
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
+from rankscope_agent.sources.nccl_log.step_lines.values import (
     DEEPSPEED,
     HF_TRAINER,
     LIGHTNING,

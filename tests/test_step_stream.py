@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 
-from rankscope_agent.model import STEP_COLUMNS
-from rankscope_agent.step_stream import ROWS_PER_PIECE, steps_json
+from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.serving.step_stream import ROWS_PER_PIECE, steps_json
 
 
 def row(step, seconds=0.5):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankscope_agent.summary.windows import GRAIN_SECONDS, Means, Rises
+from rankscope_agent.collecting.summary.windows import GRAIN_SECONDS, Means, Rises
 
 
 def fed(window, values):

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from gpu_nodes import Clock, library, read, session_of
-from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.model import Scrape, Snapshot
+from rankscope_agent.contract.model import Scrape, Snapshot
+from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_analyzers.gpu_frames import GPU_COLUMNS, of_pages
 from rankscope_analyzers.page_history import Page
 from rankscope_analyzers.throttle import RUNBOOKS, analyze, summarize

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.collector import NoData
-from rankscope_agent.collectors.topology import TopologyCollector
-from rankscope_agent.gpus.simulation.nvml import simulated_gpus
-from rankscope_agent.gpus.simulation.ports import simulated_sysfs
-from rankscope_agent.gpus.simulation.spec import parse_simulation
-from rankscope_agent.metrics import topology as metrics
-from rankscope_agent.pci.distance import MAX_NEAREST, distance, location, nearest
-from rankscope_agent.pci.nvidia_gpus import nvidia_gpus, parse_uuid
+from rankscope_agent.contract.metrics import topology as metrics
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.gpus.simulation.nvml import simulated_gpus
+from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
+from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
+from rankscope_agent.sources.topology.collector import TopologyCollector
+from rankscope_agent.sources.topology.distance import MAX_NEAREST, distance, location, nearest
+from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus, parse_uuid
 from rdma_files import add_port, write
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000{}"

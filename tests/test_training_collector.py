@@ -6,13 +6,13 @@ import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
 from pod_json import pod, uid
-from rankscope_agent.collectors import training
-from rankscope_agent.collectors.training import TrainingCollector
-from rankscope_agent.config import parse_config
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.pods.directory import PodDirectory
-from rankscope_agent.pods.records import parse_pod
-from rankscope_agent.rings.totals import BUCKETS_SECONDS
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.settings.config import parse_config
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.records import parse_pod
+from rankscope_agent.sources.training import collector as training
+from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.totals import BUCKETS_SECONDS
 from ring_writer import NS, RingWriter
 
 

@@ -7,12 +7,12 @@ import os
 import pytest
 
 from collected_page import CREATED_NS, Clock, Page, collector
-from rankscope_agent.collector import NoData, scrape
-from rankscope_agent.collectors import training
-from rankscope_agent.collectors.training import TrainingCollector
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.model import HistogramValue
-from rankscope_agent.rings.format import REASONS
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import HistogramValue
+from rankscope_agent.sources.collector import NoData, scrape
+from rankscope_agent.sources.training import collector as training
+from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.format import REASONS
 from ring_writer import NS, RingWriter, header_page, record_bytes
 
 
@@ -146,7 +146,7 @@ def test_a_ring_that_fails_to_be_read_is_counted_and_the_others_go_on(tmp_path, 
             raise OSError(5, "Input/output error")
         return pread(descriptor, size, offset)
 
-    monkeypatch.setattr("rankscope_agent.rings.cursor.os.pread", failing)
+    monkeypatch.setattr("rankscope_agent.sources.training.cursor.os.pread", failing)
     page = Page(rings)
     assert page.rank(metrics.STEPS, 1) == 1
     assert page.value(metrics.RINGS_REJECTED, "unreadable") == 1

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.model import HistogramValue, Metric, Sample, Scrape
-from rankscope_agent.vetting import MAX_LABEL_BYTES, vet
+from rankscope_agent.collecting.vetting import MAX_LABEL_BYTES, vet
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
 GOOD = metrics.RINGS.sample(3)
 

@@ -11,9 +11,9 @@ import bcrypt
 import pytest
 
 from certificates import Authority
+from rankscope_agent.contract.address import is_loopback
 from rankscope_agent.web import server
 from rankscope_agent.web.access import AccessSettings, Guard
-from rankscope_agent.web.address import is_loopback
 from rankscope_agent.web.config_file import read_web_config
 from rankscope_agent.web.credentials import is_known_token, read_tokens
 from rankscope_agent.web.routes import Route, sentence

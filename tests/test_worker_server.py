@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
-from rankscope_agent.flight.dump import MAX_DUMP_BYTES, FlightError
-from rankscope_agent.flight.worker_server import MAX_HEAD_BYTES, fetch
+from rankscope_agent.sources.flight_recorder.dump import MAX_DUMP_BYTES, FlightError
+from rankscope_agent.sources.flight_recorder.worker_server import MAX_HEAD_BYTES, fetch
 
 LIST = answer_with(json.dumps(["fr_trace_json"]).encode())
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.kernel.vocabulary import ACTIONS, CAUSES, SEVERITIES, stronger
-from rankscope_agent.xid import FAMILIES, RECOVERY_ACTIONS, XIDS, describe
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES, SEVERITIES, stronger
+from rankscope_agent.contract.kernel.xid import FAMILIES, RECOVERY_ACTIONS, XIDS, describe
 
 CATALOGUE = Path(__file__).parent.parent.parent / "shared" / "data" / "xid_catalogue.csv"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.kernel.vocabulary import ACTIONS, SEVERITIES
-from rankscope_agent.xid import XIDS, describe
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES
+from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_analyzers.gpu_errors import GpuError
 from rankscope_analyzers.xid_incidents import RUNBOOKS, analyze
 from rankscope_analyzers.xid_rates import PUBLISHED_GPU_HOURS, rates

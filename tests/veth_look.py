@@ -12,9 +12,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from rankscope_agent.collectors.netdev import SLOW_SECONDS, NetdevCollector
-from rankscope_agent.netdev.ethtool import Ethtool
-from rankscope_agent.netdev.netlink import LinkMonitor
+from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
+from rankscope_agent.sources.netdev.ethtool import Ethtool
+from rankscope_agent.sources.netdev.netlink import LinkMonitor
 
 FRAMES = 5
 FRAME = b"\xff" * 12 + b"\x88\xb5" + bytes(1400)  # broadcast, an EtherType for experiments

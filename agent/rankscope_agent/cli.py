@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rankscope_agent import __version__, logs
-from rankscope_agent.api import Api
-from rankscope_agent.collector import Collector
-from rankscope_agent.config import PROGRAM, Config, UsageError, parse_config
-from rankscope_agent.exposition import TEXT, render
-from rankscope_agent.flight.windows import FlightWindows
-from rankscope_agent.gpus.simulation.ports import simulated_sysfs
-from rankscope_agent.partial_sight import unseen_parts
-from rankscope_agent.pods.directory import PodDirectory
+from rankscope_agent import __version__
+from rankscope_agent.collecting.partial_sight import unseen_parts
+from rankscope_agent.collecting.registry import Registry, all_collectors, create_registry
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
-from rankscope_agent.registry import Registry, all_collectors, create_registry
-from rankscope_agent.rings.reader import RingStepSource
+from rankscope_agent.serving import logs
+from rankscope_agent.serving.api import Api
+from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.settings.config import PROGRAM, Config, UsageError, parse_config
+from rankscope_agent.sources.collector import Collector
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.server import WebServer
 

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
-from rankscope_agent import api_version
+from rankscope_agent.contract import api_version
 from rankscope_analyzers.credentials import NONE, CredentialsError, Entry
 
 TIMEOUT_SECONDS = 10.0

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 from rich.console import Console
 from rich.progress import Progress
 
-from rankscope_agent.metrics import training as metrics
+from rankscope_agent.contract.metrics import training as metrics
 from rankscope_analyzers import agent_steps, report, verdict_text
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.finding import FaultClass

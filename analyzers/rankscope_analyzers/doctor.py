@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankscope_agent.requirements import COMPONENTS
+from rankscope_agent.contract.requirements import COMPONENTS
 from rankscope_analyzers.name_lists import named
 
 State = Literal["seen", "not seen", "off"]

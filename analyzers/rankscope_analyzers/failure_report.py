@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from rankscope_agent.failures import causes
-from rankscope_agent.failures.log import FailureLog
-from rankscope_agent.failures.sightings import Signs
-from rankscope_agent.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
-from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.log import FailureLog
+from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
+from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.log_files import chunks
 from rankscope_analyzers.name_lists import ranks_named

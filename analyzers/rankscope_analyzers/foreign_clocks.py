@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from rankscope_agent.metrics import agent as metrics
+from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_analyzers.observed import BySeriesName, Observed
 from rankscope_analyzers.sources import JobRecords
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.model import FLAG_EVALUATION, FLAG_FIRST
+from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers import step_records
 from rankscope_analyzers.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.step_records import (

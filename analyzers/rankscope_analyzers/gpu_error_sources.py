@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rankscope_agent.metrics import kernel
+from rankscope_agent.contract.metrics import kernel
 from rankscope_analyzers import page_history
 from rankscope_analyzers.gpu_errors import COUNTERS, HOLDERS, READS, GpuError, errors
 from rankscope_analyzers.observed import Series

@@ -13,11 +13,11 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from rankscope_agent.kernel.events import Kind
-from rankscope_agent.kernel.vocabulary import ACTIONS, SEVERITIES, Action, Cause, Severity
-from rankscope_agent.metrics import kernel, pods, training
-from rankscope_agent.model import Metric
-from rankscope_agent.xid import describe
+from rankscope_agent.contract.kernel.events import Kind
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES, Action, Cause, Severity
+from rankscope_agent.contract.kernel.xid import describe
+from rankscope_agent.contract.metrics import kernel, pods, training
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.arrays import Floats
 
 SAME_MOMENT_SECONDS = 1.0

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.metrics.pods import GPU_ALLOCATION_INFO
-from rankscope_agent.metrics.training import RANK_INFO
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics.pods import GPU_ALLOCATION_INFO
+from rankscope_agent.contract.metrics.training import RANK_INFO
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.observed import Observed, Series
 from rankscope_analyzers.page_history import Page, from_pages
 from rankscope_analyzers.series_table import Thing, table

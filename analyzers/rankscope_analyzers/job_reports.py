@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rankscope_agent.metrics import agent as agent_metrics
+from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_analyzers import cycle_search, layers
 from rankscope_analyzers.diagnosis import Diagnosis
 from rankscope_analyzers.finding import Finding

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rankscope_agent.kernel.incidents import Incident
-from rankscope_agent.kernel.log import KernelLog, Seen, counted
-from rankscope_agent.kernel.verdict import Verdict, judge
-from rankscope_agent.nccl.framing import Unframer
+from rankscope_agent.contract.kernel.incidents import Incident
+from rankscope_agent.contract.kernel.log import KernelLog, Seen, counted
+from rankscope_agent.contract.kernel.verdict import Verdict, judge
+from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.log_files import chunks
 

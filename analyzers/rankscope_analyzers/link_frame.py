@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.metrics import netdev, rdma
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import netdev, rdma
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.arrays import Floats, Integers, Strings
 
 KEY = ["node", "device", "port"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope_agent.metrics.rdma import LINK_ERRORS, RETRANSMISSION_EVENTS, TIMEOUT_EVENTS
+from rankscope_agent.contract.metrics.rdma import LINK_ERRORS, RETRANSMISSION_EVENTS, TIMEOUT_EVENTS
 
 LinkFault = Literal[
     "retransmission",

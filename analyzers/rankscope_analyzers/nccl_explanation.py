@@ -6,10 +6,10 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rankscope_agent.nccl.facts import Facts
-from rankscope_agent.nccl.framing import Unframer
-from rankscope_agent.nccl.parser import NcclLog
-from rankscope_agent.nccl.verdict import judge
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers import nccl_report
 from rankscope_analyzers.log_files import chunks
 from rankscope_analyzers.nccl_findings import findings

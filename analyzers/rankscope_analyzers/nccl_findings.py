@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope_agent.nccl import signs as nccl_signs
-from rankscope_agent.nccl import verdict as nccl_verdict
-from rankscope_agent.nccl.communicators import Communicator, network_of
-from rankscope_agent.nccl.facts import Facts, Member
-from rankscope_agent.nccl.verdict import JobVerdict
+from rankscope_agent.contract.nccl import signs as nccl_signs
+from rankscope_agent.contract.nccl import verdict as nccl_verdict
+from rankscope_agent.contract.nccl.communicators import Communicator, network_of
+from rankscope_agent.contract.nccl.facts import Facts, Member
+from rankscope_agent.contract.nccl.verdict import JobVerdict
 from rankscope_analyzers.name_lists import ranks_listed, ranks_named
 
 Kind = Literal[

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rankscope_agent.nccl import verdict as nccl_verdict
-from rankscope_agent.nccl.facts import Facts, Transport
-from rankscope_agent.nccl.verdict import CommunicatorVerdict, JobVerdict
+from rankscope_agent.contract.nccl import verdict as nccl_verdict
+from rankscope_agent.contract.nccl.facts import Facts, Transport
+from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdict
 from rankscope_analyzers.inert_text import visible
 from rankscope_analyzers.name_lists import listed, ranks_listed, ranks_named
 from rankscope_analyzers.nccl_findings import NcclFinding

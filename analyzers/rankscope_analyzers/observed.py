@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.arrays import Floats
 
 

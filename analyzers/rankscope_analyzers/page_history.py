@@ -15,8 +15,8 @@ from itertools import islice
 
 import numpy as np
 
-from rankscope_agent.metrics import agent as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import agent as metrics
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.arrays import Booleans, Floats
 from rankscope_analyzers.observed import BySeriesName, Observed, Series
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rankscope_agent.metrics import gpu, pods, topology, training
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import gpu, pods, topology, training
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.frames import StepFrame
 from rankscope_analyzers.observed import Observed, Series
 from rankscope_analyzers.signals import RankPlace

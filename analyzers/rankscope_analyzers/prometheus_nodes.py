@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rankscope_agent.metrics import pods, training
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import pods, training
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.observed import Observed, Series, gathered
 from rankscope_analyzers.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.sources import SourceError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.metrics import training as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.arrays import Booleans, Floats
 from rankscope_analyzers.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.sources import JobRecords, SourceError

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rankscope_agent.metrics import agent as agent_metrics
-from rankscope_agent.metrics import gpu, nccl
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import agent as agent_metrics
+from rankscope_agent.contract.metrics import gpu, nccl
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers import agent_pages
 from rankscope_analyzers.agent_client import Agent, AgentError
 from rankscope_analyzers.page_history import from_pages

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.model import STEP_COLUMNS
+from rankscope_agent.contract.model import STEP_COLUMNS
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"

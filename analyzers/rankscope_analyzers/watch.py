@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rankscope_agent.metrics import watch as metrics
-from rankscope_agent.model import Sample
+from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.inert_text import name as inert
 from rankscope_analyzers.job_report import Incident, JobReport
 from rankscope_analyzers.whereabouts import breadth

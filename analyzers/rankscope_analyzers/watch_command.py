@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope_agent.metrics import watch as metrics
+from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers import evidence_sources, job_reports, run_facts, watch_server
 from rankscope_analyzers.agent_pages import Look
 from rankscope_analyzers.cluster import ClusterError, trusted_agents

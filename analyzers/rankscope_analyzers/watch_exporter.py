@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rankscope_agent.model import Sample
+from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.job_report import JobReport
 from rankscope_analyzers.leadership import Alone, Leadership
 from rankscope_analyzers.watch import Watch

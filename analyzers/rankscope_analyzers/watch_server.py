@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
+from rankscope_agent.contract.address import ListenAddress, parse_listen_address
 from rankscope_agent.web.access import AccessSettings, Guard
-from rankscope_agent.web.address import ListenAddress, parse_listen_address
 from rankscope_agent.web.routes import Request, Response, Route, sentence
 from rankscope_agent.web.server import WebServer
 from rankscope_analyzers.command import InputError

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rankscope_agent.nccl.facts import Facts
-from rankscope_agent.nccl.watchdog import GroupState, Timeout, WatchdogFacts
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.watchdog import GroupState, Timeout, WatchdogFacts
 
 MAX_SUSPECTS = 64
 """Suspects listed; more silent ranks than this are a lost node or a log that is not whole."""

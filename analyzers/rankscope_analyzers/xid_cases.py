@@ -9,12 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.kernel.events import KernelEvent
-from rankscope_agent.kernel.host_incidents import host_incidents, settled
-from rankscope_agent.kernel.incidents import CHAIN_SECONDS, Incident, gpu_incidents, on_gpus
-from rankscope_agent.kernel.log import Seen
-from rankscope_agent.kernel.vocabulary import Action, Cause, Severity
-from rankscope_agent.xid import CLEAN_UP
+from rankscope_agent.contract.kernel.events import KernelEvent
+from rankscope_agent.contract.kernel.host_incidents import host_incidents, settled
+from rankscope_agent.contract.kernel.incidents import (
+    CHAIN_SECONDS,
+    Incident,
+    gpu_incidents,
+    on_gpus,
+)
+from rankscope_agent.contract.kernel.log import Seen
+from rankscope_agent.contract.kernel.vocabulary import Action, Cause, Severity
+from rankscope_agent.contract.kernel.xid import CLEAN_UP
 from rankscope_analyzers.gpu_errors import GpuError
 
 PEER_REFUSED = 137

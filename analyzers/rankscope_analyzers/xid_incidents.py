@@ -1,6 +1,6 @@
 """One incident per GPU and root, over all nodes: pure, from GPU errors to findings.
 
-On a node the rules are those of its kernel log (`rankscope_agent.kernel`). Over nodes a job binds
+On a node the rules are those of its kernel log (`contract.kernel`). Over nodes a job binds
 errors together: when a GPU is lost, the job's processes on all others end, and each leaves clean-up
 codes. Faults of programs stay the program's, unless two jobs that have nothing to do with each
 other meet them on one and the same GPU.
@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankscope_agent.kernel.incidents import CHAIN_SECONDS
-from rankscope_agent.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
-from rankscope_agent.kernel.vocabulary import Severity as KernelSeverity
-from rankscope_agent.xid import ROW_REMAP
+from rankscope_agent.contract.kernel.incidents import CHAIN_SECONDS
+from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
+from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
+from rankscope_agent.contract.kernel.xid import ROW_REMAP
 from rankscope_analyzers.finding import Evidence, Severity
 from rankscope_analyzers.gpu_errors import GpuError
 from rankscope_analyzers.name_lists import listed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.kernel.vocabulary import Cause
+from rankscope_agent.contract.kernel.vocabulary import Cause
 from rankscope_analyzers.xid_incidents import XidFinding
 
 THOUSAND = 1000.0

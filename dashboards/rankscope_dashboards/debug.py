@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import pods, training, watch
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import pods, training, watch
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards import debug_gpus, debug_hardware, debug_log, links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import colored, columns, numbered, override

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu
+from rankscope_agent.contract.metrics import gpu
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.fields import numbered
 from rankscope_dashboards.panels import BAD, GOOD, WARN, Panel, TimeSeries, targets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import (
+from rankscope_agent.contract.metrics import (
     host,
     inspector,
     nccl,
@@ -12,7 +12,7 @@ from rankscope_agent.metrics import (
     topology,
     training,
 )
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.fields import colored, columns, line_style, matching, numbered, override
 from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import job_logs
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import job_logs
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.fields import colored, lettered
 from rankscope_dashboards.limits import ANY_IS_ODD
 from rankscope_dashboards.panels import Panel, TimeSeries, targets

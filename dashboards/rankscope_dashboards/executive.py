@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, job_logs, pods, summary, training, watch
+from rankscope_agent.contract.metrics import agent, gpu, job_logs, pods, summary, training, watch
 from rankscope_analyzers.causality import KINDS
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.dashboard import Dashboard, place

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rankscope_agent.metrics import watch
+from rankscope_agent.contract.metrics import watch
 from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, worst
 
 OWNER = ("class", "owner", "team", "project")

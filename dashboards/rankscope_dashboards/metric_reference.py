@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.contract.metrics import CATALOGUE
 
 INTRODUCTION = """# Metrics
 
-Made from the metric catalogue (`agent/rankscope_agent/metrics`); do not edit.
+Made from the metric catalogue (`agent/rankscope_agent/contract/metrics`); do not edit.
 
 A series that cannot be measured is absent, never zero. Rank series carry `job_id` and `rank` only;
 join them with `rankscope_rank_info` for the node, the local rank and the rest:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, kernel, nccl, pods, summary, training, watch
+from rankscope_agent.contract.metrics import (
+    agent,
+    gpu,
+    kernel,
+    nccl,
+    pods,
+    summary,
+    training,
+    watch,
+)
 from rankscope_dashboards import links, on_call_nodes, shared
 from rankscope_dashboards.alerts.training import LONG_STEP_SECONDS
 from rankscope_dashboards.dashboard import Dashboard, place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, rdma, watch
+from rankscope_agent.contract.metrics import agent, gpu, rdma, watch
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.fields import colored, columns, lettered, numbered, override, texts
 from rankscope_dashboards.limits import ANY_IS_ODD, BUSY_PORT

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, training, watch
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import gpu, training, watch
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.joins import with_culprit, with_rank_of_gpu
 from rankscope_dashboards.promql import by, worst
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope_agent.metrics import agent, job_logs, nccl, pods, summary, training, watch
+from rankscope_agent.contract.metrics import agent, job_logs, nccl, pods, summary, training, watch
 from rankscope_dashboards.joins import join, one_of
 from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import agent, gpu, kernel, training, watch
+from rankscope_agent.contract.metrics import agent, gpu, kernel, training, watch
 from rankscope_dashboards import links
 from rankscope_dashboards.dashboard import Variable, annotation
 from rankscope_dashboards.fields import override

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rankscope_agent.xid import XIDS
+from rankscope_agent.contract.kernel.xid import XIDS
 
 INTRODUCTION = """# Xid codes
 
-Made from the table in `agent/rankscope_agent/xid.py`; do not edit.
+Made from the table in `agent/rankscope_agent/contract/kernel/xid.py`; do not edit.
 
 What a code means when it is all there is. The line may say more: 94 and 95 carry reset bits, 144 to
 150 sub-codes, and 154 the driver's own recommendation; docs/kernel_log.md says what decides then.

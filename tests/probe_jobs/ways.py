@@ -19,8 +19,8 @@ from probe_jobs.running import (
     run_script,
     start_script,
 )
-from rankscope_agent.model import STEP_COLUMNS
-from rankscope_agent.rings.reader import RingStepSource
+from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_analyzers.diagnosis import diagnose
 from rankscope_analyzers.sources import JobRecords
 from rankscope_analyzers.verdict import Verdict

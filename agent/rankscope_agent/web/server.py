@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from http.server import HTTPServer
 from typing import Any
 
+from rankscope_agent.contract.address import ListenAddress, is_loopback
 from rankscope_agent.web.access import Guard
-from rankscope_agent.web.address import ListenAddress, is_loopback
 from rankscope_agent.web.handler import Handler, Site
 from rankscope_agent.web.places import Place
 from rankscope_agent.web.refusals import Refusals

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rankscope_agent.metrics import pods, training
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import pods, training
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.layers import (
     environment,
     gpu_clocks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from rankscope_agent.metrics import CATALOGUE
+from rankscope_agent.contract.metrics import CATALOGUE
 from rankscope_analyzers.finding import Evidence, Severity
 from rankscope_analyzers.signals import Layer, Signal, Where
 

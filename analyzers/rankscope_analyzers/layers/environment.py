@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from rankscope_agent.metrics import pods
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import pods
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.environment_skew import EnvironmentDifference
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice

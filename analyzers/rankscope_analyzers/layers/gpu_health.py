@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankscope_agent.metrics import gpu as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_agent.metrics import host as metrics
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import host as metrics
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_agent.metrics import gpu, kernel
-from rankscope_agent.model import Metric
-from rankscope_agent.xid import describe
+from rankscope_agent.contract.kernel.xid import describe
+from rankscope_agent.contract.metrics import gpu, kernel
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers import gpu_errors, xid_incidents
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice

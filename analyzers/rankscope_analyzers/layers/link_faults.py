@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from rankscope_agent.metrics import rdma
-from rankscope_agent.metrics.topology import GPU_NIC_INFO
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import rdma
+from rankscope_agent.contract.metrics.topology import GPU_NIC_INFO
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers import link_counters, link_frame
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice

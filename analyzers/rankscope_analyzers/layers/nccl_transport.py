@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rankscope_agent.metrics import nccl as metrics
-from rankscope_agent.metrics import ras
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import nccl as metrics
+from rankscope_agent.contract.metrics import ras
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView

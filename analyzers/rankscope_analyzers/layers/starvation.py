@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rankscope_agent.metrics import starvation as metrics
-from rankscope_agent.metrics import training
-from rankscope_agent.model import Metric
+from rankscope_agent.contract.metrics import starvation as metrics
+from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.finding import Evidence
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import gpu, kernel, summary
-from rankscope_agent.xid import NVLINK5, XIDS
+from rankscope_agent.contract.kernel.xid import NVLINK5, XIDS
+from rankscope_agent.contract.metrics import gpu, kernel, summary
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group

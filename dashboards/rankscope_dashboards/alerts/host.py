@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import host, kernel, summary
+from rankscope_agent.contract.metrics import host, kernel, summary
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group
 from rankscope_dashboards.joins import with_owner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import nccl, summary
+from rankscope_agent.contract.metrics import nccl, summary
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group

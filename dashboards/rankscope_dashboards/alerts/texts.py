@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import pods, watch
+from rankscope_agent.contract.metrics import pods, watch
 
 GPU = "GPU {{ $labels.gpu }} ({{ $labels.uuid }}) of node {{ $labels.node }}"
 PORT = "port {{ $labels.device }}/{{ $labels.port }} of node {{ $labels.node }}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.metrics import job_logs, watch
+from rankscope_agent.contract.metrics import job_logs, watch
 from rankscope_dashboards import recording_rules as records
 from rankscope_dashboards.alerts import texts
 from rankscope_dashboards.alerts.alert import Alert, Group

@@ -1,0 +1,50 @@
+"""What collectors that work see no more than a part of, because of where the agent runs.
+
+A collector without any source says so itself. One that has the rest of its sources succeeds, and
+nobody would learn from a page what is not on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from rankscope_agent.sources.netdev.namespace import in_node_network, node_net, shows_node_processes
+
+
+def unseen_parts(
+    procfs: Path, sysfs: Path, collectors: Collection[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return by collector what it does not see, with the component that brings it.
+
+    Args:
+        procfs: the procfs that the agent reads.
+        sysfs: the sysfs that it reads.
+        collectors: those that are switched on.
+    """
+    parts = {"netdev": tuple(_network(procfs, sysfs)), "host": tuple(_processes(procfs))}
+    return {name: lines for name, lines in parts.items() if lines and name in collectors}
+
+
+def _network(procfs: Path, sysfs: Path) -> list[str]:
+    lines = []
+    if node_net(procfs) is None:
+        lines.append(
+            f"the node's TCP counters: {procfs} shows another process space than the node's (takes"
+            " hostPID: component tier-1)"
+        )
+    if not in_node_network(procfs, sysfs):
+        lines.append(
+            "drivers' statistics, PFC pauses and link events: the agent is in a network of its own"
+            " (takes hostNetwork: component host-network)"
+        )
+    return lines
+
+
+def _processes(procfs: Path) -> list[str]:
+    if shows_node_processes(procfs):
+        return []
+    return [
+        f"limits of training processes and the node's NFS mounts: {procfs} shows another process"
+        " space than the node's (takes hostPID: component tier-1)"
+    ]

@@ -1,0 +1,358 @@
+"""Which collectors there are, and the threads and deadlines that they run under.
+
+Each collector has a thread of its own and runs on a steady schedule. One that raises, hangs or
+cannot be made is reported as failed and costs its own series only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.collecting.summary.node import NodeSummary
+from rankscope_agent.collecting.vetting import vet
+from rankscope_agent.contract.model import Sample, Scrape, Snapshot
+from rankscope_agent.contract.requirements import brings
+from rankscope_agent.settings.config import Config
+from rankscope_agent.sources.collector import Collector, lacks_source, log_failure, scrape
+from rankscope_agent.sources.flight_recorder import collector as flight_recorder
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.gpus import collector_dcgm as dcgm
+from rankscope_agent.sources.gpus import collector_nvml as nvml
+from rankscope_agent.sources.host import collector as host
+from rankscope_agent.sources.kernel_log import collector as kernel_log
+from rankscope_agent.sources.nccl_inspector import collector as nccl_inspector
+from rankscope_agent.sources.nccl_log import collector as nccl_log
+from rankscope_agent.sources.nccl_ras import collector as nccl_ras
+from rankscope_agent.sources.netdev import collector as netdev
+from rankscope_agent.sources.pods import collector as pods
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.rdma import collector as rdma
+from rankscope_agent.sources.starvation import collector as starvation
+from rankscope_agent.sources.topology import collector as topology
+from rankscope_agent.sources.training import collector as training
+
+log = logging.getLogger(__name__)
+
+CREATE_RETRY_SECONDS = 60.0
+"""Pause before a collector that could not be made is made again: a driver or library that is
+installed later is found within the minute, and one that never comes costs next to nothing."""
+
+COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
+    "nccl_log": nccl_log.create,
+    "nccl_ras": nccl_ras.create,
+    "nccl_inspector": nccl_inspector.create,
+    "rdma": rdma.create,
+    "netdev": netdev.create,
+    "topology": topology.create,
+    "nvml": nvml.create,
+    "dcgm": dcgm.create,
+    "kernel_log": kernel_log.create,
+}
+"""The collectors that need nothing but settings; each imports its libraries in its create function.
+"""
+
+
+def all_collectors(
+    directory: PodDirectory, windows: FlightWindows
+) -> Mapping[str, Callable[[Config], Collector]]:
+    """Return every collector by name, those that share what they know with others among them."""
+    return {
+        "pods": lambda config: pods.create(config, directory),
+        "training": lambda config: training.create(config, directory),
+        "starvation": lambda config: starvation.create(config, directory),
+        "flight_recorder": lambda config: flight_recorder.create(config, directory, windows),
+        **COLLECTORS,
+        "host": lambda config: host.create(config, directory),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """How one collector stands.
+
+    Args:
+        name: its name in the registry.
+        scrape: its newest outcome, None before the first.
+        finished_unix_seconds: when its last run ended, None before the first end.
+        scheduled: its thread lives, so that further runs will come.
+    """
+
+    name: str
+    scrape: Scrape | None
+    finished_unix_seconds: float | None
+    scheduled: bool
+
+
+SUMMARY = "summary"
+"""What the summary of all collectors is called among them."""
+
+
+def next_start(previous: float, interval: float, now: float) -> float:
+    """Return the next moment on the grid of `previous` that is still to come.
+
+    The grid does not drift with the length of runs, and runs missed by a long one are skipped
+    instead of made up for.
+    """
+    missed = max(0, int((now - previous) // interval))
+    return previous + (missed + 1) * interval
+
+
+class _Deferred:
+    """A collector that is made at its first run, by the thread that then runs it."""
+
+    def __init__(self, create: Callable[[], Collector]) -> None:
+        self._create = create
+        self._made: Collector | None = None
+
+    @property
+    def made(self) -> bool:
+        """Whether the collector exists by now."""
+        return self._made is not None
+
+    def collect(self) -> Iterable[Sample]:
+        """Make the collector if it is not there yet, and let it collect."""
+        if self._made is None:
+            self._made = self._create()
+        return self._made.collect()
+
+
+class _Runner:
+    """One collector, its thread and its newest outcome."""
+
+    def __init__(
+        self,
+        name: str,
+        create: Callable[[], Collector],
+        interval: float,
+        deadline: float,
+    ) -> None:
+        self.name = name
+        self.first_run_ended = threading.Event()
+        self.finished: float | None = None
+        self._collector = _Deferred(create)
+        self._interval = interval
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._newest: Scrape | None = None
+        self._running_since: float | None = None
+        self._runs = 0
+        self._absent = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, *, once: bool) -> None:
+        """Start the thread; with `once` it ends after the first run."""
+        target = self._run if once else self._keep_running
+        # Counted from here, so that a thread that never gets to run is late as well.
+        self._running_since = time.monotonic()
+        self._thread = threading.Thread(target=target, name=f"collector-{self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end after its current run, without waiting for it."""
+        self._stop.set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread is there to run the collector."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def key(self) -> tuple[int, int]:
+        """Return what changes whenever `outcome` does: ended runs and whole seconds overdue."""
+        with self._lock:
+            lasted = self._lasted()
+            return self._runs, int(lasted) if lasted >= self._deadline else -1
+
+    def outcome(self) -> Scrape | None:
+        """Return the newest outcome; a run past its deadline is one already, without values."""
+        with self._lock:
+            lasted = self._lasted()
+            if lasted < self._deadline:
+                return self._newest
+            last_success = self._newest.last_success_unix_seconds if self._newest else None
+        failure = f"still running after {lasted:.0f} s, its deadline is {self._deadline:g} s"
+        return Scrape(self.name, False, lasted, (), failure, last_success)
+
+    def log_if_overdue(self) -> None:
+        """Log a run that has passed its deadline and is still going on."""
+        with self._lock:
+            overdue = self._lasted() >= self._deadline
+        outcome = self.outcome() if overdue else None
+        if outcome is not None and outcome.failure:
+            log_failure(self.name, outcome.failure)
+
+    def wait_first(self) -> None:
+        """Wait until the first run has ended or has passed its deadline."""
+        since = self._running_since
+        left = 0.0 if since is None else since + self._deadline - time.monotonic()
+        self.first_run_ended.wait(max(0.0, left))
+
+    def _lasted(self) -> float:
+        """Return the seconds that the current run has lasted, -1 between runs."""
+        return -1.0 if self._running_since is None else time.monotonic() - self._running_since
+
+    def _keep_running(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self._run()
+            self._note_absence()
+            interval = self._interval if self._collector.made else CREATE_RETRY_SECONDS
+            due = next_start(due, interval, time.monotonic())
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._running_since is None:  # the first run counts from the thread's start
+                self._running_since = time.monotonic()
+            last_success = self._newest.last_success_unix_seconds if self._newest else None
+        done = scrape(self.name, self._collector, last_success)
+        if done.duration_seconds >= self._deadline:
+            done = self._too_late(done, last_success)
+        with self._lock:
+            self._newest = done
+            self.finished = time.time()
+            self._running_since = None
+            self._runs += 1
+        self.first_run_ended.set()
+
+    def _note_absence(self) -> None:
+        """Log a source that is not there once, with what would bring it, and again if it goes."""
+        failure = self._newest.failure if self._newest else ""
+        absent = lacks_source(failure)
+        if absent and not self._absent:
+            log.info("collector %s: %s%s", self.name, failure, brings(self.name, failure))
+        self._absent = absent
+
+    def _too_late(self, done: Scrape, last_success: float | None) -> Scrape:
+        """Turn the outcome of a run that missed its deadline into a failure without values."""
+        took = f"took {done.duration_seconds:.1f} s, its deadline is {self._deadline:g} s"
+        failure = f"{took}; then {done.failure}" if done.failure else took
+        log_failure(self.name, failure)
+        return Scrape(self.name, False, done.duration_seconds, (), failure, last_success)
+
+
+class _Over:
+    """The summary of some outcomes, as a collector."""
+
+    def __init__(self, summary: NodeSummary, outcomes: Sequence[Scrape]) -> None:
+        self._summary = summary
+        self._outcomes = outcomes
+
+    def collect(self) -> Iterable[Sample]:
+        """Sum up."""
+        return self._summary.collect(self._outcomes, time.monotonic())
+
+
+class Registry:
+    """The enabled collectors at work, and the newest picture that they give together.
+
+    Args:
+        node: this node's name.
+        creators: the collectors, each made when it first runs.
+        interval_seconds: between two runs of one.
+        deadline_seconds: a run that lasts longer has failed.
+        simulated: which node is made up, empty for the real one.
+        summary: sums up each picture, None to leave that.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        creators: Mapping[str, Callable[[], Collector]],
+        interval_seconds: float,
+        deadline_seconds: float,
+        simulated: str = "",
+        summary: NodeSummary | None = None,
+    ) -> None:
+        self._summary = summary
+        self._summed_up: float | None = None
+        self._node = node
+        self._simulated = simulated
+        self._runners = tuple(
+            _Runner(name, create, interval_seconds, deadline_seconds)
+            for name, create in creators.items()
+        )
+        self._lock = threading.Lock()
+        self._key: tuple[tuple[int, int], ...] | None = None
+        self._snapshot = Snapshot(node, time.time(), (), simulated)
+
+    def start(self) -> None:
+        """Start the collectors' schedules."""
+        for runner in self._runners:
+            runner.start(once=False)
+
+    def run_once(self) -> Snapshot:
+        """Run every collector once, each up to its deadline, and return what that gave."""
+        for runner in self._runners:
+            runner.start(once=True)
+        for runner in self._runners:
+            while runner.outcome() is None:
+                runner.wait_first()
+        return self.snapshot()
+
+    def stop(self) -> None:
+        """End the schedules; a run that is going on is left behind with its thread."""
+        for runner in self._runners:
+            runner.stop()
+
+    def snapshot(self) -> Snapshot:
+        """Return the newest picture; it is the same object as long as nothing has changed.
+
+        A collector without an outcome yet is not part of it.
+        """
+        with self._lock:
+            key = tuple(runner.key() for runner in self._runners)
+            if key != self._key:
+                outcomes = self._vetted_outcomes()
+                self._snapshot = Snapshot(self._node, time.time(), outcomes, self._simulated)
+                self._key = key
+            return self._snapshot
+
+    def _vetted_outcomes(self) -> tuple[Scrape, ...]:
+        found = [runner.outcome() for runner in self._runners]
+        outcomes = [outcome for outcome in found if outcome is not None]
+        if self._summary is not None:
+            summary = scrape(SUMMARY, _Over(self._summary, outcomes), self._summed_up)
+            self._summed_up = summary.last_success_unix_seconds
+            outcomes.append(summary)
+        vetted = vet(outcomes)
+        for before, after in zip(outcomes, vetted, strict=True):
+            if after is not before:
+                log_failure(after.collector, after.failure)
+        return vetted
+
+    def states(self) -> tuple[CollectorState, ...]:
+        """Describe every collector, with the outcome that stands in the snapshot."""
+        vetted = {scrape.collector: scrape for scrape in self.snapshot().scrapes}
+        return tuple(
+            CollectorState(runner.name, vetted.get(runner.name), runner.finished, runner.alive)
+            for runner in self._runners
+        )
+
+    def log_overdue(self) -> None:
+        """Log the runs that have passed their deadline and are still going on."""
+        for runner in self._runners:
+            runner.log_if_overdue()
+
+
+def create_registry(
+    config: Config, collectors: Mapping[str, Callable[[Config], Collector]]
+) -> Registry:
+    """Make a registry of the collectors that the settings enable; none of them is made yet."""
+
+    def bind(create: Callable[[Config], Collector]) -> Callable[[], Collector]:
+        return lambda: create(config)
+
+    creators = {name: bind(collectors[name]) for name in config.collectors}
+    return Registry(
+        config.node_name,
+        creators,
+        config.interval_seconds,
+        config.deadline_seconds,
+        config.simulate.text if config.simulate else "",
+        NodeSummary(),
+    )

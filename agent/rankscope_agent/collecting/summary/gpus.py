@@ -1,0 +1,113 @@
+"""GPUs that ask for action, out of all that their series say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rankscope_agent.collecting.summary.readings import Readings
+from rankscope_agent.collecting.summary.windows import Means, Rises
+from rankscope_agent.contract.metrics import gpu
+from rankscope_agent.contract.metrics import summary as metrics
+from rankscope_agent.contract.model import Metric, Sample
+
+Gpu = tuple[str, ...]
+"""Index, uuid and PCI address: the labels that every series of a GPU begins with."""
+
+LOAD_SECONDS = 300.0
+LOADED = 0.5
+"""GPUs that rest are allowed to be slow, and lower their PCIe generation; what ran kernels half of
+the last five minutes is at work."""
+
+ERROR_SECONDS = 900.0
+SCOPES = ("aggregate", "volatile")
+
+STATES: Mapping[str, Metric] = {
+    "lost": gpu.GPU_LOST,
+    "unresponsive": gpu.GPU_UNRESPONSIVE,
+    "row_remap_pending": gpu.GPU_REMAP_PENDING,
+    "page_retirement_pending": gpu.GPU_RETIRED_PENDING,
+    "row_remap_failure": gpu.GPU_REMAP_FAILURE,
+    "sram_threshold": gpu.GPU_SRAM_THRESHOLD,
+}
+"""Conditions that a series of their own says by being 1."""
+
+THERMAL = "thermal_slowdown"
+THERMAL_REASONS = ("hw_thermal_slowdown", "sw_thermal_slowdown")
+BRAKE = "power_brake"
+BRAKE_REASONS = ("hw_power_brake",)
+CONDITIONS = (*STATES, THERMAL, BRAKE)
+"""All values of the label `condition`."""
+
+
+class GpuSummary:
+    """Remembers what GPUs did in the last minutes, and which of them were in which condition."""
+
+    def __init__(self) -> None:
+        self._load: Means[Gpu] = Means(LOAD_SECONDS)
+        self._uncorrected: Rises[Gpu] = Rises(ERROR_SECONDS)
+        self._seen: set[tuple[Gpu, str]] = set()
+
+    def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
+        """Take what GPUs say now, and yield what is out of order."""
+        self._look(readings, now)
+        known = {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_INFO)}
+        active = set(self._active(readings))
+        self._seen |= active
+        # A GPU that is not there any more is not in order either: nothing is known of it.
+        self._seen = {one for one in self._seen if one in active or one[0] in known}
+        for one in sorted(self._seen):
+            device, condition = one
+            yield Sample(metrics.GPU_CONDITION, (*device, condition), float(one in active))
+        yield from self._ratios(readings)
+        for device in {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_ECC_ERRORS)}:
+            # One error may be counted in both: for the GPU's life, and since its driver came.
+            errors = max(self._uncorrected.rise((*device, scope), now) for scope in SCOPES)
+            if errors:
+                yield Sample(metrics.GPU_RECENT_UNCORRECTED, device, errors)
+
+    def _look(self, readings: Readings, now: float) -> None:
+        for device, value in readings.of(gpu.GPU_UTILIZATION):
+            self._load.add(device, value, now)
+        for labels, errors in readings.of(gpu.GPU_ECC_ERRORS):
+            *of_gpu, kind, scope = labels
+            if kind == "uncorrected":
+                self._uncorrected.add((*of_gpu, scope), errors, now)
+        self._load.forget(now)
+        self._uncorrected.forget(now)
+
+    def _loaded(self, device: Gpu) -> bool:
+        load = self._load.mean(device)
+        return load is not None and load > LOADED
+
+    def _active(self, readings: Readings) -> Iterator[tuple[Gpu, str]]:
+        for condition, metric in STATES.items():
+            yield from ((device, condition) for device, on in readings.of(metric) if on == 1)
+        for labels, on in readings.of(gpu.GPU_CLOCK_EVENT):
+            device, reason = labels[:-1], labels[-1]
+            if on == 1 and reason in THERMAL_REASONS and self._loaded(device):
+                yield device, THERMAL
+            elif on == 1 and reason in BRAKE_REASONS:
+                yield device, BRAKE
+
+    def _ratios(self, readings: Readings) -> Iterator[Sample]:
+        limits = readings.values(gpu.GPU_POWER_LIMIT)
+        for labels, limit in limits.items():
+            device, kind = labels[:-1], labels[-1]
+            default = limits.get((*device, "default"), 0.0)
+            if kind == "enforced" and limit < default:
+                yield Sample(metrics.GPU_POWER_REDUCED, device, limit / default)
+        lanes = _parts(readings, gpu.GPU_PCIE_WIDTH, gpu.GPU_PCIE_WIDTH_MAX)
+        generations = _parts(readings, gpu.GPU_PCIE_GENERATION, gpu.GPU_PCIE_GENERATION_MAX)
+        for device in lanes.keys() | generations.keys():
+            part = min(lanes.get(device, 1.0), generations.get(device, 1.0))
+            if part < 1 and self._loaded(device):
+                yield Sample(metrics.GPU_PCIE_REDUCED, device, part)
+
+
+def _parts(readings: Readings, now: Metric, best: Metric) -> Mapping[Gpu, float]:
+    most = readings.values(best)
+    return {
+        device: value / most[device]
+        for device, value in readings.of(now)
+        if most.get(device, 0.0) > 0
+    }

@@ -1,0 +1,101 @@
+"""RDMA ports, interfaces and their slots that are out of order, out of all that is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankscope_agent.collecting.summary.readings import Readings
+from rankscope_agent.collecting.summary.windows import Rises
+from rankscope_agent.contract.metrics import netdev, rdma
+from rankscope_agent.contract.metrics import summary as metrics
+from rankscope_agent.contract.model import Metric, Sample
+
+Labels = tuple[str, ...]
+
+ERROR_SECONDS = 900.0
+FLAP_SECONDS = 1800.0
+TRAFFIC_SECONDS = 300.0
+
+BUSY = 0.5
+"""Ports that are worth a series; they are called full far above it."""
+
+PAUSED = 0.01
+"""Likewise: congestion control leaves a per mille on a healthy RoCE fabric."""
+
+
+class LinkSummary:
+    """Remembers what ports counted in the last minutes."""
+
+    def __init__(self) -> None:
+        self._errors: Rises[Labels] = Rises(ERROR_SECONDS)
+        self._flaps: Rises[Labels] = Rises(FLAP_SECONDS)
+        self._traffic: Rises[Labels] = Rises(TRAFFIC_SECONDS)
+
+    def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
+        """Take what ports and interfaces count now, and yield what is out of order."""
+        yield from self._ports(readings, now)
+        yield from self._interfaces(readings, now)
+        for labels, ratio in readings.of(netdev.PCI_LINK_RATIO):
+            if ratio < 1:
+                yield Sample(metrics.PCI_REDUCED, labels, ratio)
+        for rises in (self._errors, self._flaps, self._traffic):
+            rises.forget(now)
+
+    def _ports(self, readings: Readings, now: float) -> Iterator[Sample]:
+        yield from self._grown(
+            readings, now, rdma.PORT_ERRORS, rdma.LINK_ERRORS, metrics.PORT_RECENT_ERRORS
+        )
+        yield from self._grown(
+            readings,
+            now,
+            rdma.HW_EVENTS,
+            (*rdma.RETRANSMISSION_EVENTS, *rdma.TIMEOUT_EVENTS),
+            metrics.PORT_RECENT_RETRANSMISSIONS,
+        )
+        for port, count in readings.of(rdma.LINK_FLAPS):
+            self._flaps.add(port, count, now)
+            flaps = self._flaps.rise(port, now)
+            if flaps:
+                yield Sample(metrics.PORT_RECENT_FLAPS, port, flaps)
+        yield from self._traffic_of(readings, now)
+
+    def _grown(
+        self, readings: Readings, now: float, metric: Metric, types: tuple[str, ...], as_: Metric
+    ) -> Iterator[Sample]:
+        """Yield how much counters of some types grew together, by port."""
+        grown: dict[tuple[str, ...], float] = {}
+        for (*port, type_), count in readings.of(metric):
+            if type_ in types:
+                key = (metric.name, *port, type_)
+                self._errors.add(key, count, now)
+                grown[tuple(port)] = grown.get(tuple(port), 0.0) + self._errors.rise(key, now)
+        for of_port, events in grown.items():
+            if events:
+                yield Sample(as_, of_port, events)
+
+    def _traffic_of(self, readings: Readings, now: float) -> Iterator[Sample]:
+        rates = readings.values(rdma.PORT_RATE)
+        for port, sent in readings.of(rdma.TRANSMIT_BYTES):
+            self._traffic.add(port, sent, now)
+            if rates.get(port, 0.0) > 0:
+                busy = self._traffic.rate(port, now) / rates[port]
+                if busy > BUSY:
+                    yield Sample(metrics.PORT_BUSY, port, busy)
+
+    def _interfaces(self, readings: Readings, now: float) -> Iterator[Sample]:
+        paused: dict[str, float] = {}
+        for labels, seconds in readings.of(netdev.PFC_SECONDS):
+            device, *_ = labels
+            self._traffic.add(labels, seconds, now)
+            paused[device] = max(paused.get(device, 0.0), self._traffic.rate(labels, now))
+        for device, part in paused.items():
+            if part > PAUSED:
+                yield metrics.NIC_PAUSED.sample(part, device=device)
+        storms: dict[str, float] = {}
+        for labels, count in readings.of(netdev.PAUSE_STORMS):
+            device, *_ = labels
+            self._errors.add(labels, count, now)
+            storms[device] = max(storms.get(device, 0.0), self._errors.rise(labels, now))
+        for device, events in storms.items():
+            if events:
+                yield metrics.NIC_RECENT_STORMS.sample(events, device=device)

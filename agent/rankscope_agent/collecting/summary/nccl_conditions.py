@@ -1,0 +1,66 @@
+"""What is amiss with the NCCL of the node's pods, by what it printed and what the node has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rankscope_agent.collecting.summary.readings import Readings
+from rankscope_agent.contract.metrics import gpu, nccl, rdma
+from rankscope_agent.contract.metrics import summary as metrics
+from rankscope_agent.contract.model import Sample
+
+Pod = tuple[str, ...]
+"""Namespace and name, both empty outside of pods."""
+
+PORT_ACTIVE = 4
+"""State of a port that carries traffic, and 5: the kernel's enum ib_port_state."""
+
+FALLBACK = "socket_fallback"
+GDR_MISSING = "gdr_missing"
+WAITING = "ranks_waiting"
+SHARED_MEMORY = "shared_memory"
+CONDITIONS = (FALLBACK, GDR_MISSING, WAITING, SHARED_MEMORY)
+"""All values of the label `condition`."""
+
+
+def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:
+    """Yield what is amiss, with the pods' jobs where they are known.
+
+    Args:
+        readings: what the collectors say.
+        jobs: job of each pod.
+    """
+    for (pod, condition, reason), count in _found(readings):
+        job_id = jobs.get(pod, "")
+        yield Sample(metrics.POD_CONDITION, (job_id, *pod, condition, reason), count)
+
+
+def _found(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
+    # Where no port is active, TCP is all there is, and nothing fell back.
+    if any(state >= PORT_ACTIVE for _, state in readings.of(rdma.PORT_STATE)):
+        for labels, state in readings.of(nccl.NCCL_SOCKET_FALLBACK):
+            pod, reason = labels[:-1], labels[-1]
+            if state == 1 and reason != "expected":
+                yield (pod, FALLBACK, reason), 1
+    for pod, connections in readings.of(nccl.NCCL_GDR_MISSING):
+        if connections > 0:
+            yield (pod, GDR_MISSING, ""), connections
+    begun = readings.values(nccl.NCCL_RANKS_EXPECTED)
+    for pod, ended in readings.of(nccl.NCCL_RANKS_INITIALIZED):
+        waiting = begun.get(pod, 0.0) - ended
+        if waiting > 0:
+            yield (pod, WAITING, ""), waiting
+    if any(links > 0 for _, links in readings.of(gpu.GPU_NVLINKS_UP)):
+        yield from _shared_memory(readings)
+
+
+def _shared_memory(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
+    """Yield connections within a node through its memory, most of one kind, by pod."""
+    most: dict[Pod, float] = {}
+    for labels, connections in readings.of(nccl.NCCL_CONNECTIONS):
+        *of_pod, transport, _, scope = labels
+        if transport == "SHM" and scope == "intra_node" and connections > 0:
+            pod = tuple(of_pod)
+            most[pod] = max(connections, most.get(pod, 0.0))
+    for pod, connections in most.items():
+        yield (pod, SHARED_MEMORY, ""), connections

@@ -1,0 +1,36 @@
+"""The summary of a node as one more collector, whose source is what the others gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rankscope_agent.collecting.summary.gpus import GpuSummary
+from rankscope_agent.collecting.summary.jobs import job_samples
+from rankscope_agent.collecting.summary.links import LinkSummary
+from rankscope_agent.collecting.summary.memory_kills import MemoryKills
+from rankscope_agent.collecting.summary.readings import Readings
+from rankscope_agent.collecting.summary.resources import resource_samples
+from rankscope_agent.contract.model import Sample, Scrape
+
+
+class NodeSummary:
+    """Sums up one picture of the node after another, and remembers the last minutes."""
+
+    def __init__(self) -> None:
+        self._gpus = GpuSummary()
+        self._links = LinkSummary()
+        self._kills = MemoryKills()
+
+    def collect(self, scrapes: Sequence[Scrape], now: float) -> Iterator[Sample]:
+        """Yield the summary.
+
+        Args:
+            scrapes: the newest outcomes of all collectors.
+            now: seconds that never go back.
+        """
+        readings = Readings(scrapes)
+        yield from job_samples(readings)
+        yield from self._gpus.samples(readings, now)
+        yield from self._links.samples(readings, now)
+        yield from self._kills.samples(readings, now)
+        yield from resource_samples(readings)

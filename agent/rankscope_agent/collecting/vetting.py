@@ -1,0 +1,142 @@
+"""The check between collectors and the page: what would make the page unreadable stays off it.
+
+Prometheus rejects a whole page for one malformed or repeated series. So bad samples are dropped
+here, the others kept, and the collector that yielded them is reported as failed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
+
+MAX_LABEL_BYTES = 1024
+"""Longest label value on the page. Names of pods and nodes end at 253 bytes, job ids at 320; more
+than three times that can only be text that does not belong in a label."""
+
+_FLOAT_BITS = 1023  # a longer whole number overflows a 64-bit float
+
+_METRIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+# `le` belongs to histograms' buckets, a leading double underscore to Prometheus itself.
+_LABEL_NAME = re.compile(r"(?!__|le$)[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class _Page:
+    """The families and series accepted so far while one page is put together."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+        self._series: set[tuple[str, tuple[str, ...]]] = set()
+
+    def fault(self, sample: Sample) -> str:
+        """Say why a sample cannot go on the page, or accept it and return an empty text."""
+        metric = sample.metric
+        declared = self._families.get(metric.name)
+        if declared is None:
+            fault = _metric_fault(metric)
+        elif declared is metric or declared == metric:
+            fault = ""
+        else:
+            fault = "declared in two ways"
+        fault = fault or _label_fault(sample) or _value_fault(sample)
+        key = (metric.name, sample.labels)
+        if not fault and key in self._series:
+            fault = f"repeats the series with labels {sample.labels}"
+        if not fault:
+            self._families[metric.name] = metric
+            self._series.add(key)
+        return fault
+
+
+def vet(scrapes: Sequence[Scrape]) -> tuple[Scrape, ...]:
+    """Drop the samples that cannot stand on one page; the first of two equal series stays."""
+    page = _Page()
+    return tuple(_vet_one(page, scrape) for scrape in scrapes)
+
+
+def _vet_one(page: _Page, scrape: Scrape) -> Scrape:
+    faults: list[str] = []
+    kept = tuple(_accepted(page, scrape.samples, faults))
+    if not faults:
+        return scrape
+    return dataclasses.replace(
+        scrape,
+        success=False,
+        samples=kept,
+        failure=f"{len(faults)} of {len(scrape.samples)} samples dropped, first: {faults[0]}",
+        last_success_unix_seconds=None,  # this run was none, and the one before is not known here
+    )
+
+
+def _accepted(page: _Page, samples: Iterable[object], faults: list[str]) -> Iterator[Sample]:
+    for sample in samples:
+        if not isinstance(sample, Sample) or not isinstance(sample.metric, Metric):
+            faults.append(f"expected a Sample of a Metric, got {sample!r:.200}")
+            continue
+        fault = page.fault(sample)
+        if fault:
+            faults.append(f"{sample.metric.name} {fault}"[:MAX_LABEL_BYTES])
+        else:
+            yield sample
+
+
+def _metric_fault(metric: Metric) -> str:
+    if not _METRIC_NAME.fullmatch(metric.name):
+        return "has a name that Prometheus does not take"
+    if any(not _LABEL_NAME.fullmatch(label) for label in metric.labels):
+        return f"has labels that Prometheus does not take: {metric.labels}"
+    if metric.kind not in ("counter", "gauge", "histogram"):
+        return f"is of unknown kind {metric.kind!r}"
+    if (metric.kind == "counter") != metric.name.endswith("_total"):
+        return f"is a {metric.kind}; counters, and only they, end in _total"
+    return ""
+
+
+def _label_fault(sample: Sample) -> str:
+    labels: object = sample.labels
+    if not isinstance(labels, tuple) or len(labels) != len(sample.metric.labels):
+        return f"takes labels {sample.metric.labels}, got {labels!r}"
+    for value in labels:
+        if not isinstance(value, str):
+            return f"has a label that is no text: {value!r}"
+        if not value.isascii() or len(value) > MAX_LABEL_BYTES:
+            try:
+                size = len(value.encode())
+            except UnicodeEncodeError:
+                return f"has a label that is no UTF-8: {value!r}"
+            if size > MAX_LABEL_BYTES:
+                return f"has a label of {size} bytes, more than {MAX_LABEL_BYTES}"
+    return ""
+
+
+def _value_fault(sample: Sample) -> str:
+    value, kind = sample.value, sample.metric.kind
+    if isinstance(value, HistogramValue):
+        return _histogram_fault(value) if kind == "histogram" else f"is a {kind}, got a histogram"
+    if kind == "histogram" or not _is_number(value):
+        return f"is a {kind}, got {type(value).__name__}"
+    if kind == "counter" and not 0 <= value < math.inf:
+        return f"is a counter, got {value}"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value can be written as a 64-bit float."""
+    if isinstance(value, int):
+        return value.bit_length() <= _FLOAT_BITS
+    return isinstance(value, float)
+
+
+def _histogram_fault(value: HistogramValue) -> str:
+    bounds = [bound for bound, _ in value.buckets]
+    counts = [0, *(count for _, count in value.buckets), value.count]
+    if not all(_is_number(number) for number in (*bounds, *counts, value.sum)):
+        return "is a histogram with a part that is no number"
+    if not all(math.isfinite(bound) for bound in bounds) or sorted(set(bounds)) != bounds:
+        return f"has bucket bounds that do not rise: {bounds}"
+    if sorted(counts) != counts:
+        return f"has bucket counts that fall: {counts[1:]}"
+    return ""

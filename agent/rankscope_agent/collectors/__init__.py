@@ -1,1 +1,0 @@
-"""One module per source; `rankscope_agent.registry` names them all in one table."""

@@ -1,0 +1,62 @@
+"""Reads torchelastic's error files and what torchrun copies to /dev/termination-log: JSON.
+
+torch/distributed/elastic/multiprocessing/errors/error_handler.py writes
+`{"message": {"message": "ValueError: ..", "extraInfo": {"py_callstack": .., "timestamp": ..}}}`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_agent.contract.failures.messages import classify
+from rankscope_agent.contract.failures.sightings import MAX_TEXT
+from rankscope_agent.contract.failures.tracebacks import Found, read
+
+MAX_FILE_BYTES = 4 << 20
+"""Largest error file read: its traceback has at most 1,000 frames of some hundred bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFile:
+    """What one error file says; time is Unix time, exit code as torchrun counts it."""
+
+    found: Found
+    time: float | None
+    rank: int | None
+
+
+def parse(text: bytes) -> ErrorFile | None:
+    """Read an error file; None for what is none."""
+    if text.lstrip()[:1] != b"{" or len(text) > MAX_FILE_BYTES:
+        return None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    message = document.get("message") if isinstance(document, dict) else None
+    if isinstance(message, str):
+        message = {"message": message}
+    if not isinstance(message, dict) or not isinstance(message.get("message"), str):
+        return None
+    extra = message.get("extraInfo")
+    return _read(message["message"], extra if isinstance(extra, dict) else {})
+
+
+def _read(message: str, extra: dict[str, Any]) -> ErrorFile:
+    stack = extra.get("py_callstack")
+    found = read(stack.splitlines()) if isinstance(stack, str) else None
+    if found is None:
+        first = (message.strip().splitlines() or [""])[0]
+        found = Found(classify(message), first[:MAX_TEXT], "")
+    rank = extra.get("rank")
+    return ErrorFile(
+        found, _seconds(extra.get("timestamp")), rank if isinstance(rank, int) else None
+    )
+
+
+def _seconds(value: object) -> float | None:
+    """Return the time of an error file, which is printed as a text of whole seconds."""
+    text = str(value)
+    return float(text) if text.isdecimal() and len(text) < 16 else None

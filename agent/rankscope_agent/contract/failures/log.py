@@ -1,0 +1,246 @@
+"""Finds signs of failure in the logs of a job, chunk by chunk: bytes in, `Signs` out.
+
+Nothing here concludes anything (that is `verdict`). A chunk without any of a few words is passed
+over unless a traceback is open.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import replace
+
+from rankscope_agent.contract.failures import error_files
+from rankscope_agent.contract.failures.heads import MAX_RANK, Head, split
+from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
+from rankscope_agent.contract.failures.sightings import MAX_TEXT, Place, RankEnd, Sighting, Signs
+from rankscope_agent.contract.failures.summaries import TableReader, read_end
+from rankscope_agent.contract.failures.tracebacks import Found, TracebackReader, read
+
+MAX_SIGHTINGS = 20_000
+"""Signs remembered of a job: a line of its launcher and a traceback for each of 8,192 ranks."""
+
+MAX_SPEAKERS = 20_000
+"""Writers told apart in one log."""
+
+MAX_LINE = 4096
+"""Bytes of a line that are looked at."""
+
+MAX_SILENCE = 20_000
+"""Lines after which a traceback ends that has no end: those of 64 ranks with 300 lines each."""
+
+MARKS = (
+    b"Traceback (most",
+    b"rror",
+    b"exit",
+    b"FAIL",
+    b"ailed",
+    b"ailure",
+    b"ignal",
+    b"Kill",
+    b"CANCELLED",
+    b"OOM",
+    b"oom",
+    b"emory",
+    b"Off",
+    b"ErrIm",
+    b"NotReady",
+    b"NodeLost",
+    b"PREEMPT",
+    b"reempt",
+    b"vict",
+    b"not found",
+    b"o such file",
+    b"low on resource",
+    b"Segmentation",
+    b"detected",
+    b"No module",
+    b"terminated",
+    b"eadline",
+    b"claimed",
+    b"Deletion",
+    b"heartbeat",
+    b"Shutdown",
+    b"mount",
+    b"Watchdog caught",
+)
+"""Parts of every line that means something."""
+
+_INTEREST = re.compile(b"|".join(re.escape(mark) for mark in MARKS))
+_AGENT_END = re.compile(rb"(\d{0,10}) ?\S{0,200}failed \(exitcode: -?\d{1,4}\) local_rank: ")
+"""What torchrun's agent (a process with a number) says once an attempt."""
+_FILE_RANK = re.compile(r"(?:^|[/_.-])rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_FILE_ATTEMPT = re.compile(r"attempt_(\d{1,6})/(\d{1,7})/(?:stdout|stderr|error)[^/]*$")
+_SPAWNED = re.compile(rb"-- Process (\d{1,7}) terminated with the following error:")
+
+
+class FailureLog:
+    """Reads one log of a job.
+
+    Args:
+        source: its name, which may tell the rank: rank3.log, attempt_0/3/stderr.log.
+        signs: where to put what is found, shared by all logs of the job.
+    """
+
+    def __init__(self, source: str, signs: Signs) -> None:
+        self._source = source
+        self._signs = signs
+        self._line = 0
+        self._readers: dict[bytes, tuple[TracebackReader, Place]] = {}
+        self._open: set[bytes] = set()
+        self._table = TableReader(source)
+        self._whole = b""
+        by_attempt = _FILE_ATTEMPT.search(source)
+        by_rank = _FILE_RANK.search(source.rpartition("/")[2]) or _FILE_RANK.search(source)
+        self._attempt = int(by_attempt[1]) if by_attempt else 0
+        self._rank = int(by_attempt[2]) if by_attempt else int(by_rank[1]) if by_rank else None
+        self._rank_is_local = by_attempt is not None
+        self._spawned: int | None = None
+        self._agent_ends: dict[bytes, list[int]] = {}
+        self._first = (len(signs.sightings), len(signs.ends))
+
+    def feed(self, text: bytes) -> None:
+        """Take in whole plain lines."""
+        if self._line == 0 and text.lstrip()[:1] == b"{":
+            self._whole = text[: error_files.MAX_FILE_BYTES + 1]
+        elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
+            self._whole += text
+        self._close_old()
+        if not self._is_open() and not any(mark in text for mark in MARKS):
+            self._line += text.count(b"\n")
+            return
+        for line in text.replace(b"\r", b"\n").split(b"\n") if b"\r" in text else text.split(b"\n"):
+            self._line += 1
+            if self._is_open() or _INTEREST.search(line):
+                self._read(line[:MAX_LINE])
+        self._line -= 1  # what follows the last line end is no line of its own
+
+    def finish(self) -> None:
+        """Take in that the log is at its end."""
+        for reader, place in self._readers.values():
+            self._add(reader.finish(), place)
+        self._readers.clear()
+        self._end(self._table.finish())
+        whole = error_files.parse(self._whole)
+        if whole is not None:
+            rank = self._rank if whole.rank is None else whole.rank
+            place = Place(self._source, 0, self._attempt, rank, self._rank_is_local, whole.time)
+            self._add(whole.found, place)
+        self._part_attempts()
+
+    def _part_attempts(self) -> None:
+        """Tell attempts apart by the lines with which an agent ended all but the last of them."""
+        limits = max(self._agent_ends.values(), key=len, default=[])[:-1]
+        if not limits:
+            return
+        sightings, ends = self._signs.sightings, self._signs.ends
+        for index in range(self._first[0], len(sightings)):
+            sign = sightings[index]
+            attempt = self._attempt + bisect_left(limits, sign.place.line)
+            sightings[index] = replace(sign, place=replace(sign.place, attempt=attempt))
+        for end in ends[self._first[1] :]:
+            end.attempt = self._attempt + len(limits)
+        self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
+
+    def _close_old(self) -> None:
+        """End tracebacks after which their speakers said nothing for long."""
+        for speaker in list(self._open):
+            reader, place = self._readers[speaker]
+            if place.line < self._line - MAX_SILENCE:
+                self._add(reader.finish(), place)
+                self._open.discard(speaker)
+
+    def _is_open(self) -> bool:
+        return self._table.is_open or bool(self._open)
+
+    def _read(self, line: bytes) -> None:
+        head, words = split(line)
+        place = self._place(head)
+        text = words.decode(errors="replace").rstrip()
+        spawned = _SPAWNED.search(words)
+        if spawned is not None:
+            self._spawned = int(spawned[1])
+            return
+        was_open = self._table.is_open
+        self._end(self._table.feed(text, self._attempt))
+        if was_open or self._table.is_open:
+            return
+        reading = self._readers.get(head.speaker)
+        if self._read_traceback(head, place, text) or (reading and reading[0].is_open):
+            return
+        self._read_line(words, place, text)
+
+    def _read_traceback(self, head: Head, place: Place, text: str) -> bool:
+        """Take in a line of a speaker's traceback; say whether it is one."""
+        known = self._readers.get(head.speaker)
+        starts = "Traceback (most recent call last):" in text
+        if known is None:
+            if not starts or len(self._readers) >= MAX_SPEAKERS:
+                return False
+            tagged = bool(head.speaker) or self._rank is not None
+            known = self._readers[head.speaker] = (TracebackReader(tagged=tagged), place)
+        reader, began = known
+        was_open = reader.is_open
+        self._add(reader.feed(text), began)
+        if starts and reader.is_fresh:
+            self._readers[head.speaker] = (reader, place)
+        (self._open.add if reader.is_open else self._open.discard)(head.speaker)
+        return starts or (was_open and reader.is_open)
+
+    def _read_line(self, words: bytes, place: Place, text: str) -> None:
+        """Read a line outside of tracebacks."""
+        ended = _AGENT_END.search(words)
+        if ended is not None:
+            self._agent_ends.setdefault(ended[1], []).append(self._line)
+        end = read_end(words)
+        if end is not None:
+            self._add_end(end, place, text)
+            return
+        meaning = classify_line(words)
+        if meaning is not None:
+            self._sight(Sighting("platform", meaning, place, text.strip()[:MAX_TEXT]))
+
+    def _place(self, head: Head) -> Place:
+        rank, local = head.rank, head.local
+        if rank is None and self._spawned is not None:
+            rank, local = self._spawned, True
+        if rank is None:
+            rank, local = self._rank, self._rank_is_local
+        if rank is not None and rank < MAX_RANK and not local:
+            self._signs.ranks.add(rank)
+        return Place(self._source, self._line, self._attempt, rank, local, head.time)
+
+    def _add(self, found: Found | None, place: Place) -> None:
+        if found is None:
+            return
+        end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
+        if end is not None:
+            self._add_end(end, place, found.text)
+        elif found.meaning != LAUNCHER:
+            self._sight(Sighting("exception", found.meaning, place, found.text, found.frame))
+
+    def _add_end(self, end: tuple[int, bool, int], place: Place, text: str) -> None:
+        rank, local, code = end
+        at = replace(place, rank=rank, local=local)
+        self._sight(Sighting("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code))
+
+    def _sight(self, sighting: Sighting) -> None:
+        if len(self._signs.sightings) < MAX_SIGHTINGS:
+            self._signs.sightings.append(sighting)
+        else:
+            self._signs.beyond_limits += 1
+
+    def _end(self, end: RankEnd | None) -> None:
+        """Keep an entry of torchrun's table, with the exception that it shows."""
+        if end is None or end.rank is None:
+            return
+        if len(self._signs.ends) >= MAX_SIGHTINGS:
+            self._signs.beyond_limits += 1
+            return
+        found = read(end.lines) if len(end.lines) > 1 else None
+        end.lines = []
+        self._signs.ends.append(end)
+        self._signs.ranks.add(end.rank)
+        if found is not None:
+            place = Place(self._source, self._line, end.attempt, end.rank, False, None)
+            self._add(found, place)

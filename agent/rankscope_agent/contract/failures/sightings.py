@@ -1,0 +1,90 @@
+"""What logs show of a failure, one sign at a time, before anything is concluded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rankscope_agent.contract.failures.messages import Meaning
+
+MAX_TEXT = 400
+"""Characters kept of a message."""
+
+Kind = Literal["exception", "exit", "platform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sign was seen.
+
+    Args:
+        source: name of the log.
+        line: its line, counted from 1; 0 where that means nothing.
+        attempt: how often the job had been restarted before.
+        rank: who showed it, None where that is not said.
+        local: the rank counts within its node only.
+        time: Unix time, None where none is printed.
+    """
+
+    source: str
+    line: int
+    attempt: int
+    rank: int | None
+    local: bool
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One sign of a failure.
+
+    Args:
+        kind: an exception, a process's end as its launcher tells it, or a word of the platform.
+        text: the line that says it; of an exception the last line of its traceback.
+        frame: the innermost frame of an exception, empty without one.
+        exit_code: of the end of a process, below 0 for a signal.
+    """
+
+    kind: Kind
+    meaning: Meaning
+    place: Place
+    text: str
+    frame: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(slots=True)
+class RankEnd:
+    """How torchrun says that one rank ended.
+
+    Args:
+        root: it is what torchrun takes for the root cause, which it is not always.
+        said: when, by its node's clock, as seconds that compare with those of other ranks only.
+    """
+
+    source: str
+    attempt: int
+    root: bool
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str = ""
+    exit_code: int | None = None
+    said: float | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Signs:
+    """Everything seen in the logs of one job.
+
+    Args:
+        ranks: ranks that spoke or were named.
+        attempts: the highest number of an attempt.
+        beyond_limits: signs that were left out for lack of room.
+    """
+
+    sightings: list[Sighting] = field(default_factory=list)
+    ends: list[RankEnd] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    attempts: int = 0
+    beyond_limits: int = 0

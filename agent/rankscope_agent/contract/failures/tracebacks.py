@@ -1,0 +1,163 @@
+"""Reads Python's tracebacks line by line, chained ones and those of loader workers included."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.messages import Meaning, classify
+from rankscope_agent.contract.failures.sightings import MAX_TEXT
+
+START = "Traceback (most recent call last):"
+
+MAX_FRAMES = 4000
+"""Lines of one traceback: Python stops at 1,000 frames of two to four lines."""
+
+TAGGED_CONTEXT = 40
+"""Lines read after an exception of whoever has a tag of its own: messages of NCCL and CUDA have up
+to 20."""
+
+UNTAGGED_CONTEXT = 3
+"""The same without a tag, where the next line may be of anybody."""
+
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::(?: |$)|$)")
+_FRAME = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})(?:, in (\S{1,200}))?')
+_LINKS = {
+    "The above exception was the direct cause of the following exception:": True,
+    "During handling of the above exception, another exception occurred:": False,
+}
+_LAUNCHER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|={20}|-{20}")
+
+
+@dataclass(slots=True)
+class Raised:
+    """One exception of a chain, with the lines after it that may belong to its message."""
+
+    line: str
+    frame: str
+    context: list[str] = field(default_factory=list)
+    explains_next: bool = False
+
+    def meaning(self) -> Meaning:
+        """Return what it says; the lines after it count only where its own does not tell."""
+        own = classify(self.line)
+        if own.cause != causes.USER_EXCEPTION or not self.context:
+            return own
+        return classify("\n".join([self.line, *self.context]))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A whole traceback: what it means, its last line, and its innermost frame."""
+
+    meaning: Meaning
+    text: str
+    frame: str
+
+
+class TracebackReader:
+    """Reads the lines of one speaker.
+
+    Args:
+        tagged: nobody else speaks with the same tag.
+    """
+
+    def __init__(self, *, tagged: bool) -> None:
+        self._context = TAGGED_CONTEXT if tagged else UNTAGGED_CONTEXT
+        self._chain: list[Raised] = []
+        self._in_frames = False
+        self._frames = 0
+        self._frame = ""
+        self._indent = 0
+        self._linked: bool | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more lines may belong to a traceback."""
+        return self._in_frames or bool(self._chain)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the first exception of a traceback is being read."""
+        return self._in_frames and not self._chain
+
+    def feed(self, words: str) -> Found | None:
+        """Take in a line; return the traceback that it shows to have ended."""
+        begin = words.find(START)
+        if begin >= 0:
+            return self._begin(words, begin)
+        if self._in_frames:
+            self._read_frame(words)
+            return None
+        if not self._chain:
+            return None
+        return self._read_after(words)
+
+    def finish(self) -> Found | None:
+        """Return the traceback that was open; one without its last line is none."""
+        chain, self._chain = self._chain, []
+        self._in_frames, self._linked = False, None
+        return _found(chain) if chain else None
+
+    def _begin(self, words: str, begin: int) -> Found | None:
+        inner = words[:begin].endswith("Original ")
+        found = None
+        if inner and self._chain:
+            self._chain[-1].explains_next = True
+        elif self._linked is None:
+            found = self.finish()
+        self._in_frames, self._frames, self._frame, self._linked = True, 0, "", None
+        self._indent = 0 if inner else len(words) - len(words.lstrip())
+        return found
+
+    def _read_frame(self, words: str) -> None:
+        self._frames += 1
+        if self._frames > MAX_FRAMES:
+            self._in_frames, self._chain = False, []
+            return
+        match = _FRAME.match(words)
+        if match is not None:
+            where = f", in {match[3]}" if match[3] else ""
+            self._frame = f"{match[1]}:{match[2]}{where}"
+            return
+        own = words[self._indent :] if words[: self._indent].isspace() else words
+        if own and not own[0].isspace() and _EXCEPTION.match(own):
+            self._in_frames = False
+            self._chain.append(Raised(own.strip()[:MAX_TEXT], self._frame))
+
+    def _read_after(self, words: str) -> Found | None:
+        text = words.strip()
+        if text in _LINKS:
+            self._linked = True
+            self._chain[-1].explains_next = _LINKS[text]
+            return None
+        raised = self._chain[-1]
+        if not text:
+            return None
+        if len(raised.context) >= self._context or _LAUNCHER_LINE.match(text):
+            return self.finish()
+        raised.context.append(text[:MAX_TEXT])
+        return None
+
+
+def _found(chain: list[Raised]) -> Found:
+    """Say what a chain means: its last exception, unless one that explains it says more."""
+    last = chain[-1]
+    meaning = last.meaning()
+    for raised in reversed(chain[:-1]):
+        if not raised.explains_next:
+            break
+        earlier = raised.meaning()
+        if earlier.cause != causes.USER_EXCEPTION and meaning.cause == causes.USER_EXCEPTION:
+            meaning = earlier
+    return Found(meaning, last.line, last.frame)
+
+
+def read(lines: list[str]) -> Found | None:
+    """Return the traceback in a text that holds one alone."""
+    reader = TracebackReader(tagged=True)
+    found = None
+    for line in lines:
+        found = reader.feed(line) or found
+    return reader.finish() or found

@@ -1,0 +1,316 @@
+"""Says which rank of an attempt failed first and why, from signs: pure.
+
+A rank is a victim if all it says is that another one went away, or if its launcher ended it. Who
+is left is compared by the times that launchers print, else by the order in one log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.messages import Meaning, classify_exit
+from rankscope_agent.contract.failures.sightings import Place, RankEnd, Sighting, Signs
+
+FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
+"""Causes that hit all ranks alike: what comes after them is their consequence."""
+
+KILLED_TEXT = "ended by signal {number}"
+EXITED_TEXT = "ended with exit code {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rank that failed by itself.
+
+    Args:
+        rank: None where the logs do not tell.
+        certain: the cause is proven, not only likely.
+        text: the last line of its traceback, or what else says it.
+        frame: innermost frame of the traceback.
+        exit_code: below 0 for a signal.
+        root: torchrun takes it for the root cause.
+        weak: nothing but its exit code speaks for it.
+        said: when it ended by its launcher, in seconds that compare within the job only.
+    """
+
+    rank: int | None
+    cause: str
+    certain: bool
+    text: str
+    frame: str
+    exit_code: int | None
+    source: str
+    line: int
+    time: float | None
+    said: float | None
+    root: bool
+    weak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A rank that another's failure took along, and how that showed."""
+
+    rank: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of the job.
+
+    Args:
+        first: who failed first; None where that cannot be told.
+        others: who failed by themselves as well.
+        silent: ranks between 0 and the highest seen of which nothing is known.
+    """
+
+    number: int
+    cause: str
+    first: Failure | None
+    others: tuple[Failure, ...]
+    victims: tuple[Victim, ...]
+    silent: tuple[int, ...]
+
+
+def decide(signs: Signs) -> tuple[Attempt, ...]:
+    """Return a verdict on each attempt that failed, the newest last."""
+    numbers = sorted({s.place.attempt for s in signs.sightings} | {e.attempt for e in signs.ends})
+    return tuple(_attempt(signs, number) for number in numbers)
+
+
+def _attempt(signs: Signs, number: int) -> Attempt:
+    ends: dict[int | None, RankEnd] = {
+        end.rank: end for end in signs.ends if end.attempt == number and end.rank is not None
+    }
+    seen = _by_rank([s for s in signs.sightings if s.place.attempt == number], ends.values())
+    failures, victims = _sort(seen, ends)
+    aftermath = [
+        end
+        for rank, end in ends.items()
+        if any(sign.kind == "exception" for sign in seen.get(rank, ()))
+    ]
+    failures = _join_nameless(_without_aftermath(failures, aftermath))
+    failures, victims = _join_nameless_victims(failures, victims)
+    ordered = sorted(failures, key=_order(failures))
+    first = ordered[0] if ordered else None
+    spoken = {v.rank for v in victims} | {f.rank for f in failures}
+    ranks = {rank for rank in signs.ranks | spoken if rank is not None}
+    return Attempt(
+        number=number,
+        cause=first.cause if first else _cause_of_victims(seen),
+        first=first,
+        others=tuple(ordered[1:]),
+        victims=tuple(v for v in victims if v.rank is None or v.rank not in _ranks(failures)),
+        silent=tuple(sorted(set(range(max(ranks, default=-1) + 1)) - spoken)) if spoken else (),
+    )
+
+
+def _ranks(failures: Iterable[Failure]) -> set[int | None]:
+    return {failure.rank for failure in failures}
+
+
+def _by_rank(
+    sightings: Iterable[Sighting], ends: Iterable[RankEnd]
+) -> dict[int | None, list[Sighting]]:
+    """Sort signs by global rank; torchrun's table translates local ones."""
+    globally = {(end.source, end.local_rank): end.rank for end in ends}
+    seen: dict[int | None, list[Sighting]] = defaultdict(list)
+    for sighting in sightings:
+        place = sighting.place
+        rank = place.rank
+        if place.local:
+            rank = globally.get((place.source, rank), rank)
+        seen[rank].append(sighting)
+    return seen
+
+
+def _sort(
+    seen: dict[int | None, list[Sighting]], ends: dict[int | None, RankEnd]
+) -> tuple[list[Failure], list[Victim]]:
+    """Tell those who failed from those whom they took along."""
+    failures: list[Failure] = []
+    victims: list[Victim] = []
+    for rank in sorted({*seen, *ends}, key=lambda rank: (rank is None, rank or 0)):
+        signs, end = seen.get(rank, []), ends.get(rank)
+        own = [s for s in signs if s.kind != "exit" and not s.meaning.victim]
+        lost = [s for s in signs if s.kind != "exit" and s.meaning.victim]
+        if rank is None:
+            failures.extend(_failure(rank, sign, end) for sign in own)
+            victims.extend(Victim(rank, sign.text) for sign in lost)
+        elif own:
+            failures.append(_failure(rank, min(own, key=_weight), end))
+        elif lost:
+            victims.append(Victim(rank, lost[0].text))
+        else:
+            _sort_by_exit(rank, signs, end, failures, victims)
+    return failures, victims
+
+
+def _weight(sign: Sighting) -> tuple[bool, bool, int]:
+    """Order the signs of one rank: exceptions first, certain ones first, then as they came."""
+    return sign.kind != "exception", not sign.meaning.certain, sign.place.line
+
+
+def _failure(rank: int | None, sign: Sighting, end: RankEnd | None) -> Failure:
+    return Failure(
+        rank=rank,
+        cause=sign.meaning.cause,
+        certain=sign.meaning.certain,
+        text=sign.text,
+        frame=sign.frame,
+        exit_code=end.exit_code if end else sign.exit_code,
+        source=sign.place.source,
+        line=sign.place.line,
+        time=sign.place.time,
+        said=end.said if end else None,
+        root=end.root if end else False,
+        weak=False,
+    )
+
+
+def _sort_by_exit(
+    rank: int | None,
+    signs: Sequence[Sighting],
+    end: RankEnd | None,
+    failures: list[Failure],
+    victims: list[Victim],
+) -> None:
+    """Judge a rank of which only its end is known."""
+    told = next((s for s in signs if s.exit_code is not None), None)
+    code = end.exit_code if end and end.exit_code is not None else told and told.exit_code
+    if not code:
+        return
+    text = _exit_text(code)
+    meaning = classify_exit(code)
+    if meaning.victim:
+        victims.append(Victim(rank, text))
+        return
+    sign = told or _sign_of(end, meaning)
+    if sign is not None:
+        found = _failure(rank, replace(sign, meaning=meaning, text=text, exit_code=code), end)
+        failures.append(replace(found, weak=True))
+
+
+def _sign_of(end: RankEnd | None, meaning: Meaning) -> Sighting | None:
+    """Make a sign of torchrun's table alone."""
+    if end is None:
+        return None
+    place = Place(end.source, 0, end.attempt, end.rank, False, None)
+    return Sighting("exit", meaning, place, "", exit_code=end.exit_code)
+
+
+def _exit_text(code: int) -> str:
+    number = -code if code < 0 else code - 128 if 128 < code <= 160 else 0
+    name = SIGNAL_NAMES.get(number)
+    if name is not None:
+        return f"{KILLED_TEXT.format(number=number)} ({name})"
+    return KILLED_TEXT.format(number=number) if number else EXITED_TEXT.format(number=code)
+
+
+def _without_aftermath(failures: list[Failure], ends: Sequence[RankEnd]) -> list[Failure]:
+    """Leave out crashes on the way out: of ranks that had said before why they end."""
+    crashed = sum(classify_exit(end.exit_code or 0).cause == causes.NATIVE_CRASH for end in ends)
+    kept = []
+    for failure in failures:
+        if failure.rank is None and failure.cause == causes.NATIVE_CRASH and crashed > 0:
+            crashed -= 1
+        else:
+            kept.append(failure)
+    return kept
+
+
+def _join_nameless(failures: list[Failure]) -> list[Failure]:
+    """Give messages without a rank to ranks of which only a fitting end is known."""
+    nameless = [f for f in failures if f.rank is None]
+    named = sorted((f for f in failures if f.rank is not None), key=lambda f: (not f.root, f.rank))
+    joined = []
+    for failure in named:
+        fitting = next((f for f in nameless if failure.weak and _fits(f, failure)), None)
+        if fitting is not None:
+            nameless.remove(fitting)
+            failure = replace(
+                fitting,
+                rank=failure.rank,
+                exit_code=failure.exit_code,
+                said=failure.said,
+                root=failure.root,
+            )
+        joined.append(failure)
+    # A shell's `Killed` says again what the launcher has said.
+    known = {f.cause for f in joined}
+    for failure in nameless:
+        again = failure.cause in known and (not failure.certain or failure.cause in FROM_OUTSIDE)
+        if not again:
+            joined.append(failure)
+        known.add(failure.cause)
+    return joined
+
+
+def _join_nameless_victims(
+    failures: list[Failure], victims: list[Victim]
+) -> tuple[list[Failure], list[Victim]]:
+    """Give victims' messages without a rank to ranks of which no more than their end is known.
+
+    Those that their launcher ended come first: only messages beyond their number can be of a rank
+    that ended by itself.
+    """
+    nameless = [v for v in victims if v.rank is None]
+    named = [v for v in victims if v.rank is not None]
+    ended = [v for v in named if v.why.startswith(KILLED_TEXT[:8])]
+    spare = max(0, len(nameless) - len(ended))
+    taken = [f for f in failures if f.weak and f.cause == causes.EXIT_CODE][:spare]
+    named += [Victim(f.rank, v.why) for f, v in zip(taken, nameless, strict=False)]
+    rest = nameless[len(taken) + len(ended) :]
+    return [f for f in failures if f not in taken], named + rest
+
+
+def _fits(nameless: Failure, ended: Failure) -> bool:
+    """Whether a message without a rank may be of a rank that ended in a certain way."""
+    if nameless.cause in FROM_OUTSIDE:
+        return False
+    by_signal = ended.cause != causes.EXIT_CODE
+    return nameless.cause == ended.cause if by_signal else nameless.cause not in SIGNALLED
+
+
+SIGNALLED = frozenset({causes.NATIVE_CRASH})
+"""Causes that end a process by a signal."""
+
+SIGNAL_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+
+
+Key = tuple[float, ...]
+
+
+def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
+    """Choose by what failures can be compared: the first that all of them have."""
+    if all(f.said is not None for f in failures):
+        return lambda f: (f.said or 0.0, not f.root, f.line)
+    if all(f.time is not None for f in failures):
+        return lambda f: (f.time or 0.0, not f.root, f.line)
+    if len({f.source for f in failures}) == 1:
+        # What is only known from how it ended is told at the end of a log.
+        return lambda f: (f.weak, f.line)
+    return lambda f: (f.weak, not f.certain, f.cause in FROM_OUTSIDE, not f.root, f.line)
+
+
+def _cause_of_victims(seen: Mapping[int | None, Sequence[Sighting]]) -> str:
+    """Return what can be said where all that speak are victims."""
+    said = {sign.meaning.cause for signs in seen.values() for sign in signs}
+    if causes.COLLECTIVE_TIMEOUT in said:
+        return causes.COLLECTIVE_TIMEOUT
+    only_meeting = causes.RENDEZVOUS in said and causes.NCCL_ERROR not in said
+    return causes.RENDEZVOUS if only_meeting else causes.UNKNOWN

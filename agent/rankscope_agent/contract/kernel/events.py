@@ -1,0 +1,112 @@
+"""One event of the kernel log as a line states it, and what kinds there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from rankscope_agent.contract.kernel.vocabulary import Action, Cause, Severity
+
+Kind = Literal[
+    "xid",
+    "sxid",
+    "gpu_named",
+    "gpu_fallen_off_bus",
+    "gpu_init_failure",
+    "gpu_firmware_silent",
+    "gpu_reset_required",
+    "gpu_boot_failure",
+    "nvlink_training_failure",
+    "driver_mismatch",
+    "gpu_memory_full",
+    "pcie_error",
+    "pcie_unrecovered",
+    "pcie_link_down",
+    "nic_command_timeout",
+    "nic_command_refused",
+    "nic_stray_event",
+    "nic_firmware_fault",
+    "nic_low_power",
+    "nic_transmit_timeout",
+    "nic_cable_unplugged",
+    "nic_module_error",
+    "link_down",
+    "link_up",
+    "port_state",
+    "oom_kill",
+    "oom_scope",
+    "hung_task",
+    "soft_lockup",
+    "hard_lockup",
+    "cpu_stall",
+    "kernel_fault",
+    "kernel_panic",
+    "user_fault",
+    "memory_corrected",
+    "memory_uncorrected",
+    "machine_check",
+    "disk_error",
+    "filesystem_error",
+    "nvme_timeout",
+    "nvme_lost",
+    "network_storage_silent",
+    "network_storage_back",
+]
+
+MAX_TEXT = 400
+"""Characters of a line that an event keeps: register words of an NVLink 5 error end before 250."""
+
+_PCI = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """What one line says.
+
+    Args:
+        text: the message without what stood before it, cut to `MAX_TEXT`, control characters
+            taken out.
+        code: Xid or SXid.
+        pci: `domain:bus:device` in lower case, as the driver writes it; None if not printed.
+        pid: process that the line names, None if it names none; 0 if it prints 0.
+        comm: name of that process, 15 characters at most.
+        device: what else the event is about: a port, disk, bridge, memory module, server.
+        previous: Xid that the line calls its cause.
+        count: events that the line reports, one unless it has a number of its own.
+        detail: the line adds to another one of the same event, and counts only without that.
+        follow_up: what to do next, a few words.
+        cgroup: memory cgroup that ran out of memory.
+    """
+
+    kind: Kind
+    cause: Cause
+    action: Action
+    severity: Severity
+    text: str
+    code: int | None = None
+    pci: str | None = None
+    pid: int | None = None
+    comm: str = ""
+    device: str = ""
+    previous: int | None = None
+    count: int = 1
+    detail: bool = False
+    follow_up: str = ""
+    cgroup: str = ""
+
+
+def clean(text: str) -> str:
+    """Return a message without what a terminal would obey, and of bounded length."""
+    cut = text[:MAX_TEXT]
+    shown = cut if cut.isprintable() else "".join(c if c.isprintable() else " " for c in cut)
+    return shown.strip()
+
+
+def pci_address(text: str) -> str | None:
+    """Return `0000:3b:00` for any way to write a PCI address, None if it is none or blanked out."""
+    match = _PCI.fullmatch(text.strip())
+    if match is None:
+        return None
+    domain = (match[1] or "0").lower().lstrip("0").rjust(4, "0")
+    return f"{domain}:{match[2].lower()}:{match[3].lower()}"

@@ -1,0 +1,269 @@
+"""Makes incidents of events: one per GPU and root, one per device, with one cause and one action.
+
+An Xid rarely comes alone. Codes that name the Xid which caused them follow it; programs on a GPU
+that is lost fault (13, 31, 43, 45); the driver says what it wants (154). All of that is the
+same incident as its root. Pure: from events to incidents.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from rankscope_agent.contract.kernel.log import Seen
+from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, Severity, stronger
+from rankscope_agent.contract.kernel.xid import (
+    CLEAN_UP,
+    GSP,
+    RECOVERY_CHANGED,
+    ROW_REMAP,
+    XIDS,
+    describe,
+)
+
+CHAIN_SECONDS = 300.0
+"""What follows a root within this time on the same GPU belongs to it: GSP time-outs repeat every 45
+seconds, and a trainer's peers give up after minutes. Without times, order alone decides."""
+
+ROOT_ORDER: tuple[Cause, ...] = (
+    "pcie",
+    "gpu_memory",
+    "gpu_hardware",
+    "nvlink_fabric",
+    "driver",
+    "app",
+)
+"""Which cause explains the others on one GPU: what is off the bus cannot answer its driver, whose
+channels then fail, whose programs then fault."""
+
+GSP_TIMEOUTS = 3
+"""Unanswered calls from which on the GPU's system processor is dead: they come 45 seconds apart, so
+it was silent for more than a minute."""
+
+GPU_KINDS = frozenset(
+    {
+        "xid",
+        "gpu_fallen_off_bus",
+        "gpu_init_failure",
+        "gpu_firmware_silent",
+        "gpu_reset_required",
+        "gpu_boot_failure",
+        "nvlink_training_failure",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What went wrong once, as far as one log shows.
+
+    Args:
+        cause: where it comes from.
+        action: what to do first.
+        severity: that of its worst event.
+        subject: who it is about, `GPU 0000:3b:00` or `disk nvme0n1`.
+        summary: one sentence.
+        root: the event that explains the others.
+        events: all of them, in the order in which they came.
+    """
+
+    cause: Cause
+    action: Action
+    severity: Severity
+    subject: str
+    summary: str
+    root: Seen
+    events: tuple[Seen, ...]
+
+
+def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
+    """Yield the incidents of each GPU among its events, in the order of their roots."""
+    groups: dict[str | None, list[Seen]] = {}
+    for one in seen:
+        groups.setdefault(one.event.pci, []).append(one)
+    for pci, events in groups.items():
+        left = _Left(events)
+        for root in sorted(events, key=_rank):
+            members = left.take(root)
+            if members:
+                yield _gpu_incident(pci, root, members)
+
+
+class _Left:
+    """Events of a GPU that are in no incident yet, found by their time.
+
+    A log may hold thousands of programs' faults on one GPU: going through all of them for each root
+    would take minutes.
+    """
+
+    def __init__(self, events: Sequence[Seen]) -> None:
+        self._left = set(events)
+        timed: list[tuple[float, float, Seen]] = []
+        self._untimed: list[Seen] = []
+        for one in events:
+            first, last = _span(one)
+            if first is None or last is None:
+                self._untimed.append(one)
+            else:
+                timed.append((first, last, one))
+        timed.sort(key=lambda at: at[0])
+        self._firsts = [first for first, _, _ in timed]
+        self._lasts = list(accumulate((last for _, last, _ in timed), max))
+        self._timed = timed
+        self._followers: dict[int, list[Seen]] = {}
+        for one in events:
+            if one.event.previous is not None:
+                self._followers.setdefault(one.event.previous, []).append(one)
+
+    def take(self, root: Seen) -> tuple[Seen, ...]:
+        """Return the root's incident in order, and nothing if the root is in another one."""
+        if root not in self._left:
+            return ()
+        named = self._followers.get(root.event.code or 0, ())
+        near = {one for one in self._near(root) if one in self._left and _belongs(one, root)}
+        members = {root, *near, *(one for one in named if one in self._left)}
+        self._left -= members
+        return tuple(sorted(members, key=lambda one: one.order))
+
+    def _near(self, root: Seen) -> Iterator[Seen]:
+        first, last = _span(root)
+        if first is not None and last is not None:
+            begin = bisect_left(self._lasts, first - CHAIN_SECONDS)
+            end = bisect_right(self._firsts, last + CHAIN_SECONDS)
+            for one_first, one_last, one in self._timed[begin:end]:
+                if one_first <= last + CHAIN_SECONDS and one_last >= first - CHAIN_SECONDS:
+                    yield one
+        else:  # without times they are near
+            yield from (one for _, _, one in self._timed)
+        yield from self._untimed
+
+
+def for_fabric(cause: Cause, severity: Severity, action: Action) -> Action:
+    """Return what a broken NVLink asks for: GPUs that are linked are reset together, idle."""
+    grave = SEVERITIES.index(severity) >= SEVERITIES.index("error")
+    return "drain" if cause == "nvlink_fabric" and grave and action == "reset_gpu" else action
+
+
+def _rank(one: Seen) -> tuple[bool, bool, int, int]:
+    """Order candidates for the root: what is known to follow others comes last."""
+    event = one.event
+    follows = event.kind == "xid" and event.code in {*CLEAN_UP, RECOVERY_CHANGED}
+    slight = SEVERITIES.index(event.severity) < SEVERITIES.index("error")
+    return follows, slight, ROOT_ORDER.index(event.cause), one.order
+
+
+def _belongs(one: Seen, root: Seen) -> bool:
+    """Whether an event on the root's GPU is part of its incident, as it was near in time."""
+    event = one.event
+    if one.event.kind == "xid" and event.code in CLEAN_UP:
+        return True
+    if event.kind == "xid" and event.code in {RECOVERY_CHANGED, *ROW_REMAP}:
+        return event.code == RECOVERY_CHANGED or root.event.cause == "gpu_memory"
+    if _is_grave(root):
+        return True
+    return event.cause == root.event.cause
+
+
+def _is_grave(root: Seen) -> bool:
+    """Whether the root makes programs and driver fail: a fault that is not theirs, no warning."""
+    grave = SEVERITIES.index(root.event.severity) >= SEVERITIES.index("error")
+    return grave and root.event.cause != "app"
+
+
+def _span(one: Seen) -> tuple[float | None, float | None]:
+    return one.first_seconds, one.last_seconds
+
+
+def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Incident:
+    subject = f"GPU {pci}" if pci else "a GPU that the log does not name"
+    cause, action = root.event.cause, _gpu_action(root, members)
+    severity = max((m.event.severity for m in members), key=SEVERITIES.index)
+    chained = root.event.previous
+    if chained is not None and chained in XIDS and root.event.code in CLEAN_UP:
+        cause = describe(chained).cause
+        action = stronger(action, describe(chained).action)
+    summary = f"{subject}: {gpu_text(root)}{_followed(root, members)}{_advice(root, action)}"
+    return Incident(cause, action, severity, subject, summary, root, members)
+
+
+def _gpu_action(root: Seen, members: Sequence[Seen]) -> Action:
+    """The driver's own advice (154) if it gives one; else what the root's kind of fault asks for.
+
+    A GPU whose driver could not recover from a PCIe error needs a reset to work again.
+    """
+    action, advised = root.event.action, None
+    if root.event.kind.startswith("pcie_") and action == "investigate":
+        action = "reset_gpu"
+    for one in members:
+        if one.event.kind == "xid" and one.event.code == RECOVERY_CHANGED:
+            advised = one.event.action
+        elif one.event.cause == root.event.cause and one.event.action != "contact_vendor":
+            action = stronger(action, one.event.action)
+    if advised is not None and advised != "none":
+        return advised
+    if _dead_firmware(members):
+        action = stronger(action, "reboot_node")
+    return for_fabric(root.event.cause, root.event.severity, action)
+
+
+def _dead_firmware(members: Iterable[Seen]) -> bool:
+    """Whether the GPU's system processor stays silent: a reset goes through it."""
+    silent = (one.count for one in members if one.event.kind == "xid" and one.event.code in GSP)
+    return sum(silent) >= GSP_TIMEOUTS
+
+
+def gpu_text(root: Seen) -> str:
+    """Say in words what an event on a GPU is."""
+    event = root.event
+    if event.kind == "xid" and event.code is not None:
+        who = f" in {event.comm}" if event.comm and event.cause == "app" else ""
+        return f"Xid {event.code}, {describe(event.code).text}{who}"
+    return PHRASES.get(event.kind, event.kind.replace("_", " "))
+
+
+def _followed(root: Seen, members: Sequence[Seen]) -> str:
+    total = sum(m.count for m in members)
+    others = sorted(
+        {
+            f"Xid {m.event.code}" if m.event.kind == "xid" else PHRASES[m.event.kind]
+            for m in members
+            if m is not root and (m.event.kind, m.event.code) != (root.event.kind, root.event.code)
+        }
+    )
+    times = f" ({total} lines)" if total > 1 else ""
+    return f"{times}, with {', '.join(others)}" if others else times
+
+
+def _advice(root: Seen, action: Action) -> str:
+    if root.event.kind == "xid" and root.event.code in ROW_REMAP and action == "reset_gpu":
+        return "; reset the GPU at the job's next boundary, not before"
+    return f"; {root.event.follow_up}" if root.event.follow_up else ""
+
+
+PHRASES = {
+    "gpu_fallen_off_bus": "the GPU has fallen off the bus",
+    "gpu_init_failure": "the driver could not initialise the GPU",
+    "gpu_firmware_silent": "the GPU's system processor gives no sign of life",
+    "gpu_reset_required": "the driver wants a reset of the GPU",
+    "gpu_boot_failure": "the GPU's firmware did not boot",
+    "nvlink_training_failure": "NVLinks could not be discovered",
+    "pcie_error": "PCIe errors",
+    "pcie_unrecovered": "the driver could not recover from PCIe errors",
+    "sxid": "NVSwitch errors",
+}
+
+
+def on_gpus(seen: Iterable[Seen]) -> tuple[tuple[Seen, ...], tuple[Seen, ...]]:
+    """Part events on GPUs from all others; PCIe errors of a GPU are its own."""
+    events = tuple(seen)
+    gpus = {one.event.pci for one in events if one.event.kind in GPU_KINDS or _names_driver(one)}
+    gpus.discard(None)
+    own = tuple(one for one in events if one.event.kind in GPU_KINDS or one.event.pci in gpus)
+    taken = set(own)
+    return own, tuple(one for one in events if one not in taken)
+
+
+def _names_driver(one: Seen) -> bool:
+    return one.event.kind.startswith("pcie_") and one.event.text.startswith("nvidia ")

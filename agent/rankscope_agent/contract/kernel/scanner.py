@@ -1,0 +1,116 @@
+"""Finds the lines of a log that may state an event, and the part of a line that tells which.
+
+A log is huge and says little: what is looked at are the shapes of lines, of which a log has few
+different ones. Whether lines of a shape may state an event is found out once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rankscope_agent.contract.kernel.matcher import NEEDLE_SHAPES, rules_for, shape
+from rankscope_agent.contract.kernel.nvidia import REFINEMENTS
+from rankscope_agent.contract.kernel.rule import Rule
+
+MAX_SHAPES_BYTES = 2 << 20
+"""Shapes that are remembered: about 100,000, ten MB with what Python adds. A node's log has some
+thousand."""
+
+BOOT = b"Linux version "
+"""In the first line of every boot: Linux version 6.1.0-18-amd64 (debian-kernel@...) ..."""
+
+_BOOT_SHAPE = shape(BOOT)
+_NOT_CAPITALS = bytes(set(range(256)) - set(range(ord("A"), ord("Z") + 1)))
+_LOOKED_FOR = tuple(
+    (needle, needle.translate(None, _NOT_CAPITALS)) for needle in (*NEEDLE_SHAPES, _BOOT_SHAPE)
+)
+"""Needles with their capitals: most of those that a text lacks, its capitals lack already."""
+
+# What stands before a message in logs of the kernel alone: dmesg, journald and syslog with their
+# tag `kernel:`, /dev/kmsg with facility 0. Anything else stays part of the message.
+_PREFIX = (
+    rb"(?:\[[\w .:+\x80-\xff-]{1,40}\] |[0-7],\d{1,20},\d{1,20},[^;\n]{0,40};|"
+    rb"(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,32}) [\w.-]{1,64}"
+    rb" kernel: (?:\[[ \d.]{1,20}\] )?|)"
+)
+# Of most Xids, all that counts ends with the pid: channel and register words differ in each line.
+_DETAILED = b"|".join(b"%d," % code for code in sorted(REFINEMENTS))
+_HEAD = rb"NVRM: Xid \([^)\n]{0,60}\): (?!" + _DETAILED + rb")\d+, (?:pid=[^,\n]{0,32},|)"
+
+WHOLE = re.compile(_PREFIX + rb"([^\n]*)\n?")
+SHORT = re.compile(_PREFIX + rb"(" + _HEAD + rb"|[^\n]*)[^\n]*\n?")
+_CHAINED = shape(b"previous Xid ")
+
+DENSE = 0.4
+"""Share of lines that may state something from which grouping equal messages is cheaper than going
+from line to line (measured: between 0.3 and 0.6)."""
+
+
+def grouping(shapes: Iterable[bytes]) -> re.Pattern[bytes]:
+    """Return the pattern that matches a line; its first group is the part that tells the event.
+
+    Where Xids name the one that caused them, that is the whole message.
+
+    Args:
+        shapes: of the lines that may state something.
+    """
+    return WHOLE if any(_CHAINED in one for one in shapes) else SHORT
+
+
+class Screen:
+    """Tells which lines may state something by their shapes, and remembers it."""
+
+    def __init__(self) -> None:
+        self._idle: set[bytes] = set()
+        self._telling: dict[bytes, tuple[Rule, ...]] = {}
+        self.remembered_bytes = 0
+        """Size of the shapes that are remembered."""
+
+    def telling(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Rule, ...]]:
+        """Return those of the shapes whose lines may state something, with the rules for them.
+
+        A shape without a rule is that of a boot's first line.
+        """
+        if self.remembered_bytes > MAX_SHAPES_BYTES:
+            self._idle.clear()
+            self._telling.clear()
+            self.remembered_bytes = 0
+        different = set(shapes)
+        rest = different - self._idle
+        if not rest:
+            return {}
+        unknown = {one for one in rest if one not in self._telling}
+        if unknown:
+            self._learn(unknown)
+        return {one: self._telling[one] for one in rest if one in self._telling}
+
+    def _learn(self, unknown: set[bytes]) -> None:
+        together = b"\n".join(unknown)
+        self.remembered_bytes += len(together)
+        telling = {}
+        for one in _holding_needles(together):
+            rules = rules_for(one)
+            if rules or _BOOT_SHAPE in one:
+                telling[one] = rules
+        self._telling |= telling
+        self._idle |= unknown.difference(telling)
+
+
+def _holding_needles(shapes: bytes) -> set[bytes]:
+    """Return those lines of a text of shapes in which a needle stands."""
+    capitals = shapes.translate(None, _NOT_CAPITALS)
+    found = set()
+    for needle, its_capitals in _LOOKED_FOR:
+        at = shapes.find(needle) if its_capitals in capitals else -1
+        while at >= 0:
+            end = shapes.find(b"\n", at)
+            end = len(shapes) if end < 0 else end
+            found.add(shapes[shapes.rfind(b"\n", 0, at) + 1 : end])
+            at = shapes.find(needle, end)
+    return found
+
+
+def may_begin_boot(shapes: Iterable[bytes]) -> bool:
+    """Whether lines of one of these shapes may be the first of a boot."""
+    return any(_BOOT_SHAPE in one for one in shapes)

@@ -1,0 +1,63 @@
+"""Series from what NCCL Inspector measures of collectives."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+# A process has no job_id there: its pod and its rank in the largest communicator say who it is.
+INSPECTOR_RANK = ("pod_uid", "world_rank", "op", "timing_source")
+INSPECTOR_GPU = ("uuid", "op", "scope")
+
+INSPECTOR_OPERATIONS = Metric(
+    "rankscope_nccl_inspector_operations_total",
+    "counter",
+    "Operations of the rank that NCCL Inspector wrote and the agent read.",
+    INSPECTOR_RANK,
+)
+INSPECTOR_SECONDS = Metric(
+    "rankscope_nccl_inspector_operation_seconds_total",
+    "counter",
+    "Time of these operations, waiting for peers included: who waits least holds the others up.",
+    INSPECTOR_RANK,
+)
+INSPECTOR_BYTES = Metric(
+    "rankscope_nccl_inspector_message_bytes_total",
+    "counter",
+    "Bytes of these operations' messages.",
+    INSPECTOR_RANK,
+)
+INSPECTOR_GPU_SECONDS = Metric(
+    "rankscope_nccl_inspector_gpu_operation_seconds",
+    "gauge",
+    "Mean time of the GPU's operations with the largest messages at Inspector's last writing.",
+    INSPECTOR_GPU,
+)
+INSPECTOR_GPU_BANDWIDTH = Metric(
+    "rankscope_nccl_inspector_gpu_bus_bandwidth_bytes_per_second",
+    "gauge",
+    "Bus bandwidth of these operations; the rank that the others wait for shows the highest.",
+    INSPECTOR_GPU,
+)
+INSPECTOR_FILES = Metric(
+    "rankscope_nccl_inspector_files", "gauge", "Inspector's files that the agent reads now."
+)
+INSPECTOR_LEFT_OFF = Metric(
+    "rankscope_nccl_inspector_files_left_off",
+    "gauge",
+    "Inspector's files that are not read, as there are too many.",
+)
+INSPECTOR_DROPPED = Metric(
+    "rankscope_nccl_inspector_dropped_operations_total",
+    "counter",
+    "Operations that Inspector overwrote before it wrote them.",
+)
+INSPECTOR_SKIPPED = Metric(
+    "rankscope_nccl_inspector_skipped_bytes_total",
+    "counter",
+    "Bytes of Inspector's files that the agent skipped, as they came faster than it may read.",
+)
+INSPECTOR_UNPARSED = Metric(
+    "rankscope_nccl_inspector_unparsed_lines_total",
+    "counter",
+    "Lines of Inspector's files that are none of its records, first halves of lines included.",
+)

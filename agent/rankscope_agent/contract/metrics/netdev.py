@@ -1,0 +1,168 @@
+"""Series of the node's network interfaces, their PCI links, and the node's TCP."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+NIC = ("device",)
+
+INFO = Metric(
+    "rankscope_nic_info",
+    "gauge",
+    "Always 1; what a network interface is, where it sits, and the bond it belongs to.",
+    (*NIC, "kind", "pci", "numa_node", "bond", "mtu"),
+)
+UP = Metric(
+    "rankscope_nic_up", "gauge", "1 while the interface's operational state is up, else 0.", NIC
+)
+SPEED = Metric(
+    "rankscope_nic_speed_bytes_per_second",
+    "gauge",
+    "Speed that the link was negotiated at; absent while it is down.",
+    NIC,
+)
+CARRIER_CHANGES = Metric(
+    "rankscope_nic_carrier_changes_total",
+    "counter",
+    "Times the carrier came (up) or was lost (down), as the kernel counts.",
+    (*NIC, "direction"),
+)
+LAST_CHANGE = Metric(
+    "rankscope_nic_last_change_timestamp_seconds",
+    "gauge",
+    "Unix time at which the agent last saw the interface's state or carrier change.",
+    NIC,
+)
+RECEIVE_BYTES = Metric(
+    "rankscope_nic_receive_bytes_total",
+    "counter",
+    "Bytes received through the kernel; RDMA traffic is not among them.",
+    NIC,
+)
+TRANSMIT_BYTES = Metric(
+    "rankscope_nic_transmit_bytes_total",
+    "counter",
+    "Bytes sent through the kernel; RDMA traffic is not among them.",
+    NIC,
+)
+ERRORS = Metric(
+    "rankscope_nic_errors_total",
+    "counter",
+    "Frames received or sent with errors.",
+    (*NIC, "direction"),
+)
+DROPPED = Metric(
+    "rankscope_nic_dropped_total",
+    "counter",
+    "Frames dropped on the way in or out.",
+    (*NIC, "direction"),
+)
+ERROR_DETAILS = Metric(
+    "rankscope_nic_error_details_total",
+    "counter",
+    "Errors by the kernel's name for them, such as rx_crc_errors and rx_missed_errors.",
+    (*NIC, "type"),
+)
+PFC_FRAMES = Metric(
+    "rankscope_nic_pfc_pause_frames_total",
+    "counter",
+    "Priority flow control: pause frames by priority and direction.",
+    (*NIC, "priority", "direction"),
+)
+PFC_SECONDS = Metric(
+    "rankscope_nic_pfc_pause_seconds_total",
+    "counter",
+    "Priority flow control: time for which a priority was paused.",
+    (*NIC, "priority", "direction"),
+)
+PFC_DISCARDS = Metric(
+    "rankscope_nic_priority_discards_total",
+    "counter",
+    "Frames of a priority that were dropped for want of buffers.",
+    (*NIC, "priority"),
+)
+PAUSE_FRAMES = Metric(
+    "rankscope_nic_pause_frames_total",
+    "counter",
+    "Pause frames for the whole link (not by priority).",
+    (*NIC, "direction"),
+)
+PAUSE_STORMS = Metric(
+    "rankscope_nic_pause_storm_events_total",
+    "counter",
+    "Times the adapter paused its peer for so long that it warned (warning) or gave up (error).",
+    (*NIC, "level"),
+)
+PHY_EVENTS = Metric(
+    "rankscope_nic_phy_events_total",
+    "counter",
+    "Errors and events of the port by the driver's name for them.",
+    (*NIC, "type"),
+)
+LIMITED = Metric(
+    "rankscope_nic_allowance_exceeded_total",
+    "counter",
+    "Packets queued or dropped as a limit of the cloud instance was reached.",
+    (*NIC, "limit"),
+)
+BOND_SLAVES = Metric(
+    "rankscope_nic_bond_slaves",
+    "gauge",
+    "Interfaces that a bond has (configured) and those with a link (active).",
+    (*NIC, "state"),
+)
+ECN_INFO = Metric(
+    "rankscope_nic_ecn_info",
+    "gauge",
+    "Always 1; priorities with RoCE congestion control switched on, by role (np, rp).",
+    (*NIC, "role", "priorities"),
+)
+LEFT_OFF = Metric(
+    "rankscope_nics_left_off",
+    "gauge",
+    "Interfaces that are not shown one by one but summed up as device=other.",
+)
+PCI_LINK_RATIO = Metric(
+    "rankscope_pci_link_ratio",
+    "gauge",
+    "Bandwidth of an adapter's PCI link as a part of the largest it could have.",
+    ("pci",),
+)
+PCI_LINK_WIDTH = Metric(
+    "rankscope_pci_link_width",
+    "gauge",
+    "Lanes of an adapter's PCI link (current) and those it has (max), where they differ.",
+    ("pci", "value"),
+)
+PCI_LINK_SPEED = Metric(
+    "rankscope_pci_link_transfers_per_second",
+    "gauge",
+    "Speed of an adapter's PCI lanes (current) and the fastest (max), where they differ.",
+    ("pci", "value"),
+)
+AER_ERRORS = Metric(
+    "rankscope_pci_aer_errors_total",
+    "counter",
+    "PCI errors that an adapter reported, by severity and type.",
+    ("pci", "severity", "type"),
+)
+AER_LAST = Metric(
+    "rankscope_pci_aer_last_error_timestamp_seconds",
+    "gauge",
+    "Unix time at which the agent last saw a new PCI error of an adapter.",
+    ("pci",),
+)
+TCP_SENT = Metric(
+    "rankscope_tcp_sent_segments_total", "counter", "TCP segments sent in the node's own network."
+)
+TCP_RETRANSMITTED = Metric(
+    "rankscope_tcp_retransmitted_segments_total",
+    "counter",
+    "TCP segments sent again in the node's own network.",
+)
+TCP_EVENTS = Metric(
+    "rankscope_tcp_events_total",
+    "counter",
+    "What slows TCP down in the node's own network: timeouts, lost SYNs, full listen queues.",
+    ("event",),
+)

@@ -1,0 +1,66 @@
+"""Series about the pods of the node: what they are part of, and which devices they hold."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+POD = ("pod_namespace", "pod_name", "container_name")
+
+PODS = Metric("rankscope_pods", "gauge", "Pods of this node, as last told by the API server.")
+PODS_DROPPED = Metric(
+    "rankscope_pods_dropped", "gauge", "Pods of this node left out because there are too many."
+)
+POD_SOURCE_UP = Metric(
+    "rankscope_pod_source_up",
+    "gauge",
+    "1 if this source of knowledge about pods gives answers: api, kubelet or processes.",
+    ("source",),
+)
+POD_SOURCE_UPDATED = Metric(
+    "rankscope_pod_source_last_update_timestamp_seconds",
+    "gauge",
+    "Unix time at which the source last answered; what it told is kept while it is silent.",
+    ("source",),
+)
+POD_SOURCE_ERRORS = Metric(
+    "rankscope_pod_source_errors_total", "counter", "Failed requests to the source.", ("source",)
+)
+POD_API_REQUESTS = Metric(
+    "rankscope_pod_api_requests_total",
+    "counter",
+    "Requests to the API server: list and watch.",
+    ("request",),
+)
+GPU_ALLOCATION_INFO = Metric(
+    "rankscope_gpu_allocation_info",
+    "gauge",
+    "Always 1; which container holds a GPU. The uuid of a shared GPU ends in ::replica.",
+    ("uuid", "gpu", "resource", "node", "job_id", "rank", "node_rank", *POD),
+)
+RDMA_ALLOCATION_INFO = Metric(
+    "rankscope_rdma_allocation_info",
+    "gauge",
+    "Always 1; which container holds an RDMA device; pci or device are empty where unknown.",
+    ("device", "pci", "device_id", "resource", "node", "job_id", *POD),
+)
+JOB_INFO = Metric(
+    "rankscope_job_info",
+    "gauge",
+    "Always 1; what a job is and whose, by the labels of its pods on this node.",
+    ("job_id", "kind", "project", "class", "owner", "team", "queue", "gang", "parent"),
+)
+JOB_PODS = Metric(
+    "rankscope_job_pods", "gauge", "Pods of the job on this node, by phase.", ("job_id", "phase")
+)
+RANK_ENVIRONMENT_INFO = Metric(
+    "rankscope_rank_environment_info",
+    "gauge",
+    "Always 1; ranks of a job whose transport variables (NCCL_, UCX_, FI_) differ, differ in hash.",
+    ("job_id", "rank", "hash"),
+)
+DEVICE_UNHEALTHY = Metric(
+    "rankscope_device_unhealthy",
+    "gauge",
+    "1 while the kubelet reports a device that a container holds as unhealthy.",
+    ("device_id", "resource", "node", *POD),
+)

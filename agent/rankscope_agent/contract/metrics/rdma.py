@@ -1,0 +1,192 @@
+"""Series of RDMA ports (InfiniBand, RoCE, EFA, Omni-Path), from /sys/class/infiniband."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+PORT = ("device", "port")
+
+RETRANSMISSION_EVENTS = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "implied_nak_seq_err",
+    "local_ack_timeout_err",
+    "rnr_nak_retry_err",
+    "roce_adp_retrans",
+    "retrans_pkts",
+    "retrans_timeout_events",
+    "to_retransmits",
+    "seq_err_naks_rcvd",
+    "rnr_naks_rcvd",
+    "rcvd_seq_err",
+    "rcvd_rnr_err",
+)
+"""Drivers' names for packets that were lost and sent again."""
+
+TIMEOUT_EVENTS = ("local_ack_timeout_err", "retrans_timeout_events", "roce_adp_retrans_to")
+"""Of these, losses that were missed by timeout only."""
+
+LINK_ERRORS = (
+    "symbol_error",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "link_recoveries",
+    "port_xmit_discards",
+    "rx_crc_errors_phy",
+    "rx_symbol_err_phy",
+    "rx_pcs_symbol_err_phy",
+    "rx_discards_phy",
+)
+"""Ports' and drivers' names for errors of the link itself."""
+
+DEVICE_INFO = Metric(
+    "rankscope_rdma_device_info",
+    "gauge",
+    "Always 1; what an RDMA device is and where it sits.",
+    ("device", "firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node"),
+)
+PORT_INFO = Metric(
+    "rankscope_rdma_port_info",
+    "gauge",
+    "Always 1; link layer, lanes and speed of the port, and its network interface.",
+    (*PORT, "link_layer", "width", "speed", "netdev"),
+)
+PORT_STATE = Metric(
+    "rankscope_rdma_port_state",
+    "gauge",
+    "Logical state: 1 down, 2 initialising, 3 armed, 4 active, 5 active with errors.",
+    PORT,
+)
+PORT_PHYSICAL_STATE = Metric(
+    "rankscope_rdma_port_physical_state",
+    "gauge",
+    "Physical state: 2 polling, 3 disabled, 4 training, 5 link up, 6 recovering, 7 phy test.",
+    PORT,
+)
+PORT_RATE = Metric(
+    "rankscope_rdma_port_rate_bytes_per_second",
+    "gauge",
+    "Rate that the link was negotiated at.",
+    PORT,
+)
+TRANSMIT_BYTES = Metric(
+    "rankscope_rdma_port_transmit_bytes_total", "counter", "Bytes sent by the port.", PORT
+)
+RECEIVE_BYTES = Metric(
+    "rankscope_rdma_port_receive_bytes_total", "counter", "Bytes received by the port.", PORT
+)
+TRANSMIT_PACKETS = Metric(
+    "rankscope_rdma_port_transmit_packets_total", "counter", "Packets sent by the port.", PORT
+)
+RECEIVE_PACKETS = Metric(
+    "rankscope_rdma_port_receive_packets_total", "counter", "Packets received by the port.", PORT
+)
+CAST_PACKETS = Metric(
+    "rankscope_rdma_port_cast_packets_total",
+    "counter",
+    "Packets by direction and cast (unicast, multicast): parts of the port's packets.",
+    (*PORT, "direction", "cast"),
+)
+TRANSMIT_WAIT = Metric(
+    "rankscope_rdma_port_transmit_wait_ticks_total",
+    "counter",
+    "Ticks in which the port had data to send and no credit to send it (InfiniBand).",
+    PORT,
+)
+LINK_DOWNED = Metric(
+    "rankscope_rdma_link_downed_total",
+    "counter",
+    "Times the link failed its error recovery and went down, as the port counts; stops at 255.",
+    PORT,
+)
+LINK_RECOVERIES = Metric(
+    "rankscope_rdma_link_recoveries_total",
+    "counter",
+    "Times the link recovered from errors without going down, as the port counts; stops at 255.",
+    PORT,
+)
+LINK_FLAPS = Metric(
+    "rankscope_rdma_link_flaps_total",
+    "counter",
+    "Times the port left the active state since the agent started, as seen or as the port counted.",
+    PORT,
+)
+PORT_ERRORS = Metric(
+    "rankscope_rdma_port_errors_total",
+    "counter",
+    "Errors of the port by type, the name of its counter.",
+    (*PORT, "type"),
+)
+HW_EVENTS = Metric(
+    "rankscope_rdma_hw_events_total",
+    "counter",
+    "Events that the adapter counts, by its driver's name for them: retransmissions, CQE errors.",
+    (*PORT, "event"),
+)
+HW_BYTES = Metric(
+    "rankscope_rdma_hw_bytes_total",
+    "counter",
+    "Bytes that the adapter counts apart, by its driver's name for them.",
+    (*PORT, "type"),
+)
+HW_RESOURCES = Metric(
+    "rankscope_rdma_hw_resources",
+    "gauge",
+    "Objects in use and their high-water marks, by the driver's name for them.",
+    (*PORT, "type"),
+)
+CONGESTION = Metric(
+    "rankscope_rdma_congestion_packets_total",
+    "counter",
+    "Congestion control: notifications sent, handled, ignored; packets received with ECN marks.",
+    (*PORT, "type"),
+)
+HW_AGE = Metric(
+    "rankscope_rdma_hw_max_age_seconds",
+    "gauge",
+    "How long the driver keeps hardware counters before it asks the adapter again (--once only).",
+    PORT,
+)
+LEGACY_BYTES = Metric(
+    "rankscope_rdma_legacy_bytes_total",
+    "counter",
+    "Bytes by the 64-bit counters of older drivers (counters_ext).",
+    (*PORT, "direction"),
+)
+LEGACY_PACKETS = Metric(
+    "rankscope_rdma_legacy_packets_total",
+    "counter",
+    "Packets by the 64-bit counters of older drivers (counters_ext).",
+    (*PORT, "direction", "cast"),
+)
+DEVICE_EVENTS = Metric(
+    "rankscope_rdma_device_events_total",
+    "counter",
+    "Events that a driver counts for the whole device, by its name for them.",
+    ("device", "event"),
+)
+SATURATED = Metric(
+    "rankscope_rdma_saturated",
+    "gauge",
+    "1 while a counter stands at the end of its 4, 8, 16 or 32 bits and hides what comes.",
+    (*PORT, "type"),
+)
+UNREADABLE = Metric(
+    "rankscope_rdma_unreadable_counters",
+    "gauge",
+    "Counters of the port that are not read any more, as reading them failed.",
+    PORT,
+)
+LEFT_OFF = Metric(
+    "rankscope_rdma_counters_left_off",
+    "gauge",
+    "Counters of the port that are not shown, as there are too many or their names fit no label.",
+    PORT,
+)
+PORTS_LEFT_OFF = Metric(
+    "rankscope_rdma_ports_left_off",
+    "gauge",
+    "RDMA ports that are not read, as there are too many.",
+)

@@ -1,0 +1,12 @@
+"""Series about how the parts of a node are wired."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+GPU_NIC_INFO = Metric(
+    "rankscope_gpu_nic_info",
+    "gauge",
+    "Always 1; the adapter that is nearest to a GPU, and how near (PIX, PXB, PHB, NODE, SYS).",
+    ("uuid", "device", "distance"),
+)

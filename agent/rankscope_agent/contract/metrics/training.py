@@ -1,0 +1,108 @@
+"""Series about training processes, as their probes record them."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+RANK = ("job_id", "rank")
+
+RANK_INFO = Metric(
+    "rankscope_rank_info",
+    "gauge",
+    "Always 1; where a rank of a job runs and how its time is measured; empty where unknown.",
+    (
+        *("job_id", "rank", "node", "local_rank", "world_size", "uuid"),
+        *("pod_uid", "pod_namespace", "pod_name", "container_name"),
+        *("dp_group", "tp_group", "pp_stage", "launcher", "timing_source"),
+    ),
+)
+STEPS = Metric("rankscope_steps_total", "counter", "Optimizer steps the rank finished.", RANK)
+STEP_SECONDS = Metric(
+    "rankscope_step_seconds_total", "counter", "Time the rank spent in finished steps.", RANK
+)
+DATA_SECONDS = Metric(
+    "rankscope_data_seconds_total",
+    "counter",
+    "Time the rank was blocked waiting for input in finished steps.",
+    RANK,
+)
+COMPUTE_SECONDS = Metric(
+    "rankscope_compute_seconds_total",
+    "counter",
+    "Time the rank spent computing in finished steps; absent where it cannot be measured.",
+    RANK,
+)
+SYNC_SECONDS = Metric(
+    "rankscope_sync_seconds_total",
+    "counter",
+    "Time the rank was blocked in collectives in finished steps; absent where not measured.",
+    RANK,
+)
+CPU_WAIT_SECONDS = Metric(
+    "rankscope_cpu_wait_seconds_total",
+    "counter",
+    "Time in finished steps, outside of collectives, in which the rank's training thread was ready"
+    " to run and waited for a CPU; absent where it is not counted.",
+    RANK,
+)
+SAMPLES = Metric(
+    "rankscope_samples_total", "counter", "Training samples the rank fetched from its loader.", RANK
+)
+LAST_STEP = Metric("rankscope_last_step", "gauge", "Number of the rank's newest step.", RANK)
+LAST_STEP_TIMESTAMP = Metric(
+    "rankscope_last_step_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank's newest step ended.",
+    RANK,
+)
+LAST_STEP_SECONDS = Metric(
+    "rankscope_last_step_seconds", "gauge", "Duration of the rank's newest step.", RANK
+)
+LAST_DATA_SECONDS = Metric(
+    "rankscope_last_data_seconds", "gauge", "Data wait in the rank's newest step.", RANK
+)
+LAST_COMPUTE_SECONDS = Metric(
+    "rankscope_last_compute_seconds", "gauge", "Compute time in the rank's newest step.", RANK
+)
+RANK_ALIVE = Metric(
+    "rankscope_rank_alive",
+    "gauge",
+    "1 while the rank's training process holds its ring, 0 once it has ended.",
+    RANK,
+)
+RECORDS_LOST = Metric(
+    "rankscope_training_records_lost_total",
+    "counter",
+    "Step records overwritten in the rank's ring before the agent could read them.",
+    RANK,
+)
+JOB_SAMPLES = Metric(
+    "rankscope_job_samples_total",
+    "counter",
+    "Training samples that the job's ranks on this node fetched, those of ended ranks included.",
+    ("job_id",),
+)
+RECORDS_CORRUPT = Metric(
+    "rankscope_training_records_corrupt_total",
+    "counter",
+    "Step records that contradict themselves and were left out.",
+)
+RINGS = Metric("rankscope_training_rings", "gauge", "Probe rings the agent reads now.")
+RINGS_REJECTED = Metric(
+    "rankscope_training_rings_rejected",
+    "gauge",
+    "Files in ring directories that the agent refuses to read, by reason; absent without any.",
+    ("reason",),
+)
+STEP_LATENCY = Metric(
+    "rankscope_step_latency_seconds",
+    "histogram",
+    "Step durations of the job's ranks on this node.",
+    ("job_id",),
+)
+SYNC_TIME = Metric(
+    "rankscope_sync_time_seconds",
+    "histogram",
+    "Time per step that the job's ranks on this node were blocked in collectives.",
+    ("job_id",),
+)

@@ -1,0 +1,278 @@
+"""The lines of NCCL 2.3 to 2.32 (and RCCL), each as a value: pure bytes to values.
+
+`SCAN` finds every record that matters in a chunk. It begins with a literal, for which CPython's
+`re` has a loop of its own, many times faster than a pattern that begins with the host; the prefix
+is then found by looking back. Formats follow NVIDIA/nccl src/debug.cc (prefixes), init.cc,
+transport/net.cc, p2p.cc, shm.cc and coll_net.cc of the tags v2.3.5 to v2.30.7.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport, pair_code
+
+MAX_EDGE_TRANSPORTS = 32
+"""Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""
+
+MAX_KNOWN_TRANSPORTS = 1024
+"""Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
+GPUDirect and direction); a text has at most 256 bytes."""
+
+MAX_KNOWN_ENDS = 256
+"""Ends of communicators' lines whose meaning is remembered: one for each GPU of a node, event and
+communicator; an end has at most 1024 bytes."""
+
+MAX_PAIRS = 4096
+"""Connections told apart for each member and transport: rings and trees make below a hundred.
+Further ones count as often as they are summed up."""
+
+CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
+"""Groups of `SCAN`, of which a match has exactly one: what it found."""
+
+SCAN = re.compile(
+    rb"NCCL(?: INFO (?:"
+    # CONNECTION, or, (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
+    rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
+    rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
+    rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
+    rb"NVLS multicast support is available|\d+ coll channels|transport/net_|Loading topology|"
+    rb"RAS declaring)[^\n]{0,1024})"  # INFO
+    rb")| (WARN [^\n]{0,1024})"  # WARNING
+    # BARE: the version line, and what PyTorch prints
+    rb"|((?: version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)[^\n]{0,2048}))"
+)
+
+HOP_BYTES = 512
+"""Text for which one hop from a letter to the next is made: a hop costs a quarter of a microsecond,
+in which the pattern alone gets over some 600 bytes."""
+
+FIRST_HOPS = 8
+"""Hops in any text, however short."""
+
+SAMPLE_BYTES = 1024
+"""Beginning of a text that tells which letter is rarer: some lines. Counting takes a nanosecond for
+four bytes; a wrong choice costs nothing but time."""
+
+
+def records(text: bytes) -> Iterator[re.Match[bytes]]:
+    """Yield what `SCAN.finditer` yields, faster in text of which little is NCCL's.
+
+    `re` looks at every byte; `bytes.find` for one character is memchr(3), which is some ten times
+    faster. Of NCCL's name `L` is rare in what most trainers print (`INFO` has an N, `CUDA` a C),
+    `C` where they print `Loss` and `LR`. In text that is full of both the pattern goes on alone.
+    """
+    find, match_at = text.find, SCAN.match
+    letter, offset = b"L", 3
+    if text.count(b"L", 0, SAMPLE_BYTES) > text.count(b"C", 0, SAMPLE_BYTES):
+        letter, offset = b"C", 1
+    place = offset - 1
+    for _ in range(FIRST_HOPS + len(text) // HOP_BYTES):
+        place = find(letter, place + 1)
+        if place < 0:
+            return
+        found = match_at(text, place - offset)
+        if found is not None:
+            yield found
+            place = found.end() + offset - 1
+    yield from SCAN.finditer(text, place - offset + 1)
+
+
+TOKEN = re.compile(rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] $")
+"""host:pid:tid [cudaDev] at the end of what precedes `NCCL INFO` (debug.cc:330-355)."""
+
+WARN_HEAD = re.compile(
+    rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] [^\n]*$"
+)
+"""The same before `NCCL WARN`, where file, line and function of NCCL or a plugin follow."""
+
+MPI_TAG = re.compile(rb"\[\d{1,4},(\d{1,7})\]<std(?:out|err)>:")
+"""Open MPI's --tag-output: job and rank."""
+
+TORCH_TAG = re.compile(rb"^(?:[^\n]{0,200}\s)?\[rank(\d{1,7})\]:", re.MULTILINE)
+"""PyTorch's and torchrun's tag of a global rank."""
+
+_COMM = re.compile(
+    rb"(?:\[Rank \d+\] )?(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
+    rb"(?: n[rR]anks (\d{1,8})(?= |$))?([^\n]*)"
+)
+_COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= |$)")
+_PARENT = re.compile(
+    rb"parent (0x[0-9a-f]{1,16})(?: (?:splitCount|childCount) (\d+))? color (-?\d+) key"
+)
+_NODES = re.compile(rb"nNodes (\d{1,7})(?= |$)(?:.* MNNVL (\d))?")
+_GPU = re.compile(rb"busId ([0-9a-f]{1,16})(?= |$)")
+_PHASE = re.compile(r"\b(total|kernels|alloc|bootstrap|allgathers|topo|graphs|connections|rest) ")
+_TIMINGS = re.compile(r"Init timings[^:]*: rank (\d{1,8}) nranks (\d{1,8}) (total .*)")
+_EDGE = re.compile(
+    rb"(\d{1,8})(?:\[[0-9a-f]+\])? -> (\d{1,8})(?:\[[0-9a-f]+\])?\s*(?:\[(send|receive)\]\s*)?"
+    rb" via (.*)",
+    re.DOTALL,
+)
+_NET_TAIL = re.compile(
+    rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?(?= |$)"
+)
+_LOCAL_TAIL = re.compile(
+    rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/\S{1,40}|direct shared memory)"
+)
+_RING = re.compile(rb"\s*(\d{1,8}(?:\s+\d{1,8})*)\s*$")
+_COLLNET = re.compile(r"CollNet \d+/\d+ : (\d{1,8}) \[(send|receive)\] via COLLNET/([^/]+)/\d+(.*)")
+
+
+class CommLine(NamedTuple):
+    """A line about one rank of one communicator; what it does not say is None or empty.
+
+    Args:
+        event: START, COMPLETE, DESTROYED, or empty for a line that only describes.
+        split: parent pointer, child count and colour of a communicator without an id of its own.
+        gpu: PCI address of the rank's GPU, as NCCL writes it.
+    """
+
+    pointer: str
+    rank: int
+    nranks: int | None
+    comm_id: str
+    split: tuple[str, str, str] | None
+    event: str
+    nodes: int | None
+    mnnvl: bool
+    gpu: str
+
+
+def parse_comm(text: bytes) -> CommLine | None:
+    """Read a communicator's line, cut off or whole; None if it is none or claims nonsense."""
+    match = _COMM.match(text)
+    if match is None:
+        return None
+    pointer, place, size, rest = match.groups()
+    rank, nranks = int(place), int(size) if size else None
+    if rank >= MAX_RANK or (nranks is not None and not rank < nranks <= MAX_RANK):
+        return None
+    return CommLine(pointer.decode(), rank, nranks, *_parse_rest(rest))
+
+
+@lru_cache(maxsize=MAX_KNOWN_ENDS)
+def _parse_rest(
+    rest: bytes,
+) -> tuple[str, tuple[str, str, str] | None, str, int | None, bool, str]:
+    """Read what follows the ranks; it is alike for GPUs in the same place of all nodes."""
+    # A search that cannot succeed costs more than looking for its word.
+    comm_id = _COMM_ID.search(rest) if b" commId " in rest else None
+    parent = _PARENT.search(rest) if b" parent " in rest else None
+    nodes = _NODES.search(rest) if b" nNodes " in rest else None
+    gpu = _GPU.search(rest) if b" busId " in rest else None
+    return (
+        comm_id[1].decode() if comm_id else "",
+        _split(parent),
+        _event(rest),
+        int(nodes[1]) if nodes else None,
+        bool(nodes and nodes[2] == b"1"),
+        gpu[1].decode() if gpu else "",
+    )
+
+
+def _split(parent: re.Match[bytes] | None) -> tuple[str, str, str] | None:
+    if parent is None:
+        return None
+    return parent[1].decode(), (parent[2] or b"").decode(), parent[3].decode()
+
+
+def _event(rest: bytes) -> str:
+    if b"Init START" in rest:
+        return "START"
+    if b"Init COMPLETE" in rest:
+        return "COMPLETE"
+    # `Abort COMPLETE` and `Destroy COMPLETE` end alike and mean the opposite.
+    return "DESTROYED" if b"Destroy " in rest or b"Abort " in rest else ""
+
+
+def parse_timings(text: str) -> tuple[int, int, dict[str, float]] | None:
+    """Read `Init timings`: rank, nranks and seconds by phase (2.22.3 on)."""
+    match = _TIMINGS.match(text)
+    if match is None:
+        return None
+    words = match[3].replace("(", " ").replace(")", " ").replace(",", " ").split()
+    seconds = {
+        name: float(value)
+        for name, value in itertools.pairwise(words)
+        if _PHASE.match(f"{name} ") and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value)
+    }
+    return int(match[1]), int(match[2]), seconds
+
+
+@lru_cache(maxsize=MAX_KNOWN_TRANSPORTS)
+def parse_transport(text: bytes, direction: bytes) -> Transport | None:
+    """Read what follows `via ` in a connection's line; None for what NCCL does not print."""
+    net = _NET_TAIL.match(text)
+    local = _LOCAL_TAIL.match(text)
+    if net:
+        name = "NET/" + net[1].decode(errors="replace")[:MAX_NAME]
+        return Transport(name, net["gdr"] is not None, direction.decode())
+    if local is None:
+        return None
+    name = local[1].decode(errors="replace")
+    return Transport("SHM" if name == "direct shared memory" else name, False, direction.decode())
+
+
+def parse_collnet(text: str) -> tuple[int, Transport] | None:
+    """Read `CollNet 00/0 : 1 [send] via COLLNET/SHARP/0/GDRDMA`: the rank and the transport."""
+    match = _COLLNET.match(text)
+    if match is None:
+        return None
+    name = f"COLLNET/{match[3][:MAX_NAME]}"
+    return int(match[1]), Transport(name, "/GDRDMA" in match[4], match[2])
+
+
+def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
+    """Turn distinct edges into counts; return how many texts were no connection at all.
+
+    Args:
+        edges: as printed.
+        room: how many are remembered for each transport, to be known again.
+    """
+    garbage = 0
+    by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
+    for text in edges.distinct:
+        match = _EDGE.match(text)
+        if match is not None:
+            source, target, direction, tail = match.groups(b"")
+            by_tail.setdefault((tail, direction), []).append((int(source), int(target)))
+        elif ring := _RING.match(text):
+            edges.ring_size = max(edges.ring_size, len(ring[1].split()))
+        elif not text.endswith(b"..."):  # a ring's order, cut at 128 characters
+            garbage += 1
+    edges.distinct = set()
+    for (tail, direction), pairs in by_tail.items():
+        transport = parse_transport(tail, direction)
+        if transport is None or not count(edges, transport, pairs, room):
+            garbage += len(pairs)
+    return garbage
+
+
+def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room: int) -> bool:
+    """Add connections over a transport, each pair of ranks once; say whether there are such ranks.
+
+    Beyond the transports that are told apart nothing is added.
+    """
+    highest = max(map(max, pairs))
+    if highest >= MAX_RANK:
+        return False
+    known = edges.pairs.get(transport)
+    if known is None:
+        if len(edges.pairs) >= MAX_EDGE_TRANSPORTS:
+            return True
+        known = edges.pairs[transport] = set()
+    new = {pair_code(*pair) for pair in pairs}
+    if known:
+        new -= known
+    edges.counts[transport] = edges.counts.get(transport, 0) + len(new)
+    known.update(itertools.islice(new, max(0, room - len(known))))
+    edges.highest_rank = max(edges.highest_rank, highest)
+    if len(edges.owners) < room:
+        own = 1 if transport.direction == "receive" else 0
+        edges.owners.update([pair[own] for pair in pairs[:room]])
+    return True

@@ -1,0 +1,376 @@
+"""Reads NCCL's and PyTorch's log lines, chunk by chunk, in bounded memory: bytes in, facts out.
+
+Nothing here concludes anything (that is `verdict`), opens a file or knows the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from rankscope_agent.contract.nccl.facts import MAX_NAME, Facts, Limits, Member, Process
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.nccl.lines import (
+    BARE,
+    CONNECTION,
+    INFO,
+    MAX_PAIRS,
+    TORCH_TAG,
+    WARN_HEAD,
+    WARNING,
+    CommLine,
+    count,
+    parse_collnet,
+    parse_comm,
+    parse_timings,
+    records,
+    sum_up,
+)
+from rankscope_agent.contract.nccl.signs import read_process_line
+from rankscope_agent.contract.nccl.speakers import Speakers, Thread, line_of
+from rankscope_agent.contract.nccl.warnings import classify
+from rankscope_agent.contract.nccl.watchdog import DESYNC
+
+CONTEXT_BYTES = 4096
+"""What is looked at after an exception: its `Last error:` and the desync report are in there."""
+
+MAX_CONTEXTS = 100_000
+"""Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
+
+_VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
+_LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
+_CHANNELS = re.compile(r"(\d{1,4}) coll channels(?:.*?(\d{1,4}) nvls channels)?")
+
+
+class NcclLog:
+    """The incremental parser of one log, or of all logs of one job.
+
+    Args:
+        limits: how much to remember.
+        facts: what an earlier parser of the same logs found.
+    """
+
+    def __init__(self, limits: Limits | None = None, facts: Facts | None = None) -> None:
+        self.limits = limits or Limits()
+        self.facts = facts or Facts()
+        self.facts.watchdog.limit = self.limits.watchdog_events
+        self._speakers = Speakers(self.facts, self.limits)
+        self._starting = {
+            (m.process.host, m.gpu, m.rank, m.nranks): m
+            for m in self.facts.members.values()
+            if m.gpu and m.started
+        }
+        self._new_edges = 0
+        self._spoke: tuple[bytes | None, Thread | None] = (None, None)
+        self._pairs = MAX_PAIRS
+        self._contexts = 0
+        self._open_context = False
+
+    def feed(self, lines: bytes) -> int:
+        """Take in whole plain lines, as `Unframer` gives them; return the records found."""
+        if self._open_context:
+            self._open_context = False
+            self._read_context(lines[:CONTEXT_BYTES])
+        found = self._scan(lines, torn=False)
+        if self._new_edges > self.limits.edges:
+            self.sum_up()
+        return found
+
+    def stop_growing(self) -> None:
+        """Keep nothing new from here on; what is left out is counted."""
+        self.limits = Limits(0, 0, self.limits.edges, 0, 0, 0)
+        self._speakers.limits = self.limits
+        self.facts.watchdog.limit = 0
+        self._pairs = 0
+
+    @property
+    def threads(self) -> int:
+        """How many threads are known."""
+        return len(self._speakers.threads)
+
+    def sum_up(self) -> None:
+        """Count the edges gathered so far; the same ones seen again later count again."""
+        facts = self.facts
+        loose = itertools.chain.from_iterable(facts.loose_edges.values())
+        for edges in itertools.chain((m.edges for m in facts.all_members()), loose):
+            if edges.distinct:
+                facts.unparsed += sum_up(edges, self._pairs)
+        self._new_edges = 0
+
+    def _scan(self, text: bytes, *, torn: bool) -> int:
+        """Read every record; `torn` says that the text begins in the middle of a line."""
+        found = 0
+        # What precedes the records of whoever spoke last, and that thread: the next chunk mostly
+        # goes on with it.
+        last, thread = (None, None) if torn else self._spoke
+        size = len(last or b"")
+        for match in records(text):
+            found += 1
+            kind = match.lastindex
+            if kind is None or kind > INFO:
+                self._read_record(text, match)
+                continue
+            start = match.start()
+            if thread is None or text[start - size : start] != last:
+                last, thread = self._speakers.of_record(text, start, torn=torn)
+                size = len(last or b"")
+            if kind == INFO:
+                self._read_info(thread, match)
+            elif match[CONNECTION] not in thread.sink.distinct:  # the hot path: most are repeated
+                self._read_connection(thread, match)
+        if not torn:
+            self._spoke = last, thread
+        return found
+
+    def _read_connection(self, thread: Thread, match: re.Match[bytes]) -> None:
+        """Remember a connection; it is read when it is summed up."""
+        said = match[CONNECTION]
+        if b" NCCL " in said:
+            self._read_fused(thread, match)
+        else:
+            thread.sink.distinct.add(said)
+            self._new_edges += 1
+
+    def _read_fused(self, thread: Thread, match: re.Match[bytes]) -> None:
+        """Read a record that another writer's record runs into, then that one.
+
+        What it overwrote is cut off; of a connection nothing is left to be sure of.
+        """
+        if match.lastindex == INFO:
+            info = match[INFO]
+            cut = info.find(b" NCCL ")
+            end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
+            self._read_said(thread, info[:end])
+        self._scan(match.group()[len(b"NCCL") :], torn=True)
+
+    def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
+        start = match.start()
+        line = line_of(text, start)
+        warn = match[WARNING]
+        if warn is not None:
+            self._read_warning(text, text[line:start], warn, match.end())
+        else:
+            self._read_bare(text, line, match)
+
+    def _read_info(self, thread: Thread, match: re.Match[bytes]) -> None:
+        info = match[INFO]
+        if b" NCCL " in info:
+            self._read_fused(thread, match)
+        else:
+            self._read_said(thread, info)
+
+    def _read_said(self, thread: Thread, info: bytes) -> None:
+        if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
+            self._read_comm(thread, info)
+            return
+        text = info.decode(errors="replace").rstrip()
+        if text.startswith("Init timings"):
+            self._read_timings(thread, text)
+        elif text[:1].isdigit():
+            self._read_channels(thread, text)
+        elif text.startswith("CollNet "):
+            self._read_collnet(thread, text)
+        else:
+            self._read_process(thread, text)
+
+    def _read_process(self, thread: Thread, text: str) -> None:
+        """Read what concerns a process rather than a communicator."""
+        process, facts = thread.process, self.facts
+        if text.startswith("NCCL_") and facts.settings >= self.limits.settings:
+            facts.beyond_limits += 1
+            return
+        before = len(process.environment)
+        for code in read_process_line(process, text):
+            facts.warn(code, text, self.limits)
+        facts.settings += len(process.environment) - before
+        if process.version and not self.facts.version:
+            self.facts.version = process.version
+        if thread.member is not None and text.startswith("Using"):
+            thread.member.network = process.network
+
+    def _read_comm(self, thread: Thread, info: bytes) -> None:
+        line = parse_comm(info)
+        if line is None:
+            self.facts.unparsed += 1
+            return
+        if len(self.facts.comm_ranks) < self.limits.members:
+            self.facts.comm_ranks.add(line.rank)
+        self.facts.largest_comm = max(self.facts.largest_comm, line.nranks or 0)
+        member = self._member(thread.process, line)
+        if member is None or line.event == "DESTROYED":
+            return
+        if line.nodes is not None:
+            member.nodes, member.mnnvl = line.nodes, line.mnnvl
+        if line.event:
+            member.gpu = member.gpu or line.gpu
+            self._begin_or_end(thread, member, line.event)
+
+    def _begin_or_end(self, thread: Thread, member: Member, event: str) -> None:
+        """Note Init START or COMPLETE and whose connections the thread prints from here on."""
+        member.network = member.network or thread.process.network
+        if event == "START":
+            self._take_place(member)
+            member.started = True
+            thread.member, thread.sink = member, member.edges
+            return
+        member.complete = True
+        if thread.sink is not member.edges:
+            # Before 2.18.3 there is no START: what the thread printed belongs to this member.
+            member.edges.distinct |= thread.sink.distinct
+            thread.sink.distinct = set()
+        if thread.member is None:
+            thread.member = member
+        elif thread.member is member:  # what this thread connects from here on is lazy
+            self._speakers.set_free(thread)
+
+    def _take_place(self, member: Member) -> None:
+        """Forget who began in the same place before and did not come to an end.
+
+        A GPU has one process of a rank at a time: a launcher started the job's workers anew, and
+        the earlier one is gone.
+        """
+        if not member.gpu:
+            return
+        place = (member.process.host, member.gpu, member.rank, member.nranks)
+        former = self._starting.get(place)
+        self._starting[place] = member
+        if former is None or former.complete or former.process is member.process:
+            return
+        if former.group == member.group:  # two at a time, as a wrong launcher starts them
+            return
+        key = (former.process.host, former.process.pid, former.pointer)
+        if self.facts.members.get(key) is former:
+            del self.facts.members[key]
+
+    def _member(self, process: Process, line: CommLine) -> Member | None:
+        """Return the member a line speaks of; None if it cannot be kept."""
+        members = self.facts.members
+        key = (process.host, process.pid, line.pointer)
+        known = members.get(key)
+        if known is not None and _same(known, line):
+            if line.comm_id and not known.linked:
+                known.group, known.linked = line.comm_id, True
+            known.nranks = known.nranks or line.nranks
+            return known
+        if line.event == "DESTROYED" or (line.nranks is None and not line.event):
+            return None
+        if len(members) + len(self.facts.past_members) >= self.limits.members:
+            self.facts.beyond_limits += 1
+            return None
+        if known is not None:
+            self.facts.past_members.append(known)
+        group, linked = self._group(process, line)
+        made = Member(process, line.pointer, line.rank, line.nranks, group, linked)
+        members[key] = made
+        return made
+
+    def _group(self, process: Process, line: CommLine) -> tuple[str, bool]:
+        """Name the communicator a member is of, and whether other processes call it the same."""
+        if line.comm_id:
+            return line.comm_id, True
+        if line.split is not None:
+            pointer, child, colour = line.split
+            parent = self.facts.members.get((process.host, process.pid, pointer))
+            if parent is not None and parent.linked and child:
+                return f"{parent.group}/{child}/{colour}"[:128], True
+            return f"split of {line.nranks} ranks, color {colour}"[:128], False
+        return f"{line.nranks} ranks", False
+
+    def _read_timings(self, thread: Thread, text: str) -> None:
+        timings = parse_timings(text)
+        if timings is None:
+            self.facts.unparsed += 1
+            return
+        rank, nranks, seconds = timings
+        for member in reversed(self.facts.members.values()):
+            same = member.process is thread.process and member.rank == rank
+            if same and member.nranks == nranks and not member.init_seconds:
+                member.init_seconds = seconds
+                return
+
+    def _read_channels(self, thread: Thread, text: str) -> None:
+        match = _CHANNELS.match(text)
+        if match is None or thread.member is None:
+            return
+        thread.member.coll_channels = int(match[1])
+        thread.member.nvls_channels = int(match[2]) if match[2] else None
+
+    def _read_collnet(self, thread: Thread, text: str) -> None:
+        found = parse_collnet(text)
+        if found is not None:
+            rank, transport = found
+            count(thread.sink, transport, [(rank, rank)], self._pairs)
+
+    def _read_warning(self, text: bytes, head: bytes, warn: bytes, end: int) -> None:
+        message = warn[len(b"WARN ") :].decode(errors="replace").strip()
+        self._count_warning(message, self._speaker(head))
+        self._read_around(text, end)
+
+    def _speaker(self, head: bytes) -> Process:
+        match = WARN_HEAD.search(head)
+        if match is None:
+            return self._speakers.process("", 0)
+        return self._speakers.process(match[1].decode(), int(match[2]))
+
+    def _count_warning(self, message: str, process: Process) -> None:
+        warned = classify(message)
+        self.facts.warn(warned.code, message, self.limits)
+        if warned.transport:
+            process.error_transports.add(warned.transport)
+        if warned.status:
+            key = (warned.device, warned.status)
+            errors = self.facts.ib_errors
+            if key in errors or len(errors) < self.limits.warning_codes:
+                errors[key] = errors.get(key, 0) + 1
+        process.signs.add(warned.code)
+
+    def _read_bare(self, text: bytes, line: int, match: re.Match[bytes]) -> None:
+        """Read a version line, or what PyTorch says."""
+        whole = text[line : match.end()]
+        version = _VERSION.search(whole)
+        if version is not None and not self.facts.version:
+            self.facts.version = version[1].decode()[:MAX_NAME]
+        if match[BARE].startswith(b" version"):
+            return
+        for code in self.facts.watchdog.read(whole):
+            self.facts.warn(code, whole.decode(errors="replace"), self.limits)
+        self._read_context(whole)
+        self._read_around(text, match.end())
+
+    def _read_around(self, text: bytes, end: int) -> None:
+        """Look at the lines after a warning or an exception, which may not have come yet."""
+        if self._contexts >= MAX_CONTEXTS:
+            return
+        self._contexts += 1
+        after = text[end : end + CONTEXT_BYTES]
+        # What follows the next record is looked at when that one is read.
+        self._open_context = len(after) < CONTEXT_BYTES and b"NCCL" not in after
+        self._read_context(after.split(b"NCCL", 1)[0])
+
+    def _read_context(self, after: bytes) -> None:
+        error = _LAST_ERROR.search(after)
+        if error is not None:
+            self._count_warning(
+                error[1].decode(errors="replace").strip(), self._speakers.process("", 0)
+            )
+        if b" collective #" in after and self.facts.watchdog.read_report(after):
+            self.facts.warn(DESYNC, after.decode(errors="replace"), self.limits)
+        for rank in TORCH_TAG.findall(after):
+            self._speakers.tag(int(rank))
+
+
+def _same(member: Member, line: CommLine) -> bool:
+    """Whether a line speaks of the member that had its pointer last."""
+    if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
+        return False
+    return not (line.comm_id and member.linked and line.comm_id != member.group)
+
+
+def read_all(chunks: list[bytes], limits: Limits | None = None) -> Facts:
+    """Return the facts of a log that is there in whole."""
+    framing, parser = Unframer(), NcclLog(limits)
+    for chunk in chunks:
+        parser.feed(framing.feed(chunk))
+    parser.feed(framing.finish())
+    parser.sum_up()
+    return parser.facts

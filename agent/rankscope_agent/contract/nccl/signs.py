@@ -1,0 +1,135 @@
+"""What NCCL's INFO lines say about a process: network, versions, settings, signs of trouble."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from rankscope_agent.contract.nccl.facts import MAX_NAME, Process
+from rankscope_agent.contract.nccl.warnings import TOPOLOGY_FILE, classify
+
+MAX_ENVIRONMENT = 64
+"""Settings kept for a process; NCCL knows some 250, of which the largest recipes set below 40."""
+
+MAX_VALUE = 200
+
+# Signs, as the verdict asks for them.
+NO_IB_DEVICE = "no_ib_device"
+IB_DEVICE = "ib_device"
+VERBS_MISSING = "IB_LIBRARY_MISSING"
+PLUGIN_FAILED = "plugin_failed"
+NO_P2P = "no_p2p"
+NVSWITCH = "nvswitch"
+
+VENDOR_TOPOLOGIES = ("/opt/amazon/", "/opt/aws-ofi-nccl/", "/opt/microsoft/", "/usr/local/gib/")
+"""Where cloud images keep the topology files that their own machines need: the EFA plugin and the
+images of Azure and Google Cloud set NCCL_TOPO_FILE to these by themselves."""
+
+_NETWORK = re.compile(r"Using (?:internal )?[nN]etwork (.+)")
+_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
+_ENVIRONMENT = re.compile(r"(NCCL_\w{1,60}) set (?:by environment )?to (.*)")
+_BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")
+# `NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:..`; the list is empty where there is no adapter.
+_IB_DEVICES = re.compile(r"NET/IB : Using\s*\[\d+\]")
+_ASSIGNED = re.compile(r"Assigned NET plugin (.+) to comm")
+_INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
+_BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b\S* ?(?:\([^)]*\) )?-> [1-7]\b")
+
+
+def _read_environment(process: Process, text: str) -> tuple[str, ...]:
+    match = _ENVIRONMENT.match(text)
+    if match is None:  # the version, as NCCL 2.22 and later print it
+        version = _VERSION.match(text)
+        process.version = version[1] if version else process.version
+        return ()
+    # Numbers end with a dot of the sentence, texts do not (param.cc).
+    value = match[2].strip()[:MAX_VALUE]
+    if value.endswith(".") and re.fullmatch(r"-?\d+\.", value):
+        value = value[:-1]
+    if match[1] in process.environment or len(process.environment) < MAX_ENVIRONMENT:
+        process.environment[match[1]] = value
+    return _topology(value) if match[1] == "NCCL_TOPO_FILE" else ()
+
+
+def _topology(path: str) -> tuple[str, ...]:
+    """A topology file of one's own replaces what NCCL would find, silently."""
+    own = path and not path.startswith(VENDOR_TOPOLOGIES) and "virtualTopology" not in path
+    return (TOPOLOGY_FILE,) if own else ()
+
+
+def _read_net(process: Process, text: str) -> tuple[str, ...]:
+    if text.startswith("NET/IB : No device found"):
+        process.signs.add(NO_IB_DEVICE)
+    elif _IB_DEVICES.match(text):
+        process.signs.add(IB_DEVICE)
+    elif text.startswith("NET/OFI No eligible providers"):
+        process.signs.add(PLUGIN_FAILED)
+        return (classify(text).code,)
+    return ()
+
+
+def _read_failure(process: Process, text: str) -> tuple[str, ...]:
+    failed = _INIT_FAILED.match(text)
+    if failed and failed[1].strip() not in {"IB", "Socket"}:
+        process.signs.add(PLUGIN_FAILED)
+    if text.startswith("Failed to open libibverbs"):
+        process.signs.add(VERBS_MISSING)
+    return ()
+
+
+def _read_back_trace(process: Process, text: str) -> tuple[str, ...]:
+    """A back-trace through a transport's file names the transport the data was on."""
+    match = _BACK_TRACE.match(text)
+    if match:
+        process.error_transports.add("NET/IB" if match[1] == "net_ib" else "NET/Socket")
+    return ()
+
+
+def _read_network(process: Process, text: str) -> tuple[str, ...]:
+    match = _NETWORK.match(text) or _ASSIGNED.match(text)
+    if match:
+        process.network = match[1].strip()[:MAX_NAME]
+    return ()
+
+
+def _read_bootstrap(process: Process, text: str) -> tuple[str, ...]:
+    time = _BOOTSTRAP_TIME.match(text)
+    if time:
+        process.bootstrap_seconds = float(time[1])
+    return (classify(text).code,) if text.startswith("Bootstrap : no socket") else ()
+
+
+def _read_peers(process: Process, text: str) -> tuple[str, ...]:
+    if text.startswith("Could not enable P2P"):
+        process.signs.add(NO_P2P)
+    elif text.startswith("NVLS multicast support is available"):
+        process.signs.add(NVSWITCH)
+    return (classify(text).code,) if text.startswith("RAS declaring") else ()
+
+
+def _read_topology(process: Process, text: str) -> tuple[str, ...]:
+    return _topology(text.removeprefix("Loading topology file").strip())
+
+
+START_LENGTH = 4
+
+_READERS: Mapping[str, Callable[[Process, str], tuple[str, ...]]] = {
+    "NCCL": _read_environment,
+    "NET/": _read_net,
+    "Fail": _read_failure,
+    "tran": _read_back_trace,
+    "Usin": _read_network,
+    "Assi": _read_network,
+    "Boot": _read_bootstrap,
+    "Coul": _read_peers,
+    "NVLS": _read_peers,
+    "RAS ": _read_peers,
+    "Load": _read_topology,
+}
+"""Who reads a line, by its first characters: a table is as fast for the last as for the first."""
+
+
+def read_process_line(process: Process, text: str) -> tuple[str, ...]:
+    """Note what a line says; return the codes of warnings that it amounts to."""
+    read = _READERS.get(text[:START_LENGTH])
+    return () if read is None else read(process, text)

@@ -1,0 +1,151 @@
+"""Tells by the text before `NCCL INFO` which thread of which process speaks, within bounds."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.nccl.facts import Edges, Facts, Limits, Member, Process
+from rankscope_agent.contract.nccl.lines import MPI_TAG, TOKEN
+
+MAX_TOKEN = 320
+"""Bytes by which a thread is known again: its host (below 256), three numbers and brackets."""
+
+MAX_HEAD = 1024
+"""Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
+Without this bound a long line of many records would be read again for each of them."""
+
+MAX_HEADS, MAX_HEAD_SIZES = 256, 4
+"""Texts before records that are known again at once, and their lengths: a node has some dozens of
+threads, whose numbers have few lengths."""
+
+
+class Thread:
+    """One thread that printed something: its process and the communicator it speaks of.
+
+    Args:
+        process: whose it is.
+        lazy: where its connections go while no communicator of it is being initialised.
+    """
+
+    __slots__ = ("lazy", "member", "process", "sink")
+
+    def __init__(self, process: Process, lazy: Edges) -> None:
+        self.process = process
+        self.lazy = self.sink = lazy
+        self.member: Member | None = None
+
+
+class Speakers:
+    """The threads and processes of a log.
+
+    Args:
+        facts: where processes and connections of threads are kept.
+        limits: how many.
+    """
+
+    def __init__(self, facts: Facts, limits: Limits) -> None:
+        self.limits = limits
+        self.threads: dict[bytes, Thread] = {}
+        """By the text before `NCCL INFO`, from the host on."""
+        self._heads: dict[bytes, Thread] = {}
+        self._head_sizes: list[int] = []
+        self._facts = facts
+        self._hosts: set[str] = {host for host, _ in facts.processes}
+        self._bags = sum(map(len, facts.loose_edges.values()))
+
+    def of_record(self, text: bytes, start: int, *, torn: bool) -> tuple[bytes | None, Thread]:
+        """Return the thread of the record at `start`, and the text by which it is known again.
+
+        That begins one character before its first word: what ends alike is another's. None where
+        there is no such character.
+        """
+        for size in self._head_sizes:
+            head = text[start - size : start]
+            known = self._heads.get(head)
+            if known is not None:
+                return head, known
+        line = line_of(text, start)
+        inner = text.rfind(b" ", line, max(line, start - 1))
+        word = text.rfind(b" ", line, max(line, inner)) + 1
+        begin = word or line
+        token = text[begin:start]
+        thread = self.threads.get(token) or self.thread(token, torn=torn)
+        if not begin:
+            return None, thread
+        head = text[begin - 1 : start]
+        if token in self.threads:  # what is beyond the limits is counted each time
+            self._remember(head, thread)
+        return head, thread
+
+    def _remember(self, head: bytes, thread: Thread) -> None:
+        """Keep what precedes a thread's records: those of a node mostly take turns in its log."""
+        size = len(head)
+        if size not in self._head_sizes:
+            if len(self._head_sizes) >= MAX_HEAD_SIZES:
+                return
+            self._head_sizes.append(size)
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[head] = thread
+
+    def thread(self, token: bytes, *, torn: bool) -> Thread:
+        """Make known a thread by the text before its `NCCL INFO`."""
+        token = token[-MAX_TOKEN:]
+        tag = MPI_TAG.search(token)
+        if tag is not None:
+            self.tag(int(tag[1]))
+        match = TOKEN.search(token)
+        if match is None or len(self.threads) >= self.limits.threads:
+            self._facts.beyond_limits += match is not None
+            return self.threads.get(b"") or self._add(b"", self.process("", 0))
+        return self._add(token, self.process(self._host(match[1].decode(), torn), int(match[2])))
+
+    def _add(self, token: bytes, process: Process) -> Thread:
+        thread = self.threads[token] = Thread(process, self._bag(process))
+        return thread
+
+    def _host(self, name: str, torn: bool) -> str:
+        """Return the host's name without what a torn line left before it."""
+        if torn and name not in self._hosts:
+            glued = [host for host in self._hosts if host and name.endswith(host)]
+            if glued:
+                return max(glued, key=len)
+        if not torn and len(self._hosts) < self.limits.threads:
+            self._hosts.add(name)
+        return name
+
+    def process(self, host: str, pid: int) -> Process:
+        """Return a process, that of nobody (no host, pid 0) where there is no room for it."""
+        processes = self._facts.processes
+        known = processes.get((host, pid))
+        if known is None:
+            if len(processes) >= self.limits.threads:
+                self._facts.beyond_limits += 1
+                host, pid = "", 0
+            known = processes.setdefault((host, pid), Process(host, pid))
+        return known
+
+    def set_free(self, thread: Thread) -> None:
+        """Let a thread whose communicator is complete print connections of any other one."""
+        thread.member = None
+        lazy = thread.lazy
+        used = lazy.distinct or lazy.counts or lazy.ring_size
+        if used and self._bags < 2 * self.limits.threads:
+            thread.lazy = self._bag(thread.process)
+        thread.sink = thread.lazy
+
+    def _bag(self, process: Process) -> Edges:
+        """Return a place for connections of a thread that has no communicator (yet)."""
+        self._bags += 1
+        several = self._facts.loose_edges.setdefault((process.host, process.pid), [])
+        several.append(Edges())
+        return several[-1]
+
+    def tag(self, rank: int) -> None:
+        """Note a rank that a launcher names."""
+        if len(self._facts.tagged_ranks) < self.limits.members:
+            self._facts.tagged_ranks.add(rank)
+
+
+def line_of(text: bytes, start: int) -> int:
+    """Return where the line of the record at `start` begins, or what of it is looked at."""
+    nearest = max(0, start - MAX_HEAD)
+    return max(nearest, text.rfind(b"\n", nearest, start) + 1)

@@ -1,0 +1,244 @@
+"""What an NCCL log proves: the network that carries the data, GPUDirect, who is missing.
+
+Pure. The rule throughout: only connections (and errors of the data path) prove a transport;
+what the log cannot tell is None, never a guess. `Using network Socket` alone proves nothing: NCCL
+prints it on every machine without an RDMA adapter, on single nodes and NVLink domains too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.contract.nccl import signs as nccl_signs
+from rankscope_agent.contract.nccl.communicators import Communicator, communicators, connects_all
+from rankscope_agent.contract.nccl.facts import Edges, Facts, Process, Transport
+
+SOCKET = "NET/Socket"
+
+# Reasons; a closed vocabulary, as they are labels.
+FORCED = "forced_by_environment"
+PLUGIN_FAILED = "plugin_failed"
+VERBS_MISSING = "verbs_library_missing"
+NO_DEVICE = "no_rdma_device"
+WRONG_INTERFACE = "wrong_interface"
+UNEXPLAINED = "unexplained"
+OTHER_NETWORK = "other_network"
+SINGLE_RANK = "single_rank"
+SINGLE_NODE = "single_node"
+LOCAL_ONLY = "local_only"
+SOCKET_SELECTED = "socket_selected_no_connection_seen"
+NO_CONNECTION = "no_connection_seen"
+NO_NETWORK_LINE = "no_network_line"
+REASONS: tuple[str, ...] = (
+    FORCED,
+    PLUGIN_FAILED,
+    VERBS_MISSING,
+    NO_DEVICE,
+    WRONG_INTERFACE,
+    UNEXPLAINED,
+    OTHER_NETWORK,
+    SINGLE_RANK,
+    SINGLE_NODE,
+    LOCAL_ONLY,
+    SOCKET_SELECTED,
+    NO_CONNECTION,
+    NO_NETWORK_LINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkVerdict:
+    """What carries data between nodes; None stands for what the log cannot tell.
+
+    Args:
+        socket_fallback: data between nodes goes over TCP sockets.
+        reason: one of `REASONS`.
+        gdr: GPUs and network adapters exchange data directly, at least in part.
+        gdr_missing: connections over RDMA networks without GPUDirect.
+        transports: of the connections between nodes, and of errors on the data path.
+    """
+
+    socket_fallback: bool | None
+    reason: str
+    gdr: bool | None
+    gdr_missing: int
+    transports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorVerdict:
+    """A communicator and what its own connections prove."""
+
+    communicator: Communicator
+    network: NetworkVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class JobVerdict:
+    """What a job's logs prove.
+
+    Args:
+        nranks: size of the largest communicator (or printed ring), None where none was printed.
+        ranks_seen: ranks of communicators' lines; where there are none, those of launchers' tags;
+            where there are none of these either, owners of connections.
+        net_selected: the network that most processes selected, as printed.
+        connections: distinct connections by transport, in all communicators.
+    """
+
+    nccl_version: str | None
+    nranks: int | None
+    ranks_seen: tuple[int, ...]
+    net_selected: str | None
+    network: NetworkVerdict
+    init_complete_ranks: tuple[int, ...]
+    communicators: tuple[CommunicatorVerdict, ...]
+    connections: Mapping[Transport, int]
+
+
+def judge(facts: Facts) -> JobVerdict:
+    """Say what the facts prove; they must have been summed up."""
+    found, loose = communicators(facts)
+    judged = tuple(CommunicatorVerdict(c, _judge_communicator(c)) for c in found)
+    connections: Counter[Transport] = Counter()
+    for edges in (*(c.edges for c in found), *(part.counts for part in loose)):
+        connections.update(edges)
+    return JobVerdict(
+        nccl_version=facts.version or None,
+        nranks=_largest(facts, loose),
+        ranks_seen=_ranks_seen(facts, loose),
+        net_selected=_net_selected(facts),
+        network=_judge_job(facts, judged, connections),
+        init_complete_ranks=tuple(sorted({r for c in found for r in c.complete_ranks})),
+        communicators=judged,
+        connections=connections,
+    )
+
+
+def _judge_communicator(communicator: Communicator) -> NetworkVerdict:
+    names = {t.name for t in communicator.edges if t.is_net}
+    processes = [member.process for member in communicator.members]
+    fallback, reason = _fallback(names, processes)
+    if fallback is None:
+        fallback, reason = _without_connections(communicator)
+    gdr, missing = _gdr(communicator.edges, names)
+    return NetworkVerdict(fallback, reason, gdr, missing, tuple(sorted(names)))
+
+
+def _judge_job(
+    facts: Facts, judged: Sequence[CommunicatorVerdict], connections: Mapping[Transport, int]
+) -> NetworkVerdict:
+    names = {t.name for t in connections if t.is_net}
+    for process in facts.processes.values():
+        names |= process.error_transports
+    fallback, reason = _fallback(names, list(facts.processes.values()))
+    if fallback is None:
+        fallback, reason = _all_local(judged)
+    elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
+        # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
+        fallback, reason = None, SOCKET_SELECTED
+    if fallback is None and not judged and any(p.network for p in facts.processes.values()):
+        reason = NO_CONNECTION
+    gdr, missing = _gdr(connections, names)
+    return NetworkVerdict(fallback, reason, gdr, missing, tuple(sorted(names)))
+
+
+def _fallback(names: Iterable[str], processes: Sequence[Process]) -> tuple[bool | None, str]:
+    """Judge by connections and errors on the data path alone."""
+    seen = set(names)
+    if SOCKET in seen:
+        return True, _cause(processes)
+    return (False, OTHER_NETWORK) if seen else (None, NO_NETWORK_LINE)
+
+
+def _cause(processes: Sequence[Process]) -> str:
+    """Say why NCCL took sockets: what was asked for first, then what failed, then what lacks."""
+    if any(_forced(process.environment) for process in processes):
+        return FORCED
+    signs = {sign for process in processes for sign in process.signs}
+    if signs & {nccl_signs.PLUGIN_FAILED, "OFI_NO_PROVIDER", "NET_PLUGIN_INIT_FAILED"}:
+        return PLUGIN_FAILED
+    if nccl_signs.VERBS_MISSING in signs:
+        return VERBS_MISSING
+    if nccl_signs.NO_IB_DEVICE in signs:
+        asked = any("NCCL_IB_HCA" in process.environment for process in processes)
+        return WRONG_INTERFACE if asked else NO_DEVICE
+    return UNEXPLAINED
+
+
+def _forced(environment: Mapping[str, str]) -> bool:
+    return (
+        environment.get("NCCL_NET", "").lower() == "socket"
+        or environment.get("NCCL_IB_DISABLE", "0") not in {"0", ""}
+        or environment.get("NCCL_NET_PLUGIN", "").lower() == "none"
+    )
+
+
+def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
+    """Judge a communicator of which no connection over a network was printed."""
+    nranks = communicator.nranks
+    if nranks == 1:
+        return False, SINGLE_RANK
+    # NVLink domains count as one node for NCCL, which then needs no network between hosts.
+    if communicator.nodes == 1:
+        return False, SINGLE_NODE
+    if communicator.nodes is None and _on_one_host(communicator):
+        return False, SINGLE_NODE
+    if communicator.nodes is None and connects_all(communicator.local_pairs, nranks):
+        return False, LOCAL_ONLY
+    several = (communicator.nodes or 0) > 1 and not communicator.mnnvl
+    if several and communicator.networks == ("Socket",):
+        return None, SOCKET_SELECTED
+    return None, NO_CONNECTION if communicator.networks else NO_NETWORK_LINE
+
+
+def _on_one_host(communicator: Communicator) -> bool:
+    """Whether every rank is here once and names the same host.
+
+    A rank that comes twice is one of two communicators of that size, of which neither is whole.
+    """
+    members = communicator.members
+    whole = len(members) == len(communicator.ranks) == communicator.nranks
+    hosts = {member.process.host for member in members}
+    return whole and len(hosts) == 1 and "" not in hosts
+
+
+def _all_local(judged: Sequence[CommunicatorVerdict]) -> tuple[bool | None, str]:
+    """Judge a job without a connection over a network: local if each communicator must be."""
+    unknown = [c.network.reason for c in judged if c.network.socket_fallback is None]
+    if unknown:
+        return None, SOCKET_SELECTED if SOCKET_SELECTED in unknown else unknown[0]
+    if not judged:
+        return None, NO_NETWORK_LINE
+    sizes = [(c.communicator.nranks or 0, c.network.reason) for c in judged]
+    return False, max(sizes)[1]
+
+
+def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | None, int]:
+    """Say whether GPUDirect RDMA is used, and how many RDMA connections lack it."""
+    rdma = {t: n for t, n in connections.items() if t.is_net and t.name != SOCKET}
+    missing = sum(count for transport, count in rdma.items() if not transport.gdr)
+    if rdma:
+        return any(transport.gdr for transport in rdma), missing
+    return (False if SOCKET in names else None), 0
+
+
+def _largest(facts: Facts, loose: Sequence[Edges]) -> int | None:
+    rings = (edges.ring_size for edges in loose)
+    return facts.largest_comm or max(rings, default=0) or None
+
+
+def _ranks_seen(facts: Facts, loose: Sequence[Edges]) -> tuple[int, ...]:
+    if facts.comm_ranks:
+        return tuple(sorted(facts.comm_ranks))
+    named = facts.tagged_ranks | facts.watchdog.ranks
+    return tuple(sorted(named or {rank for edges in loose for rank in edges.owners}))
+
+
+def _net_selected(facts: Facts) -> str | None:
+    chosen = Counter(p.network for p in facts.processes.values() if p.network)
+    if chosen:
+        return chosen.most_common(1)[0][0]
+    found = any(nccl_signs.IB_DEVICE in p.signs for p in facts.processes.values())
+    return "IB" if found else None

@@ -1,0 +1,1 @@
+"""What the agent answers: the page of metrics, the API, the stream of step records, its log."""

@@ -1,0 +1,215 @@
+"""What the agent answers on each of its paths; how answers travel is the server's concern."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rankscope_agent import __version__
+from rankscope_agent.collecting.registry import CollectorState, Registry
+from rankscope_agent.contract import api_version
+from rankscope_agent.contract.model import StepSource
+from rankscope_agent.contract.requirements import brings
+from rankscope_agent.serving.exposition import PageCache, choose_format
+from rankscope_agent.serving.landing import landing_page
+from rankscope_agent.serving.step_stream import steps_json
+from rankscope_agent.sources.flight_recorder.stream import windows_json
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.listing import listing
+from rankscope_agent.web.coding import accepts_gzip
+from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
+
+
+class Api:
+    """The agent's paths over its registry of collectors and its source of step records."""
+
+    def __init__(
+        self,
+        node: str,
+        registry: Registry,
+        steps: StepSource,
+        max_series: int,
+        disabled: Sequence[str] = (),
+        pods: PodDirectory | None = None,
+        windows: FlightWindows | None = None,
+        in_part: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._in_part = in_part or {}
+        self._pods = pods or PodDirectory()
+        self._windows = windows or FlightWindows()
+        self._node = node
+        self._registry = registry
+        self._steps = steps
+        self._pages = PageCache(max_series)
+        self._disabled = tuple(disabled)
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return every path that is answered."""
+        routes = {
+            "/": Route(self.landing, "page"),
+            "/metrics": Route(self.metrics, "page"),
+            "/healthz": Route(self.healthz, "open"),
+            "/readyz": Route(self.readyz, "open"),
+            "/api/v1/pods": Route(self.pods),
+            "/api/v1/ranks": Route(self.ranks),
+            "/api/v1/steps": Route(self.step_records, heavy=True),
+            "/api/v1/collectives": Route(self.collectives, heavy=True),
+        }
+        return {
+            path: dataclasses.replace(route, answer=_versioned(route.answer))
+            for path, route in routes.items()
+        }
+
+    def metrics(self, request: Request) -> Response:
+        """Give the page for Prometheus, in the format and coding asked for."""
+        form = choose_format(request.accept)
+        gzipped = accepts_gzip(request.accept_encoding)
+        page = self._pages.page(self._registry.snapshot(), form, gzipped=gzipped)
+        headers: tuple[tuple[str, str], ...] = (("Vary", "Accept, Accept-Encoding"),)
+        if gzipped:
+            headers += (("Content-Encoding", "gzip"),)
+        return Response(200, form.content_type, page, headers)
+
+    def healthz(self, request: Request) -> Response:
+        """Say what the agent sees and what it does not see, and why.
+
+        The status is 200 as long as the agent can do its work: collectors without their source
+        are listed, and restarting the agent would not bring the source back. 503 means that a
+        collector's thread has ended, which nothing but a restart mends.
+        """
+        states = self._registry.states()
+        broken = [state.name for state in states if not state.scheduled]
+        unobserved = {state.name: _why_unobserved(state) for state in states}
+        unobserved |= dict.fromkeys(self._disabled, "switched off")
+        unobserved = {name: why for name, why in unobserved.items() if why}
+        status = "broken" if broken else "partial" if unobserved else "ok"
+        now = time.time()
+        body = {
+            "status": status,
+            "node": self._node,
+            "version": __version__,
+            "api_version": api_version.API_VERSION,
+            "collectors": {state.name: _state_json(state, now) for state in states},
+            "unobserved": unobserved,
+            "unobserved_parts": {name: list(parts) for name, parts in self._in_part.items()},
+        }
+        return _json(body, 503 if broken else 200)
+
+    def readyz(self, request: Request) -> Response:
+        """Say whether every enabled collector has ended a run or passed its deadline.
+
+        What is not seen is named with what would bring it, and is no reason not to be ready.
+        """
+        states = self._registry.states()
+        waiting = [state.name for state in states if state.scrape is None]
+        if waiting:
+            return sentence(503, f"Waiting for the first run of: {', '.join(waiting)}.")
+        lines = ["Every collector has had its first run."]
+        unseen = {state.name: _why_unobserved(state) for state in states}
+        if not unseen.get("pods"):  # it works with some of its sources as well
+            unseen |= self._pods.view.problems
+        for name, why in unseen.items():
+            if why:
+                lines.append(f"Not seen: {name}: {why}{brings(name, why)}.")
+        for name, parts in self._in_part.items():
+            if not unseen.get(name):
+                lines.extend(f"Not seen by {name}: {part}." for part in parts)
+        return sentence(200, "\n".join(lines))
+
+    def landing(self, request: Request) -> Response:
+        """Give the page for people."""
+        page = landing_page(self._node, __version__, self._registry.states())
+        # Nothing on the page needs a script or another origin, so none is allowed.
+        policy = ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+        # Failures may quote file names, which need not be UTF-8.
+        body = page.encode(errors="backslashreplace")
+        return Response(200, HTML_TYPE, body, (policy,))
+
+    def pods(self, request: Request) -> Response:
+        """List the pods of this node, the devices they hold and the ranks known by process."""
+        return _json({"node": self._node, **listing(self._pods)})
+
+    def ranks(self, request: Request) -> Response:
+        """List the ranks seen on this node."""
+        ranks = [dataclasses.asdict(rank) for rank in self._steps.ranks()]
+        return _json({"node": self._node, "ranks": ranks})
+
+    def step_records(self, request: Request) -> Response:
+        """Stream the records of steps that started at or after `since`, of one job or all."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        rows = iter(self._steps.steps(*wanted))
+        # Fetched before the status line is sent, while a failure can still become one.
+        first = tuple(itertools.islice(rows, 1))
+        pieces = steps_json(itertools.chain(first, rows), self._node)
+        return Response(200, JSON_TYPE, pieces, compress=True)
+
+    def collectives(self, request: Request) -> Response:
+        """Stream the sampled windows of collectives that end after `since`, of one job or all."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        pieces = windows_json(self._windows.since(*wanted), self._node)
+        return Response(200, JSON_TYPE, pieces, compress=True)
+
+
+def _versioned(answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    """Have answers state the version of the API, by which readers know whether to trust them."""
+    version = (api_version.HEADER, str(api_version.API_VERSION))
+
+    def versioned(request: Request) -> Response:
+        response = answer(request)
+        return dataclasses.replace(response, headers=(*response.headers, version))
+
+    return versioned
+
+
+def _selection(request: Request) -> tuple[str | None, float] | Response:
+    """Read the parameters `job` and `since`; one without a value counts as not given."""
+    if not set(request.query) <= {"job", "since"}:
+        return sentence(400, "Unknown query parameter; this path takes job and since.")
+    job, since_text = (request.query.get(name, [""])[0] for name in ("job", "since"))
+    since = _unix_seconds(since_text or "0")
+    if since is None:
+        return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
+    return job or None, since
+
+
+def _json(body: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(status, JSON_TYPE, f"{json.dumps(body, indent=1)}\n".encode())
+
+
+def _unix_seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _why_unobserved(state: CollectorState) -> str:
+    if not state.scheduled:
+        return "its thread has ended"
+    if state.scrape is None:
+        return "its first run has not finished"
+    return state.scrape.failure
+
+
+def _state_json(state: CollectorState, now: float) -> Mapping[str, Any]:
+    """Describe a collector: age is that of its last ended run, null stands for never."""
+    scrape, finished = state.scrape, state.finished_unix_seconds
+    success = None if scrape is None else scrape.last_success_unix_seconds
+    return {
+        "success": scrape is not None and scrape.success,
+        "failure": "" if scrape is None else scrape.failure,
+        "age_seconds": None if finished is None else round(max(0.0, now - finished), 3),
+        "duration_seconds": None if scrape is None else round(scrape.duration_seconds, 6),
+        "last_success_unix_seconds": None if success is None else round(success, 3),
+    }

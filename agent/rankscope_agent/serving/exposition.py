@@ -1,0 +1,207 @@
+"""Turns a snapshot into the page that Prometheus reads, as text or as OpenMetrics.
+
+prometheus_client writes both formats. What it writes is kept until the snapshot changes, so that a
+second scraper, or the same one between two runs of the collectors, costs no rendering.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prometheus_client.exposition import generate_latest as generate_text
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.utils import floatToGoString
+
+from rankscope_agent import __version__
+from rankscope_agent.collecting.series_budget import within_budget
+from rankscope_agent.contract.metrics import agent as metrics
+from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape, Snapshot
+from rankscope_agent.sources.collector import lacks_source
+from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
+
+MISSED_SECONDS = 6 * 3600.0
+"""How long a source that is gone is missed: a shift, within which somebody has looked."""
+
+COMES_WITH_JOBS = frozenset(("flight_recorder", "nccl_inspector", "pods", "starvation", "training"))
+"""Collectors whose source may be there only while a job runs (pods: its processes, on nodes without
+a kubelet): when it goes, the job has ended, and nobody misses it."""
+
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of the page: what it is called in HTTP, and who writes it."""
+
+    media_type: str
+    content_type: str
+    write: Callable[[Families], bytes]
+
+
+class Families:
+    """Finished metric families, in the shape in which prometheus_client's writers take them."""
+
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """Return the families."""
+        return self._families
+
+
+def _write_text(families: Families) -> bytes:
+    return generate_text(families)
+
+
+def _write_openmetrics(families: Families) -> bytes:
+    return bytes(generate_openmetrics(families))  # type: ignore[no-untyped-call]
+
+
+# Every name in the catalogue is within the old character set, in which all of Prometheus' escaping
+# schemes but `dots` leave names as they are; so one form of each format serves every scraper.
+TEXT = Format("text/plain", "text/plain; version=0.0.4; charset=utf-8", _write_text)
+OPENMETRICS = Format(
+    "application/openmetrics-text",
+    "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+    _write_openmetrics,
+)
+
+
+def choose_format(accept: str) -> Format:
+    """Pick the format that an Accept header prefers; whatever it says, there is an answer.
+
+    OpenMetrics is given only where it is asked for by name, in version 1 or without a version.
+    prometheus_client's own choice raises for a version that is no number.
+    """
+    quality = {OPENMETRICS.media_type: 0.0, TEXT.media_type: 0.0}
+    for entry in accept.lower().split(","):
+        media_type, *fields = (part.strip() for part in entry.split(";"))
+        parameters = dict(field.split("=", 1) for field in fields if "=" in field)
+        if media_type == OPENMETRICS.media_type:
+            if parameters.get("version", "1.0.0").split(".")[0] != "1":
+                continue
+        elif media_type != TEXT.media_type:
+            continue
+        quality[media_type] = max(quality[media_type], quality_of(parameters.get("q", "1")))
+    asked, text = quality[OPENMETRICS.media_type], quality[TEXT.media_type]
+    return OPENMETRICS if asked > 0 and asked >= text else TEXT
+
+
+def render(snapshot: Snapshot, form: Format, max_series: int | None) -> bytes:
+    """Write the page of a snapshot.
+
+    Args:
+        snapshot: what to write.
+        form: `TEXT` or `OPENMETRICS`.
+        max_series: series of collectors on the page, None for no limit. The least important are
+            left off, and counted in `rankscope_series_dropped`.
+    """
+    page = within_budget(snapshot.scrapes, max_series)
+    own = _self_samples(snapshot, page.dropped)
+    return form.write(Families(_families(itertools.chain(own, page.samples))))
+
+
+def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sample]:
+    """Yield what the agent says about itself and about its collectors."""
+    python = platform.python_version()
+    yield metrics.BUILD_INFO.sample(
+        1, version=__version__, python_version=python, simulated=snapshot.simulated
+    )
+    yield metrics.SNAPSHOT_TIMESTAMP.sample(snapshot.taken_at_unix_seconds)
+    yield metrics.PAGE_SERIES_DROPPED.sample(sum(dropped.values()))
+    for scrape in snapshot.scrapes:
+        name = scrape.collector
+        yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
+        if not lacks_source(scrape.failure):
+            yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
+        if dropped[name]:
+            yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
+        if not scrape.success and scrape.last_success_unix_seconds is not None:
+            when = scrape.last_success_unix_seconds
+            yield metrics.COLLECTOR_LAST_SUCCESS.sample(when, collector=name)
+        if _fails(scrape, snapshot.taken_at_unix_seconds):
+            yield metrics.COLLECTOR_FAILING.sample(1, collector=name)
+
+
+def _fails(scrape: Scrape, now: float) -> bool:
+    """Say whether a collector should work: one that never had its source is none that fails."""
+    if scrape.success or not lacks_source(scrape.failure):
+        return not scrape.success
+    if scrape.collector in COMES_WITH_JOBS:
+        return False
+    worked = scrape.last_success_unix_seconds
+    return worked is not None and now - worked < MISSED_SECONDS
+
+
+def _families(samples: Iterable[Sample]) -> list[Family]:
+    """Group samples into families, in the order in which their metrics first appear."""
+    families: dict[str, Family] = {}
+    for sample in samples:
+        family = families.get(sample.metric.name)
+        if family is None:
+            family = families[sample.metric.name] = _empty_family(sample.metric)
+        if isinstance(family, HistogramMetricFamily):
+            _add_histogram(family, sample)
+        elif not isinstance(sample.value, HistogramValue):
+            family.add_metric(sample.labels, sample.value)
+    return list(families.values())
+
+
+def _empty_family(metric: Metric) -> Family:
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+
+
+def _add_histogram(family: HistogramMetricFamily, sample: Sample) -> None:
+    value = sample.value
+    if isinstance(value, HistogramValue):
+        bounds = [*value.buckets, (math.inf, value.count)]
+        buckets = [(_bound_text(bound), float(count)) for bound, count in bounds]
+        family.add_metric(sample.labels, buckets, value.sum)
+
+
+def _bound_text(bound: float) -> str:
+    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]
+
+
+class PageCache:
+    """Pages of the newest snapshot, each written at most once per format and coding."""
+
+    def __init__(self, max_series: int) -> None:
+        self._max_series = max_series
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._pages: dict[tuple[str, bool], bytes] = {}
+
+    def page(self, snapshot: Snapshot, form: Format, *, gzipped: bool) -> bytes:
+        """Return a snapshot's page; scrapers that come meanwhile wait for the one rendering."""
+        with self._lock:
+            if snapshot is not self._snapshot:
+                self._snapshot = snapshot
+                self._pages = {}
+            plain = self._pages.get((form.media_type, False))
+            if plain is None:
+                plain = render(snapshot, form, self._max_series)
+                self._pages[form.media_type, False] = plain
+            if not gzipped:
+                return plain
+            packed = self._pages.get((form.media_type, True))
+            if packed is None:
+                packed = gzip.compress(plain, GZIP_LEVEL, mtime=0)
+                self._pages[form.media_type, True] = packed
+            return packed

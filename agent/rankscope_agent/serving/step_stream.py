@@ -1,0 +1,47 @@
+"""Writes step records as one JSON object, piece by piece, so that memory stays bounded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator
+
+from rankscope_agent.contract.model import STEP_COLUMNS, StepRow
+
+MAX_ROWS = 8 * 65_536
+"""Rows in one answer: what the rings of eight ranks hold. A caller that gets a truncated one asks
+again for a shorter time."""
+
+ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, small in memory
+
+
+def steps_json(rows: Iterable[StepRow], node: str, max_rows: int = MAX_ROWS) -> Iterator[bytes]:
+    """Yield the pieces of `{"node", "columns", "rows", "truncated"}`.
+
+    Not-measured values, NaN and infinities become null. `truncated` comes last and says that
+    there were more than `max_rows` rows.
+    """
+    head = json.dumps({"node": node, "columns": STEP_COLUMNS}, separators=(",", ":"))
+    yield f'{head[:-1]},"rows":['.encode()
+    source = iter(rows)
+    separator, left = "", max_rows
+    while batch := list(itertools.islice(source, min(left, ROWS_PER_PIECE))):
+        yield f"{separator}{_batch_json(batch)}".encode()
+        separator, left = ",", left - len(batch)
+    truncated = left == 0 and next(source, None) is not None
+    yield b'],"truncated":true}\n' if truncated else b'],"truncated":false}\n'
+
+
+def _batch_json(batch: list[StepRow]) -> str:
+    """Write rows without the enclosing brackets."""
+    try:
+        text = json.dumps(batch, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # raised for NaN and infinities, which JSON does not have
+        finite = [[_finite(value) for value in row] for row in batch]
+        text = json.dumps(finite, separators=(",", ":"), allow_nan=False)
+    return text[1:-1]
+
+
+def _finite(value: str | int | float | None) -> str | int | float | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

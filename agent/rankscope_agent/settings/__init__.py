@@ -1,0 +1,1 @@
+"""What the agent was told, by flags and environment variables."""

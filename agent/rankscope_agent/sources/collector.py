@@ -1,0 +1,98 @@
+"""What a collector is, and the one place where its failures end.
+
+A collector reads one source and yields samples. It raises `NoData` when the source is not there
+and lets every other error out: `scrape` turns both into a `Scrape` that says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from rankscope_agent.contract.model import Sample, Scrape
+
+log = logging.getLogger(__name__)
+
+MAX_SAMPLES = 200_000
+"""Samples taken from one run: a hundred times the page's default limit, some 50 MB of memory. What
+a collector that never stops yielding would cost beyond it, nobody could serve anyway."""
+
+MAX_FAILURE_CHARACTERS = 500
+"""Length of a failure's text: errors may quote input, which others wrote and can be of any size."""
+
+
+ABSENT = "no data: "  # how the failure of a collector without its source begins
+
+
+def lacks_source(failure: str) -> bool:
+    """Say whether a run failed for want of its source, and not for an error."""
+    return failure.startswith(ABSENT)
+
+
+class NoData(Exception):  # noqa: N818 - an absent source is a state, not an error
+    """The source is not there on this node; the argument says which and why."""
+
+
+class Collector(Protocol):
+    """One source of samples; called by one thread only, again and again."""
+
+    def collect(self) -> Iterable[Sample]:
+        """Yield what the source says now.
+
+        Raises:
+            NoData: the source does not exist here.
+        """
+        ...
+
+
+def scrape(name: str, collector: Collector, last_success: float | None) -> Scrape:
+    """Run a collector once and describe what happened, whatever it raises."""
+    begin = time.monotonic()
+    failure = ""
+    samples: tuple[Sample, ...] = ()
+    try:
+        samples = _take(collector.collect())
+    except NoData as absence:
+        failure = f"{ABSENT}{absence}"[:MAX_FAILURE_CHARACTERS]
+        log.debug("collector %s has no data: %s", name, absence)
+    except PermissionError as error:  # of the deployment, not of the collector: no traceback
+        failure = f"{ABSENT}{error.filename}: permission denied"[:MAX_FAILURE_CHARACTERS]
+        log.debug("collector %s may not read its source: %s", name, error)
+    except Exception as error:  # noqa: BLE001 - the isolation that the page stands on
+        failure = f"{type(error).__name__}: {error}"[:MAX_FAILURE_CHARACTERS]
+        log_failure(name, failure, traceback=True)
+    success = not failure
+    return Scrape(
+        collector=name,
+        success=success,
+        duration_seconds=time.monotonic() - begin,
+        samples=samples,
+        failure=failure,
+        last_success_unix_seconds=time.time() if success else last_success,
+    )
+
+
+def log_failure(name: str, failure: str, *, traceback: bool = False) -> None:
+    """Log a collector's failure; the record carries both, so that a handler can thin repeats."""
+    log.error(
+        "collector %s failed: %s",
+        name,
+        failure,
+        exc_info=traceback,
+        extra={"collector": name, "failure": failure},
+    )
+
+
+def _take(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """Exhaust a collector's samples within the memory it may use.
+
+    Raises:
+        ValueError: there are more than `MAX_SAMPLES`.
+    """
+    taken = tuple(itertools.islice(samples, MAX_SAMPLES + 1))
+    if len(taken) > MAX_SAMPLES:
+        raise ValueError(f"yields more than {MAX_SAMPLES} samples in one run")
+    return taken

@@ -1,0 +1,282 @@
+"""Which collectives the ranks on this node launch and when, out of PyTorch's Flight Recorder.
+
+Where a probe cannot tell waiting from computing by itself, it has torch's worker server listen
+beside its ring. This collector asks there now and then, in windows that together cost 1 % of a
+core, and keeps what it hears for `/api/v1/collectives`. Who waited for whom takes the ranks of all
+nodes, which a node does not see: that is for analyzers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.metrics import flight_recorder as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.flight_recorder.budget import ASSUMED_SECONDS, Budget
+from rankscope_agent.sources.flight_recorder.dump import REASONS, Dump, FlightError, parse_dump
+from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
+from rankscope_agent.sources.flight_recorder.worker_server import PULL_SECONDS, fetch
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.training.files import (
+    MAX_RINGS_PER_DIRECTORY,
+    RING_SUFFIX,
+    JobNames,
+    RingDirectory,
+    list_rings,
+    open_directory,
+    open_ring,
+    pod_directories,
+)
+from rankscope_agent.sources.training.format import RingError
+
+log = logging.getLogger(__name__)
+
+FIND_SECONDS = 5.0
+"""Pause between looks for sockets, as between the looks for pods' rings."""
+
+RUN_SECONDS = 6.0
+"""How long one run may ask: it ends before a collector's deadline of ten seconds, whoever hangs."""
+
+FIRST_PAUSE_SECONDS = 30.0
+LAST_PAUSE_SECONDS = 3600.0
+"""A socket of which nothing came is left alone for so long, doubled each time."""
+
+MAX_SOCKETS = 256
+"""Sockets asked at most: 32 nodes' worth of eight ranks, for machines that run small tests."""
+
+
+class FlightConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def ring_dir(self) -> Path:
+        """The node's own directory of rings."""
+        ...
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's directory."""
+        ...
+
+
+def create(
+    config: FlightConfig, pods: PodDirectory, windows: FlightWindows
+) -> FlightRecorderCollector:
+    """Make the collector; what it hears goes into `windows`."""
+    return FlightRecorderCollector(config.ring_dir, config.kubelet, windows, pods, time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class RankSocket:
+    """A worker server's socket, and the rank that its ring names.
+
+    Args:
+        owner: user who must own it; None in a pod's volume, where users may be mapped.
+        began_ns: Unix time at which the ring was made.
+    """
+
+    directory: RingDirectory
+    name: str
+    owner: int | None
+    job_id: str
+    rank: int
+    began_ns: int
+
+
+@dataclass(slots=True)
+class _Standing:
+    """How a socket has done: its cost, its pause after failures, and until when it is left."""
+
+    cost_seconds: float = ASSUMED_SECONDS
+    pause_seconds: float = 0.0
+    left_until: float = 0.0
+
+
+class FlightRecorderCollector:
+    """Asks worker servers within a budget.
+
+    Args:
+        ring_dir: the node's own directory of rings.
+        kubelet: the kubelet's directory, under which pods have theirs.
+        windows: where windows are kept.
+        names: what the jobs of pods are called.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        windows: FlightWindows,
+        names: JobNames,
+        clock: Callable[[], float],
+    ) -> None:
+        self._own = RingDirectory(ring_dir, (), "")
+        self._kubelet = kubelet
+        self._windows = windows
+        self._names = names
+        self._clock = clock
+        self._budget = Budget(clock())
+        self._sockets: Sequence[RankSocket] = ()
+        self._found_at = float("-inf")
+        self._standings: dict[RankSocket, _Standing] = {}
+        self._failures: Counter[str] = Counter()
+        self._pulls = self._skipped = 0
+        self._covered_ns: Counter[tuple[str, int]] = Counter()
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield what asking came to.
+
+        Raises:
+            NoData: no live rank has a worker server, and none had.
+        """
+        now = self._clock()
+        if not self._found_at <= now < self._found_at + FIND_SECONDS:
+            self._found_at = now
+            self._find(now)
+        ready = [socket for socket in self._sockets if self._standing(socket).left_until <= now]
+        expected = sum(self._standing(socket).cost_seconds for socket in ready)
+        if ready and self._budget.due(now, expected):
+            self._ask(ready, now)
+        if not (self._sockets or self._pulls or self._failures):
+            raise NoData(
+                "no live rank has a worker server beside its ring; the probe starts one where it"
+                " cannot tell sync time by itself, see docs/timing_sources.md"
+            )
+        yield from self._samples()
+
+    def _standing(self, socket: RankSocket) -> _Standing:
+        return self._standings.setdefault(socket, _Standing())
+
+    def _find(self, now: float) -> None:
+        """List the sockets of live ranks, and forget those that are gone."""
+        directories: list[RingDirectory] = [self._own]
+        with suppress(OSError):
+            directories += pod_directories(self._kubelet)
+        found = [socket for place in directories for socket in self._sockets_in(place, now)]
+        self._sockets = found[:MAX_SOCKETS]
+        self._standings = {
+            socket: standing
+            for socket, standing in self._standings.items()
+            if socket in self._sockets
+        }
+        live = {(socket.job_id, socket.rank) for socket in self._sockets}
+        for gone in set(self._covered_ns) - live:
+            del self._covered_ns[gone]
+
+    def _sockets_in(self, place: RingDirectory, now: float) -> list[RankSocket]:
+        found: list[RankSocket] = []
+        with suppress(OSError, RingError), open_directory(place) as directory:
+            for file in list_rings(directory).files[:MAX_RINGS_PER_DIRECTORY]:
+                name = file.name.removesuffix(RING_SUFFIX) + ".sock"
+                with suppress(OSError, RingError):
+                    os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    found.extend(self._live_rank(place, directory, file.name, now))
+        return found
+
+    def _live_rank(
+        self, place: RingDirectory, directory: int, ring_name: str, now: float
+    ) -> Iterator[RankSocket]:
+        ring = open_ring(place, directory, ring_name, self._names)
+        try:
+            if ring.liveness(now) != "alive":
+                return
+            yield RankSocket(
+                directory=place,
+                name=ring_name.removesuffix(RING_SUFFIX) + ".sock",
+                owner=None if place.pod_uid else os.fstat(ring.descriptor).st_uid,
+                job_id=ring.header.job_id,
+                rank=ring.header.rank,
+                began_ns=ring.header.created_unix_ns,
+            )
+        finally:
+            os.close(ring.descriptor)
+
+    def _ask(self, ready: Sequence[RankSocket], now: float) -> None:
+        """Ask one rank after the other, for as long as a run may last."""
+        deadline = time.monotonic() + RUN_SECONDS
+        for socket in ready:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            began = time.monotonic()
+            standing = self._standing(socket)
+            try:
+                self._pull(socket, min(left, PULL_SECONDS))
+                standing.pause_seconds = 0.0
+            except FileNotFoundError:
+                standing.left_until = now + FIND_SECONDS
+            except FlightError as error:
+                self._note_failure(socket, standing, error, now)
+            # Waiting for a dump is what the rank spends on it, or an idle wait: never less.
+            standing.cost_seconds = time.monotonic() - began
+            self._budget.spend(standing.cost_seconds)
+
+    def _pull(self, socket: RankSocket, seconds: float) -> None:
+        """Fetch and keep what one rank has recorded.
+
+        Raises:
+            FileNotFoundError: the socket is gone.
+            FlightError: nothing came of it.
+        """
+        dumps: list[bytes] = []
+        asked_ns = round(self._clock() * NS)
+        try:
+            with open_directory(socket.directory) as directory:
+                fetch(directory, socket.name, socket.owner, dumps.append, seconds)
+        except RingError as error:
+            raise FlightError("symlink", str(error)) from error
+        dump = _fullest(dumps)
+        self._pulls += 1
+        self._skipped += dump.skipped
+        window = self._windows.add(socket.job_id, socket.rank, socket.began_ns, asked_ns, dump)
+        if window is not None:
+            self._covered_ns[socket.job_id, socket.rank] += window.end_ns - window.begin_ns
+
+    def _note_failure(
+        self, socket: RankSocket, standing: _Standing, error: FlightError, now: float
+    ) -> None:
+        self._failures[error.reason] += 1
+        first = not standing.pause_seconds
+        pause = max(FIRST_PAUSE_SECONDS, 2 * standing.pause_seconds)
+        standing.pause_seconds = min(pause, LAST_PAUSE_SECONDS)
+        standing.left_until = now + standing.pause_seconds
+        if first:
+            path = str(socket.directory.path / socket.name)
+            log.warning("no Flight Recorder from %r (%s): %s", path, error.reason, error)
+
+    def _samples(self) -> Iterator[Sample]:
+        yield metrics.SOCKETS.sample(len(self._sockets))
+        yield metrics.PULLS.sample(self._pulls)
+        yield metrics.SKIPPED.sample(self._skipped)
+        yield metrics.SPENT.sample(self._budget.spent)
+        for reason in REASONS:
+            yield metrics.FAILURES.sample(self._failures[reason], reason=reason)
+        for (job_id, rank), covered_ns in self._covered_ns.items():
+            yield metrics.COVERED.sample(covered_ns / NS, job_id=job_id, rank=str(rank))
+
+
+def _fullest(bodies: Sequence[bytes]) -> Dump:
+    """Return the dump with entries: a process may have the recorders of two backends.
+
+    Raises:
+        FlightError: there is none. A recorder that is off, or of another backend than the job's, is
+            empty too, and a rank with one is no rank that waits for nobody.
+    """
+    if not bodies:
+        raise FlightError("no_recorder", "serves no Flight Recorder, as older torch does on gloo")
+    dump = max((parse_dump(body) for body in bodies), key=lambda dump: len(dump.launches))
+    if not dump.launches:
+        raise FlightError(
+            "empty", "has recorded no collective; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 switches it on"
+        )
+    return dump

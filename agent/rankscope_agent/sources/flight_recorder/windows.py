@@ -1,0 +1,137 @@
+"""Keeps the sampled windows of each rank's collectives, within bounds, for whoever asks the agent.
+
+A window says from when to when every launch of its rank is in it. Between windows nothing is known:
+what was launched there has been overwritten before anybody looked.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
+
+MAX_LAUNCHES = 512_000
+"""Launches kept of all ranks together, 15 MB: those of eight ranks in 32 windows of 2,000."""
+
+KEPT_SECONDS = 3600.0
+"""How long windows stay: as far back as a diagnosis looks by default."""
+
+NS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All collectives that one process launched in a time, in columns.
+
+    Args:
+        begin_ns: Unix time from which on none is missing.
+        end_ns: Unix time until which none is missing.
+        groups: names of process groups, which `group` gives by index.
+        operations: names of operations, which `operation` gives by index.
+        duration_us: on the device, -1 where it was not measured.
+    """
+
+    job_id: str
+    rank: int
+    backend: str
+    begin_ns: int
+    end_ns: int
+    groups: tuple[str, ...]
+    operations: tuple[str, ...]
+    group: Sequence[int]
+    operation: Sequence[int]
+    seq: Sequence[int]
+    time_ns: Sequence[int]
+    duration_us: Sequence[int]
+
+
+class FlightWindows:
+    """The windows of a node; any thread may ask while one adds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._windows: deque[Window] = deque()
+        self._launches = 0
+        self._reached: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def add(
+        self, job_id: str, rank: int, process_began_ns: int, asked_ns: int, dump: Dump
+    ) -> Window | None:
+        """Keep what a dump adds to the windows that are there; None if that is nothing.
+
+        Args:
+            job_id: the rank's job.
+            rank: its number in the job.
+            process_began_ns: Unix time since which the rank's process writes its ring.
+            asked_ns: Unix time at which the dump was asked for.
+            dump: what the process then had recorded.
+        """
+        began_ns, reached_ns = self._reached.get((job_id, rank), (process_began_ns, 0))
+        if began_ns != process_began_ns:  # another process is the rank now
+            reached_ns = 0
+        begin_ns = process_began_ns if dump.whole else _oldest(dump, asked_ns)
+        begin_ns = max(begin_ns, reached_ns)
+        if begin_ns >= asked_ns:
+            return None
+        new = [launch for launch in dump.launches if begin_ns <= launch.time_ns < asked_ns]
+        window = _window(job_id, rank, dump.backend, (begin_ns, asked_ns), new)
+        with self._lock:
+            self._reached[job_id, rank] = (process_began_ns, asked_ns)
+            self._windows.append(window)
+            self._launches += len(new)
+            self._forget(asked_ns)
+        return window
+
+    def since(self, job_id: str | None, since_unix_seconds: float) -> tuple[Window, ...]:
+        """Return the windows that end after a moment, of one job or all, oldest first."""
+        with self._lock:
+            windows = tuple(self._windows)
+        return tuple(
+            window
+            for window in windows
+            if job_id in (None, window.job_id) and window.end_ns > since_unix_seconds * NS
+        )
+
+    def _forget(self, now_ns: int) -> None:
+        oldest_ns = now_ns - round(KEPT_SECONDS * NS)
+        while self._windows and (
+            self._launches > MAX_LAUNCHES or self._windows[0].end_ns < oldest_ns
+        ):
+            self._launches -= len(self._windows.popleft().seq)
+        if len(self._reached) > len(self._windows) + 1:
+            kept = {(window.job_id, window.rank) for window in self._windows}
+            self._reached = {key: value for key, value in self._reached.items() if key in kept}
+
+
+def _oldest(dump: Dump, asked_ns: int) -> int:
+    """Return when the oldest entry was made, after which nothing is missing.
+
+    Entries are made by several threads, so that their order is that of their time but for
+    microseconds: the moment of the oldest itself is left out.
+    """
+    return dump.launches[0].time_ns + 1 if dump.launches else asked_ns
+
+
+def _window(
+    job_id: str, rank: int, backend: str, span: tuple[int, int], launches: Sequence[Launch]
+) -> Window:
+    groups = {name: index for index, name in enumerate(sorted({x.group for x in launches}))}
+    operations = {name: index for index, name in enumerate(sorted({x.operation for x in launches}))}
+    return Window(
+        job_id=job_id,
+        rank=rank,
+        backend=backend,
+        begin_ns=span[0],
+        end_ns=span[1],
+        groups=tuple(groups),
+        operations=tuple(operations),
+        group=array("H", [groups[x.group] for x in launches]),
+        operation=array("H", [operations[x.operation] for x in launches]),
+        seq=array("q", [x.seq for x in launches]),
+        time_ns=array("q", [x.time_ns for x in launches]),
+        duration_us=array("q", [x.duration_us for x in launches]),
+    )

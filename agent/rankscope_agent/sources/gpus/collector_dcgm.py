@@ -1,0 +1,215 @@
+"""The node's GPUs as a dcgm-exporter on the node shows them, for agents without privileges on GPUs.
+
+The endpoint is somebody else's: it may hang, be slow on purpose, or answer with anything. A page is
+fetched within one deadline for all of it, and is taken for what `gpus.dcgm` can read in it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from rankscope_agent import __version__
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.gpus.dcgm import DcgmPage
+from rankscope_agent.sources.gpus.simulation.spec import Simulation
+
+FETCH_SECONDS = 5.0
+"""Time between two fetches: dcgm-exporter itself looks at the GPUs every 30 s unless told
+otherwise, so that more would only cost it CPU time. What was fetched stands until then."""
+
+TIMEOUT_SECONDS = 4.0
+"""For connecting and for the whole page: shorter than the time between two fetches."""
+
+MAX_PAGE_BYTES = 8 << 20
+"""A node of 8 GPUs of 7 MIG devices each has some 2 MB with every field that there is."""
+
+CHUNK_BYTES = 65536
+
+STALE_SECONDS = 150.0
+"""Time without a change of a GPU's energy counter after which its values are old: five times the
+30 s between dcgm-exporter's own looks. A GPU that answers has used energy in any second. Exporters
+go on showing the last values of a GPU whose driver hangs."""
+
+
+class DcgmConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def dcgm_url(self) -> str:
+        """Address of dcgm-exporter's page, empty for none."""
+        ...
+
+    @property
+    def simulate(self) -> Simulation | None:
+        """The node to make up, None for the real one."""
+        ...
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Seconds after which a run counts as failed."""
+        ...
+
+
+GpuLabels = tuple[str, ...]
+"""Index, uuid and PCI address of a GPU."""
+
+
+class EndpointError(Exception):
+    """The endpoint does not answer as a dcgm-exporter does; the argument says how."""
+
+
+def create(config: DcgmConfig) -> DcgmCollector:
+    """Make the collector of a dcgm-exporter.
+
+    Raises:
+        NoData: no address was given, or the GPUs are made up.
+    """
+    if config.simulate is not None:
+        raise NoData("the node is simulated, and its GPUs with it")
+    if not config.dcgm_url:
+        raise NoData("no --dcgm.url is given, so the GPUs are read with NVML")
+    timeout = min(TIMEOUT_SECONDS, config.deadline_seconds / 2)
+    return DcgmCollector(config.dcgm_url, timeout, time.monotonic)
+
+
+class DcgmCollector:
+    """Reads one endpoint.
+
+    Args:
+        url: its address.
+        timeout_seconds: for all of one fetch.
+        clock: monotonic time in seconds.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float, clock: Callable[[], float]) -> None:
+        self._url = url
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._due = clock()
+        self._samples: tuple[Sample, ...] = ()
+        self._energy: dict[GpuLabels, tuple[object, float]] = {}
+
+    def collect(self) -> Sequence[Sample]:
+        """Return what the endpoint said at the last fetch.
+
+        Raises:
+            NoData: it shows no GPU.
+            EndpointError: it answers with something else than such a page.
+            OSError: it cannot be reached.
+        """
+        now = self._clock()
+        if now >= self._due or not self._samples:
+            self._samples = ()
+            self._due = now + FETCH_SECONDS
+            self._samples = self._fetch()
+        return self._samples
+
+    def _fetch(self) -> tuple[Sample, ...]:
+        page = DcgmPage(fetch_text(self._url, self._timeout))
+        if not page.gpus:
+            raise NoData(f"{self._url} answers, but shows no GPU")
+        samples = tuple(page.samples())
+        old = self._old(samples)
+        known = tuple(
+            Sample(metrics.GPU_UNRESPONSIVE, identity.labels, int(identity.labels in old))
+            for identity in page.gpus
+        )
+        current = (s for s in samples if s.metric is metrics.GPU_INFO or s.labels[:3] not in old)
+        return (*known, *current)
+
+    def _old(self, samples: Iterable[Sample]) -> frozenset[GpuLabels]:
+        """Return the GPUs whose energy counter stands still."""
+        now = self._clock()
+        before, self._energy = self._energy, {}
+        for sample in samples:
+            if sample.metric is metrics.GPU_ENERGY and sample.value:
+                value, since = before.get(sample.labels, (sample.value, now))
+                since = since if value == sample.value else now
+                self._energy[sample.labels] = sample.value, since
+        return frozenset(
+            gpu for gpu, (_, since) in self._energy.items() if now - since >= STALE_SECONDS
+        )
+
+
+def fetch_text(url: str, timeout_seconds: float) -> str:
+    """Fetch a page of text within a deadline for all of it.
+
+    Raises:
+        EndpointError: the answer is an error, a redirection, HTML, too long or too late.
+        OSError: there is no answer.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.connect()
+        with _ended_after(connection.sock, timeout_seconds) as late:
+            try:
+                text = _answer(connection, path, url)
+            except (OSError, http.client.HTTPException) as error:
+                if not late.is_set() and not isinstance(error, TimeoutError):
+                    raise
+                late.set()  # the socket's own timeout is of the same length
+            # The end of a connection that we have cut looks like the end of the page.
+            if late.is_set():
+                raise EndpointError(f"{url} sends its page too slowly")
+            return text
+    except http.client.HTTPException as error:
+        raise EndpointError(f"{url} does not speak HTTP: {type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _ended_after(connected: socket.socket, seconds: float) -> Iterator[threading.Event]:
+    """Cut a connection after some time, whatever is sent on it; give what says that it was cut.
+
+    A socket's own timeout is for each piece, and who sends a byte a second never meets it.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _answer(connection: http.client.HTTPConnection, path: str, url: str) -> str:
+    """Ask for a page.
+
+    Raises:
+        EndpointError: the answer is none.
+        OSError: the connection broke.
+        http.client.HTTPException: the answer is not HTTP.
+    """
+    connection.request("GET", path, headers={"User-Agent": f"rankscope-agent/{__version__}"})
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise EndpointError(f"{url} answers with status {answer.status}")
+    if "html" in (answer.getheader("Content-Type") or "").lower():
+        raise EndpointError(f"{url} answers with HTML; is the path right, such as /metrics?")
+    body = bytearray()
+    while piece := answer.read1(CHUNK_BYTES):
+        body += piece
+        if len(body) > MAX_PAGE_BYTES:
+            raise EndpointError(f"{url} sends more than {MAX_PAGE_BYTES} bytes")
+    return body.decode(errors="replace")

@@ -1,0 +1,109 @@
+"""The node's GPUs as NVIDIA's management library shows them, or as a simulated node does.
+
+Calls of the driver are made by threads that may hang; what does not come back in time is left off
+the page. See `gpus.session`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.gpus.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, Nvml, NvmlError
+from rankscope_agent.sources.gpus.session import Session
+from rankscope_agent.sources.gpus.simulation.spec import Simulation
+
+PATIENCE_SECONDS = 2.0
+"""How long a run waits for the driver: a thousand times what a GPU's calls take when it is well."""
+
+ABSENT = {
+    LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not here: no NVIDIA driver, or it is not mounted",
+    DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+}
+"""Answers of a machine without GPUs, or a container that was not given any."""
+
+
+class NvmlConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def procfs(self) -> Path:
+        """Where the node's /proc is."""
+        ...
+
+    @property
+    def dcgm_url(self) -> str:
+        """Address of dcgm-exporter's page, empty for none."""
+        ...
+
+    @property
+    def simulate(self) -> Simulation | None:
+        """The node to make up, None for the real one."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """Name of this node."""
+        ...
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Seconds after which a run counts as failed."""
+        ...
+
+
+def create(config: NvmlConfig) -> NvmlCollector:
+    """Make the collector of the node's GPUs.
+
+    Raises:
+        NoData: the GPUs are read elsewhere, or there is nothing to read them with.
+    """
+    if config.simulate is None and config.dcgm_url:
+        raise NoData(f"the GPUs are read from dcgm-exporter, as --dcgm.url is {config.dcgm_url}")
+    patience = min(PATIENCE_SECONDS, config.deadline_seconds / 4)
+    return NvmlCollector(_library(config), patience, config.deadline_seconds / 2)
+
+
+def _library(config: NvmlConfig) -> Nvml:
+    if config.simulate is not None:
+        from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml
+
+        return SimulatedNvml(config.simulate, time.time, config.node_name)
+    try:
+        import pynvml
+    except ImportError:
+        raise NoData("the Python package nvidia-ml-py is not installed") from None
+    from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
+
+    return NvidiaLibrary(pynvml, config.procfs)
+
+
+class NvmlCollector:
+    """Reads all GPUs of a library.
+
+    Args:
+        nvml: the library.
+        patience_seconds: how long a run waits for calls that do not return.
+        opening_seconds: how long the first run waits for the library to open.
+    """
+
+    def __init__(self, nvml: Nvml, patience_seconds: float, opening_seconds: float) -> None:
+        self._session = Session(nvml, patience_seconds, opening_seconds, time.monotonic)
+
+    def collect(self) -> Iterable[Sample]:
+        """Return what is known of each GPU.
+
+        Raises:
+            NoData: there is no driver here.
+            NvmlError: the library cannot be used, such as after a driver upgrade without reload.
+        """
+        try:
+            return tuple(self._session.read())
+        except NvmlError as error:
+            if error.code in ABSENT:
+                raise NoData(ABSENT[error.code]) from None
+            raise

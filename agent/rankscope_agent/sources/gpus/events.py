@@ -1,0 +1,131 @@
+"""Events that the driver reports, taken by one thread and counted by GPU."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.gpus.call_errors import CallErrors
+from rankscope_agent.sources.gpus.nvml import (
+    EVENT_NAMES,
+    EVENT_XID,
+    TIMEOUT,
+    UNSUPPORTED_CODES,
+    Event,
+    Identity,
+    Nvml,
+    NvmlError,
+)
+
+log = logging.getLogger(__name__)
+
+WAIT_SECONDS = 0.5
+"""One wait for events; the thread looks this often whether the session is over."""
+
+FAILURE_PAUSE_SECONDS = 5.0
+"""Pause after a failed wait, so that a driver that fails at once is not asked in a loop."""
+
+MAX_XID = 1000
+"""Highest Xid taken as a label: NVIDIA's catalogue ends below 200."""
+
+MAX_XIDS = 16
+"""Distinct Xids of one GPU that have series; a GPU that reports more is counted as `other`."""
+
+
+class EventCounts:
+    """What was reported since the agent's start; kept over sessions, by uuid."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._xids: dict[tuple[str, str], Counter[str]] = {}
+        self._times: dict[tuple[str, str, str], float] = {}
+        self._events: Counter[tuple[str, str, str]] = Counter()
+        self._identities: dict[tuple[str, str], Identity] = {}
+
+    def add(self, identity: Identity, event: Event) -> None:
+        """Count an event of a GPU."""
+        key = identity.uuid, identity.pci
+        with self._lock:
+            self._identities[key] = identity
+            if event.kind != EVENT_XID:
+                self._events[(*key, EVENT_NAMES.get(event.kind, "other"))] += 1
+                return
+            codes = self._xids.setdefault(key, Counter())
+            code = str(event.data) if 0 <= event.data < MAX_XID else "other"
+            if code not in codes and len(codes) >= MAX_XIDS:
+                code = "other"
+            codes[code] += 1
+            self._times[(*key, code)] = self._clock()
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the counts, and when each Xid came last."""
+        with self._lock:
+            xids = {key: dict(codes) for key, codes in self._xids.items()}
+            times, events = dict(self._times), dict(self._events)
+            labels = {key: identity.labels for key, identity in self._identities.items()}
+        for key, codes in xids.items():
+            for code, count in codes.items():
+                yield Sample(metrics.GPU_XIDS, (*labels[key], code), count)
+                when = times[(*key, code)]
+                yield Sample(metrics.GPU_XID_TIMESTAMP, (*labels[key], code), when)
+        for (uuid, pci, name), count in events.items():
+            yield Sample(metrics.GPU_EVENTS, (*labels[uuid, pci], name), count)
+
+
+class EventThread:
+    """Waits for the events of one session until it is stopped."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        identities: Mapping[int, Identity],
+        counts: EventCounts,
+        errors: CallErrors,
+    ) -> None:
+        self._nvml = nvml
+        self._identities = identities
+        self._counts = counts
+        self._errors = errors
+        self._stop = threading.Event()
+        self.looked = threading.Event()
+        """Set once the first wait has ended: what was pending at the start is counted then."""
+        self._thread = threading.Thread(target=self._run, name="gpu-events", daemon=True)
+        self._thread.start()
+
+    def stop(self, patience_seconds: float) -> bool:
+        """Ask the thread to end; return whether it did."""
+        self._stop.set()
+        self._thread.join(patience_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if not self._wait():
+                    return
+        finally:
+            self.looked.set()
+
+    def _wait(self) -> bool:
+        """Take one event; return whether to wait for more."""
+        try:
+            event = self._nvml.wait_event(WAIT_SECONDS)
+        except NvmlError as error:
+            if error.code in UNSUPPORTED_CODES:
+                log.info("the driver reports no events here: %s", error)
+                return False
+            if error.code != TIMEOUT:
+                self._errors.add(error)
+                self._stop.wait(FAILURE_PAUSE_SECONDS)
+            event = None
+        if event is None:
+            self.looked.set()
+        elif event.index in self._identities:
+            self._counts.add(self._identities[event.index], event)
+        return True

@@ -1,0 +1,399 @@
+"""The calls of `nvml` on NVIDIA's library, through nvidia-ml-py.
+
+Structures of the library are turned into plain numbers here, and nothing else is decided. Whether
+the installed library knows a call is found out by making it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.sources.gpus.nvml import (
+    EVENT_NAMES,
+    EVENT_XID,
+    FUNCTION_NOT_FOUND,
+    NOT_SUPPORTED,
+    SUCCESS,
+    Device,
+    Event,
+    FieldRequest,
+    FieldValue,
+    Identity,
+    MigInstance,
+    NvmlError,
+)
+
+NVIDIA_PROC = "driver/nvidia/gpus"
+"""Below procfs: one directory per GPU that the driver has, named by its PCI address."""
+
+MAX_MIG_DEVICES = 7
+"""nvmlDeviceGetMaxMigDeviceCount on every GPU so far."""
+
+VALUE_MEMBERS: Mapping[int, str] = {
+    0: "dVal",
+    1: "uiVal",
+    2: "ulVal",
+    3: "ullVal",
+    4: "sllVal",
+    5: "siVal",
+    6: "usVal",
+}
+"""nvmlValueType_t and the member of the union that holds such a value."""
+
+
+def short_pci(bus_id: str) -> str:
+    """Write `00000000:3B:00.0` as the kernel does, without the function: `0000:3b:00`."""
+    domain, bus, rest = bus_id.lower().split(":")
+    return f"{domain[-4:]:0>4}:{bus}:{rest.split('.')[0]}"
+
+
+class NvidiaLibrary:
+    """The library; see `nvml.Nvml`.
+
+    Args:
+        pynvml: the module nvidia-ml-py.
+        procfs: where the node's /proc is.
+    """
+
+    def __init__(self, pynvml: Any, procfs: Path) -> None:
+        self._pynvml = pynvml
+        self._procfs = procfs
+        self._driver = ""
+        self._handles: list[Any] = []
+        self._devices: list[NvidiaDevice] = []
+        self._event_set: Any = None
+
+    def open(self) -> None:
+        """Start a session."""
+        self._handles = []
+        with self._errors("open"):
+            self._pynvml.nvmlInit()
+            self._driver = _text(self._pynvml.nvmlSystemGetDriverVersion())
+
+    def close(self) -> None:
+        """End the session."""
+        event_set, self._event_set = self._event_set, None
+        devices, self._devices = self._devices, []
+        for device in devices:
+            device.free()
+        # What cannot be given back must not keep the session open: the next would not be a new one.
+        with suppress(self._pynvml.NVMLError):
+            if event_set is not None:
+                self._pynvml.nvmlEventSetFree(event_set)
+        with self._errors("close"):
+            self._pynvml.nvmlShutdown()
+
+    def count(self) -> int:
+        """Return how many GPUs there are."""
+        with self._errors("count"):
+            return int(self._pynvml.nvmlDeviceGetCount())
+
+    def device(self, index: int) -> Device:
+        """Return a GPU."""
+        with self._errors("device"):
+            handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
+        self._handles.append((index, handle))
+        device = NvidiaDevice(self._pynvml, handle, index, self._driver)
+        self._devices.append(device)
+        return device
+
+    def bound(self) -> frozenset[str] | None:
+        """Return the PCI addresses in the driver's list, None where that is not there."""
+        try:
+            names = [entry.name for entry in (self._procfs / NVIDIA_PROC).iterdir()]
+        except OSError:
+            return None
+        return frozenset(short_pci(name) for name in names if name.count(":") == 2)
+
+    def wait_event(self, timeout_seconds: float) -> Event | None:
+        """Wait for an event; registers at the first call of a session."""
+        with self._errors("events"):
+            if self._event_set is None:
+                self._event_set = self._register()
+            data = self._pynvml.nvmlEventSetWait_v2(self._event_set, int(timeout_seconds * 1000))
+        address = _address(data.device)
+        for index, handle in self._handles:
+            if _address(handle) == address:
+                return Event(index, int(data.eventType), int(data.eventData))
+        return None
+
+    def _register(self) -> Any:
+        """Register each GPU for the wanted events that it supports.
+
+        One unsupported bit would make the whole registration fail, and one GPU that refuses must
+        not cost the events of the others.
+        """
+        module = self._pynvml
+        event_set = module.nvmlEventSetCreate()
+        wanted = EVENT_XID | sum(EVENT_NAMES)
+        registered = [self._register_gpu(handle, event_set, wanted) for _, handle in self._handles]
+        if not any(registered):
+            module.nvmlEventSetFree(event_set)
+            raise NvmlError(NOT_SUPPORTED, "events")
+        return event_set
+
+    def _register_gpu(self, handle: Any, event_set: Any, wanted: int) -> bool:
+        try:
+            mask = self._pynvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted
+            self._pynvml.nvmlDeviceRegisterEvents(handle, mask, event_set)
+        except self._pynvml.NVMLError:
+            return False
+        return True
+
+    def _errors(self, call: str) -> Any:
+        return errors_of(self._pynvml, call)
+
+
+@contextmanager
+def errors_of(pynvml: Any, call: str) -> Iterator[None]:
+    """Turn the library's errors into ours; a call that it does not have is unsupported.
+
+    Raises:
+        NvmlError: the library answered with an error, or does not have the call.
+    """
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise NvmlError(int(error.value), call) from None
+    except AttributeError:  # an nvidia-ml-py from before the call, or a structure of it
+        raise NvmlError(FUNCTION_NOT_FOUND, call) from None
+
+
+class NvidiaDevice:
+    """One GPU; see `nvml.Device`."""
+
+    def __init__(self, pynvml: Any, handle: Any, index: int, driver: str) -> None:
+        self._pynvml = pynvml
+        self._handle = handle
+        self._index = index
+        self._driver = driver
+        self._activity: dict[int | None, _Activity] = {}
+
+    def identity(self) -> Identity:
+        """Return who it is; serial and VBIOS are left empty where the GPU does not say."""
+        module, handle = self._pynvml, self._handle
+        with errors_of(module, "identity"):
+            uuid = _text(module.nvmlDeviceGetUUID(handle))
+            pci = short_pci(_text(module.nvmlDeviceGetPciInfo(handle).busId))
+        return Identity(
+            gpu=str(self._index),
+            uuid=uuid,
+            pci=pci,
+            model=self._optional(lambda: module.nvmlDeviceGetName(handle)),
+            serial=self._optional(lambda: module.nvmlDeviceGetSerial(handle)),
+            driver=self._driver,
+            vbios=self._optional(lambda: module.nvmlDeviceGetVbiosVersion(handle)),
+        )
+
+    def _optional(self, call: Callable[[], Any]) -> str:
+        try:
+            return _text(call())
+        except (self._pynvml.NVMLError, AttributeError, UnicodeDecodeError):
+            return ""
+
+    def fields(self, requests: Sequence[FieldRequest]) -> Sequence[FieldValue]:
+        """Return an answer for each request."""
+        with errors_of(self._pynvml, "fields"):
+            answers = self._pynvml.nvmlDeviceGetFieldValues(self._handle, list(requests))
+        return [_field(answer) for answer in answers]
+
+    def utilization(self) -> tuple[int, int]:
+        """Return per cent of time with a kernel, and with memory traffic."""
+        with errors_of(self._pynvml, "utilization"):
+            rates = self._pynvml.nvmlDeviceGetUtilizationRates(self._handle)
+            return int(rates.gpu), int(rates.memory)
+
+    def memory(self) -> tuple[int, int]:
+        """Return total and used bytes; the first version counts the driver's own as used."""
+        module = self._pynvml
+        with errors_of(module, "memory"):
+            info = module.nvmlDeviceGetMemoryInfo(self._handle, version=module.nvmlMemory_v2)
+            return int(info.total), int(info.used)
+
+    def clock(self, domain: int) -> int:
+        """Return the clock in MHz."""
+        with errors_of(self._pynvml, "clock"):
+            return int(self._pynvml.nvmlDeviceGetClockInfo(self._handle, domain))
+
+    def max_clock(self, domain: int) -> int:
+        """Return the highest clock in MHz."""
+        with errors_of(self._pynvml, "max_clock"):
+            return int(self._pynvml.nvmlDeviceGetMaxClockInfo(self._handle, domain))
+
+    def clock_event_reasons(self) -> int:
+        """Return the mask of reasons; drivers before 535 know it by another name."""
+        module = self._pynvml
+        with errors_of(module, "clock_event_reasons"):
+            try:
+                return int(module.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+            except module.NVMLError as error:
+                if error.value != FUNCTION_NOT_FOUND:
+                    raise
+                return int(module.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
+
+    def power(self) -> int:
+        """Return milliwatts."""
+        with errors_of(self._pynvml, "power"):
+            return int(self._pynvml.nvmlDeviceGetPowerUsage(self._handle))
+
+    def power_limit(self) -> int:
+        """Return the enforced limit in milliwatts."""
+        with errors_of(self._pynvml, "power_limit"):
+            return int(self._pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
+
+    def temperature(self) -> int:
+        """Return degrees of the core."""
+        with errors_of(self._pynvml, "temperature"):
+            return int(self._pynvml.nvmlDeviceGetTemperature(self._handle, 0))
+
+    def temperature_margin(self) -> int:
+        """Return degrees left until slowdown."""
+        with errors_of(self._pynvml, "temperature_margin"):
+            return int(self._pynvml.nvmlDeviceGetMarginTemperature(self._handle))
+
+    def sram_threshold_exceeded(self) -> bool:
+        """Whether SRAM errors have reached the vendor's criterion for replacement."""
+        module = self._pynvml
+        with errors_of(module, "sram_threshold_exceeded"):
+            status = module.c_nvmlEccSramErrorStatus_v1_t()
+            module.nvmlDeviceGetSramEccErrorStatus(self._handle, ctypes.byref(status))
+            return bool(status.bThresholdExceeded)
+
+    def pcie_link(self) -> tuple[int, int]:
+        """Return generation and width now."""
+        module = self._pynvml
+        with errors_of(module, "pcie_link"):
+            generation = module.nvmlDeviceGetCurrPcieLinkGeneration(self._handle)
+            return int(generation), int(module.nvmlDeviceGetCurrPcieLinkWidth(self._handle))
+
+    def pcie_link_max(self) -> tuple[int, int]:
+        """Return generation and width that GPU and slot can do."""
+        module = self._pynvml
+        with errors_of(module, "pcie_link_max"):
+            generation = module.nvmlDeviceGetMaxPcieLinkGeneration(self._handle)
+            return int(generation), int(module.nvmlDeviceGetMaxPcieLinkWidth(self._handle))
+
+    def nvlink_active(self, link: int) -> bool:
+        """Whether a link is up."""
+        with errors_of(self._pynvml, "nvlink_active"):
+            return bool(self._pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
+
+    def nvlink_errors(self, link: int, counter: int) -> int:
+        """Return one of the error counters of a link."""
+        with errors_of(self._pynvml, "nvlink_errors"):
+            return int(self._pynvml.nvmlDeviceGetNvLinkErrorCounter(self._handle, link, counter))
+
+    def fabric(self) -> tuple[int, int, int]:
+        """Return state, status and health; of the second version of the structure, from 535 on."""
+        module = self._pynvml
+        with errors_of(module, "fabric"):
+            info = module.c_nvmlGpuFabricInfo_v2_t()
+            module.nvmlDeviceGetGpuFabricInfoV(self._handle, ctypes.byref(info))
+            return int(info.state), int(info.status), int(info.healthMask)
+
+    def mig_enabled(self) -> bool:
+        """Whether the GPU is partitioned now."""
+        with errors_of(self._pynvml, "mig_enabled"):
+            return bool(self._pynvml.nvmlDeviceGetMigMode(self._handle)[0])
+
+    def mig_instances(self) -> Sequence[MigInstance]:
+        """Return the MIG devices that exist; numbers without one answer as not found."""
+        found = []
+        for number in range(MAX_MIG_DEVICES):
+            with errors_of(self._pynvml, "mig_instances"):
+                try:
+                    handle = self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex(self._handle, number)
+                except self._pynvml.NVMLError as error:
+                    if error.value in {2, 6}:  # invalid argument, not found
+                        continue
+                    raise
+                found.append(self._mig_instance(handle))
+        return found
+
+    def _mig_instance(self, handle: Any) -> MigInstance:
+        module = self._pynvml
+        memory = module.nvmlDeviceGetMemoryInfo(handle)
+        # Names end in the profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb".
+        name = self._optional(lambda: module.nvmlDeviceGetName(handle))
+        return MigInstance(
+            gpu_instance=int(module.nvmlDeviceGetGpuInstanceId(handle)),
+            compute_instance=int(module.nvmlDeviceGetComputeInstanceId(handle)),
+            profile=name.rpartition(" MIG ")[2] if " MIG " in name else "",
+            memory_total=int(memory.total),
+            memory_used=int(memory.used),
+        )
+
+    def activity(self, metrics: Sequence[int], gpu_instance: int | None) -> Mapping[int, float]:
+        """Return GPM metrics in per cent since the last such call, nothing at the first."""
+        with errors_of(self._pynvml, "activity"):
+            if gpu_instance not in self._activity:
+                if not self._pynvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+                    raise NvmlError(NOT_SUPPORTED, "activity")
+                self._activity[gpu_instance] = _Activity(self._pynvml, metrics)
+            return self._activity[gpu_instance].read(self._handle, gpu_instance)
+
+    def free(self) -> None:
+        """Give back what the library has allocated for this GPU; nothing is read of it any more."""
+        while self._activity:
+            self._activity.popitem()[1].free()
+
+
+class _Activity:
+    """Two GPM samples taken in turns, and the request that compares them."""
+
+    def __init__(self, pynvml: Any, metrics: Sequence[int]) -> None:
+        self._pynvml = pynvml
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(metrics)
+        for place, metric in enumerate(metrics):
+            self._request.metrics[place].metricId = metric
+        self._count = len(metrics)
+        self._spare = pynvml.nvmlGpmSampleAlloc()
+        self._newest = pynvml.nvmlGpmSampleAlloc()
+        self._primed = False
+
+    def read(self, handle: Any, gpu_instance: int | None) -> Mapping[int, float]:
+        """Take a sample and compare it with the one before."""
+        if gpu_instance is None:
+            self._pynvml.nvmlGpmSampleGet(handle, self._spare)
+        else:
+            self._pynvml.nvmlGpmMigSampleGet(handle, gpu_instance, self._spare)
+        self._spare, self._newest = self._newest, self._spare
+        if not self._primed:
+            self._primed = True
+            return {}
+        self._request.sample1 = self._spare
+        self._request.sample2 = self._newest
+        self._pynvml.nvmlGpmMetricsGet(self._request)
+        answers = [self._request.metrics[place] for place in range(self._count)]
+        return {int(at.metricId): float(at.value) for at in answers if at.nvmlReturn == SUCCESS}
+
+    def free(self) -> None:
+        """Give both samples back."""
+        for sample in (self._spare, self._newest):
+            with suppress(self._pynvml.NVMLError):
+                self._pynvml.nvmlGpmSampleFree(sample)
+
+
+def _field(answer: Any) -> FieldValue:
+    if answer.nvmlReturn != SUCCESS:
+        return FieldValue(int(answer.nvmlReturn), 0)
+    member = VALUE_MEMBERS.get(int(answer.valueType))
+    if member is None or not hasattr(answer.value, member):
+        return FieldValue(NOT_SUPPORTED, 0)
+    return FieldValue(SUCCESS, getattr(answer.value, member))
+
+
+def _text(value: str | bytes) -> str:
+    """Read a text of the library; older modules give bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _address(handle: Any) -> int | None:
+    """Return what a handle points to, which is the same for each handle of a GPU."""
+    return ctypes.cast(handle, ctypes.c_void_p).value

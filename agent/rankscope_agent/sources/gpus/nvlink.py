@@ -1,0 +1,145 @@
+"""The links of a GPU one by one: series only for those that err, are down or carry less.
+
+What all links do together is on `rankscope_gpu_nvlink_*` every run. Single links are looked at
+more rarely, as there are 18 of them, and each of a GPU's links does the same when nothing is wrong:
+behind NVSwitches, traffic is spread evenly over them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.sources.gpus.nvml import (
+    MAX_NVLINKS,
+    NOT_SUPPORTED,
+    NVLINK_COUNTERS,
+    SUCCESS,
+    UNSUPPORTED_CODES,
+    Device,
+    NvmlError,
+)
+from rankscope_agent.sources.gpus.readings import KIBI, Value
+
+PERIOD_SECONDS = 10.0
+"""Time between two looks at single links: a link that fails does so for longer, and a hundred calls
+each second would be a hundred times the driver's lock."""
+
+DEVIATING_SHARE = 0.5
+"""A link that carries less than half of its median sibling: a bad link that is retried all along.
+More than twice as much is no fault of that link, and not looked for."""
+
+QUIET_BYTES = 10e6
+"""Traffic of the median link between two looks, below which shares are chance: 1 MB a second."""
+
+BYTE_FIELDS: Sequence[tuple[int, int, float]] = ((138, 139, KIBI), (202, 204, 1.0))
+"""Fields of sent and received data, and their unit: of generations 2 to 4, and of the fifth."""
+
+
+class NvlinkReader:
+    """Looks at the links of one GPU; called by one thread only."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+        self._values: tuple[Value, ...] = ()
+        self._seen_down: set[int] = set()
+        self._seen_deviating: set[int] = set()
+        self._bytes: Mapping[int, float] = {}
+
+    def read(self, device: Device, now: float, *, erring: bool) -> tuple[Value, ...]:
+        """Return what is to say about links.
+
+        Args:
+            device: the GPU.
+            now: monotonic time in seconds.
+            erring: the links together have counted errors, so that it is worth to ask each.
+
+        Raises:
+            NvmlError: the GPU has no links, or does not answer about them.
+        """
+        if now >= self._due:
+            self._due = now + PERIOD_SECONDS
+            self._values = tuple(self._look(device, erring=erring))
+        return self._values
+
+    def _look(self, device: Device, *, erring: bool) -> Iterator[Value]:
+        states = dict(_states(device))
+        up = [link for link, is_up in states.items() if is_up]
+        if not states:
+            raise NvmlError(NOT_SUPPORTED, "nvlink_active")
+        if not up and not self._seen_down:
+            return  # a card without bridges: links that nobody connected are not down
+        yield metrics.GPU_NVLINKS_UP, (), len(up)
+        self._seen_down |= states.keys() - set(up)
+        for link in sorted(self._seen_down):
+            yield metrics.GPU_NVLINK_LINK_UP, (str(link),), int(states.get(link, False))
+        if erring:
+            yield from _errors(device, states)
+        yield from self._shares(device, up)
+
+    def _shares(self, device: Device, up: Sequence[int]) -> Iterator[Value]:
+        before, self._bytes = self._bytes, _traffic(device, up)
+        moved = {
+            link: total - before[link]
+            for link, total in self._bytes.items()
+            if link in before and total >= before[link]
+        }
+        median = statistics.median(moved.values()) if moved else 0.0
+        if median < QUIET_BYTES:
+            return
+        shares = {link: count / median for link, count in moved.items()}
+        self._seen_deviating |= {link for link, part in shares.items() if part < DEVIATING_SHARE}
+        for link in sorted(self._seen_deviating & shares.keys()):
+            yield metrics.GPU_NVLINK_LINK_SHARE, (str(link),), shares[link]
+
+
+def _states(device: Device) -> Iterator[tuple[int, bool]]:
+    """Yield the links that exist, and whether they are up."""
+    for link in range(MAX_NVLINKS):
+        is_up = _state(device, link)
+        if is_up is None:
+            return  # links are numbered without gaps
+        yield link, is_up
+
+
+def _state(device: Device, link: int) -> bool | None:
+    try:
+        return device.nvlink_active(link)
+    except NvmlError as error:
+        if error.code not in UNSUPPORTED_CODES:
+            raise
+        return None
+
+
+def _errors(device: Device, links: Mapping[int, bool]) -> Iterator[Value]:
+    for link in links:
+        for counter, name in NVLINK_COUNTERS.items():
+            count = _count(device, link, counter)
+            if count:
+                yield metrics.GPU_NVLINK_LINK_ERRORS, (str(link), name), count
+
+
+def _count(device: Device, link: int, counter: int) -> int:
+    """Return an error counter, 0 where the link does not have it."""
+    try:
+        return device.nvlink_errors(link, counter)
+    except NvmlError as error:
+        if error.code not in UNSUPPORTED_CODES:
+            raise
+        return 0
+
+
+def _traffic(device: Device, links: Sequence[int]) -> Mapping[int, float]:
+    """Return bytes sent and received by link, of those that say so."""
+    for sent, received, unit in BYTE_FIELDS:
+        answers = device.fields([(field, link) for link in links for field in (sent, received)])
+        pairs = zip(links, answers[::2], answers[1::2], strict=True)
+        found = {
+            link: (one.value + other.value) * unit
+            for link, one, other in pairs
+            if one.code == SUCCESS and other.code == SUCCESS
+        }
+        if found:
+            return found
+    return {}

@@ -1,0 +1,340 @@
+"""The GPUs of this node over the agent's life: found, read, lost, and found again.
+
+A session is what lies between opening the driver's library and closing it. A GPU that falls off the
+bus, a driver that is reloaded, a GPU that is plugged in: all of them end in a new session. Who a
+GPU is, is kept from when it was first seen; a lost one can no longer be asked. From its first call
+on, each GPU has a thread of its own, so that one that hangs is the only one without values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.gpus.call_errors import CallErrors
+from rankscope_agent.sources.gpus.events import EventCounts, EventThread
+from rankscope_agent.sources.gpus.nvml import (
+    CLOSED_CODES,
+    GONE_CODES,
+    UNSUPPORTED_CODES,
+    Identity,
+    Nvml,
+    NvmlError,
+)
+from rankscope_agent.sources.gpus.reader import GpuReader, info_samples
+from rankscope_agent.sources.gpus.worker import Hung, Worker
+
+log = logging.getLogger(__name__)
+
+REOPEN_SECONDS = 5.0
+"""Time from a loss to the first attempt to open the library again: a driver reload takes some."""
+
+MAX_REOPEN_SECONDS = 600.0
+"""Longest time between attempts. They double: a GPU off the bus seldom comes back by itself, and
+each attempt closes the session of the healthy ones."""
+
+MAX_CLOSED_SECONDS = 60.0
+"""Longest time between attempts while no session is open, which then disturb nobody: the driver may
+be installed long after the agent."""
+
+HEALTHY_SECONDS = 60.0
+"""A session without a loss for so long makes the next loss the first one again."""
+
+BOUND_SECONDS = 5.0
+"""Time between two looks at which GPUs the driver has: one directory."""
+
+EVENT_STOP_SECONDS = 2.0
+"""Patience with the thread of events: four of its waits."""
+
+FIRST_EVENTS_SECONDS = 0.2
+"""Patience with events that were pending when a session began, to have them on its first page."""
+
+MAX_GPUS = 64
+"""GPUs taken from one driver; the largest machines hold 16. What is beyond it is not looked at."""
+
+
+@dataclass(slots=True)
+class Gpu:
+    """A GPU of the running session; without a reader it cannot be read, or does not answer yet.
+
+    Args:
+        identity: who it is, or was the last time; a placeholder if nobody knows.
+        reader: set by the worker's thread once the GPU has said who it is.
+        refusal: code of what it answered to that question, 0 for none.
+    """
+
+    index: int
+    identity: Identity
+    worker: Worker[tuple[Sample, ...]]
+    reader: GpuReader | None = None
+    refusal: int = 0
+    lost: bool = False
+
+
+class Session:
+    """Reads all GPUs; used by one thread only, which calls of the driver never hold up for long.
+
+    Args:
+        nvml: the library.
+        patience_seconds: how long one run waits for the GPUs, all together.
+        opening_seconds: how long the run that opens the library waits for that, which takes a
+            second a GPU where no process keeps the driver's state.
+        clock: monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        patience_seconds: float,
+        opening_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._nvml = nvml
+        self._patience = patience_seconds
+        self._opening_patience = opening_seconds
+        self._clock = clock
+        self._errors = CallErrors()
+        self._counts = EventCounts()
+        self._opener: Worker[int] = Worker("gpu-driver")
+        self._events: EventThread | None = None
+        self._gpus: tuple[Gpu, ...] = ()
+        self._identities: dict[int, Identity] = {}
+        self._known: dict[tuple[str, str], Identity] = {}
+        self._lost: set[tuple[str, str]] = set()
+        self._bound = nvml.bound()
+        self._bound_due = 0.0
+        self._opened = 0
+        self._failure: NvmlError | None = None
+        self._open = False
+        self._opening = False
+        self._attempt = REOPEN_SECONDS
+        self._reopen_due: float | None = self._clock()
+        self._healthy_since = self._clock()
+
+    def read(self) -> Iterator[Sample]:
+        """Yield the samples of all GPUs there are or were.
+
+        Raises:
+            NvmlError: the library cannot be opened, and no GPU has been seen yet.
+        """
+        self._follow()
+        self._take_over()
+        if self._failure is not None and not self._known:
+            raise self._failure
+        yield metrics.NVML_OPENED.sample(self._opened)
+        present = set()
+        for gpu, samples in self._read_all():
+            present.add(_key(gpu.identity))
+            yield from samples
+        for key, identity in self._known.items():
+            if key not in present:
+                yield from self._absent(identity)
+        yield from self._counts.samples()
+        yield from self._errors.samples()
+
+    def _absent(self, identity: Identity) -> Iterator[Sample]:
+        """Describe a GPU that is not part of the session, or whose session could not be opened."""
+        yield from info_samples(identity, "")
+        if _key(identity) in self._lost:
+            yield Sample(metrics.GPU_LOST, identity.labels, 1)
+        else:
+            yield Sample(metrics.GPU_UNRESPONSIVE, identity.labels, 1)
+
+    def _read_all(self) -> Iterator[tuple[Gpu, tuple[Sample, ...]]]:
+        for gpu in self._gpus:
+            if gpu.reader is not None and not gpu.lost:
+                gpu.worker.ask(gpu.reader.read)
+        end = self._clock() + self._patience
+        for gpu in self._gpus:
+            yield gpu, self._outcome(gpu, end)
+
+    def _outcome(self, gpu: Gpu, end: float) -> tuple[Sample, ...]:
+        labels = gpu.identity.labels
+        who = tuple(info_samples(gpu.identity, ""))
+        if gpu.lost:
+            return (*who, Sample(metrics.GPU_LOST, labels, 1))
+        if gpu.refusal:
+            reason = UNSUPPORTED_CODES.get(gpu.refusal, "error")
+            refused = Sample(metrics.UNSUPPORTED, (*labels, "identity", reason), 1)
+            return (*who, refused, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
+        if gpu.reader is None:
+            return (*who, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
+        try:
+            samples = gpu.worker.answer(end - self._clock())
+        except Hung:
+            return (*who, Sample(metrics.GPU_UNRESPONSIVE, labels, 1))
+        except NvmlError as error:
+            return (*who, *self._failed(gpu, error))
+        state = (Sample(metrics.GPU_LOST, labels, 0), Sample(metrics.GPU_UNRESPONSIVE, labels, 0))
+        return (*state, *samples)
+
+    def _failed(self, gpu: Gpu, error: NvmlError) -> tuple[Sample, ...]:
+        """Note a GPU that could not be read at all; return what can still be said about it."""
+        self._errors.add(error)
+        if error.code in GONE_CODES | CLOSED_CODES:
+            self._plan_reopening()
+        if error.code in GONE_CODES:
+            log.warning("GPU %s (%s) is lost: %s", gpu.identity.pci, gpu.identity.uuid, error)
+            gpu.lost = True
+            self._lost.add(_key(gpu.identity))
+            return (Sample(metrics.GPU_LOST, gpu.identity.labels, 1),)
+        return (Sample(metrics.GPU_UNRESPONSIVE, gpu.identity.labels, 1),)
+
+    def _plan_reopening(self) -> None:
+        now = self._clock()
+        if self._reopen_due is None:
+            if now - self._healthy_since >= HEALTHY_SECONDS:
+                self._attempt = REOPEN_SECONDS
+            longest = MAX_REOPEN_SECONDS if self._open else MAX_CLOSED_SECONDS
+            self._reopen_due = now + min(self._attempt, longest)
+            self._attempt = min(2 * self._attempt, MAX_REOPEN_SECONDS)
+        self._healthy_since = now
+
+    def _follow(self) -> None:
+        """Open a new session if one is due or the driver has other GPUs than before."""
+        now = self._clock()
+        if now >= self._bound_due and not self._opening:
+            self._bound_due = now + BOUND_SECONDS
+            bound = self._nvml.bound()
+            if bound != self._bound:
+                log.info("the driver has other GPUs now: %s", sorted(bound or ()))
+                self._bound = bound
+                self._reopen_due = now
+        if self._reopen_due is None or now < self._reopen_due:
+            return
+        if any(gpu.worker.busy for gpu in self._gpus):
+            return  # closing the library under a call that hangs could crash the agent
+        self._reopen()
+
+    def _reopen(self) -> None:
+        if self._events is not None and not self._events.stop(EVENT_STOP_SECONDS):
+            return
+        self._events = None
+        for gpu in self._gpus:
+            gpu.worker.stop()
+        self._gpus = ()
+        patience = 0.0 if self._opening else self._opening_patience
+        if not self._opening:
+            self._opener.ask(self._new_session)
+            self._opening = True
+        try:
+            count = self._opener.answer(patience)
+        except Hung:
+            return  # asked again each run; meanwhile every GPU is unresponsive
+        except NvmlError as error:
+            self._opening, self._reopen_due = False, None
+            self._failure = error
+            self._errors.add(error)
+            self._plan_reopening()
+            return
+        self._opening, self._reopen_due = False, None
+        self._begin(count)
+
+    def _new_session(self) -> int:
+        """Open the library and count the GPUs; runs in the thread that may hang.
+
+        Raises:
+            NvmlError: the library cannot be opened.
+        """
+        if self._open:
+            self._open = False
+            try:
+                self._nvml.close()
+            except NvmlError as error:
+                self._errors.add(error)
+        self._nvml.open()
+        self._open = True
+        return min(self._nvml.count(), MAX_GPUS)
+
+    def _look(self, gpu: Gpu) -> tuple[Sample, ...]:
+        """Ask a GPU who it is; runs in its own thread, which may hang.
+
+        Raises:
+            NvmlError: it does not say.
+        """
+        device = self._nvml.device(gpu.index)
+        gpu.identity = device.identity()
+        gpu.reader = GpuReader(device, gpu.identity, self._errors, self._clock)
+        return ()
+
+    def _begin(self, count: int) -> None:
+        """Take over a new session: ask all GPUs at once who they are."""
+        now = self._clock()
+        self._failure = None
+        self._opened += 1
+        self._identities = {}
+        self._bound = self._nvml.bound()
+        self._bound_due = now + BOUND_SECONDS
+        self._healthy_since = now
+        self._gpus = tuple(_placeholder(index) for index in range(count))
+        for gpu in self._gpus:
+            gpu.worker.ask(partial(self._look, gpu))
+        end = now + self._patience
+        for gpu in self._gpus:
+            self._meet(gpu, end)
+        closed = [gpu.refusal for gpu in self._gpus if gpu.refusal in CLOSED_CODES]
+        if closed:  # the driver went away again
+            self._failure = NvmlError(closed[0], "identity")
+            self._gpus = tuple(gpu for gpu in self._gpus if gpu.worker.busy)
+            return
+        self._take_over()
+        self._name_the_silent()
+        self._miss()
+        self._events = EventThread(self._nvml, self._identities, self._counts, self._errors)
+        self._events.looked.wait(FIRST_EVENTS_SECONDS)
+
+    def _meet(self, gpu: Gpu, end: float) -> None:
+        """Wait for who a GPU is; one that hangs may still say so later."""
+        try:
+            gpu.worker.answer(end - self._clock())
+        except Hung:
+            return
+        except NvmlError as error:
+            self._errors.add(error)
+            gpu.refusal, gpu.lost = error.code, error.code in GONE_CODES
+            if error.code not in UNSUPPORTED_CODES:
+                self._plan_reopening()
+
+    def _take_over(self) -> None:
+        """Know the GPUs that have said who they are, those that took long over it as well."""
+        for gpu in self._gpus:
+            if gpu.reader is None and not gpu.refusal:
+                self._meet(gpu, self._clock())
+            if gpu.reader is not None and gpu.index not in self._identities:
+                self._identities[gpu.index] = gpu.identity
+                self._known[_key(gpu.identity)] = gpu.identity
+                self._lost.discard(_key(gpu.identity))
+
+    def _name_the_silent(self) -> None:
+        """Take a GPU that does not say who it is for the one that had its index before."""
+        seen = {_key(identity) for identity in self._identities.values()}
+        away = {at.gpu: at for key, at in self._known.items() if key not in seen}
+        for gpu in self._gpus:
+            if gpu.reader is None and not gpu.lost:
+                gpu.identity = away.get(str(gpu.index), gpu.identity)
+
+    def _miss(self) -> None:
+        """Note the known GPUs that this session does not have."""
+        present = {_key(gpu.identity) for gpu in self._gpus}
+        self._lost |= self._known.keys() - present
+        for key, identity in tuple(self._known.items()):
+            if self._bound is not None and identity.pci not in self._bound:
+                # Taken from the driver on purpose: a GPU off the bus stays in its list.
+                del self._known[key]
+                self._lost.discard(key)
+        # One that has said who it is in an earlier session will do so again.
+        refusing = [gpu for gpu in self._gpus if gpu.refusal and _key(gpu.identity) in self._known]
+        if self._lost or refusing or any(gpu.lost for gpu in self._gpus):
+            self._plan_reopening()
+
+
+def _placeholder(index: int) -> Gpu:
+    return Gpu(index, Identity(str(index), "unknown", "unknown"), Worker(f"gpu-{index}"))
+
+
+def _key(identity: Identity) -> tuple[str, str]:
+    return identity.uuid, identity.pci

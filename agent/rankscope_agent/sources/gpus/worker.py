@@ -1,0 +1,101 @@
+"""A thread that makes the driver calls of one GPU, so that a call that hangs holds up nobody else.
+
+The driver cannot be told to give up a call. The thread that made it is left to wait, and its GPU is
+unresponsive until the call comes back; what it then brings is old and thrown away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from rankscope_agent.sources.gpus.nvml import UNKNOWN, NvmlError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BROKEN_CALL: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    ctypes.ArgumentError,
+)
+"""What a library of another version than the one we know may end in; it costs one GPU's values."""
+
+
+class Hung(Exception):  # noqa: N818 - a state of the driver, as NoData is one of a source
+    """The call has not returned in time, or an earlier one still has not."""
+
+
+class Worker(Generic[T]):
+    """Runs calls one after the other in a thread of its own; asked by one thread only."""
+
+    def __init__(self, name: str) -> None:
+        self._wanted: SimpleQueue[Callable[[], T] | None] = SimpleQueue()
+        self._done: SimpleQueue[T | NvmlError] = SimpleQueue()
+        self._outstanding = 0
+        self._asked = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call has not returned yet."""
+        self._discard()
+        return self._outstanding > 0
+
+    def ask(self, call: Callable[[], T]) -> None:
+        """Start a call, unless an earlier one hangs."""
+        self._asked = not self.busy
+        if self._asked:
+            self._outstanding += 1
+            self._wanted.put(call)
+
+    def answer(self, patience_seconds: float) -> T:
+        """Wait for what the call that was asked for returns; may be called again after `Hung`.
+
+        Raises:
+            Hung: it does not return in time.
+            NvmlError: the call raised that, or something that it should not.
+        """
+        if not self._asked:
+            raise Hung
+        try:
+            result = self._done.get(timeout=max(0.0, patience_seconds))
+        except Empty:
+            raise Hung from None
+        self._outstanding -= 1
+        if isinstance(result, NvmlError):
+            raise result
+        return result
+
+    def stop(self) -> None:
+        """End the thread once it has nothing to do."""
+        self._wanted.put(None)
+
+    def _discard(self) -> None:
+        """Throw away what came too late."""
+        while self._outstanding and not self._done.empty():
+            self._done.get()
+            self._outstanding -= 1
+
+    def _run(self) -> None:
+        while (call := self._wanted.get()) is not None:
+            self._done.put(self._outcome(call))
+
+    def _outcome(self, call: Callable[[], T]) -> T | NvmlError:
+        try:
+            return call()
+        except NvmlError as error:
+            return error
+        except BROKEN_CALL as error:
+            log.error("a call of %s failed", self._thread.name, exc_info=error)
+            return NvmlError(UNKNOWN, type(error).__name__)

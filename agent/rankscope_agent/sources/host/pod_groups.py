@@ -1,0 +1,95 @@
+"""The cgroups of training pods, found once and read again and again (cgroup version 2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.sources.kernel_files import names_in, read_text
+
+MAX_PODS = 64
+"""Training pods followed: a node has one for each GPU at most, and some that ended."""
+
+MAX_ENTRIES = 4096  # looked at in one folder
+
+MAX_DEPTH = 5
+"""Folders from the root to a pod: kubelet.slice, kubelet-kubepods.slice, its class, the pod."""
+
+_POD = re.compile(
+    r".*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
+)
+_ON_THE_WAY = re.compile(r"kube.*|burstable|besteffort|guaranteed|user\.slice|docker.*")
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A pod's cgroup."""
+
+    uid: str
+    path: Path
+
+    def text(self, name: str) -> str:
+        """Return a file of the cgroup, empty where it cannot be read."""
+        return read_text(self.path / name, 1 << 16)
+
+    def process(self) -> int | None:
+        """Return a process of its largest container, None where processes cannot be seen.
+
+        The pod's own sandbox has one process and its own limits; the trainer is not that one. In
+        another process space than the node's all are 0.
+        """
+        best: list[str] = []
+        for container in self._containers():
+            processes = read_text(container / "cgroup.procs", 1 << 16).split()
+            best = max(best, processes, key=len)
+        number = best[0] if best else ""
+        return int(number) if number.isdigit() and int(number) > 0 else None
+
+    def _containers(self) -> Iterator[Path]:
+        names, _ = names_in(self.path, MAX_ENTRIES)
+        for name in names:
+            place = self.path / name
+            if place.is_dir() and not place.is_symlink():
+                yield place
+
+
+def training_volumes(kubelet: Path) -> Iterator[str]:
+    """Yield the uids of pods with a volume for the probe's rings."""
+    names, _ = names_in(kubelet / "pods", MAX_ENTRIES)
+    for name in names:
+        if (kubelet / "pods" / name / "volumes" / "kubernetes.io~empty-dir" / "rankscope").is_dir():
+            yield name
+
+
+class PodGroups:
+    """Finds pods' cgroups below a root.
+
+    Args:
+        root: where cgroup version 2 is mounted.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._found: Mapping[str, PodGroup] = {}
+
+    def find(self, uids: Iterable[str]) -> tuple[PodGroup, ...]:
+        """Return the groups of these pods, those that are there."""
+        wanted = sorted(set(uids))[:MAX_PODS]
+        known = {uid: group for uid, group in self._found.items() if group.path.is_dir()}
+        if any(uid not in known for uid in wanted):
+            known |= {uid: PodGroup(uid, path) for uid, path in _walk(self._root, MAX_DEPTH)}
+        self._found = {uid: known[uid] for uid in wanted if uid in known}
+        return tuple(self._found.values())
+
+
+def _walk(folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
+    names, _ = names_in(folder, MAX_ENTRIES)
+    for name in names:
+        place = folder / name
+        match = _POD.fullmatch(name)
+        if match:
+            yield match[1].replace("_", "-"), place
+        elif depth > 0 and _ON_THE_WAY.fullmatch(name) and not place.is_symlink():
+            yield from _walk(place, depth - 1)

@@ -1,0 +1,272 @@
+"""What the kernel reports: Xids and lost GPUs, PCIe, adapters, memory, disks, hung tasks, reboots.
+
+The log is read from /dev/kmsg where the agent may, else by syslog(2), else from journald's files.
+After a restart reading goes on where it ended in this boot, so nothing is counted twice or missed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rankscope_agent.contract.kernel.log import read
+from rankscope_agent.contract.metrics import kernel as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.kernel_log import reboots
+from rankscope_agent.sources.kernel_log.gpus import GpuName, gpu_names, remembered
+from rankscope_agent.sources.kernel_log.journal import JournalSource
+from rankscope_agent.sources.kernel_log.kmsg import KmsgSource, open_kmsg
+from rankscope_agent.sources.kernel_log.records import Batch
+from rankscope_agent.sources.kernel_log.series import samples
+from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
+from rankscope_agent.sources.kernel_log.tally import Tally, from_json
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Mapping[str, float] = {"kmsg": 1.0, "syslog": 5.0, "journal": 5.0}
+"""How often a source is looked at: a look at kmsg costs one read, at the others more."""
+
+GPU_SECONDS = 60.0
+"""How often the driver is asked which GPUs there are."""
+
+SAVE_SECONDS = 10.0
+"""How often the state is written: what is told of the last moments of a boot that ends."""
+
+MAX_STATE_BYTES = 4 << 20
+STATE_FILE = "kernel_log.json"
+
+
+class KernelLogConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def kmsg(self) -> Path:
+        """The kernel's log device."""
+        ...
+
+    @property
+    def system_logs(self) -> Path:
+        """The node's directory of logs."""
+        ...
+
+    @property
+    def procfs(self) -> Path:
+        """The node's procfs."""
+        ...
+
+    @property
+    def sysfs(self) -> Path:
+        """The node's sysfs."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """Where the agent keeps what it wants to know after a restart."""
+        ...
+
+    @property
+    def once(self) -> bool:
+        """Whether this is one look, perhaps beside an agent that runs."""
+        ...
+
+
+class Source(Protocol):
+    """One way to read the kernel's log."""
+
+    @property
+    def name(self) -> str:
+        """What it is called on the page."""
+        ...
+
+    def read(self, cursor: Mapping[str, int]) -> Batch:
+        """Return what is new since a cursor, an empty one standing for everything there is."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What else the collector asks the node; roots and clocks.
+
+    Args:
+        procfs: the node's procfs.
+        pstore: where the kernel leaves the log of a crash.
+        wtmp: where systemd notes shutdowns.
+        state_file: where to go on after a restart.
+        clock: gives Unix time in seconds.
+        uptime: gives seconds since boot, by the clock of the kernel's records.
+        keeps_state: whether the state file is written, or only read.
+    """
+
+    procfs: Path
+    pstore: Path
+    wtmp: Path
+    state_file: Path
+    clock: Callable[[], float]
+    uptime: Callable[[], float]
+    keeps_state: bool = True
+
+    def boot(self) -> str:
+        """Return the running kernel's boot id, empty if it cannot be read."""
+        return read_text(self.procfs / "sys" / "kernel" / "random" / "boot_id")
+
+
+def create(config: KernelLogConfig) -> KernelLogCollector:
+    """Make the collector of the kernel's log."""
+    node = Node(
+        config.procfs,
+        config.sysfs / "fs" / "pstore",
+        config.system_logs / "wtmp",
+        config.state_dir / STATE_FILE,
+        time.time,
+        lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
+        keeps_state=not config.once,
+    )
+    openers: Sequence[Callable[[], Source]] = (
+        lambda: KmsgSource(open_kmsg(config.kmsg)),
+        SyslogCallSource,
+        lambda: JournalSource(config.system_logs / "journal", node.boot()),
+    )
+    return KernelLogCollector(openers, node)
+
+
+class KernelLogCollector:
+    """Follows the kernel's log and counts what it says.
+
+    Args:
+        openers: ways to read the log, the best one first; each raises OSError if it cannot.
+        node: the node around it.
+    """
+
+    def __init__(self, openers: Sequence[Callable[[], Source]], node: Node) -> None:
+        self._openers = openers
+        self._node = node
+        self._boot = node.boot()
+        self._source: Source | None = None
+        self._cursors: dict[str, dict[str, int]] = {}
+        self._seconds = -1.0  # of the last record read in this boot, from whichever source
+        self._tally = Tally()
+        self._gpus: Mapping[str, GpuName] = {}
+        self._looked = self._asked = self._saved = float("-inf")
+        self._complained = False
+        self._restore()
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield what the log says by now.
+
+        Raises:
+            NoData: no way to read it is open to the agent.
+        """
+        now = self._node.clock()
+        source = self._source or self._open()
+        if not 0 <= now - self._looked < LOOK_SECONDS.get(source.name, 1.0):
+            self._look(source, now)
+            self._looked = now
+        if not 0 <= now - self._asked < GPU_SECONDS:
+            self._gpus = remembered(self._gpus, gpu_names(self._node.procfs))
+            self._asked = now
+        if self._node.keeps_state and not 0 <= now - self._saved < SAVE_SECONDS:
+            self._save(now)
+            self._saved = now
+        yield metrics.KERNEL_LOG_INFO.sample(1, source=source.name)
+        yield from samples(self._tally, self._gpus)
+
+    def _open(self) -> Source:
+        refusals: list[str] = []
+        for opener in self._openers:
+            self._source = _opened(opener, refusals)
+            if self._source is not None:
+                return self._source
+        raise NoData(
+            "no kernel log: /dev/kmsg, syslog(2) and the journal are closed to the agent"
+            f" ({'; '.join(refusals)})"
+        )
+
+    def _look(self, source: Source, now: float) -> None:
+        # A source that was not read before offers again what another one gave.
+        known = -1.0 if source.name in self._cursors else self._seconds
+        try:
+            batch = source.read(self._cursors.get(source.name, {}))
+        except OSError:
+            source.close()
+            self._source = None
+            raise
+        booted = now - self._node.uptime()
+        for record in batch.records:
+            event = read(record.text) if record.text and record.seconds > known else None
+            self._seconds = max(self._seconds, record.seconds)
+            if event is not None:
+                self._tally.add(event, booted + record.seconds)
+        self._tally.lost += batch.lost
+        self._cursors[source.name] = batch.cursor
+
+    def _restore(self) -> None:
+        try:
+            with self._node.state_file.open("rb") as kept:
+                state = json.loads(kept.read(MAX_STATE_BYTES))
+            self._take(state)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            log.warning("cannot go on from %s (%s)", self._node.state_file, error)
+            self._tally, self._cursors, self._seconds, self._gpus = Tally(), {}, -1.0, {}
+
+    def _take(self, state: dict[str, Any]) -> None:
+        self._tally = from_json(state["tally"])
+        alive = float(state["alive_unix_seconds"])
+        if not self._boot or state["boot"] == self._boot:
+            cursors = state["cursors"]
+            self._cursors = {
+                str(name): {str(key): int(at) for key, at in cursor.items()}
+                for name, cursor in cursors.items()
+            }
+            self._seconds = float(state["seconds"])
+            self._gpus = {
+                str(pci): GpuName(str(gpu), str(uuid)) for pci, (gpu, uuid) in state["gpus"].items()
+            }
+            return
+        reason = reboots.ended(self._node.pstore, self._node.wtmp, alive)
+        self._tally.reboots[reason,] += 1
+        self._tally.reboot_times[reason,] = self._node.clock() - self._node.uptime()
+
+    def _save(self, now: float) -> None:
+        """Write the state beside the old one, then put it in its place."""
+        state = {
+            "boot": self._boot,
+            "alive_unix_seconds": now,
+            "cursors": self._cursors,
+            "seconds": self._seconds,
+            "gpus": {pci: (name.gpu, name.uuid) for pci, name in self._gpus.items()},
+            "tally": self._tally.to_json(),
+        }
+        made = self._node.state_file.with_suffix(".tmp")
+        try:
+            made.write_text(json.dumps(state, separators=(",", ":")))
+            made.replace(self._node.state_file)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                log.warning(
+                    "cannot write %s: %s; after a restart the agent counts this boot's log again",
+                    made,
+                    error.strerror,
+                )
+
+
+def _opened(opener: Callable[[], Source], refusals: list[str]) -> Source | None:
+    """Return the source, or None with one more refusal."""
+    try:
+        return opener()
+    except OSError as error:
+        refusals.append(str(error.strerror or error))
+        return None

@@ -1,0 +1,174 @@
+"""Counts events of the kernel log under bounded names: pure, and kept over restarts as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+from rankscope_agent.contract.kernel.events import KernelEvent, Kind
+from rankscope_agent.contract.kernel.sxid import KNOWN
+from rankscope_agent.contract.kernel.xid import XIDS
+
+VERSION = 2
+
+MAX_SUBJECTS = 64
+"""Devices, disks or pods counted by name: a node has fewer; others share one name."""
+
+MAX_VICTIMS = 256
+"""Processes whose memory cgroup is remembered until the line that says they were killed."""
+
+OTHER = "other"
+UNKNOWN = "unknown"
+
+# kubelet's cgroups: /kubepods/burstable/pod<uid>/..., or kubepods-burstable-pod<uid_>.slice.
+_POD = re.compile(r"\bpod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})\b")
+_DISK = re.compile(
+    r"nvme\d{1,4}(?=n\d|$)|(?:[svh]|xv)d[a-z]{1,3}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4}|ata\d{1,3}"
+)
+
+_UNCOUNTED = {"xid", "sxid", "gpu_named", "oom_scope"}
+_HARMLESS = {"link_up", "port_state", "nic_command_refused", "network_storage_back"}
+COUNTED: tuple[Kind, ...] = tuple(
+    kind for kind in get_args(Kind) if kind not in _UNCOUNTED | _HARMLESS
+)
+"""Kinds that are counted as such; Xids and SXids are counted by code."""
+
+_FIELDS = ("xids", "sxids", "gpus", "pcie", "adapters", "disks", "ooms", "kinds", "reboots")
+_TIMES = ("xid_times", "sxid_times", "kind_times", "reboot_times")
+
+Name = tuple[str, ...]
+
+
+class StateError(ValueError):
+    """The text is no state of this version."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted so far; each key is made of bounded names.
+
+    Args:
+        xids: by PCI address, code, severity and action.
+        sxids: by PCI address, code and severity.
+        gpus: other events on GPUs, by PCI address and kind.
+        pcie: AER errors by PCI address and severity.
+        adapters: unanswered commands by the adapter's PCI address.
+        disks: errors by disk.
+        ooms: killed processes by scope and pod.
+        kinds: events by kind.
+        reboots: boots by how the one before ended.
+        xid_times: Unix time of the last one, by the same names; `sxid_times` alike.
+        kind_times: Unix time of the last event, by kind.
+        reboot_times: Unix time of the last boot, by how the one before ended.
+        lost: records that could not be read.
+    """
+
+    xids: Counter[Name] = field(default_factory=Counter)
+    sxids: Counter[Name] = field(default_factory=Counter)
+    gpus: Counter[Name] = field(default_factory=Counter)
+    pcie: Counter[Name] = field(default_factory=Counter)
+    adapters: Counter[Name] = field(default_factory=Counter)
+    disks: Counter[Name] = field(default_factory=Counter)
+    ooms: Counter[Name] = field(default_factory=Counter)
+    kinds: Counter[Name] = field(default_factory=Counter)
+    reboots: Counter[Name] = field(default_factory=Counter)
+    xid_times: dict[Name, float] = field(default_factory=dict)
+    sxid_times: dict[Name, float] = field(default_factory=dict)
+    kind_times: dict[Name, float] = field(default_factory=dict)
+    reboot_times: dict[Name, float] = field(default_factory=dict)
+    lost: int = 0
+    _victims: dict[int, str] = field(default_factory=dict)
+    _named: str | None = None
+
+    def add(self, event: KernelEvent, unix_seconds: float) -> None:
+        """Count an event."""
+        if event.kind == "gpu_named":
+            self._named = event.pci
+            return
+        if event.kind == "oom_scope":
+            self._remember_victim(event)
+            return
+        if event.detail or event.cause == "benign":
+            return
+        if event.kind in {"xid", "sxid"}:
+            self._add_code(event, unix_seconds)
+            return
+        self._add_subject(event)
+        self.kinds[event.kind,] += event.count
+        self.kind_times[event.kind,] = unix_seconds
+
+    def _add_code(self, event: KernelEvent, unix_seconds: float) -> None:
+        own = event.kind == "xid"
+        counts, times = (self.xids, self.xid_times) if own else (self.sxids, self.sxid_times)
+        code = str(event.code) if event.code in (XIDS if own else KNOWN) else OTHER
+        pci = _bounded(event.pci or UNKNOWN, (name[0] for name in counts))
+        name = (pci, code, event.severity, *((event.action,) if own else ()))
+        counts[name] += 1
+        times[name] = unix_seconds
+
+    def _add_subject(self, event: KernelEvent) -> None:
+        if event.kind == "gpu_fallen_off_bus" and event.pci is None:
+            event, self._named = replace(event, pci=self._named), None
+        if event.kind in {"gpu_fallen_off_bus", "gpu_init_failure"}:
+            pci = _bounded(event.pci or UNKNOWN, (name[0] for name in self.gpus))
+            self.gpus[pci, event.kind] += 1
+        elif event.kind == "pcie_error":
+            pci = _bounded(event.pci or UNKNOWN, (name[0] for name in self.pcie))
+            self.pcie[pci, event.severity] += 1
+        elif event.kind == "nic_command_timeout":
+            self.adapters[_bounded(event.device, (name[0] for name in self.adapters)),] += 1
+        elif event.kind == "oom_kill":
+            self._add_kill(event)
+        elif event.cause == "storage" and (disk := _DISK.match(event.device)):
+            self.disks[_bounded(disk[0], (name[0] for name in self.disks)),] += 1
+
+    def _remember_victim(self, event: KernelEvent) -> None:
+        if event.pid is not None:
+            if len(self._victims) >= MAX_VICTIMS:
+                self._victims.clear()
+            self._victims[event.pid] = event.cgroup
+
+    def _add_kill(self, event: KernelEvent) -> None:
+        cgroup = self._victims.pop(event.pid or 0, "")
+        pod = _POD.search(cgroup)
+        uid = pod[1].replace("_", "-") if pod else ""
+        scope = "cgroup" if event.cause == "app" else "node"
+        self.ooms[scope, _bounded(uid, (name[1] for name in self.ooms))] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as JSON-ready values."""
+        maps = {name: [[*key, n] for key, n in getattr(self, name).items()] for name in _FIELDS}
+        times = {name: [[*key, at] for key, at in getattr(self, name).items()] for name in _TIMES}
+        return {"version": VERSION, "lost": self.lost, **maps, **times}
+
+
+def from_json(state: Mapping[str, Any]) -> Tally:
+    """Return the counts that `Tally.to_json` wrote.
+
+    Raises:
+        StateError: it did not write this.
+    """
+    if state.get("version") != VERSION:
+        raise StateError(f"version {state.get('version')!r}, expected {VERSION}")
+    tally = Tally()
+    try:
+        tally.lost = int(state["lost"])
+        for name in _FIELDS:
+            getattr(tally, name).update({_name(key): int(n) for *key, n in state[name]})
+        for name in _TIMES:
+            getattr(tally, name).update({_name(key): float(at) for *key, at in state[name]})
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(f"is damaged: {error!r}") from error
+    return tally
+
+
+def _name(parts: Iterable[object]) -> Name:
+    return tuple(str(part) for part in parts)
+
+
+def _bounded(name: str, known: Iterable[str]) -> str:
+    names = set(known)
+    return name if name in names or len(names) < MAX_SUBJECTS else OTHER

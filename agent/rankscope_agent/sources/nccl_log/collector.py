@@ -1,0 +1,194 @@
+"""What NCCL, PyTorch's watchdogs and frameworks say in the logs of pods, and in further ones.
+
+After a restart of the agent reading goes on where it ended, with what was known by then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.metrics import nccl as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.segments import REASONS
+from rankscope_agent.sources.nccl_log.series import job_samples
+from rankscope_agent.sources.nccl_log.state import StateError
+from rankscope_agent.sources.nccl_log.step_series import step_samples
+
+log = logging.getLogger(__name__)
+
+CPU_SHARE = 0.05
+"""Share of a core that reading may take: what a flood costs at most. A quiet node's logs cost a
+tenth of a per cent; a job's start of some ten thousand lines is read within a few runs."""
+
+RESCAN_SECONDS = 5.0
+"""How often logs are looked for: the kubelet rotates every ten seconds at most."""
+
+SAVE_SECONDS = 30.0
+"""How often the state is written, if anything was read: what a killed agent reads again. The kernel
+takes milliseconds to replace a file, ten times what following quiet logs takes in a second."""
+
+MAX_STATE_BYTES = 64 << 20
+"""Largest state read: 64 pods of a megabyte each."""
+
+STATE_FILE = "nccl_logs.json"
+
+
+class NcclLogConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def pod_logs(self) -> Path:
+        """The kubelet's directory of logs."""
+        ...
+
+    @property
+    def nccl_logs(self) -> tuple[Path, ...]:
+        """Further logs, with wildcards in the last part of their paths."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """Where the agent keeps what it wants to know after a restart."""
+        ...
+
+    @property
+    def sysfs(self) -> Path:
+        """The node's sysfs."""
+        ...
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two runs."""
+        ...
+
+
+def create(config: NcclLogConfig) -> NcclLogCollector:
+    """Make the collector of the node's logs."""
+    budget = CPU_SHARE * config.interval_seconds
+    follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget)
+    return NcclLogCollector(follower, config.sysfs, config.state_dir / STATE_FILE, time.time)
+
+
+class NcclLogCollector:
+    """Follows logs and says what they prove.
+
+    Args:
+        follower: reads the logs.
+        sysfs: the node's sysfs, for its RDMA ports.
+        state_file: where to go on after a restart.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self, follower: NcclFollower, sysfs: Path, state_file: Path, clock: Callable[[], float]
+    ) -> None:
+        self._follower = follower
+        self._sysfs = sysfs
+        self._state_file = state_file
+        self._clock = clock
+        self._scanned = self._saved = float("-inf")
+        self._saved_bytes = 0
+        self._complained = False
+        self._there = False
+        self._rdma: tuple[frozenset[str], bool] = (frozenset(), False)
+        self._restore()
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield what the logs prove by now.
+
+        Raises:
+            NoData: there is no directory of pods' logs, and no file is given by flag.
+        """
+        now = self._clock()
+        if not 0 <= now - self._scanned < RESCAN_SECONDS:
+            self._there = self._follower.rescan(now)
+            self._rdma = rdma_devices(self._sysfs)
+            self._scanned = now
+        if not self._there:
+            raise NoData(
+                "no directory of pods' logs; say where logs are with --path.pod-logs or"
+                " --nccl.log-files"
+            )
+        self._follower.read(now)
+        grew = self._follower.read_bytes != self._saved_bytes
+        if grew and not 0 <= now - self._saved < SAVE_SECONDS:
+            self._save()
+            self._saved, self._saved_bytes = now, self._follower.read_bytes
+        yield from self._own_samples()
+        devices, active = self._rdma
+        for job in self._follower.jobs():
+            pod = (job.owner.namespace, job.owner.name)
+            verdict = job.verdict(now)
+            yield from job_samples(job.owner, job.facts, verdict, devices, rdma_active=active)
+            if job.last_line is not None:
+                yield Sample(metrics.NCCL_LAST_LINE, pod, job.last_line)
+            if job.last_warning is not None:
+                yield Sample(metrics.NCCL_LAST_WARNING, pod, job.last_warning)
+        for job in self._follower.stepping_jobs(now):
+            yield from step_samples(job.owner, job.steps.facts)
+
+    def _own_samples(self) -> Iterator[Sample]:
+        yield metrics.NCCL_LOGS.sample(self._follower.logs)
+        yield metrics.NCCL_LOG_LAG.sample(self._follower.lag_bytes())
+        yield metrics.NCCL_LOG_LAG_LINES.sample(self._follower.lag_lines())
+        yield metrics.NCCL_LOG_SKIPPED.sample(self._follower.total_skipped_bytes())
+        for reason in REASONS:
+            if count := self._follower.rejected[reason]:
+                yield metrics.NCCL_LOGS_REJECTED.sample(count, reason=reason)
+
+    def _restore(self) -> None:
+        try:
+            with self._state_file.open("rb") as source:
+                text = source.read(MAX_STATE_BYTES + 1)
+            state = json.loads(text)
+            if not isinstance(state, dict):
+                raise StateError("is no object")
+            self._follower.restore(state)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, StateError) as error:
+            log.warning(
+                "cannot go on from %s (%s); reading all logs again", self._state_file, error
+            )
+
+    def _save(self) -> None:
+        """Write the state beside the old one, then put it in its place."""
+        state = self._follower.state()
+        if state is None:
+            return
+        made = self._state_file.with_suffix(".tmp")
+        try:
+            made.write_text(json.dumps(state, separators=(",", ":")))
+            Path(made).replace(self._state_file)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                log.warning(
+                    "cannot write %s: %s; after a restart the agent reads all logs again",
+                    made,
+                    error.strerror,
+                )
+
+
+def rdma_devices(sysfs: Path) -> tuple[frozenset[str], bool]:
+    """Return the node's RDMA devices, and whether a port of one of them is active."""
+    root = sysfs / "class" / "infiniband"
+    try:
+        devices = frozenset(device.name for device in root.iterdir())
+    except OSError:
+        return frozenset(), False
+    return devices, any(_is_active(path) for path in root.glob("*/ports/*/state"))
+
+
+def _is_active(state: Path) -> bool:
+    try:
+        return state.read_text().startswith("4:")  # IB_PORT_ACTIVE of ib_verbs.h
+    except OSError:
+        return False

@@ -1,0 +1,304 @@
+"""Follows the logs of a node's pods and keeps what NCCL and frameworks said in each, within bounds.
+
+Each log is read once. Two parsers per pod take the logs of all its containers, one for NCCL's words
+and one for lines about steps; logs outside of pods share a pair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.sources.nccl_log import state as nccl_state
+from rankscope_agent.sources.nccl_log import step_state
+from rankscope_agent.sources.nccl_log.pod import PodLogs
+from rankscope_agent.sources.nccl_log.segments import LogRejectedError
+from rankscope_agent.sources.nccl_log.streams import (
+    MAX_STREAMS,
+    NO_POD,
+    LogOwner,
+    LogPlace,
+    LogStream,
+    Position,
+    pattern_logs,
+    pod_logs,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_JOBS = 64
+"""Pods with words of NCCL that are remembered at a time: four for each GPU of the largest nodes."""
+
+MAX_PENDING = 64 << 10
+"""Bytes kept of a line without an end, for each log: the CRI cuts lines at 16 KiB."""
+
+
+MAX_BYTES = 16 << 20
+"""What the facts of all pods may take: a third of what the agent as a whole may (48 MiB)."""
+
+DRAIN_READS = 64
+"""Readings (4 MiB in all) that the log of a container that ended is given to come to its end."""
+
+
+@dataclass(slots=True)
+class Following:
+    """A log and what takes off its wrapping.
+
+    Args:
+        at_end: it was read to its end, so that what comes next is new.
+        behind: the last run did not get to its end.
+        spoke: NCCL spoke in it.
+    """
+
+    stream: LogStream
+    framing: Unframer
+    at_end: bool = False
+    behind: bool = True
+    spoke: bool = False
+
+
+class NcclFollower:
+    """All logs of the node.
+
+    Args:
+        pods: the kubelet's directory of logs.
+        patterns: further logs; the last part of a path may hold wildcards.
+        cpu_clock: CPU seconds of the calling thread.
+        budget_seconds: CPU time that one reading may take.
+    """
+
+    def __init__(
+        self,
+        pods: Path,
+        patterns: tuple[Path, ...],
+        cpu_clock: Callable[[], float],
+        budget_seconds: float,
+    ) -> None:
+        self.rejected: Counter[str] = Counter()
+        self.skipped_bytes = 0
+        self.read_bytes = 0
+        self._pods = pods
+        self._patterns = patterns
+        self._cpu_clock = cpu_clock
+        self._budget = budget_seconds
+        self._followed: dict[Path, Following] = {}
+        self._jobs: dict[LogOwner, PodLogs] = {}
+        self._resume: dict[Path, tuple[Position, bool]] = {}
+        self._turn = 0
+
+    @property
+    def logs(self) -> int:
+        """How many logs are followed."""
+        return len(self._followed)
+
+    def jobs(self) -> Iterator[PodLogs]:
+        """Yield the pods in whose logs NCCL spoke."""
+        return (job for job in self._jobs.values() if job.spoke)
+
+    def stepping_jobs(self, now: float) -> Iterator[PodLogs]:
+        """Yield the pods in whose logs there are lines about steps."""
+        for job in self._jobs.values():
+            job.steps.sum_up(now)
+            if job.steps.spoke:
+                yield job
+
+    def lag_bytes(self) -> int:
+        """Return the bytes that the last run left unread."""
+        return sum(one.stream.left() for one in self._followed.values() if one.behind)
+
+    def lag_lines(self) -> int:
+        """Return about how many lines these are."""
+        return sum(one.stream.left_lines() for one in self._followed.values() if one.behind)
+
+    def rescan(self, now: float) -> bool:
+        """Look for logs that came, went or were rotated; say whether there is a place for any.
+
+        Args:
+            now: the Unix time.
+
+        Raises:
+            OSError: the directory of pods' logs cannot be read.
+        """
+        self.rejected.clear()
+        places = {place.path: place for place in self._places()}
+        there = self._pods.is_dir() or bool(self._patterns)
+        newest = {p.path.parent for p in places.values() if p.owner != NO_POD}
+        for path in [path for path in self._followed if path not in places]:
+            if path.parent in newest:
+                self._take_leave(path, now)
+            self._end(path)
+        for place in places.values():
+            self._follow(place, now)
+        owners = {place.owner for place in places.values()}
+        for owner in [owner for owner in self._jobs if owner not in owners]:
+            del self._jobs[owner]
+        return there
+
+    def _places(self) -> Iterator[LogPlace]:
+        if self._pods.is_dir():
+            yield from pod_logs(self._pods)
+        for pattern in self._patterns:
+            yield from pattern_logs(pattern)
+
+    def _follow(self, place: LogPlace, now: float) -> None:
+        """Begin to follow a log, or see whether one that is followed was rotated."""
+        try:
+            followed = self._followed.get(place.path)
+            if followed is not None:
+                followed.stream.look_for_rotation()
+            elif len(self._followed) >= MAX_STREAMS:
+                self.rejected["too_many"] += 1
+            else:
+                self._resume_former(place, now)
+                self._open(place)
+        except LogRejectedError as error:
+            self.rejected[error.reason] += 1
+
+    def _open(self, place: LogPlace) -> None:
+        position, spoke = self._resume.pop(place.path, (None, False))
+        stream = LogStream(place, position)
+        self._followed[place.path] = Following(stream, Unframer(MAX_PENDING), spoke=spoke)
+
+    def _resume_former(self, place: LogPlace, now: float) -> None:
+        """Finish the log of a container that was started again while no agent ran."""
+        formers = [path for path in self._resume if path.parent == place.path.parent]
+        for path in formers if place.owner != NO_POD else ():
+            if path != place.path:
+                self._open(LogPlace(path, place.owner))
+                self._take_leave(path, now)
+                self._end(path)
+
+    def _take_leave(self, path: Path, now: float) -> None:
+        """Read what a container wrote before it was started again, and forget the state it left."""
+        followed = self._followed[path]
+        end = self._cpu_clock() + self._budget
+        for _ in range(DRAIN_READS):
+            if self._cpu_clock() >= end or not self._read_one(followed, now):
+                break
+        self.skipped_bytes += followed.stream.left()
+        job = self._jobs.get(followed.stream.place.owner)
+        if job is not None and followed.spoke:
+            job.begin_anew()
+
+    def _end(self, path: Path) -> None:
+        followed = self._followed.pop(path, None)
+        if followed is None:  # it could not be read
+            return
+        followed.stream.close()
+        self.skipped_bytes += followed.stream.skipped_bytes
+
+    def read(self, now: float) -> None:
+        """Read on in all logs, beginning with another one each time, within the time budget."""
+        end = self._cpu_clock() + self._budget
+        followed = list(self._followed.values())
+        for one in followed:
+            one.behind = True
+        self._turn += 1
+        start = self._turn % len(followed) if followed else 0
+        waiting = followed[start:] + followed[:start]
+        while waiting:
+            waiting = [
+                one for one in waiting if self._cpu_clock() < end and self._read_one(one, now)
+            ]
+        self._bound()
+
+    def _bound(self) -> None:
+        """Keep all pods together within bounds: whoever takes most room is given no more."""
+        growing = [job for job in self._jobs.values() if not job.full]
+        if growing and sum(job.weight for job in self._jobs.values()) > MAX_BYTES:
+            max(growing, key=lambda job: job.weight).fill()
+
+    def _read_one(self, followed: Following, now: float) -> bool:
+        """Read a piece of a log; return whether there may be more."""
+        place = followed.stream.place
+        try:
+            data = followed.stream.read()
+        except OSError as error:
+            log.warning("cannot read %s: %s", place.path, error.strerror)
+            self._end(place.path)
+            return False
+        self.read_bytes += len(data)
+        oversized = followed.framing.oversized
+        text = followed.framing.feed(data) if data else b""
+        if text:
+            job = self._job(place.owner)
+            if job is not None:
+                followed.spoke |= job.feed(text, now, fresh=followed.at_end)
+                job.facts.unparsed += followed.framing.oversized - oversized
+        followed.at_end = followed.stream.at_end
+        followed.behind = not followed.at_end
+        return followed.behind
+
+    def _job(self, owner: LogOwner) -> PodLogs | None:
+        """Return the pod's facts; None where there is no room for one more pod."""
+        job = self._jobs.get(owner)
+        if job is None:
+            silent = [
+                name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
+            ]
+            if len(self._jobs) >= MAX_JOBS and silent:
+                del self._jobs[silent[0]]
+            if len(self._jobs) >= MAX_JOBS:
+                return None
+            job = self._jobs[owner] = PodLogs(owner, Facts())
+        return job
+
+    def total_skipped_bytes(self) -> int:
+        """Return the bytes that were rotated away unread."""
+        open_ones = (followed.stream.skipped_bytes for followed in self._followed.values())
+        return self.skipped_bytes + sum(open_ones)
+
+    def state(self) -> dict[str, Any] | None:
+        """Return where to go on after a restart; None while that cannot be said."""
+        positions: dict[str, Any] = {}
+        for path, followed in self._followed.items():
+            position = followed.stream.position(followed.framing.pending_bytes)
+            if position is None:
+                return None
+            read = [list(position.inode), position.offset, list(position.done)]
+            positions[str(path)] = [*read, followed.spoke]
+        jobs = []
+        for job in self.jobs():
+            job.sum_up()
+            owner = [job.owner.namespace, job.owner.name, job.owner.uid]
+            jobs.append([owner, job.last_line, job.last_warning, nccl_state.to_json(job.facts)])
+        steps = [
+            [[job.owner.namespace, job.owner.name, job.owner.uid], step_state.to_json(job.steps)]
+            for job in self._jobs.values()
+            if job.steps.spoke
+        ]
+        return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs, "steps": steps}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, before the first rescan.
+
+        Raises:
+            rankscope_agent.sources.nccl_log.state.StateError: it is not one of this version.
+        """
+        if state.get("version") != nccl_state.VERSION:
+            raise nccl_state.StateError(f"version {state.get('version')!r}")
+        try:
+            for path, (inode, offset, done, spoke) in state["logs"].items():
+                position = Position((inode[0], inode[1]), offset, tuple(done))
+                self._resume[Path(path)] = (position, bool(spoke))
+            for owner, last_line, last_warning, facts in state["jobs"]:
+                job = PodLogs(LogOwner(*owner), nccl_state.from_json(facts))
+                job.last_line, job.last_warning = last_line, last_warning
+                self._jobs[job.owner] = job
+            for owner, steps in state.get("steps", ()):
+                known = self._job(LogOwner(*owner))
+                if known is not None:
+                    known.steps = step_state.from_json(steps)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise nccl_state.StateError(f"is damaged: {error!r}") from error
+
+    def close(self) -> None:
+        """Close all files."""
+        for path in list(self._followed):
+            self._end(path)

@@ -1,0 +1,111 @@
+"""What the logs of one pod said, of NCCL and of steps, within bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rankscope_agent.contract.nccl.facts import Facts, Limits
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
+from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
+from rankscope_agent.sources.nccl_log.room import weigh
+from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
+from rankscope_agent.sources.nccl_log.streams import LogOwner
+
+POD_LIMITS = Limits(members=4096, threads=4096, edges=4000, settings=8192, watchdog_events=4096)
+"""Remembered of one pod: 16 ranks with 256 communicators each."""
+
+MAX_POD_BYTES = 4 << 20
+"""What these may take in all: three times what 16 ranks with 40 communicators each take."""
+
+VERDICT_SECONDS = 5.0
+"""How often the verdict on a pod is made anew while its logs grow: several times within any
+scrape interval in use, and a fifth of the cost of doing it each second."""
+
+
+class PodLogs:
+    """What the logs of one pod said; times are Unix seconds, None before the first.
+
+    Args:
+        owner: the pod.
+        facts: what an earlier run of the agent found.
+    """
+
+    def __init__(self, owner: LogOwner, facts: Facts) -> None:
+        self.owner = owner
+        self.steps = StepLog()
+        self.last_line: float | None = None
+        self.last_warning: float | None = None
+        self.weight = 0
+        """About the bytes that it takes, as of the last verdict."""
+        self.full = False
+        """Nothing new is remembered any more."""
+        self._parser = NcclLog(POD_LIMITS, facts)
+        self._verdict: JobVerdict | None = None
+        self._grew = True
+        self._judged = float("-inf")
+
+    @property
+    def facts(self) -> Facts:
+        """Everything said so far."""
+        return self._parser.facts
+
+    @property
+    def spoke(self) -> bool:
+        """Whether NCCL or its watchdog said anything."""
+        facts = self.facts
+        return bool(facts.processes or facts.warnings or facts.version or facts.members)
+
+    def feed(self, text: bytes, now: float, *, fresh: bool) -> bool:
+        """Take in whole lines; return whether NCCL spoke in them.
+
+        Args:
+            text: the lines.
+            now: the Unix time.
+            fresh: they were written since the last reading.
+        """
+        self.steps.feed(text, now, now if fresh else None)
+        before = sum(warning.count for warning in self.facts.warnings.values())
+        if not self._parser.feed(text):
+            return False
+        self.last_line = now
+        self._grew = True
+        if sum(warning.count for warning in self.facts.warnings.values()) > before:
+            self.last_warning = now
+        return True
+
+    def verdict(self, now: float) -> JobVerdict:
+        """Return what the logs prove by now, or did a moment ago."""
+        late = not 0 <= now - self._judged < VERDICT_SECONDS
+        if self._verdict is None or (self._grew and late):
+            self.sum_up()
+            self._verdict = judge(self.facts)
+            self._grew, self._judged = False, now
+        return self._verdict
+
+    def sum_up(self) -> None:
+        """Count the connections gathered so far, and see how much room all takes."""
+        self._parser.sum_up()
+        self.weight = weigh(self.facts, self._parser.threads)
+        if self.weight > MAX_POD_BYTES:
+            self.fill()
+
+    def fill(self) -> None:
+        """Remember nothing new from here on; what is left out is counted."""
+        self.full = True
+        self._parser.stop_growing()
+
+    def begin_anew(self) -> None:
+        """Forget the job's state, as its container was started again; go on counting."""
+        old = self.facts
+        earlier = Counter(old.watchdog.earlier)
+        earlier.update(timeout.operation for timeout in old.watchdog.timeouts.values())
+        facts = Facts(
+            warnings=old.warnings,
+            ib_errors=old.ib_errors,
+            watchdog=WatchdogFacts(earlier=dict(earlier)),
+            unparsed=old.unparsed,
+            beyond_limits=old.beyond_limits,
+        )
+        self._parser = NcclLog(POD_LIMITS, facts)
+        self._verdict, self._grew, self.full = None, True, False

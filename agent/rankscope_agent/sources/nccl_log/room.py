@@ -1,0 +1,39 @@
+"""Says about how much memory the facts of a pod's logs take: pure."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.nccl.facts import Edges, Facts
+
+# Bytes for each, as tracemalloc counts them on CPython 3.11, rounded up to what the longest texts
+# that are kept make of them.
+THREAD_BYTES = 1200
+PROCESS_BYTES = 1200
+SETTING_BYTES = 400
+MEMBER_BYTES = 1800
+PAIR_BYTES = 120
+TIMEOUT_BYTES = 400
+WARNING_BYTES = 1000
+RANK_BYTES = 64
+
+
+def weigh(facts: Facts, threads: int) -> int:
+    """Return about how many bytes facts take, and the threads that a parser knows."""
+    members = list(facts.all_members())
+    loose = [edges for several in facts.loose_edges.values() for edges in several]
+    dog = facts.watchdog
+    return (
+        threads * THREAD_BYTES
+        + len(facts.processes) * PROCESS_BYTES
+        + facts.settings * SETTING_BYTES
+        + len(members) * MEMBER_BYTES
+        + sum(_pairs(member.edges) for member in members) * PAIR_BYTES
+        + sum(_pairs(edges) for edges in loose) * PAIR_BYTES
+        + (len(dog.timeouts) + len(dog.states) + len(dog.culprits)) * TIMEOUT_BYTES
+        + (len(facts.warnings) + len(facts.ib_errors)) * WARNING_BYTES
+        + (len(facts.comm_ranks) + len(facts.tagged_ranks) + len(dog.ranks)) * RANK_BYTES
+    )
+
+
+def _pairs(edges: Edges) -> int:
+    """Return the connections told apart, one more for each transport."""
+    return sum(len(codes) + 1 for codes in edges.pairs.values())

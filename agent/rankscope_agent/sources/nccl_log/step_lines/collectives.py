@@ -1,0 +1,186 @@
+"""The period of a job's steps from the collectives that NCCL prints (NCCL_DEBUG_SUBSYS=COLL).
+
+Each step launches the same collectives in the same order, so that the order repeats itself once a
+step. Where micro-batches launch the same as whole steps the period is that of a micro-batch: the
+log does not tell them apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import eq, sub
+from statistics import median
+
+from rankscope_agent.sources.nccl_log.step_lines.heads import stamp
+from rankscope_agent.sources.nccl_log.step_lines.values import seconds
+
+MARK = b": opCount "
+
+WINDOW = 8192
+"""Collectives remembered: four steps of 2,000, more than FSDP launches for the largest models."""
+
+MAX_SHAPES = 4096
+"""Different collectives told apart."""
+
+MINIMUM_REPEATS = 4
+"""Repeats before a period is believed: fewer come about by chance."""
+
+SETTLED_RECORDS = 1024
+"""Collectives before a period is believed. A forward pass over equal layers repeats itself as well;
+the deepest models in use have some 130 layers with up to four collectives each."""
+
+SETTLED_SECONDS = 60.0
+"""Time after which fewer collectives will do: no forward pass lasts as long as four minutes."""
+
+MAX_DISTANCES = 64
+"""Distances looked at: jobs have below twenty, and each costs half a millisecond."""
+
+MINIMUM_MATCH = 0.95
+"""Share of collectives that are followed by an equal one a period later. Evaluations, checkpoints
+and lost lines take their part of the rest."""
+
+QUIET_RECORDS = 4096
+"""Collectives of other processes after which the process that was followed has ended."""
+
+READ_SPAN_SECONDS = 30.0
+"""Time over which moments of reading, a second apart, tell a period well enough."""
+
+PRIME = (1 << 61) - 1
+"""Modulus of the weights by which stretches are compared: sums of different ones differ."""
+
+_PREFIX = re.compile(
+    rb"(?:^|[^\w.-])([\w.-]{1,255}:\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL INFO (\w{1,40})$"
+)
+_SHAPE = re.compile(
+    rb": opCount [0-9a-f]{1,16} sendbuff \S{1,20} recvbuff \S{1,20} (?:acc \S{1,20} )?"
+    rb"(count \d{1,19} datatype \d{1,3} op \d{1,3} root -?\d{1,8} comm 0x[0-9a-f]{1,16})"
+)
+
+
+class CollectivePeriod:
+    """Follows the collectives of one process of a pod: all of a job have the same period."""
+
+    def __init__(self) -> None:
+        self._process: bytes | None = None
+        self._silence = 0
+        self._shapes: dict[tuple[bytes, bytes], int] = {}
+        self._order: deque[int] = deque(maxlen=WINDOW)
+        self._heads: deque[bytes] = deque(maxlen=WINDOW)
+        self._read: deque[float | None] = deque(maxlen=WINDOW)
+
+    def feed(self, line: bytes, at: int, written: float | None) -> bool:
+        """Take in a line that holds `MARK` at a place; say whether it is NCCL's.
+
+        Args:
+            line: the line.
+            at: where `MARK` is.
+            written: when it was read, if that is soon after it was written.
+        """
+        prefix = _PREFIX.search(line, max(0, at - 400), at)
+        shape = _SHAPE.match(line, at)
+        if prefix is None or shape is None:
+            return False
+        if self._is_followed(prefix[1]):
+            key = (prefix[2], shape[1])
+            if key not in self._shapes and len(self._shapes) >= MAX_SHAPES:
+                self._begin(prefix[1])
+            self._order.append(self._shapes.setdefault(key, len(self._shapes)))
+            self._heads.append(line[: prefix.start(1)][:80])
+            self._read.append(written)
+        return True
+
+    def _is_followed(self, process: bytes) -> bool:
+        if process == self._process:
+            self._silence = 0
+            return True
+        self._silence += 1
+        if self._process is not None and self._silence < QUIET_RECORDS:
+            return False
+        self._begin(process)
+        return True
+
+    def _begin(self, process: bytes) -> None:
+        self._process, self._silence = process, 0
+        self._shapes.clear()
+        for record in (self._order, self._heads, self._read):
+            record.clear()
+
+    def step_seconds(self) -> float | None:
+        """Return the time of a step; None while the order of collectives does not tell it."""
+        if len(self._order) <= MINIMUM_REPEATS:
+            return None
+        stamps = (stamp(self._heads[0]), stamp(self._heads[-1]))
+        stamped = None not in stamps
+        first, last = stamps if stamped else (self._read[0], self._read[-1])
+        if first is None or last is None or last <= first:
+            return None
+        settled = len(self._order) >= SETTLED_RECORDS or last - first >= SETTLED_SECONDS
+        period = repeat(tuple(self._order)) if settled else None
+        if period is None:
+            return None
+        if not stamped:
+            long_enough = last - first >= READ_SPAN_SECONDS
+            return (
+                seconds((last - first) * period / (len(self._order) - 1)) if long_enough else None
+            )
+        return self._median(period)
+
+    def _median(self, period: int) -> float | None:
+        """Return the median time between collectives that are one period apart."""
+        count = min(len(self._heads), 32 * period)
+        recent = list(self._heads)[-count:]
+        pick = range(0, len(recent) - period, max(1, period // 4))
+        times = [(stamp(recent[i]), stamp(recent[i + period])) for i in pick]
+        return seconds(median([b - a for a, b in times if a is not None and b is not None] or [0]))
+
+
+def repeat(order: Sequence[int]) -> int | None:
+    """Return after how many elements a sequence repeats itself; None if that cannot be told.
+
+    Each kind of element that comes once a period has the period as its commonest distance, so that
+    only these distances need a look. Layers repeat themselves within a step, and evaluations
+    between steps: where a longer distance fits far better than a short one, both are possible.
+    """
+    distances = _commonest_distances(order)
+    misses = {period: _misses(order, period) for period in distances}
+    for period in distances:
+        if len(order) < MINIMUM_REPEATS * period:
+            return None
+        if misses[period] <= 1 - MINIMUM_MATCH and _evenness(order, period) >= MINIMUM_MATCH:
+            rivals = [misses[other] for other in distances if other > period]
+            return None if any(rival < misses[period] / 4 for rival in rivals) else period
+    return None
+
+
+def _commonest_distances(order: Sequence[int]) -> list[int]:
+    distances: dict[int, Counter[int]] = {}
+    last: dict[int, int] = {}
+    for place, kind in enumerate(order):
+        if kind in last:
+            distances.setdefault(kind, Counter())[place - last[kind]] += 1
+        last[kind] = place
+    commonest = (found.most_common(1)[0] for found in distances.values())
+    often = {distance for distance, count in commonest if count >= MINIMUM_REPEATS - 1}
+    return sorted(often)[:MAX_DISTANCES]
+
+
+def _misses(order: Sequence[int], period: int) -> float:
+    """Return the share of elements that differ from the one a period before."""
+    compared = len(order) - period
+    equal: int = sum(map(eq, order[period:], order))
+    return 1 - equal / compared
+
+
+def _evenness(order: Sequence[int], period: int) -> float:
+    """Return the share of stretches of one period's length that hold the same elements.
+
+    In a forward pass and in a backward one elements may repeat after equally many, but not the
+    same elements.
+    """
+    weights: list[int] = [pow(3, kind + 1, PRIME) for kind in range(max(order) + 1)]
+    sums: list[int] = list(accumulate((weights[kind] for kind in order), initial=0))
+    stretches = Counter(map(sub, sums[period:], sums))
+    return stretches.most_common(1)[0][1] / (len(sums) - period)

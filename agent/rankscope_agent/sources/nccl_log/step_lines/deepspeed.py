@@ -1,0 +1,91 @@
+"""DeepSpeed's lines about steps, each steps_per_print of them, on rank 0 only.
+
+deepspeed/runtime/engine.py `_report_progress`, deepspeed/utils/timer.py `ThroughputTimer` and
+deepspeed/runtime/pipe/engine.py `train_batch`; versions 0.3 to 0.19.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope_agent.sources.nccl_log.step_lines.values import (
+    DEEPSPEED,
+    StepLine,
+    number,
+    rate,
+    seconds,
+)
+
+MARKS = (b"SamplesPerSec=", b", skipped=", b"iter time (s): ")
+
+_NUMBER = rb"(-?(?:\d{1,15}(?:\.\d{1,30})?(?:e[+-]?\d{1,3})?|inf|nan))"
+_PROGRESS = re.compile(rb"step=(\d{1,12}), skipped=(\d{1,12}), lr=\[[^\n]{0,2000}?\], mom=\[")
+_SPEED = re.compile(
+    rb"(?:(?:epoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12})|\d{1,9}/\d{1,12}),"
+    rb" RunningAvgSamplesPerSec="
+    + _NUMBER
+    + rb", CurrSamplesPerSec="
+    + _NUMBER
+    + rb", MemAllocated="
+    # Before: epoch or rank, and micro step; before 0.5.9 with the average only.
+    rb"|\d{1,9}/\d{1,12}, SamplesPerSec=" + _NUMBER + rb"(?:, MemAllocated=|\s*$))"
+)
+_PIPELINE = re.compile(
+    rb"steps: (\d{1,12}) loss: "
+    + _NUMBER
+    + rb" (?:[\w ]{1,60}: "
+    + _NUMBER
+    + rb" ){0,8}?iter time \(s\): "
+    + _NUMBER
+    + rb" samples/sec: "
+    + _NUMBER
+)
+
+
+class DeepSpeedLines:
+    """Reads DeepSpeed's lines; steps' times are told by the time stamps of two of them."""
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._skipped: int | None = None
+        self._time: float | None = None
+
+    def read(self, words: bytes, written: float | None) -> StepLine | None:
+        """Read a line's own words; None if they are not DeepSpeed's.
+
+        Args:
+            words: the line after its tags.
+            written: when it was written, in seconds since whenever.
+        """
+        progress = _PROGRESS.match(words)
+        if progress is not None:
+            return self._progress(int(progress[1]), int(progress[2]), written)
+        pipeline = _PIPELINE.match(words)
+        if pipeline is not None:
+            return StepLine(
+                DEEPSPEED,
+                step=int(pipeline[1]),
+                loss=number(pipeline[2]),
+                step_seconds=seconds(number(pipeline[4])),
+                samples_per_second=rate(number(pipeline[5])),
+            )
+        return _speed(words)
+
+    def _progress(self, step: int, skipped: int, written: float | None) -> StepLine:
+        """Make a line of DeepSpeed's count; skipped steps are counted from the start."""
+        took = None
+        if self._step is not None and step > self._step and None not in {written, self._time}:
+            took = seconds(((written or 0.0) - (self._time or 0.0)) / (step - self._step))
+        again = self._skipped is None or skipped < self._skipped
+        more = skipped if again else skipped - (self._skipped or 0)
+        self._step, self._skipped, self._time = step, skipped, written
+        return StepLine(DEEPSPEED, step=step, step_seconds=took, skipped=more)
+
+
+def _speed(words: bytes) -> StepLine | None:
+    match = _SPEED.match(words)
+    if match is None:
+        return None
+    step = None if match[1] is None else int(match[1])  # older ones say the micro step
+    speed = match[3] if match[3] is not None else match[4]
+    return StepLine(DEEPSPEED, step=step, samples_per_second=rate(number(speed)))

@@ -1,0 +1,91 @@
+"""Megatron-LM's and Megatron-DeepSpeed's line about the last iterations.
+
+`training_log` of megatron/training/training.py writes it each --log-interval iterations, on the
+last rank only, as ` iteration N/ M | name: value | ... |`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from rankscope_agent.sources.nccl_log.step_lines.values import (
+    MAX_STEP,
+    MEGATRON,
+    StepLine,
+    number,
+    rate,
+    seconds,
+)
+
+MARK = b"elapsed time per iteration ("
+
+MAX_FIELDS = 64
+"""Fields of a line: with every auxiliary loss it has below 40."""
+
+_ITERATION = re.compile(rb"iteration +(\d{1,15})/ *(\d{1,15}) \|")
+_LOSSES = (b"lm loss", b"loss", b"total loss", b"reduced_train_loss")
+"""The training loss, by falling claim: GPT, BERT and T5 say `lm loss`, fine-tuning `loss`."""
+
+
+def read(words: bytes) -> StepLine | None:
+    """Read the line's own words; None if they are not Megatron's."""
+    match = _ITERATION.match(words)
+    if match is None or not words.rstrip().endswith(b"|"):
+        return None
+    step, total = int(match[1]), int(match[2])
+    fields = _fields(words[match.end() :])
+    elapsed = _elapsed(fields)
+    # Every version prints the rate of learning, which a line made up of other words has not.
+    if elapsed is None or b"learning rate" not in fields or not 0 < step <= min(total, MAX_STEP):
+        return None
+    return StepLine(
+        MEGATRON,
+        step=step,
+        step_seconds=elapsed,
+        samples_per_second=_samples_per_second(fields, elapsed),
+        gpu_flops_per_second=_flops(fields),
+        loss=_loss(fields),
+        skipped=_count(fields.get(b"number of skipped iterations")),
+    )
+
+
+def _fields(text: bytes) -> dict[bytes, float]:
+    """Return the numbers of `name: value | name: value |`."""
+    found = {}
+    for part in text.split(b"|", MAX_FIELDS)[:MAX_FIELDS]:
+        name, colon, value = part.rpartition(b":")
+        if colon:
+            found[name.strip()] = number(value.strip())
+    return found
+
+
+def _elapsed(fields: dict[bytes, float]) -> float | None:
+    if b"elapsed time per iteration (ms)" in fields:
+        return seconds(fields[b"elapsed time per iteration (ms)"] / 1000)
+    return seconds(fields.get(b"elapsed time per iteration (s)", 0.0))
+
+
+def _samples_per_second(fields: dict[bytes, float], elapsed: float) -> float | None:
+    if b"samples per second" in fields:
+        return rate(fields[b"samples per second"])
+    return rate(fields.get(b"global batch size", 0.0) / elapsed)
+
+
+def _loss(fields: dict[bytes, float]) -> float | None:
+    """Return the loss of the iterations that have one; Megatron leaves it out if all were NaN."""
+    none = math.nan if fields.get(b"number of nan iterations", 0.0) > 0 else None
+    return next((fields[name] for name in _LOSSES if name in fields), none)
+
+
+def _flops(fields: dict[bytes, float]) -> float | None:
+    """Return floating-point operations per GPU and second, printed in units of 1e12."""
+    for name in (b"throughput per GPU (TFLOP/s/GPU)", b"TFLOPs"):
+        if name in fields:
+            value = rate(fields[name])
+            return None if value is None else value * 1e12
+    return None
+
+
+def _count(value: float | None) -> int | None:
+    return int(value) if value is not None and 0 <= value <= MAX_STEP else None

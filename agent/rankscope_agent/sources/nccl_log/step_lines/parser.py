@@ -1,0 +1,143 @@
+"""Finds what frameworks print about steps in a pod's logs, chunk by chunk: bytes in, values out.
+
+Most logs hold no such line: a chunk without any of a few words is passed over at the speed of
+memchr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rankscope_agent.sources.nccl_log.step_lines import (
+    bars,
+    collectives,
+    deepspeed,
+    megatron,
+    trainers,
+)
+from rankscope_agent.sources.nccl_log.step_lines.collectives import CollectivePeriod
+from rankscope_agent.sources.nccl_log.step_lines.deepspeed import DeepSpeedLines
+from rankscope_agent.sources.nccl_log.step_lines.heads import head_end, stamp
+from rankscope_agent.sources.nccl_log.step_lines.trainers import TrainerLines
+from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, Progress, StepFacts, StepLine
+
+MAX_LINE = 8192
+"""Longest line looked at: the longest of those that are known have below 4 KiB."""
+
+MARKS: Mapping[bytes, tuple[bytes, ...]] = {
+    megatron.MARK: (b"|",),
+    **dict.fromkeys(deepspeed.MARKS, (b"=", b"(")),
+    **dict.fromkeys(bars.MARKS, (b"|", b"\xa2")),
+    **dict.fromkeys(trainers.DICTIONARY_MARKS, (b"{",)),
+    trainers.BANNER: (b":",),
+    collectives.MARK: (b":",),
+}
+"""Words of which each line about steps holds one, with bytes of which its line holds one: a single
+byte is found twenty times as fast as a word, and most chunks miss half of these."""
+
+
+SUM_UP_SECONDS = 5.0
+"""How often the period of collectives is worked out: several times within any scrape interval."""
+
+UNCOUNTED = {*bars.MARKS, trainers.BANNER}
+"""Words of lines that are not counted when they are refused: most progress bars are of downloads
+and data sets, and nobody takes those for training."""
+
+
+class StepLog:
+    """The incremental parser of all logs of one pod."""
+
+    def __init__(self) -> None:
+        self.facts = StepFacts()
+        self.trainers = TrainerLines()
+        self._deepspeed = DeepSpeedLines()
+        self._collectives = CollectivePeriod()
+        self._collective_lines = 0
+        self._summed_up = float("-inf")
+
+    @property
+    def spoke(self) -> bool:
+        """Whether there was any line about steps."""
+        return bool(self.facts.frameworks)
+
+    def feed(self, text: bytes, now: float, written: float | None) -> None:
+        """Take in whole plain lines.
+
+        Args:
+            text: lines, as `Unframer` gives them.
+            now: the Unix time.
+            written: about when they were written, None if they may have been there for long.
+        """
+        for mark, line, at in _candidates(text):
+            if mark == collectives.MARK:
+                self._collective_lines += self._collectives.feed(line, at, written)
+                continue
+            begin = head_end(line)
+            read = self._read(mark, line[begin:], stamp(line[:begin]) or written)
+            if read is not None:
+                self.facts.take(read, now)
+            elif mark not in UNCOUNTED:
+                self.facts.refused += 1
+
+    def sum_up(self, now: float) -> None:
+        """Work out the period of the collectives read so far."""
+        soon = 0 <= now - self._summed_up < SUM_UP_SECONDS
+        if not self._collective_lines or soon:
+            return
+        self._summed_up = now
+        known = self.facts.frameworks.setdefault(NCCL, Progress())
+        known.lines += self._collective_lines
+        known.step_seconds = self._collectives.step_seconds()
+        known.last_line = now
+        self._collective_lines = 0
+
+    def _read(self, mark: bytes, words: bytes, written: float | None) -> StepLine | None:
+        if mark == megatron.MARK:
+            return megatron.read(words)
+        if mark in deepspeed.MARKS:
+            return self._deepspeed.read(words, written)
+        if mark in trainers.DICTIONARY_MARKS:
+            return self.trainers.read_dictionary(words)
+        if mark == trainers.BANNER:
+            self.trainers.read_banner(words)
+            return None
+        bar = bars.read(words)
+        return None if bar is None else self.trainers.read_bar(bar)
+
+
+def _candidates(text: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield each line with a mark, in their order, with the mark and its place in the line."""
+    places = sorted(
+        (place, mark)
+        for mark, gates in MARKS.items()
+        if any(gate in text for gate in gates)
+        for place in _places(text, mark)
+    )
+    done = -1
+    for place, mark in places:
+        if place < done:  # another mark on a line that was looked at
+            continue
+        begin = _begin(text, place)
+        end = _end(text, place + len(mark))
+        done = end
+        if end - begin <= MAX_LINE:
+            yield mark, text[begin:end], place - begin
+
+
+def _places(text: bytes, mark: bytes) -> Iterator[int]:
+    place = text.find(mark)
+    while place >= 0:
+        yield place
+        place = text.find(mark, place + len(mark))
+
+
+def _begin(text: bytes, place: int) -> int:
+    """Return where the line begins; a carriage return begins one anew, as bars do."""
+    low = max(0, place - MAX_LINE)
+    return max(text.rfind(b"\n", low, place), text.rfind(b"\r", low, place), low - 1) + 1
+
+
+def _end(text: bytes, place: int) -> int:
+    high = min(len(text), place + MAX_LINE)
+    ends = [found for sign in (b"\n", b"\r") if (found := text.find(sign, place, high)) >= 0]
+    return min(ends, default=high)

@@ -1,0 +1,34 @@
+"""Writes what logs said about steps as JSON and reads it back: pure, the agent's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
+from rankscope_agent.sources.nccl_log.step_lines.values import Progress
+
+
+def to_json(log: StepLog) -> dict[str, Any]:
+    """Return what a pod's logs said as JSON-ready values."""
+    return {
+        "frameworks": [[name, *astuple(known)] for name, known in log.facts.frameworks.items()],
+        "refused": log.facts.refused,
+        "votes": list(log.trainers.votes.items()),
+        "lightning": log.trainers.lightning,
+    }
+
+
+def from_json(state: Mapping[str, Any]) -> StepLog:
+    """Return a parser that goes on from a state.
+
+    Raises:
+        KeyError: it is not one; likewise TypeError and ValueError.
+    """
+    log = StepLog()
+    log.facts.frameworks = {name: Progress(*values) for name, *values in state["frameworks"]}
+    log.facts.refused = state["refused"]
+    log.trainers.votes.update(dict(state["votes"]))
+    log.trainers.lightning = state["lightning"]
+    return log

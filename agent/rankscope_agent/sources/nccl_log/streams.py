@@ -1,0 +1,209 @@
+"""Finds the logs of containers and follows each over its rotations.
+
+/var/log/pods/<namespace>_<name>_<uid>/<container>/<restarts>.log is what the kubelet makes
+(pkg/kubelet/kuberuntime/helpers.go). On rotation the file becomes N.log.YYYYMMDD-HHMMSS and a new
+N.log begins; at the next rotation the renamed one becomes a .gz (logs/container_log_manager.go).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import islice
+from pathlib import Path
+
+from rankscope_agent.sources.nccl_log.segments import READ_BYTES, Segment, open_log
+
+MAX_STREAMS = 256
+"""Logs followed at a time: those of 110 pods (the kubelet's default) with two containers each."""
+
+MAX_NAMES = 4096
+"""Names looked at in one directory."""
+
+MAX_SEGMENTS = 6
+"""Files of one log that are open at a time: the five that the kubelet keeps, and the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwner:
+    """The pod that writes a log; all empty for a file outside of pods."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a log is: the path of its newest file, and whose it is."""
+
+    path: Path
+    owner: LogOwner
+
+
+NO_POD = LogOwner("", "", "")
+
+
+def pod_logs(root: Path) -> Iterator[LogPlace]:
+    """Yield the newest log of each container of each pod.
+
+    Raises:
+        OSError: the directory is there and cannot be read.
+    """
+    for pod in _names(root):
+        parts = pod.split("_")
+        if len(parts) != 3:
+            continue
+        owner = LogOwner(*parts)
+        for container in _names_if_there(root / pod):
+            newest = _newest_restart(_names_if_there(root / pod / container))
+            if newest is not None:
+                yield LogPlace(root / pod / container / newest, owner)
+
+
+def _newest_restart(names: list[str]) -> str | None:
+    """Return the log of the newest start: `10.log` comes after `9.log`."""
+    stems = [n[:-4] for n in names if n.endswith(".log") and n[:-4].isdecimal()]
+    return f"{max(stems, key=int)}.log" if stems else None
+
+
+def pattern_logs(pattern: Path) -> Iterator[LogPlace]:
+    """Yield the files whose name matches a pattern's; its directory is taken literally."""
+    for name in _names_if_there(pattern.parent):
+        if fnmatch(name, pattern.name):
+            yield LogPlace(pattern.parent / name, NO_POD)
+
+
+def _names(directory: Path) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in islice(entries, MAX_NAMES))
+
+
+def _names_if_there(directory: Path) -> list[str]:
+    try:
+        return _names(directory)
+    except OSError:  # gone since it was listed, or no directory
+        return []
+
+
+def rotated(path: Path) -> list[Path]:
+    """Return the earlier files of a log, oldest first; a .tmp is a .gz in the making."""
+    start = f"{path.name}."
+    names = [n for n in _names_if_there(path.parent) if n.startswith(start)]
+    return [path.parent / n for n in sorted(names) if not n.endswith(".tmp")]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a log was read: in which file, and which of its files were done before."""
+
+    inode: tuple[int, int]
+    offset: int
+    done: tuple[str, ...]
+
+
+class LogStream:
+    """One log, followed over rotations, oldest file first.
+
+    Args:
+        place: where it is.
+        resume: how far an earlier run of the agent read it.
+    """
+
+    def __init__(self, place: LogPlace, resume: Position | None) -> None:
+        self.place = place
+        self.skipped_bytes = 0
+        self.at_end = False
+        """The last reading left nothing over, for now."""
+        self._segments: list[Segment] = []
+        self._done: set[str] = set(resume.done) if resume else set()
+        for path in rotated(place.path)[-MAX_SEGMENTS + 1 :]:
+            if path.name not in self._done:
+                self._open(path, resume)
+        self._open(place.path, resume)
+
+    def _open(self, path: Path, resume: Position | None) -> None:
+        """Append a file.
+
+        Raises:
+            LogRejectedError: it is not to be read.
+        """
+        try:
+            descriptor = open_log(path)
+        except FileNotFoundError:
+            return
+        segment = Segment(descriptor, 0, compressed=path.name.endswith(".gz"))
+        if resume is not None and segment.inode == resume.inode:
+            segment.offset = min(resume.offset, segment.left())
+            # What an earlier run read before this file is not read again.
+            self._drop(self._segments)
+        self._segments.append(segment)
+
+    def look_for_rotation(self) -> None:
+        """Append the newest file if it is another one by now.
+
+        Raises:
+            LogRejectedError: it is not to be read.
+        """
+        try:
+            status = self.place.path.stat(follow_symlinks=False)
+        except OSError:  # between rename and reopen, or gone with its pod
+            return
+        if not self._segments or (status.st_dev, status.st_ino) != self._segments[-1].inode:
+            self._open(self.place.path, None)
+            self._done.update(path.name for path in rotated(self.place.path))
+        if len(self._segments) > MAX_SEGMENTS:
+            oldest = self._segments[0]
+            self.skipped_bytes += oldest.left()
+            self._drop([oldest])
+
+    def read(self) -> bytes:
+        """Return the next bytes, none at the end for now.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        while self._segments:
+            segment = self._segments[0]
+            data = segment.read()
+            if not data and segment.truncated():
+                segment.offset = 0
+                data = segment.read()
+            last = len(self._segments) == 1
+            # A file that gives less than it was asked for has no more.
+            self.at_end = last and len(data) < (1 if segment.compressed else READ_BYTES)
+            if data or last:
+                return data
+            self._drop([segment])
+        return b""
+
+    def left(self) -> int:
+        """Return the bytes that are there and not read yet."""
+        return sum(segment.left() for segment in self._segments)
+
+    def left_lines(self) -> int:
+        """Return about how many lines these are."""
+        return sum(segment.left_lines() for segment in self._segments)
+
+    def position(self, pending: int) -> Position | None:
+        """Return how far it was read, `pending` bytes of a line without an end not counted.
+
+        None while an archived file is read, into which one cannot come back.
+        """
+        if not self._segments or self._segments[0].compressed:
+            return None
+        first = self._segments[0]
+        later = {p.name for p in rotated(self.place.path)} if len(self._segments) == 1 else set()
+        return Position(first.inode, max(0, first.offset - pending), tuple(self._done | later))
+
+    def close(self) -> None:
+        """Close its files."""
+        self._drop(self._segments)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in list(segments):
+            self.skipped_bytes += segment.skipped_bytes
+            segment.close()
+            self._segments.remove(segment)

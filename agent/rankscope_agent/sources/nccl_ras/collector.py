@@ -1,0 +1,147 @@
+"""Collectives that lag and ranks that are missing, as NCCL's RAS reports them.
+
+RAS is part of every NCCL from 2.24.3 on and listens on localhost:28028. A question makes it gather
+the state of all ranks of the job, on all nodes, so that it is asked seldom, and only if told to.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.metrics import ras as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_ras import json_reply, text_reply
+from rankscope_agent.sources.nccl_ras.client import RasError, Reply, ReplyTooLargeError, ask
+from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError, RasReport
+
+QUERY_SECONDS = 5.0
+"""Time that a question may take: NCCL's own client waits as long for the collection."""
+
+DEADLINE_SHARE = 0.5
+"""Share of a collector's deadline that a question may take at most, so that none is missed."""
+
+_VERSION = re.compile(r"\d{1,2}\.\d{1,3}\.\d{1,3}")
+
+
+class RasConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def ras_address(self) -> ListenAddress | None:
+        """Where RAS listens, None if it is not asked."""
+        ...
+
+    @property
+    def ras_interval_seconds(self) -> float:
+        """Time between two questions."""
+        ...
+
+    @property
+    def deadline_seconds(self) -> float:
+        """Time that a run of a collector may take."""
+        ...
+
+
+def create(config: RasConfig) -> NcclRasCollector:
+    """Make the collector of what RAS says."""
+    seconds = min(QUERY_SECONDS, DEADLINE_SHARE * config.deadline_seconds)
+    address = config.ras_address
+    return NcclRasCollector(address, config.ras_interval_seconds, seconds, time.time)
+
+
+class NcclRasCollector:
+    """Asks RAS once in an interval and repeats its answer until the next.
+
+    Args:
+        address: where RAS listens, None if it is not to be asked.
+        interval: seconds between two questions.
+        seconds: time that one may take.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        address: ListenAddress | None,
+        interval: float,
+        seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._address = address
+        self._interval = interval
+        self._seconds = seconds
+        self._clock = clock
+        self._format = "json"
+        self._asked = float("-inf")
+        self._outcome: tuple[Sample, ...] | NoData | RasError = ()
+
+    def collect(self) -> Iterable[Sample]:
+        """Return what RAS said last.
+
+        Raises:
+            NoData: it is not to be asked, or nothing answers there.
+            RasError: what answers is not RAS, or reports more than is taken.
+        """
+        if self._address is None:
+            raise NoData("RAS is not asked; --nccl.ras-address localhost:28028 makes it be")
+        now = self._clock()
+        if not 0 <= now - self._asked < self._interval:
+            self._asked = now
+            self._outcome = self._ask(self._address)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome.with_traceback(None)  # which would grow with every raise
+        return self._outcome
+
+    def _ask(self, address: ListenAddress) -> tuple[Sample, ...] | NoData | RasError:
+        where = f"{address.host}:{address.port}"
+        begin = time.monotonic()
+        try:
+            reply = ask(address.host, address.port, self._seconds, self._format)
+            report = _read(reply)
+        except TimeoutError:
+            return RasError(f"{where} does not report within {self._seconds:g} s")
+        except OSError as error:
+            return NoData(f"no RAS on {where}: {error.strerror or error}")
+        except ReplyTooLargeError as error:
+            self._format = "text"
+            return RasError(f"{where} {error}; the next question asks for the short form")
+        except (RasError, RasReplyError) as error:
+            return RasError(f"{where} {error}")
+        taken = time.monotonic() - begin
+        return (
+            *ras_samples(report),
+            metrics.RAS_QUERY_SECONDS.sample(taken),
+            metrics.RAS_LAST_QUERY.sample(self._asked),
+        )
+
+
+def _read(reply: Reply) -> RasReport:
+    parse = json_reply.parse if reply.format == "json" else text_reply.parse
+    return parse(reply.text)
+
+
+def ras_samples(report: RasReport) -> Iterator[Sample]:
+    """Yield the series of a report."""
+    known = _VERSION.match(report.version)
+    yield metrics.RAS_INFO.sample(1, version=known[0] if known else "unknown")
+    yield metrics.RAS_COMMUNICATORS.sample(report.communicators)
+    yield metrics.RAS_RANKS.sample(report.largest)
+    yield metrics.RAS_MISSING_RANKS.sample(report.missing_ranks)
+    yield metrics.RAS_DEAD_PROCESSES.sample(report.dead_processes)
+    if report.failed_ranks is not None:
+        yield metrics.RAS_FAILED_RANKS.sample(report.failed_ranks)
+    yield metrics.RAS_TIMEOUTS.sample(report.timeouts)
+    for lag in report.lags:
+        yield metrics.RAS_LAG.sample(lag.operations, op=lag.operation)
+    yield from _last_ones(report.lags)
+
+
+def _last_ones(lags: tuple[Lag, ...]) -> Iterator[Sample]:
+    if lags:
+        yield metrics.RAS_LAGGING_RANKS.sample(lags[0].count)
+    if lags and lags[0].ranks:
+        yield metrics.RAS_LAGGING_RANK.sample(lags[0].ranks[0])

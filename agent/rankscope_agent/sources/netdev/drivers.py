@@ -1,0 +1,86 @@
+"""What drivers and PCI devices say beyond the kernel's own counters."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from rankscope_agent.contract.metrics import netdev as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.kernel_files import names_in, resolved
+from rankscope_agent.sources.netdev.ethtool import Ethtool
+from rankscope_agent.sources.netdev.ethtool_names import labelled
+from rankscope_agent.sources.netdev.interfaces import Interface
+from rankscope_agent.sources.pci.address import PCI_FUNCTION
+from rankscope_agent.sources.pci.link import read_errors, read_link
+
+MAX_ADAPTERS = 64
+"""PCI functions looked at, virtual ones not counted."""
+
+
+def driver_statistics(ethtool: Ethtool, interfaces: Iterable[Interface]) -> Iterator[Sample]:
+    """Yield what the drivers of real interfaces count, where they count at all."""
+    for interface in interfaces:
+        if interface.kind == "physical":
+            with contextlib.suppress(OSError):
+                yield from labelled(interface.name, ethtool.statistics(interface.name))
+
+
+def find_adapters(sysfs: Path, interfaces: Iterable[Interface]) -> Mapping[str, Path]:
+    """Return the PCI functions of network interfaces and RDMA devices, with their folders."""
+    root = sysfs / "class" / "infiniband"
+    owners = [interface.path for interface in interfaces]
+    owners += [root / name for name in names_in(root, MAX_ADAPTERS)[0]]
+    places = [resolved(owner / "device") for owner in owners]
+    found = {place.name: place for place in places if place is not None and _is_adapter(place)}
+    return dict(itertools.islice(found.items(), MAX_ADAPTERS))
+
+
+def _is_adapter(place: Path) -> bool:
+    return bool(PCI_FUNCTION.fullmatch(place.name)) and not (place / "physfn").exists()
+
+
+class Adapters:
+    """The PCI links of adapters, and the errors that came on them.
+
+    Args:
+        everything: lanes and speeds are shown even where they are as they should be.
+    """
+
+    def __init__(self, *, everything: bool) -> None:
+        self._everything = everything
+        self._errors: dict[str, int] = {}
+        self._last_error: dict[str, float] = {}
+
+    def samples(self, adapters: Mapping[str, Path], now: float) -> Iterator[Sample]:
+        """Yield links and errors; `now` is Unix time."""
+        for pci, place in adapters.items():
+            yield from self._link(pci, place)
+            yield from self._aer(pci, place, now)
+
+    def _link(self, pci: str, place: Path) -> Iterator[Sample]:
+        link = read_link(place)
+        if link is None:
+            return
+        yield Sample(metrics.PCI_LINK_RATIO, (pci,), link.ratio)
+        for metric, current, largest in (
+            (metrics.PCI_LINK_WIDTH, link.width, link.max_width),
+            (metrics.PCI_LINK_SPEED, link.speed, link.max_speed),
+        ):
+            if current != largest or self._everything:
+                yield Sample(metric, (pci, "current"), current)
+                yield Sample(metric, (pci, "max"), largest)
+
+    def _aer(self, pci: str, place: Path, now: float) -> Iterator[Sample]:
+        total = 0
+        for severity, kind, count in read_errors(place):
+            total += count
+            if count:
+                yield Sample(metrics.AER_ERRORS, (pci, severity, kind), count)
+        if total > self._errors.get(pci, total):
+            self._last_error[pci] = now
+        self._errors[pci] = total
+        if pci in self._last_error:
+            yield Sample(metrics.AER_LAST, (pci,), self._last_error[pci])

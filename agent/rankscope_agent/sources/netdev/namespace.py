@@ -1,0 +1,77 @@
+"""Whose network the agent sees: the node's, or only that of its own pod.
+
+A pod's eth0 must never be taken for the node's. What tells: the inode of the first process space,
+which is the same in every kernel; a procfs or sysfs that was mounted from the node; and hardware,
+which a pod's own sysfs does not show.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankscope_agent.sources.kernel_files import names_in
+
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
+
+OWN_PROCFS = Path("/proc")
+
+OWN_SYSFS = Path("/sys")
+
+MAX_LOOKED_AT = 8192
+"""Interfaces looked at; a node has a few for each pod."""
+
+
+def shows_node_processes(procfs: Path, own: Path = OWN_PROCFS) -> bool:
+    """Whether process 1 in this procfs is the node's first process, not a container's.
+
+    That holds in the first process space, and in a procfs that is mounted from elsewhere: nobody
+    mounts another container's.
+    """
+    if procfs != own:
+        return True
+    try:
+        return str((own / "self" / "ns" / "pid").readlink()) == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def node_net(procfs: Path) -> Path | None:
+    """Return the folder with the node's network tables, None where only a pod's are to be had.
+
+    A folder named `net` that is no link is a recorded one: on a real procfs it links to the
+    reader's own.
+    """
+    if (procfs / "1" / "net").is_dir():
+        return procfs / "1" / "net" if shows_node_processes(procfs) else None
+    recorded = procfs / "net"
+    return recorded if recorded.is_dir() and not recorded.is_symlink() else None
+
+
+def in_node_network(
+    procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS, own_sysfs: Path = OWN_SYSFS
+) -> bool:
+    """Whether sockets of this process see the network that this sysfs shows, and it is the node's.
+
+    There is one sysfs file system per network, so two mounts of the same network are of one device.
+    """
+    try:
+        if sysfs.stat().st_dev != own_sysfs.stat().st_dev:
+            return False
+    except OSError:
+        return False
+    if shows_node_processes(procfs, own_procfs):
+        try:
+            theirs = (procfs / "1" / "ns" / "net").stat()
+            ours = (own_procfs / "self" / "ns" / "net").stat()
+        except OSError:  # process 1 may not be looked at
+            return sysfs != own_sysfs or has_hardware(sysfs)
+        return (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino)
+    return has_hardware(sysfs)
+
+
+def has_hardware(sysfs: Path) -> bool:
+    """Whether a sysfs shows a network interface of a device; a virtual function may be a pod's."""
+    root = sysfs / "class" / "net"
+    devices = (root / name / "device" for name in names_in(root, MAX_LOOKED_AT)[0])
+    return any(device.exists() and not (device / "physfn").exists() for device in devices)

@@ -1,0 +1,302 @@
+"""Which pod, job and rank owns each GPU and RDMA device of this node.
+
+Three sources, each of which may be missing: the API server (what pods are part of), the kubelet
+(which devices they hold) and the processes themselves (which ranks they are). What was known is
+kept while a source is silent, with the time at which it last spoke.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.metrics import pods as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.pods.api_client import SERVICE_ACCOUNT, ApiServer
+from rankscope_agent.sources.pods.devices import Allocation, parse_pod_resources
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.gpu_order import read_gpus
+from rankscope_agent.sources.pods.kubelet import KubeletClient, KubeletError
+from rankscope_agent.sources.pods.placement import container_environment, hold, status_allocations
+from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.process_scan import ProcessScanner, Scan
+from rankscope_agent.sources.pods.protobuf import WireError
+from rankscope_agent.sources.pods.reflector import Reflector
+from rankscope_agent.sources.pods.series import placement_samples
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 10.0
+"""Pause between two questions to the kubelet and two looks at all processes: a pod takes longer
+than that to start training, and both cost some milliseconds."""
+
+FIRST_LIST_SECONDS = 5.0
+"""How long the first run waits for the API server's list, half of a collector's deadline."""
+
+API, KUBELET, PROCESSES = "api", "kubelet", "processes"
+
+
+class PodsConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def procfs(self) -> Path:
+        """The node's /proc."""
+        ...
+
+    @property
+    def sysfs(self) -> Path:
+        """The node's /sys."""
+        ...
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's directory."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """Name of this node, as Kubernetes knows it."""
+        ...
+
+    @property
+    def kubernetes_api(self) -> str:
+        """URL of the API server, empty to find it as pods do."""
+        ...
+
+    @property
+    def kubernetes_jitter_seconds(self) -> float:
+        """Longest wait before the first list."""
+        ...
+
+    @property
+    def job_labels(self) -> Mapping[str, Sequence[str]]:
+        """Pod labels that tell whose a job is, by fact."""
+        ...
+
+    @property
+    def once(self) -> bool:
+        """Whether this is the only run."""
+        ...
+
+
+def create(config: PodsConfig, directory: PodDirectory) -> PodsCollector:
+    """Make the collector and begin to follow the API server, if there is one."""
+    reflector = None
+    url = config.kubernetes_api or in_cluster_url(os.environ)
+    if url:
+        jitter = 0.0 if config.once else config.kubernetes_jitter_seconds
+        server = ApiServer(url, SERVICE_ACCOUNT)
+        reflector = Reflector(server, directory, config.node_name, start_jitter_seconds=jitter)
+        reflector.start()
+    if config.once:
+        directory.wait(FIRST_LIST_SECONDS)
+    socket_path = config.kubelet / "pod-resources" / "kubelet.sock"
+    return PodsCollector(
+        directory=directory,
+        reflector=reflector,
+        kubelet=KubeletClient(socket_path),
+        roots=Roots(config.procfs, config.sysfs),
+        node=config.node_name,
+        job_labels=config.job_labels,
+        clock=time.time,
+    )
+
+
+def in_cluster_url(environ: Mapping[str, str]) -> str:
+    """Return the API server's URL as every pod's environment has it, empty outside of pods."""
+    host = environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        return ""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+class DeviceSource(Protocol):
+    """Who answers which devices containers hold; see `rankscope_agent.sources.pods.kubelet`."""
+
+    def call(self) -> bytes:
+        """Return a ListPodResourcesResponse."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the node's /proc and /sys are."""
+
+    procfs: Path
+    sysfs: Path
+
+
+@dataclass(slots=True)
+class _Source:
+    """How one source stands."""
+
+    updated_unix_seconds: float | None = None
+    problem: str = ""
+    errors: int = 0
+
+    def worked(self, now: float) -> None:
+        self.updated_unix_seconds, self.problem = now, ""
+
+    def failed(self, name: str, problem: str, level: int) -> None:
+        if problem != self.problem:
+            log.log(level, "pods: source %s: %s", name, problem)
+        self.errors += 1
+        self.problem = problem
+
+
+class PodsCollector:
+    """Puts together what the three sources say.
+
+    Args:
+        directory: where the node's pods are kept, also for others to ask.
+        reflector: keeps the directory in step; None without an API server.
+        kubelet: answers which devices containers hold.
+        roots: the node's /proc and /sys.
+        node: name of this node.
+        job_labels: pod labels that tell whose a job is.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        directory: PodDirectory,
+        reflector: Reflector | None,
+        kubelet: DeviceSource,
+        roots: Roots,
+        node: str,
+        job_labels: Mapping[str, Sequence[str]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._directory = directory
+        self._reflector = reflector
+        self._kubelet = kubelet
+        self._roots = roots
+        self._node = node
+        self._job_labels = job_labels
+        self._clock = clock
+        self._scanner = ProcessScanner(
+            roots.procfs, lambda placement: container_environment(directory, placement)
+        )
+        self._sources = {KUBELET: _Source(), PROCESSES: _Source()}
+        self._allocations: Sequence[Allocation] = ()
+        self._scan: Scan | None = None
+        self._refreshed_at: float | None = None
+        self._placed: tuple[float | None, int, Mapping[str, str]] | None = None
+        self._samples: tuple[Sample, ...] = ()
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield what is known of the node's pods.
+
+        Raises:
+            NoData: there is no API server, no kubelet, and no process is known to be a rank.
+        """
+        now = self._clock()
+        since = self._refreshed_at
+        if since is None or not since <= now < since + REFRESH_SECONDS:
+            self._refreshed_at = now
+            self._ask_kubelet(now)
+            self._look_at_processes(now)
+        problems = self._problems()
+        self._place(problems)
+        if (
+            self._reflector is None
+            and KUBELET in problems
+            and not (self._scan and self._scan.ranks)
+        ):
+            raise NoData("; ".join(problems.values()))
+        yield from self._source_samples()
+        yield from self._samples
+
+    def _place(self, problems: Mapping[str, str]) -> None:
+        """Put things together anew if anything has changed since that was last done."""
+        key = (self._refreshed_at, self._directory.changes, problems)
+        if key != self._placed:
+            self._placed = key
+            view = self._view(problems)
+            self._directory.publish(view)
+            self._samples = tuple(
+                placement_samples(view, self._directory, self._node, self._job_labels)
+            )
+
+    def _ask_kubelet(self, now: float) -> None:
+        source = self._sources[KUBELET]
+        try:
+            self._allocations = parse_pod_resources(self._kubelet.call())
+        except FileNotFoundError as error:
+            # A kubelet that restarts is without its socket for a moment; one that never was there
+            # has given nothing to keep.
+            problem = f"no kubelet socket {error.filename or ''}".strip()
+            self._fail(KUBELET, f"{problem}: is the directory pod-resources mounted?")
+        except PermissionError:
+            self._fail(KUBELET, "opening its socket: permission denied")
+        except (OSError, KubeletError, WireError) as error:
+            self._fail(KUBELET, f"{error}" or type(error).__name__)
+        else:
+            source.worked(now)
+
+    def _fail(self, name: str, problem: str) -> None:
+        """Take note of a failure; outside of Kubernetes none of it is worth a warning."""
+        level = logging.DEBUG if self._reflector is None else logging.WARNING
+        self._sources[name].failed(name, problem, level)
+
+    def _look_at_processes(self, now: float) -> None:
+        source = self._sources[PROCESSES]
+        try:
+            self._scan = self._scanner.scan()
+        except OSError as error:
+            self._fail(PROCESSES, f"processes cannot be listed: {error}")
+            return
+        unreadable, seen = self._scan.unreadable, self._scan.seen
+        # A few processes guard themselves; where most may not be read, a capability is missing.
+        if unreadable > seen / 2 and not self._scan.ranks:
+            need = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+            text = f"environments of {unreadable} processes may not be read, which takes {need}"
+            self._fail(PROCESSES, text)
+        else:
+            source.worked(now)
+
+    def _view(self, problems: Mapping[str, str]) -> PlacementView:
+        gpus = read_gpus(self._roots.procfs)
+        asked = self._sources[KUBELET].updated_unix_seconds is not None
+        allocations = self._allocations if asked else tuple(status_allocations(self._directory))
+        return PlacementView(
+            devices=tuple(hold(allocations, self._directory, gpus, self._roots.sysfs)),
+            processes=self._scan.ranks if self._scan else (),
+            gpus=gpus,
+            unreadable=self._scan.unreadable if self._scan else 0,
+            problems=problems,
+        )
+
+    def _problems(self) -> Mapping[str, str]:
+        found = {name: source.problem for name, source in self._sources.items()}
+        if self._reflector is None:
+            found[API] = "no API server: KUBERNETES_SERVICE_HOST is not set, nor --kubernetes.api"
+        else:
+            waiting = "" if self._directory.heard_unix_seconds else "the first list is awaited"
+            found[API] = self._reflector.failure or waiting
+        return {name: problem for name, problem in found.items() if problem}
+
+    def _source_samples(self) -> Iterator[Sample]:
+        sources = dict(self._sources)
+        if self._reflector:
+            sources[API] = _Source(
+                self._directory.heard_unix_seconds, self._reflector.failure, self._reflector.errors
+            )
+            for request, count in self._reflector.requests.items():
+                yield metrics.POD_API_REQUESTS.sample(count, request=request)
+            yield metrics.PODS.sample(len(self._directory.pods()))
+            yield metrics.PODS_DROPPED.sample(self._directory.dropped)
+        for name, source in sources.items():
+            up = source.updated_unix_seconds is not None and not source.problem
+            yield metrics.POD_SOURCE_UP.sample(int(up), source=name)
+            yield metrics.POD_SOURCE_ERRORS.sample(source.errors, source=name)
+            if source.updated_unix_seconds is not None:
+                yield metrics.POD_SOURCE_UPDATED.sample(source.updated_unix_seconds, source=name)

@@ -1,0 +1,226 @@
+"""The pods of this node as last known, for any thread to ask; kept by uid, as names are reused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
+from rankscope_agent.sources.pods.launchers import job_id, membership
+from rankscope_agent.sources.pods.membership import Membership
+from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.records import Pod
+
+MAX_PODS = 20_000
+"""Pods kept, eighty times what the largest nodes run; the memory for more is not spent."""
+
+PENDING_SECONDS = 60.0
+"""How long names are waited for: the reflector's start is spread over 30 s, and a first failure or
+two are made up for within a minute."""
+
+
+class PodDirectory:
+    """What the API server told; `expected` says whether it is asked at all.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[str, Pod] = {}
+        self._hashes: dict[str, str] = {}
+        self._members: dict[str, Membership | None] = {}
+        self._expected_since: float | None = None
+        self._synced = threading.Event()
+        self._heard_unix_seconds: float | None = None
+        self._dropped = 0
+        self._changes = 0
+        self._view = PlacementView()
+        self._probed: frozenset[tuple[str, int]] = frozenset()
+
+    def expect(self) -> None:
+        """Take note that pods will come: until then, whoever needs them may wait."""
+        with self._lock:
+            self._expected_since = time.monotonic()
+
+    @property
+    def pending(self) -> bool:
+        """Whether pods are still to come, and are not late yet (`PENDING_SECONDS`).
+
+        Whoever gives a job its name may wait for this; whoever waits longer than that would see
+        nothing at all on a node that is cut off from its API server.
+        """
+        with self._lock:
+            since = self._expected_since
+        if since is None or self._synced.is_set():
+            return False
+        return time.monotonic() - since < PENDING_SECONDS
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the first list, if one is to come."""
+        if self.pending:
+            self._synced.wait(seconds)
+
+    @property
+    def heard_unix_seconds(self) -> float | None:
+        """When the server last said anything, bookmarks included; None before that."""
+        with self._lock:
+            return self._heard_unix_seconds
+
+    @property
+    def changes(self) -> int:
+        """A number that changes with what is known of pods, and of which ranks have a probe."""
+        with self._lock:
+            return self._changes
+
+    @property
+    def dropped(self) -> int:
+        """Pods left out because there are too many."""
+        with self._lock:
+            return self._dropped
+
+    def replace(self, pods: Sequence[Pod], now_unix_seconds: float) -> None:
+        """Take a complete list."""
+        with self._lock:
+            self._changes += 1
+            self._pods = {pod.uid: pod for pod in pods[:MAX_PODS]}
+            self._hashes = {h: pod.uid for pod in self._pods.values() if (h := _config_hash(pod))}
+            self._members = {uid: self._members[uid] for uid in self._pods if uid in self._members}
+            self._dropped = max(0, len(pods) - MAX_PODS)
+            self._synced.set()
+            self._heard_unix_seconds = now_unix_seconds
+
+    def put(self, pod: Pod, now_unix_seconds: float) -> None:
+        """Take a pod that is new or has changed."""
+        with self._lock:
+            self._heard_unix_seconds = now_unix_seconds
+            self._changes += 1
+            if pod.uid not in self._pods and len(self._pods) >= MAX_PODS:
+                self._dropped += 1
+                return
+            self._pods[pod.uid] = pod
+            self._members.pop(pod.uid, None)
+            if mirrored := _config_hash(pod):
+                self._hashes[mirrored] = pod.uid
+
+    def remove(self, uid: str, now_unix_seconds: float) -> None:
+        """Forget a pod that has gone."""
+        with self._lock:
+            self._heard_unix_seconds = now_unix_seconds
+            self._changes += 1
+            gone = self._pods.pop(uid, None)
+            self._members.pop(uid, None)
+            if gone and (mirrored := _config_hash(gone)):
+                self._hashes.pop(mirrored, None)
+
+    def heard(self, now_unix_seconds: float) -> None:
+        """Take note of a sign of life without news."""
+        with self._lock:
+            self._heard_unix_seconds = now_unix_seconds
+
+    def pods(self) -> Sequence[Pod]:
+        """Return all pods, the oldest first."""
+        with self._lock:
+            return sorted(self._pods.values(), key=lambda p: (p.created_unix_seconds, p.uid))
+
+    def find(self, uid: str) -> Pod | None:
+        """Return a pod by its uid, or by the configuration hash that static pods' cgroups bear."""
+        with self._lock:
+            return self._pods.get(uid) or self._pods.get(self._hashes.get(uid, ""))
+
+    def named(self) -> Mapping[tuple[str, str], Pod]:
+        """Return pods by (namespace, name), of several with one name the one that has not ended.
+
+        A name is taken again as soon as its pod is gone, and the kubelet's answers carry no uid.
+        """
+        return {
+            (pod.namespace, pod.name): pod
+            for pod in sorted(self.pods(), key=lambda pod: not (pod.ended or pod.deleting))
+        }
+
+    def member(self, pod: Pod) -> Membership | None:
+        """Say what a pod is to its job; worked out once for each version of it."""
+        with self._lock:
+            if pod.uid not in self._members or self._pods.get(pod.uid) is not pod:
+                found = membership(pod)
+                if self._pods.get(pod.uid) is not pod:
+                    return found
+                self._members[pod.uid] = found
+            return self._members[pod.uid]
+
+    def job_of(self, pod_uid: str) -> str | None:
+        """Name the job of a pod, None where the pod is not known or is no part of one.
+
+        A name that the user gave in the pod's own variables goes first.
+        """
+        pod = self.find(pod_uid)
+        if pod is None:
+            return None
+        given = {c.environment.get("RANKSCOPE_JOB_ID", "") for c in pod.containers} - {""}
+        if len(given) == 1:
+            return given.pop()
+        member = self.member(pod)
+        return job_id(pod, member) if member else None
+
+    def publish(self, view: PlacementView) -> None:
+        """Take what the pods collector found out about devices and processes."""
+        with self._lock:
+            self._view = view
+
+    @property
+    def view(self) -> PlacementView:
+        """Devices and processes, as the pods collector last found them."""
+        with self._lock:
+            return self._view
+
+    def note_probed(self, ranks: frozenset[tuple[str, int]]) -> None:
+        """Take the ranks (job, rank) that probes make known, whose series come from their rings."""
+        with self._lock:
+            self._changes += ranks != self._probed
+            self._probed = ranks
+
+    def probed_ranks(self) -> frozenset[tuple[str, int]]:
+        """Return the ranks that probes make known."""
+        with self._lock:
+            return self._probed
+
+    def rank_place(
+        self, pod_uid: str, local_rank: int | None, local_world_size: int | None
+    ) -> RankPlace:
+        """Say in which pod and on which GPU a probed rank runs; unknown parts are empty."""
+        view = self.view
+        pod = self.find(pod_uid) if pod_uid else None
+        if pod is None:
+            held = () if pod_uid else tuple(gpu.uuid for gpu in view.gpus)
+            return RankPlace(uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus))
+        container = _only_container(pod)
+        held = tuple(view.gpus_of(pod.uid, container or None))
+        return RankPlace(
+            pod_namespace=pod.namespace,
+            pod_name=pod.name,
+            container_name=container,
+            uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Where a rank runs; empty text stands for unknown, or for outside of pods."""
+
+    pod_namespace: str = ""
+    pod_name: str = ""
+    container_name: str = ""
+    uuid: str = ""
+
+
+def _only_container(pod: Pod) -> str:
+    """Name the container that trains, if there can be no other: the one with devices, or alone."""
+    with_devices = [container.name for container in pod.containers if container.limits]
+    names = with_devices or [container.name for container in pod.containers]
+    return names[0] if len(names) == 1 else ""
+
+
+def _config_hash(pod: Pod) -> str:
+    return pod.annotations.get("kubernetes.io/config.hash", "")

@@ -1,0 +1,239 @@
+"""How each launcher tells a pod's place: what its variables and indices mean, and what they do not.
+
+`RANK` in the spec of a PyTorchJob or a Volcano job numbers pods; torchrun gives processes another
+one. So a process's rank follows only from a pod that is known to run one process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from rankscope_agent.sources.pods.membership import MAX_RANKS, Membership, number, variable
+from rankscope_agent.sources.pods.records import Pod
+
+_ORDINAL = re.compile(r"-(\d{1,7})$", re.ASCII)
+
+
+def unknown(_pod: Pod, member: Membership) -> Membership:
+    """Leave ranks open: this launcher says nothing about them."""
+    return member
+
+
+def one_process_by(
+    rank_variable: str, size_variable: str
+) -> Callable[[Pod, Membership], Membership]:
+    """Read a launcher whose pods run one process each, numbered by a variable."""
+
+    def read(pod: Pod, member: Membership) -> Membership:
+        rank = number(variable(pod, rank_variable))
+        return replace(
+            member,
+            node_rank=rank,
+            rank=rank,
+            world_size=number(variable(pod, size_variable)),
+            local_world_size=1,
+            source="none" if rank is None else "environment",
+        )
+
+    return read
+
+
+def pytorch_job(pod: Pod, member: Membership) -> Membership:
+    """Read a PyTorchJob: RANK numbers pods, WORLD_SIZE is replicas times a known nprocPerNode.
+
+    The master is pod 0 and worker i is pod i + 1, if there is a master at all. An elastic job
+    without one gives no numbers: its rendezvous deals them out.
+    """
+    found = _torchrun(pod, member, "PET_NODE_RANK", "RANK")
+    if found.node_rank is None and member.index is not None and not found.elastic:
+        has_master = (variable(pod, "MASTER_ADDR") or "").endswith("-master-0")
+        shift = 1 if has_master and member.role == "worker" else 0
+        if has_master or member.role == "master":
+            found = replace(found, node_rank=member.index + shift, source="label")
+    size = number(variable(pod, "WORLD_SIZE"))
+    known = found.local_world_size is not None and not found.elastic
+    return _single(replace(found, world_size=size if known else None))
+
+
+def train_job(pod: Pod, member: Membership) -> Membership:
+    """Read a TrainJob (Trainer v2): PET_NODE_RANK and JAX_PROCESS_ID point to the completion index.
+
+    An MPI launcher is no rank unless it runs as a node, which its pod does not tell.
+    """
+    if member.role in {"launcher", "mpi-launcher"}:
+        return replace(member, trains=False)
+    if variable(pod, "JAX_NUM_PROCESSES"):
+        return one_process_by("JAX_PROCESS_ID", "JAX_NUM_PROCESSES")(pod, member)
+    if variable(pod, "DMLC_NUM_WORKER"):
+        return one_process_by("DMLC_TASK_ID", "DMLC_NUM_WORKER")(pod, member)
+    return _sized(pod, _torchrun(pod, member, "PET_NODE_RANK"))
+
+
+def mpi_job(pod: Pod, member: Membership) -> Membership:
+    """Read an MPIJob: workers run sshd, so ranks stand in processes only.
+
+    A launcher of v2 trains if it counts among the workers (`runLauncherAsWorker`), which gives it
+    an index. Those of v1, which alone write replica-type, have an index and never train.
+    """
+    v1 = "training.kubeflow.org/replica-type" in pod.labels
+    trains = member.role != "launcher" or (member.index is not None and not v1)
+    slots = variable(pod, "OMPI_MCA_orte_set_default_slots") or variable(pod, "I_MPI_PERHOST")
+    return replace(
+        member,
+        trains=trains,
+        node_rank=member.index,
+        local_world_size=number(slots),
+        source="none" if member.index is None else "label",
+    )
+
+
+def tf_job(pod: Pod, member: Membership) -> Membership:
+    """Read a TFJob: ranks count the chief (or master) first, then workers, as TF_CONFIG lists them.
+
+    Parameter servers and evaluators are no ranks.
+    """
+    config = _json(variable(pod, "TF_CONFIG"))
+    cluster, task = config.get("cluster"), config.get("task")
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        return replace(member, local_world_size=1)
+    sizes = {
+        key: len(cluster[key])
+        for key in ("chief", "master", "worker")
+        if isinstance(cluster.get(key), list)
+    }
+    kind, index = task.get("type"), task.get("index")
+    if kind not in sizes or not isinstance(index, int) or not 0 <= index < sizes[kind]:
+        return replace(member, local_world_size=1, trains=kind not in {"ps", "evaluator"})
+    before = sizes.get("chief", 0) + sizes.get("master", 0) if kind == "worker" else 0
+    rank = before + index
+    return replace(
+        member,
+        node_rank=rank,
+        rank=rank,
+        world_size=sum(sizes.values()),
+        local_world_size=1,
+        source="environment",
+    )
+
+
+def paddle_job(pod: Pod, member: Membership) -> Membership:
+    """Read a PaddleJob: the launcher inside the pods deals out ranks; the size is known."""
+    size = number(variable(pod, "PADDLE_TRAINER_NUM"))
+    return replace(member, world_size=size, source="none" if size is None else "environment")
+
+
+def dlrover_job(pod: Pod, member: Membership) -> Membership:
+    """Read a DLRover ElasticJob: a relaunched pod keeps its rank index."""
+    index = number(pod.labels.get("elasticjob.dlrover/rank-index"))
+    told = number(variable(pod, "NODE_RANK"))
+    node_rank = told if index is None else index
+    return replace(
+        member, node_rank=node_rank, elastic=True, source="none" if node_rank is None else "label"
+    )
+
+
+def ray_job(pod: Pod, member: Membership) -> Membership:
+    """Read a Ray pod: Ray Train numbers processes itself; a head without devices trains nothing."""
+    devices = any(container.limits for container in pod.containers)
+    return replace(member, trains=member.role != "head" or devices, elastic=True)
+
+
+def leader_worker_set(pod: Pod, member: Membership) -> Membership:
+    """Read a LeaderWorkerSet: groups of one size, a leader (index 0) and workers each."""
+    group = number(pod.labels.get("leaderworkerset.sigs.k8s.io/group-index"))
+    size = number(variable(pod, "LWS_GROUP_SIZE")) or number(
+        pod.annotations.get("leaderworkerset.sigs.k8s.io/size")
+    )
+    role = "leader" if member.index == 0 else "worker"
+    if None in (group, size, member.index):
+        return replace(member, role=role)
+    node_rank = (group or 0) * (size or 0) + (member.index or 0)
+    return replace(member, role=role, node_rank=node_rank, source="label")
+
+
+def volcano_job(pod: Pod, member: Membership) -> Membership:
+    """Read a Volcano job: the pytorch plugin's RANK and WORLD_SIZE both count pods."""
+    index = member.index
+    if index is None:
+        index = number(variable(pod, "VC_TASK_INDEX") or variable(pod, "VK_TASK_INDEX"))
+    return _single(_torchrun(pod, replace(member, index=index), "PET_NODE_RANK", "RANK"))
+
+
+def job_set(pod: Pod, member: Membership) -> Membership:
+    """Read a JobSet: the completion index is the pod's place only where one Job makes them all."""
+    found = _sized(pod, _torchrun(pod, member, "PET_NODE_RANK", "NODE_RANK"))
+    if found.node_rank is not None:
+        return found
+    jobs = number(pod.labels.get("jobset.sigs.k8s.io/global-replicas")) or number(
+        pod.labels.get("jobset.sigs.k8s.io/replicatedjob-replicas")
+    )
+    if jobs == 1 and member.index is not None:
+        return _single(replace(found, node_rank=member.index, source="label"))
+    return found
+
+
+def indexed_job(pod: Pod, member: Membership) -> Membership:
+    """Read a Job: an indexed one numbers its pods."""
+    index = member.index
+    if index is None:
+        index = number(variable(pod, "JOB_COMPLETION_INDEX"))
+    found = _sized(pod, _torchrun(pod, member, "PET_NODE_RANK", "NODE_RANK"))
+    if found.node_rank is None and index is not None:
+        found = replace(found, node_rank=index, source="label")
+    return _single(replace(found, index=index))
+
+
+def stateful_set(pod: Pod, member: Membership) -> Membership:
+    """Read a StatefulSet: the ordinal at the end of a pod's name, a label too since 1.28."""
+    ordinal = _ORDINAL.search(pod.name)
+    index = member.index if member.index is not None else number(ordinal[1] if ordinal else None)
+    found = _sized(pod, _torchrun(pod, member, "PET_NODE_RANK", "NODE_RANK"))
+    if found.node_rank is None and index is not None:
+        found = replace(found, node_rank=index, source="label")
+    return _single(replace(found, index=index))
+
+
+def deployment(pod: Pod, member: Membership) -> Membership:
+    """Name a Deployment's pods by it: its ReplicaSets end in a hash, which is a label as well."""
+    suffix = pod.labels.get("pod-template-hash")
+    if suffix and member.job.endswith(f"-{suffix}"):
+        return replace(member, job=member.job.removesuffix(f"-{suffix}"), kind="Deployment")
+    return member
+
+
+def _torchrun(pod: Pod, member: Membership, *rank_variables: str) -> Membership:
+    """Read torchrun's own variables: PET_NNODES is a number, or min:max for an elastic job."""
+    told = next(
+        (n for name in rank_variables if (n := number(variable(pod, name))) is not None), None
+    )
+    return replace(
+        member,
+        node_rank=told,
+        local_world_size=number(variable(pod, "PET_NPROC_PER_NODE")),
+        elastic=member.elastic or ":" in (variable(pod, "PET_NNODES") or ""),
+        source="none" if told is None else "environment",
+    )
+
+
+def _sized(pod: Pod, member: Membership) -> Membership:
+    """Add the world's size: pods times processes of each, where both are fixed."""
+    pods = number(variable(pod, "PET_NNODES"))
+    each = member.local_world_size
+    size = None if pods is None or each is None else pods * each
+    return _single(replace(member, world_size=size if size and size < MAX_RANKS else None))
+
+
+def _single(member: Membership) -> Membership:
+    """Take the pod's number for its process's where the pod runs one."""
+    return replace(member, rank=member.node_rank) if member.local_world_size == 1 else member
+
+
+def _json(text: str | None) -> dict[str, object]:
+    try:
+        data = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}

@@ -1,0 +1,118 @@
+"""Puts devices, processes and pods together: pure, but for the RDMA names that sysfs knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.sources.pods.cgroups import Placement
+from rankscope_agent.sources.pods.devices import Allocation, parse_device_id
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.gpu_order import NodeGpu, gpu_of_rank
+from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
+from rankscope_agent.sources.pods.process_scan import RankProcess
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRank:
+    """A rank that a process's environment made known, and where it runs."""
+
+    job_id: str
+    process: RankProcess
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    uuid: str
+
+
+def hold(
+    allocations: Sequence[Allocation],
+    directory: PodDirectory,
+    gpus: Sequence[NodeGpu],
+    sysfs: Path,
+) -> Iterator[HeldDevice]:
+    """Join the kubelet's allocations with pods, GPUs and RDMA devices.
+
+    Pods are joined by name, since the kubelet's answer has no uid.
+    """
+    pods = directory.named()
+    minors = {gpu.minor: gpu.uuid for gpu in gpus}
+    for allocation in allocations:
+        if allocation.kind == "other":
+            continue
+        device = parse_device_id(allocation.device)
+        pod = pods.get((allocation.namespace, allocation.pod))
+        by_minor = minors.get(device.gpu, "") if device.gpu is not None else ""
+        yield HeldDevice(
+            allocation=allocation,
+            device=device,
+            pod_uid=pod.uid if pod else "",
+            uuid=device.uuid or by_minor,
+            rdma_device=_rdma_device(sysfs, device.pci) if allocation.kind == "rdma" else "",
+        )
+
+
+def status_allocations(directory: PodDirectory) -> Iterator[Allocation]:
+    """Yield the devices that pods' own status names, where the kubelet cannot be asked."""
+    for pod in directory.pods():
+        for entry in () if pod.ended else pod.health:
+            resource = entry.resource.removeprefix("claim:")
+            yield Allocation(pod.namespace, pod.name, entry.container, resource, entry.device)
+
+
+def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[PlacedRank]:
+    """Say where each rank runs; a rank whose job has no name at all is left out."""
+    for process in view.processes:
+        placement = process.placement
+        pod = directory.find(placement.pod_uid) if placement.pod_uid else None
+        job_id = directory.job_of(placement.pod_uid) if pod else None
+        job_id = job_id or process.identity.own_job
+        if not job_id:
+            continue
+        container = container_name(directory, placement)
+        held = view.gpus_of(pod.uid, container or None) if pod else [gpu.uuid for gpu in view.gpus]
+        yield PlacedRank(
+            job_id=job_id,
+            process=process,
+            pod_uid=pod.uid if pod else placement.pod_uid,
+            namespace=pod.namespace if pod else "",
+            pod=pod.name if pod else "",
+            container=container,
+            uuid=gpu_of_rank(
+                process.identity.local_rank, process.identity.local_world_size, held, view.gpus
+            ),
+        )
+
+
+def container_name(directory: PodDirectory, placement: Placement) -> str:
+    """Name a container by its id; empty where the API server has not told of it."""
+    pod = directory.find(placement.pod_uid) if placement.pod_uid else None
+    names = (
+        container.name
+        for container in (pod.containers if pod else ())
+        if container.container_id and container.container_id == placement.container_id
+    )
+    return next(names, "")
+
+
+def container_environment(directory: PodDirectory, placement: Placement) -> Mapping[str, str]:
+    """Return what a container's specification sets; of all containers where the id is unknown."""
+    pod = directory.find(placement.pod_uid) if placement.pod_uid else None
+    found: dict[str, str] = {}
+    for container in pod.containers if pod else ():
+        if container.container_id in {placement.container_id, ""} or not placement.container_id:
+            found.update(container.environment)
+    return found
+
+
+def _rdma_device(sysfs: Path, pci: str) -> str:
+    """Name the RDMA device behind a PCI address, empty where there is not exactly one."""
+    if not pci:
+        return ""
+    try:
+        names = [entry.name for entry in (sysfs / "bus/pci/devices" / pci / "infiniband").iterdir()]
+    except OSError:
+        return ""
+    return names[0] if len(names) == 1 else ""

@@ -1,0 +1,56 @@
+"""What is known of the node's pods beside the API server's word: devices, processes, and failures.
+
+The pods collector makes a new view every few seconds; others read the newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rankscope_agent.sources.pods.devices import Allocation, DeviceId
+from rankscope_agent.sources.pods.gpu_order import NodeGpu
+from rankscope_agent.sources.pods.process_scan import RankProcess
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device and the pod that holds it; `uuid` and `pci` are filled in where they follow.
+
+    Args:
+        pod_uid: empty where the API server has not told of the pod.
+        rdma_device: name such as mlx5_0, where sysfs knows the PCI address.
+    """
+
+    allocation: Allocation
+    device: DeviceId
+    pod_uid: str
+    uuid: str = ""
+    rdma_device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """Devices and processes of the node at one moment.
+
+    Args:
+        problems: why a source gives nothing, by source; absent where it works.
+        processes: None where none was looked for successfully.
+    """
+
+    devices: Sequence[HeldDevice] = ()
+    processes: Sequence[RankProcess] = ()
+    gpus: Sequence[NodeGpu] = ()
+    unreadable: int = 0
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def gpus_of(self, pod_uid: str, container: str | None = None) -> Sequence[str]:
+        """Return the UUIDs of the GPUs that a pod holds alone, of one container or of all."""
+        return tuple(
+            held.uuid
+            for held in self.devices
+            if held.pod_uid == pod_uid
+            and held.uuid
+            and not held.device.shared
+            and container in {None, held.allocation.container}
+        )

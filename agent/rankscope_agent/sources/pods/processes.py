@@ -1,0 +1,109 @@
+"""Who a training process is, by its own environment: the truest source where it can be read.
+
+The rules are those of the probe, so that a job has one name whether its ranks carry it or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankscope_agent.sources.pods.membership import number
+from rankscope_agent.sources.pods.records import TRANSPORT_PREFIXES, is_kept
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_LOCAL_WORLD_SIZE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_LAUNCHERS = (
+    ("TORCHELASTIC_RUN_ID", "torchrun"),
+    ("OMPI_COMM_WORLD_RANK", "mpi"),
+    ("PMIX_RANK", "mpi"),
+    ("PMI_RANK", "mpi"),
+    ("SLURM_STEP_NUM_TASKS", "slurm"),
+    ("JOB_COMPLETION_INDEX", "kubernetes"),
+    ("RANK", "environment"),
+)
+
+_NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")
+
+MAX_VALUE = 256
+"""Characters of a value that are kept and compared; lists of devices are the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A rank as its process knows itself.
+
+    Args:
+        own_job: the job's name where no Kubernetes object gives one; empty where neither does.
+        environment: the variables by which ranks choose their transports.
+    """
+
+    rank: int
+    local_rank: int | None
+    local_world_size: int | None
+    world_size: int | None
+    attempt: int
+    launcher: str
+    own_job: str
+    environment: Mapping[str, str]
+
+
+def parse_environ(data: bytes) -> dict[str, str]:
+    """Read /proc/PID/environ; only the variables that may be kept are returned."""
+    kept: dict[str, str] = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        text = name.decode("ascii", "replace")
+        if equals and is_kept(text):
+            kept[text] = value.decode("utf-8", "replace")[:MAX_VALUE]
+    return kept
+
+
+def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
+    """Say which rank a process is; None for processes that are none.
+
+    A process whose world has one member is a rank only if a launcher says so.
+    """
+    rank, size = _first(environ, _RANK), _first(environ, _WORLD_SIZE)
+    if rank is None or size is None or rank >= size:
+        return None
+    return ProcessIdentity(
+        rank=rank,
+        local_rank=_first(environ, _LOCAL_RANK),
+        local_world_size=_first(environ, _LOCAL_WORLD_SIZE),
+        world_size=size,
+        attempt=number(environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+        launcher=next((word for name, word in _LAUNCHERS if environ.get(name)), "none"),
+        own_job=_own_job(environ),
+        environment={
+            name: value
+            for name, value in sorted(environ.items())
+            if name.startswith(TRANSPORT_PREFIXES)
+        },
+    )
+
+
+def environment_hash(environment: Mapping[str, str]) -> str:
+    """Return eight hex digits that differ when the variables of two ranks do."""
+    text = "\0".join(f"{name}={value}" for name, value in sorted(environment.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    found = (number(environ[name]) for name in names if environ.get(name))
+    return next(found, None)
+
+
+def _own_job(environ: Mapping[str, str]) -> str:
+    for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        value = environ.get(name, "")
+        if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):
+            return _NOT_IN_LABELS.sub("_", value)
+    meeting = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
+    if meeting == ":":
+        return ""
+    return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]

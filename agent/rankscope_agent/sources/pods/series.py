@@ -1,0 +1,204 @@
+"""The series of a node's pods: from what is known of them to samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rankscope_agent.contract.metrics import pods as metrics
+from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.job_labels import job_facts
+from rankscope_agent.sources.pods.launchers import job_id
+from rankscope_agent.sources.pods.membership import Membership
+from rankscope_agent.sources.pods.placement import PlacedRank, place_ranks
+from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
+from rankscope_agent.sources.pods.processes import environment_hash
+from rankscope_agent.sources.pods.records import Pod
+
+PHASES = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
+
+BATCH_KINDS = frozenset(
+    (
+        *("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),
+        *("JobSet", "LeaderWorkerSet", "VolcanoJob", "RayJob", "RayCluster", "ElasticJob"),
+    )
+)
+"""Kinds that exist for training; pods of other kinds count as a job if they hold devices."""
+
+
+def placement_samples(
+    view: PlacementView,
+    directory: PodDirectory,
+    node: str,
+    job_labels: Mapping[str, Sequence[str]],
+) -> Iterator[Sample]:
+    """Yield what is known of jobs, devices and ranks on this node."""
+    ranks = tuple(place_ranks(view, directory))
+    yield from _jobs(view, directory, job_labels)
+    yield from _devices(view, directory, node, ranks)
+    yield from _unhealthy(directory, node)
+    probed = directory.probed_ranks()
+    for rank in _unique(ranks):
+        yield from _rank(rank, node, probed=(rank.job_id, rank.process.identity.rank) in probed)
+
+
+def _jobs(
+    view: PlacementView, directory: PodDirectory, job_labels: Mapping[str, Sequence[str]]
+) -> Iterator[Sample]:
+    """Yield one info series per job; where its pods disagree, the oldest pod's word counts."""
+    holders = {held.pod_uid for held in view.devices}
+    told: set[str] = set()
+    phases: Counter[tuple[str, str]] = Counter()
+    for pod in directory.pods():
+        member = directory.member(pod)
+        if member is None or not _is_training(pod, member, holders):
+            continue
+        name = directory.job_of(pod.uid) or job_id(pod, member)
+        phases[name, pod.phase if pod.phase in PHASES else "Unknown"] += 1
+        if name not in told:
+            told.add(name)
+            yield _job(name, pod, member, job_labels)
+    for (name, phase), count in phases.items():
+        yield metrics.JOB_PODS.sample(count, job_id=name, phase=phase)
+
+
+def _job(
+    name: str, pod: Pod, member: Membership, job_labels: Mapping[str, Sequence[str]]
+) -> Sample:
+    return metrics.JOB_INFO.sample(
+        1,
+        job_id=name,
+        kind=member.kind,
+        queue=member.queue,
+        gang=member.gang,
+        parent=member.parent,
+        **job_facts(pod, job_labels),
+    )
+
+
+def _is_training(pod: Pod, member: Membership, holders: set[str]) -> bool:
+    if member.kind in BATCH_KINDS or pod.uid in holders:
+        return True
+    return any(container.limits for container in pod.containers)
+
+
+def _devices(
+    view: PlacementView, directory: PodDirectory, node: str, ranks: Sequence[PlacedRank]
+) -> Iterator[Sample]:
+    by_gpu = {rank.uuid: rank for rank in ranks if rank.uuid}
+    order = {gpu.uuid: str(gpu.minor) for gpu in view.gpus if gpu.minor is not None}
+    seen: set[tuple[str, ...]] = set()
+    for held in view.devices:
+        sample = (
+            _gpu(held, directory, node, by_gpu, order)
+            if held.allocation.kind == "gpu"
+            else _rdma(held, directory, node)
+        )
+        if sample.labels not in seen:
+            seen.add(sample.labels)
+            yield sample
+
+
+def _gpu(
+    held: HeldDevice,
+    directory: PodDirectory,
+    node: str,
+    by_gpu: Mapping[str, PlacedRank],
+    order: Mapping[str, str],
+) -> Sample:
+    pod = directory.find(held.pod_uid)
+    member = directory.member(pod) if pod else None
+    rank = None if held.device.shared else by_gpu.get(held.uuid)
+    # A shared GPU keeps its replica's number: a join by uuid then finds no partner, where two
+    # would break the whole query.
+    uuid = held.allocation.device if held.device.shared or not held.uuid else held.uuid
+    minor = order.get(held.uuid, "")
+    return metrics.GPU_ALLOCATION_INFO.sample(
+        1,
+        uuid=uuid,
+        gpu=minor if held.device.gpu is None else str(held.device.gpu),
+        resource=held.allocation.resource,
+        node=node,
+        job_id=directory.job_of(held.pod_uid) or "",
+        rank=str(rank.process.identity.rank) if rank else "",
+        node_rank=_text(member.node_rank if member else None),
+        pod_namespace=held.allocation.namespace,
+        pod_name=held.allocation.pod,
+        container_name=held.allocation.container,
+    )
+
+
+def _rdma(held: HeldDevice, directory: PodDirectory, node: str) -> Sample:
+    return metrics.RDMA_ALLOCATION_INFO.sample(
+        1,
+        device=held.rdma_device,
+        pci=held.device.pci,
+        device_id=held.allocation.device,
+        resource=held.allocation.resource,
+        node=node,
+        job_id=directory.job_of(held.pod_uid) or "",
+        pod_namespace=held.allocation.namespace,
+        pod_name=held.allocation.pod,
+        container_name=held.allocation.container,
+    )
+
+
+def _unhealthy(directory: PodDirectory, node: str) -> Iterator[Sample]:
+    for pod in directory.pods():
+        ill = {e.device: e for e in pod.health if e.health == "Unhealthy" and not pod.ended}
+        for entry in ill.values():
+            yield metrics.DEVICE_UNHEALTHY.sample(
+                1,
+                device_id=entry.device,
+                resource=entry.resource,
+                node=node,
+                pod_namespace=pod.namespace,
+                pod_name=pod.name,
+                container_name=entry.container,
+            )
+
+
+def _unique(ranks: Sequence[PlacedRank]) -> Iterator[PlacedRank]:
+    """Yield each rank of a job once: a pod that is being replaced has its rank twice."""
+    seen: set[tuple[str, int]] = set()
+    for rank in ranks:
+        key = (rank.job_id, rank.process.identity.rank)
+        if key not in seen:
+            seen.add(key)
+            yield rank
+
+
+def _rank(rank: PlacedRank, node: str, *, probed: bool) -> Iterator[Sample]:
+    """Yield a rank's series; where a probe makes the rank known, the collector of rings does."""
+    identity = rank.process.identity
+    yield metrics.RANK_ENVIRONMENT_INFO.sample(
+        1,
+        job_id=rank.job_id,
+        rank=str(identity.rank),
+        hash=environment_hash(identity.environment),
+    )
+    if not probed:
+        yield training.RANK_INFO.sample(
+            1,
+            job_id=rank.job_id,
+            rank=str(identity.rank),
+            node=node,
+            local_rank=_text(identity.local_rank, "unknown"),
+            world_size=_text(identity.world_size, "unknown"),
+            uuid=rank.uuid,
+            pod_uid=rank.pod_uid,
+            pod_namespace=rank.namespace,
+            pod_name=rank.pod,
+            container_name=rank.container,
+            dp_group="",
+            tp_group="",
+            pp_stage="",
+            launcher=identity.launcher,
+            timing_source="none",
+        )
+
+
+def _text(number: int | None, unknown: str = "") -> str:
+    return unknown if number is None else str(number)

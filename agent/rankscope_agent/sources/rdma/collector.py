@@ -1,0 +1,90 @@
+"""What RDMA ports count: traffic, errors, retransmissions, congestion, and changes of their links.
+
+Read from /sys/class/infiniband, which needs no privilege and shows the node's ports in a pod too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.kernel_files import allow_descriptors
+from rankscope_agent.sources.rdma.tree import RdmaTree
+
+RESCAN_SECONDS = 10.0
+"""How often devices and files are looked for: a hot-plugged adapter is seen within the next scrape,
+and listing 16 ports takes some 5 ms."""
+
+KEPT_SHARE = 0.5
+"""Share of this process' descriptors that counters may hold; the rest is for rings and logs."""
+
+
+class RdmaConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def sysfs(self) -> Path:
+        """The node's sysfs."""
+        ...
+
+    @property
+    def once(self) -> bool:
+        """Whether the page is printed once: then counters that are zero are on it, too."""
+        ...
+
+
+def create(config: RdmaConfig) -> RdmaCollector:
+    """Make the collector of the node's RDMA ports."""
+    descriptors = int(allow_descriptors() * KEPT_SHARE)
+    tree = RdmaTree(config.sysfs, descriptors, everything=config.once)
+    return RdmaCollector(tree, config.sysfs, time.monotonic)
+
+
+class RdmaCollector:
+    """Reads the node's RDMA ports.
+
+    Args:
+        tree: the ports.
+        sysfs: the node's sysfs, for what to say when there are none.
+        clock: gives seconds that never go back.
+    """
+
+    def __init__(self, tree: RdmaTree, sysfs: Path, clock: Callable[[], float]) -> None:
+        self._tree = tree
+        self._sysfs = sysfs
+        self._clock = clock
+        self._scanned = float("-inf")
+
+    def collect(self) -> Sequence[Sample]:
+        """Return what the ports say.
+
+        Raises:
+            NoData: the node shows no RDMA device.
+            PermissionError: it may have some, and does not let the agent look.
+        """
+        now = self._clock()
+        if now - self._scanned >= RESCAN_SECONDS or self._tree.changed:
+            self._tree.refresh()
+            self._scanned = now
+        if not self._tree.found:
+            raise NoData(self._absence())
+        return self._tree.samples()
+
+    def _absence(self) -> str:
+        """Say which part of the path to devices is missing.
+
+        Raises:
+            PermissionError: it is there and may not be listed.
+        """
+        classes = self._sysfs / "class"
+        try:
+            has_devices = classes / "infiniband" in classes.iterdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{self._sysfs} is no sysfs; say where the node's is with --path.sysfs"
+        if has_devices:
+            next((classes / "infiniband").iterdir(), None)
+        return f"no RDMA device in {classes}/infiniband"

@@ -1,0 +1,170 @@
+"""One RDMA port: its state, rate and counters, read anew every second at little cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from rankscope_agent.contract.metrics import rdma as metrics
+from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.sources.kernel_files import FLAGS, is_stale, read_number, read_text
+from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
+from rankscope_agent.sources.rdma.link_watch import LinkWatch
+from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, rule_for
+from rankscope_agent.sources.rdma.values import (
+    ACTIVE_STATES,
+    Rate,
+    label_text,
+    parse_rate,
+    parse_state,
+)
+
+MILLISECONDS = 1000.0
+STATUS_BYTES = 64  # `400 Gb/sec (4X NDR)` and the like
+DOWNED = "link_downed"
+
+
+class StatusFile:
+    """A small text of a port that changes rarely: `state`, `phys_state`, `rate`.
+
+    Its descriptor is kept; where reading fails the text is empty and is not asked for again until
+    `refresh` finds the file anew.
+    """
+
+    __slots__ = ("_descriptor", "_path", "_raw", "_refused", "text")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._refused = False
+        self._raw = b""
+        self.text = ""
+
+    def refresh(self) -> None:
+        """Open the file, anew if it was replaced."""
+        if self._descriptor is not None and is_stale(self._descriptor):
+            self.close()
+        if self._descriptor is None and not self._refused:
+            try:
+                self._descriptor = os.open(self._path, FLAGS)
+            except OSError:
+                self._raw, self.text = b"", ""
+
+    def read(self) -> bool:
+        """Look at the file; return whether its text has changed."""
+        if self._descriptor is None:
+            return False
+        try:
+            raw = os.pread(self._descriptor, STATUS_BYTES, 0)
+        except OSError:
+            self.close()
+            self._refused = True
+            raw = b""
+        if raw == self._raw:
+            return False
+        self._raw = raw
+        self.text = raw.decode("ascii", "replace").strip()
+        return True
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class Port:
+    """A port as it is followed for as long as its folder exists.
+
+    Args:
+        path: its folder, `.../ports/1`.
+        device: the device's name.
+        number: the port's number, as text.
+        everything: whether counters are shown while they are zero.
+        may_keep: says whether one more descriptor may be kept.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        device: str,
+        number: str,
+        *,
+        everything: bool,
+        may_keep: Callable[[], bool],
+    ) -> None:
+        self.labels = (device, number)
+        self._path = path
+        folders = [CounterFolder(path / kind, partial(rule_for, kind)) for kind in FOLDERS]
+        self.counters = Counters(folders, self.labels, everything=everything, may_keep=may_keep)
+        self._state = StatusFile(path / "state")
+        self._physical = StatusFile(path / "phys_state")
+        self._rate = StatusFile(path / "rate")
+        self._watch = LinkWatch()
+        self._active: bool | None = None
+        self._status_samples: tuple[Sample, ...] = ()
+        self._age_samples: tuple[Sample, ...] = ()
+        self._everything = everything
+        self._netdev = ""
+        self._link_layer = ""
+
+    @property
+    def gone(self) -> bool:
+        """Whether something of the port vanished since the last `refresh`."""
+        return self.counters.gone
+
+    def refresh(self) -> None:
+        """Find what has appeared or changed and is too rare to be looked for every second."""
+        for status in (self._state, self._physical, self._rate):
+            status.refresh()
+            status.read()
+        self.counters.refresh()
+        self._link_layer = label_text(read_text(self._path / "link_layer"))
+        self._netdev = label_text(read_text(self._path / "gid_attrs" / "ndevs" / "0"))
+        self._age_samples = tuple(self._age())
+        self._status_samples = tuple(self._status())
+
+    def samples(self) -> list[Sample]:
+        """Read the port and return what it says."""
+        if self._state.read() | self._physical.read() | self._rate.read():
+            self._status_samples = tuple(self._status())
+        counters = self.counters
+        counted = counters.samples()
+        flaps = self._watch.observe(self._active, counters.value(DOWNED))
+        taken = [*self._status_samples, Sample(metrics.LINK_FLAPS, self.labels, flaps), *counted]
+        taken += counters.saturated()
+        taken += self._age_samples
+        if counters.unreadable:
+            taken.append(Sample(metrics.UNREADABLE, self.labels, counters.unreadable))
+        if counters.left_off:
+            taken.append(Sample(metrics.LEFT_OFF, self.labels, counters.left_off))
+        return taken
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.counters.close()
+        for status in (self._state, self._physical, self._rate):
+            status.close()
+
+    def _status(self) -> Iterator[Sample]:
+        state = parse_state(self._state.text)
+        self._active = None if state is None else state in ACTIVE_STATES
+        rate = parse_rate(self._rate.text)
+        numbers: tuple[tuple[Metric, float | None], ...] = (
+            (metrics.PORT_STATE, state),
+            (metrics.PORT_PHYSICAL_STATE, parse_state(self._physical.text)),
+            (metrics.PORT_RATE, rate.bytes_per_second if rate else None),
+        )
+        for metric, value in numbers:
+            if value is not None:
+                yield Sample(metric, self.labels, value)
+        known = rate or Rate(0.0, "", "")
+        info = (self._link_layer, known.width, known.speed, self._netdev)
+        yield Sample(metrics.PORT_INFO, (*self.labels, *info), 1)
+
+    def _age(self) -> Iterator[Sample]:
+        age = read_number(self._path / "hw_counters" / LIFESPAN) if self._everything else None
+        if age is not None:
+            yield Sample(metrics.HW_AGE, self.labels, age / MILLISECONDS)

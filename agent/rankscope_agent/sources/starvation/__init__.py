@@ -1,0 +1,1 @@
+"""How long training processes wait for a CPU."""

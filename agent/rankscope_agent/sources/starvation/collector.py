@@ -1,0 +1,190 @@
+"""How long ranks' processes wait for a CPU, and those that load their input, out of procfs.
+
+A probe sees this for its training thread alone, and tells it from compute on gloo only. Seen from
+the node there are also the threads that run backwards on a GPU, and the workers of data loaders. A
+rank's process is known as the one that holds its ring's lock, which takes the node's process space
+and no other right.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.metrics import starvation as metrics
+from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.starvation.schedule import (
+    Inode,
+    Waits,
+    busiest_threads,
+    parse_lock_holders,
+    parse_parent,
+    read_schedstat,
+)
+from rankscope_agent.sources.training.reader import RingStepSource
+
+FIND_SECONDS = 30.0
+"""How often ranks, their threads and their workers are looked for, as pods' processes are."""
+
+AGAIN_SECONDS = 5.0
+"""How often they are looked for while none is known, as rings in pods are."""
+
+LOOK_SECONDS = 5.0
+"""How often waits are read: 16 threads and 8 workers of each rank are some 200 files."""
+
+MAX_LOCKS_BYTES = 1 << 20  # of some 15,000 locks
+MAX_PROCESSES = 65_536
+MAX_WORKERS = 64
+"""Workers of a rank that are followed; 8 are usual, and as many as the node has CPUs for each."""
+
+MAX_RANKS = 64
+"""Ranks followed: eight times those of a node of eight GPUs."""
+
+RankKey = tuple[str, int]
+
+
+class StarvationConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def ring_dir(self) -> Path:
+        """The node's own directory of rings."""
+        ...
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's directory."""
+        ...
+
+    @property
+    def procfs(self) -> Path:
+        """The node's procfs."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """Name of this node."""
+        ...
+
+
+def create(config: StarvationConfig, pods: PodDirectory) -> StarvationCollector:
+    """Make the collector of waits for CPUs."""
+    rings = RingStepSource(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
+    return StarvationCollector(config.procfs, rings.holders, time.monotonic)
+
+
+class _Followed:
+    """One rank's process.
+
+    Args:
+        process: its folder in procfs.
+    """
+
+    def __init__(self, process: Path) -> None:
+        self.process = process
+        self.threads: Sequence[Path] = ()
+        self.workers: Sequence[Path] = ()
+        self.waits = {metrics.RANK_STARVED: Waits(), metrics.LOADER_STARVED: Waits()}
+
+    def look(self, now: float) -> None:
+        """Add what its threads and its workers waited since the last look."""
+        for metric, files in (
+            (metrics.RANK_STARVED, self.threads),
+            (metrics.LOADER_STARVED, self.workers),
+        ):
+            found = {file: known for file in files if (known := read_schedstat(file))}
+            self.waits[metric].look(found, now)
+
+
+class StarvationCollector:
+    """Follows the processes that hold rings.
+
+    Args:
+        procfs: the node's procfs.
+        rings: gives the inode of each live ring, with its job and rank.
+        clock: gives seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        procfs: Path,
+        rings: Callable[[], Mapping[Inode, RankKey]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._procfs = procfs
+        self._rings = rings
+        self._clock = clock
+        self._followed: dict[RankKey, _Followed] = {}
+        self._found_at = self._looked_at = float("-inf")
+        self._absence = ""
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield how long each rank waited.
+
+        Raises:
+            NoData: no process of a rank can be seen.
+        """
+        now = self._clock()
+        if now - self._found_at >= (FIND_SECONDS if self._followed else AGAIN_SECONDS):
+            self._found_at = now
+            self._find()
+            self._looked_at = float("-inf")
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            for followed in self._followed.values():
+                followed.look(now)
+        if not self._followed:
+            raise NoData(self._absence)
+        for (job_id, rank), followed in self._followed.items():
+            yield from _samples(followed.waits, job_id, rank)
+
+    def _find(self) -> None:
+        """Find out which processes are ranks, their busy threads, and their workers."""
+        rings = self._rings()
+        holders = parse_lock_holders(read_text(self._procfs / "locks", MAX_LOCKS_BYTES))
+        ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
+        self._absence = _absence(bool(rings), bool(ranks))
+        before, self._followed = self._followed, {}
+        for key, pid in list(ranks.items())[:MAX_RANKS]:
+            process = self._procfs / str(pid)
+            known = before.get(key)
+            followed = known if known and known.process == process else _Followed(process)
+            followed.threads = busiest_threads(process)
+            if followed.threads:
+                self._followed[key] = followed
+        workers = self._children(set(ranks.values()))
+        for followed in self._followed.values():
+            followed.workers = workers.get(int(followed.process.name), ())
+
+    def _children(self, parents: Iterable[int]) -> Mapping[int, Sequence[Path]]:
+        """Return the first threads of these processes' children."""
+        found: dict[int, list[Path]] = {parent: [] for parent in parents}
+        if not found:
+            return found
+        with os.scandir(self._procfs) as entries:
+            names = [entry.name for entry in entries if entry.name.isdecimal()]
+        for name in names[:MAX_PROCESSES]:
+            parent = parse_parent(read_text(self._procfs / name / "stat"))
+            if parent in found and len(found[parent]) < MAX_WORKERS:
+                found[parent].append(self._procfs / name / "schedstat")
+        return found
+
+
+def _absence(rings: bool, seen: bool) -> str:
+    if not rings:
+        return "no live rank has a ring"
+    if not seen:
+        return "the processes of the ranks cannot be seen: the agent is in another process space"
+    return "the kernel does not count how long threads wait (CONFIG_SCHED_INFO)"
+
+
+def _samples(waits: Mapping[Metric, Waits], job_id: str, rank: int) -> Iterator[Sample]:
+    for metric, waited in waits.items():
+        if waited.seconds is not None:
+            yield metric.sample(waited.seconds, job_id=job_id, rank=str(rank))

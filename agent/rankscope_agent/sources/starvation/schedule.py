@@ -1,0 +1,102 @@
+"""How long the threads of a process wait for a CPU, and which process holds a lock: procfs as text.
+
+Both files may be read by anybody who sees the process; neither takes the right to trace it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rankscope_agent.sources.kernel_files import names_in, read_text
+
+MAX_THREADS = 512
+"""Threads of a process that are looked at; trainers have one to three hundred."""
+
+WATCHED_THREADS = 16
+"""Threads of a process that are followed: those that do most. One that hardly wants a CPU cannot
+hold its process up by waiting for it."""
+
+_LOCK = re.compile(
+    r"^\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE
+)
+
+Inode = tuple[int, int, int]
+"""Major and minor number of a file's device, and the number of its inode."""
+
+
+def parse_lock_holders(text: str) -> Mapping[Inode, int]:
+    """Read /proc/locks: which process has locked a file for itself, as flock(2) does.
+
+    The kernel names processes as the reader's process space knows them (fs/locks.c,
+    lock_get_status), and leaves out those that it does not know.
+    """
+    return {
+        (int(major, 16), int(minor, 16), int(inode)): int(pid)
+        for pid, major, minor, inode in _LOCK.findall(text)
+    }
+
+
+def parse_schedstat(text: str) -> tuple[int, int] | None:
+    """Read a schedstat file: nanoseconds on a CPU and nanoseconds ready to run without one.
+
+    The kernel writes zeros where it does not count (fs/proc/base.c, proc_pid_schedstat); then there
+    is nothing to know.
+    """
+    fields = text.split()
+    if len(fields) != 3 or not all(field.isascii() and field.isdigit() for field in fields):
+        return None
+    ran, waited = int(fields[0]), int(fields[1])
+    return (ran, waited) if ran or waited else None
+
+
+def parse_parent(stat: str) -> int | None:
+    """Read the parent's number out of /proc/PID/stat; names may hold spaces and brackets."""
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
+
+
+class Waits:
+    """How long the worst of some threads waited for a CPU, added up over looks."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self._seen: dict[Path, int] = {}
+        self._looked = 0.0
+
+    def look(self, threads: Mapping[Path, tuple[int, int]], now: float) -> None:
+        """Add the longest wait of one thread since the last look, at most the time in between.
+
+        Args:
+            threads: by thread, what `parse_schedstat` gave.
+            now: seconds that never go back.
+        """
+        grown = [
+            waited - self._seen[thread]
+            for thread, (_, waited) in threads.items()
+            if thread in self._seen
+        ]
+        if threads:
+            longest = min(max(grown, default=0) / 1e9, now - self._looked)
+            self.seconds = (self.seconds or 0.0) + max(longest, 0.0)
+        self._seen = {thread: waited for thread, (_, waited) in threads.items()}
+        self._looked = now
+
+
+def busiest_threads(process: Path) -> list[Path]:
+    """Return the schedstat files of the threads that wanted most CPU time so far.
+
+    The first thread's is among them: it runs the training loop.
+    """
+    names, _ = names_in(process / "task", MAX_THREADS)
+    files = [process / "task" / name / "schedstat" for name in names]
+    wanted = {file: sum(known) for file in files if (known := read_schedstat(file))}
+    first = process / "task" / process.name / "schedstat"
+    rest = sorted((file for file in wanted if file != first), key=lambda file: -wanted[file])
+    return [first, *rest[: WATCHED_THREADS - 1]] if first in wanted else rest[:WATCHED_THREADS]
+
+
+def read_schedstat(file: Path) -> tuple[int, int] | None:
+    """Return what a schedstat file says, None where it is gone or says nothing."""
+    return parse_schedstat(read_text(file, 128))

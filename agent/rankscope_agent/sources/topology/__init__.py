@@ -1,0 +1,1 @@
+"""How GPUs and network ports of the node lie to each other on PCI."""

@@ -1,0 +1,289 @@
+"""What the ranks on this node do, step by step, as their probes record it in rings.
+
+Totals go on over restarts of a rank's process, and over those of the agent for as long as the rings
+hold what it counted. A job's series go once all its ranks have ended for ten minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import Metric, RankIdentity, Sample
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.training.files import MAX_RINGS
+from rankscope_agent.sources.training.follower import RingFollower
+from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
+from rankscope_agent.sources.training.place import FollowedRing
+from rankscope_agent.sources.training.reader import rank_identity
+from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
+
+ENDED_JOB_SECONDS = 600.0
+"""How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
+that its last values are seen, and no longer, as they would look like a hang."""
+
+MAX_RECORDS = 8 * MAX_CAPACITY
+"""Records read in one run: the full rings of a node of eight GPUs, about a second of work."""
+
+MAX_RANKS = MAX_RINGS
+"""Ranks remembered, ended ones included; one more makes the job that ended first go early."""
+
+
+FIRST_NAMES_SECONDS = 5.0
+"""How long a run without any job yet waits to learn what pods' jobs are called: half of a
+collector's deadline. Later runs find them, and rings keep what was written meanwhile."""
+
+
+class TrainingConfig(Protocol):
+    """What the collector needs of the agent's settings."""
+
+    @property
+    def ring_dir(self) -> Path:
+        """The node's own directory of rings."""
+        ...
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's directory."""
+        ...
+
+    @property
+    def node_name(self) -> str:
+        """Name of this node."""
+        ...
+
+
+def create(config: TrainingConfig, pods: PodDirectory) -> TrainingCollector:
+    """Make the collector of the node's rings, whose jobs are called as Kubernetes calls them."""
+    return TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
+
+
+class TrainingCollector:
+    """Reads the node's rings and sums them up.
+
+    Args:
+        ring_dir: the node's own directory of rings.
+        kubelet: the kubelet's directory, under which pods have theirs.
+        node: name of this node.
+        clock: gives the Unix time in seconds.
+        pods: what is known of the node's pods.
+    """
+
+    def __init__(
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        node: str,
+        clock: Callable[[], float],
+        pods: PodDirectory | None = None,
+    ) -> None:
+        self._pods = pods or PodDirectory()
+        self._ring_dir = ring_dir
+        self._kubelet = kubelet
+        self._node = node
+        self._clock = clock
+        self._follower = RingFollower(ring_dir, kubelet, self._pods)
+        self._jobs: dict[str, JobTotals] = {}
+        self._corrupt = 0
+        self._turn = 0
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield the state of every rank.
+
+        Raises:
+            NoData: there is no directory of rings, neither the node's nor a pod's.
+        """
+        if not self._jobs:
+            self._pods.wait(FIRST_NAMES_SECONDS)
+        now = self._clock()
+        self._follower.rescan(now)
+        self._read(now)
+        self._follower.close_finished()
+        self._forget(now)
+        if not (self._follower.directories or self._jobs):
+            raise NoData(self._absence())
+        self._pods.note_probed(
+            frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks)
+        )
+        yield from self._own_samples()
+        # Jobs in the order in which they were first seen: newcomers cannot push others' series
+        # over the page's limit.
+        for job_id, job in self._jobs.items():
+            yield from self._job_samples(job_id, job)
+
+    def _absence(self) -> str:
+        """Say of both places for rings what is wrong with them."""
+        pods, barred = self._kubelet / "pods", self._follower.pods_failure
+        if barred is not None:
+            volumes = f"{pods} {barred}"
+        elif os.path.lexists(pods):
+            volumes = f"no pod under {pods} has a volume named rankscope"
+        else:
+            volumes = f"{pods} is not there"
+        refused = Counter(self._follower.refused()) - Counter([barred.reason] if barred else [])
+        state = f"cannot be read ({', '.join(refused)})" if refused else "is not there"
+        return (
+            f"no ring directory: {self._ring_dir} {state} and {volumes}; say where probes write"
+            " with RANKSCOPE_RING_DIR or --path.ring-dir"
+        )
+
+    def _read(self, now: float) -> None:
+        """Read all rings, each run beginning with another one, within the budget."""
+        rings = self._follower.rings
+        self._turn += 1
+        start = self._turn % len(rings) if rings else 0
+        left = MAX_RECORDS
+        for followed in (*rings[start:], *rings[:start]):
+            left -= self._read_ring(followed, now, left)
+
+    def _read_ring(self, followed: FollowedRing, now: float, limit: int) -> int:
+        """Read a ring, or give it up if it cannot be read; return how many records it gave."""
+        try:
+            return self._add_ring(followed, now, limit)
+        except OSError as error:
+            self._follower.give_up(followed, error, now)
+            return 0
+
+    def _add_ring(self, followed: FollowedRing, now: float, limit: int) -> int:
+        """Add what a ring has to say; return how many records that was.
+
+        Raises:
+            OSError: the ring cannot be read.
+        """
+        cursor, created_ns = followed.cursor, followed.ring.header.created_unix_ns
+        lost, corrupt, first_seq = cursor.lost, cursor.corrupt, cursor.next_seq
+        last: StepRecord | None = None
+        for records in followed.read(now, limit):
+            last = records[-1]
+            job = self._job(followed)
+            job.rank(self._identity(followed, last), created_ns).add(records, created_ns)
+            job.observe(records)
+        if followed.liveness == "alive":
+            self._job(followed).active_unix_seconds = now
+        elif last is not None:
+            ended = min(now, (last.start_unix_ns + last.step_ns) / NS)
+            job = self._job(followed)
+            job.active_unix_seconds = max(job.active_unix_seconds, ended)
+        self._note_rank(followed, cursor.lost - lost)
+        self._corrupt += cursor.corrupt - corrupt
+        return cursor.next_seq - first_seq - (cursor.lost - lost)
+
+    def _note_rank(self, followed: FollowedRing, lost: int) -> None:
+        """Update what changes without a record, and make known a rank that has none yet."""
+        header = followed.ring.header
+        job = self._jobs.get(header.job_id)
+        if job is None:
+            return
+        rank = job.ranks.get(header.rank)
+        if rank is None or rank.created_unix_ns < header.created_unix_ns:
+            rank = job.rank(self._identity(followed, None), header.created_unix_ns)
+        if rank.created_unix_ns == header.created_unix_ns:
+            rank.alive = followed.liveness == "alive"
+        rank.lost += lost
+
+    def _job(self, followed: FollowedRing) -> JobTotals:
+        job_id = followed.ring.header.job_id
+        job = self._jobs.get(job_id)
+        if job is None:
+            job = self._jobs[job_id] = JobTotals()
+        return job
+
+    def _identity(self, followed: FollowedRing, last: StepRecord | None) -> RankIdentity:
+        alive = followed.liveness == "alive"
+        return rank_identity(followed.ring, self._node, last, alive=alive)
+
+    def _forget(self, now: float) -> None:
+        """Drop the jobs that ended long enough ago, and more if there are too many ranks.
+
+        Live ones cannot be too many: there are no more of them than open rings.
+        """
+        ranks = sum(len(job.ranks) for job in self._jobs.values())
+        for job_id in sorted(self._jobs, key=lambda name: self._jobs[name].active_unix_seconds):
+            idle = now - self._jobs[job_id].active_unix_seconds
+            if idle < ENDED_JOB_SECONDS and ranks <= MAX_RANKS:
+                return
+            ranks -= len(self._jobs.pop(job_id).ranks)
+
+    def _own_samples(self) -> Iterator[Sample]:
+        yield metrics.RINGS.sample(len(self._follower.rings))
+        yield metrics.RECORDS_CORRUPT.sample(self._corrupt)
+        for reason, count in self._follower.refused().items():
+            if count:
+                yield metrics.RINGS_REJECTED.sample(count, reason=reason)
+
+    def _job_samples(self, job_id: str, job: JobTotals) -> Iterator[Sample]:
+        yield metrics.STEP_LATENCY.sample(job.latency.value(), job_id=job_id)
+        sync = job.sync.value()
+        if sync.count:
+            yield metrics.SYNC_TIME.sample(sync, job_id=job_id)
+        if job.samples is not None:
+            yield metrics.JOB_SAMPLES.sample(job.samples, job_id=job_id)
+        for number, rank in job.present():
+            labels = (job_id, str(number))
+            yield self._info_sample(rank.identity)
+            for metric, value in (*_totals(rank), *_newest(rank.last)):
+                if value is not None:
+                    yield Sample(metric, labels, value)
+
+    def _info_sample(self, identity: RankIdentity) -> Sample:
+        place = self._pods.rank_place(
+            identity.pod_uid, identity.local_rank, identity.local_world_size
+        )
+        return metrics.RANK_INFO.sample(
+            1,
+            job_id=identity.job_id,
+            rank=str(identity.rank),
+            node=identity.node,
+            local_rank=_label(identity.local_rank),
+            world_size=_label(identity.world_size),
+            uuid=place.uuid,
+            pod_uid=identity.pod_uid,
+            pod_namespace=place.pod_namespace,
+            pod_name=place.pod_name,
+            container_name=place.container_name,
+            dp_group=_label(identity.dp_group, ""),
+            tp_group=_label(identity.tp_group, ""),
+            pp_stage=_label(identity.pp_stage, ""),
+            launcher=identity.launcher,
+            timing_source=identity.timing_source,
+        )
+
+
+def _label(number: int | None, unknown: str = "unknown") -> str:
+    return unknown if number is None else str(number)
+
+
+def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:
+    return (
+        (metrics.RANK_ALIVE, int(rank.alive)),
+        (metrics.RECORDS_LOST, rank.lost),
+        (metrics.STEPS, rank.steps),
+        (metrics.STEP_SECONDS, rank.step_ns / NS),
+        (metrics.DATA_SECONDS, _seconds(rank.data_ns)),
+        (metrics.COMPUTE_SECONDS, _seconds(rank.compute_ns)),
+        (metrics.SYNC_SECONDS, _seconds(rank.sync_ns)),
+        (metrics.CPU_WAIT_SECONDS, _seconds(rank.cpu_wait_ns)),
+        (metrics.SAMPLES, rank.samples),
+    )
+
+
+def _newest(record: StepRecord | None) -> Sequence[tuple[Metric, float | None]]:
+    if record is None:
+        return ()
+    return (
+        (metrics.LAST_STEP, record.step),
+        (metrics.LAST_STEP_TIMESTAMP, (record.start_unix_ns + record.step_ns) / NS),
+        (metrics.LAST_STEP_SECONDS, record.step_ns / NS),
+        (metrics.LAST_DATA_SECONDS, _seconds(record.data_ns)),
+        (metrics.LAST_COMPUTE_SECONDS, _seconds(record.compute_ns)),
+    )
+
+
+def _seconds(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None or duration_ns == NOT_MEASURED else duration_ns / NS

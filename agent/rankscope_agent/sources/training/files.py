@@ -1,0 +1,337 @@
+"""Finds ring files and opens them without trusting whoever may write into their directories.
+
+A pod owns its volume: it can put links, FIFOs, devices, huge files and millions of names there,
+and change them at any moment. So no link is followed below a root that belongs to the node, a file
+is looked at before it is opened, and every listing has a bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, Protocol
+
+from rankscope_agent.sources.training.format import HEADER_SIZE, RingError, RingHeader, parse_header
+
+RING_SUFFIX = ".ring"
+POD_VOLUME = ("volumes", "kubernetes.io~empty-dir", "rankscope")
+
+MAX_RINGS_PER_DIRECTORY = 64
+"""Rings read of one directory at a time: four times the ranks of the largest nodes sold."""
+
+MAX_RINGS = 1024
+"""Rings read at a time, which is a directory's share for sixteen pods that want all of it."""
+
+MAX_NAMES = 4096
+"""Names looked at in one directory, some milliseconds of work; the others count as too many."""
+
+MAX_PODS = 1024
+"""Pods looked at: twice what the largest nodes run (kubelet's own default is 110)."""
+
+LIVENESS_SECONDS = 600.0
+"""Where locks do not work, a ring written to within ten minutes counts as held: as long as the
+series of an ended job stay."""
+
+Liveness = Literal["alive", "silent", "ended"]
+"""Of the writing process: alive, ended for good, or silent for so long that it counts as ended
+although it may write again; the last is known only where locks do not work."""
+
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class RingDirectory:
+    """Where rings may lie.
+
+    Args:
+        root: directory that belongs to the node; links in its path are the administrator's.
+        parts: the way down from there, of which no part may be a link.
+        pod_uid: the pod that owns the directory, empty for the directory of the node.
+    """
+
+    root: Path
+    parts: tuple[str, ...]
+    pod_uid: str
+
+    @property
+    def path(self) -> Path:
+        """Full path, for messages only."""
+        return self.root.joinpath(*self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RingFile:
+    """A directory entry that may be a ring; `inode` and `changed` tell when it is another one."""
+
+    name: str
+    inode: tuple[int, int]
+    changed: tuple[int, int]
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The ring files of a directory, newest first; `too_many` is 1 if names were left unseen."""
+
+    files: tuple[RingFile, ...]
+    too_many: int
+
+
+def pod_directories(kubelet: Path) -> tuple[RingDirectory, ...]:
+    """Return the pods' volumes in which rings may lie now; none where there is no kubelet.
+
+    Raises:
+        OSError: the kubelet's directory of pods is there and cannot be read.
+    """
+    pods = kubelet / "pods"
+    try:
+        entries = os.scandir(pods)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    with entries:
+        names = sorted(entry.name for entry in islice(entries, MAX_PODS))
+    found = (RingDirectory(pods, (name, *POD_VOLUME), name) for name in names)
+    return tuple(directory for directory in found if os.path.lexists(directory.path))
+
+
+@contextmanager
+def open_directory(directory: RingDirectory) -> Iterator[int]:
+    """Give a descriptor of a directory that was reached without following a link.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        RingError: a part of its path is a link or no directory, or it may not be read.
+    """
+    descriptor = -1
+    try:
+        descriptor = os.open(directory.root, _DIRECTORY_FLAGS)
+        for part in directory.parts:
+            outer = descriptor
+            descriptor = -1
+            try:
+                descriptor = os.open(part, _DIRECTORY_FLAGS | os.O_NOFOLLOW, dir_fd=outer)
+            finally:
+                os.close(outer)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refuse(error, directory.path) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def refuse(error: OSError, path: Path) -> RingError:
+    """Turn a failure to open a directory or file into a reason."""
+    if isinstance(error, NotADirectoryError) and path.is_symlink():
+        return RingError("symlink", "is a symbolic link, which is not followed")
+    if isinstance(error, NotADirectoryError):
+        return RingError("not_regular", "is not a directory")
+    if error.errno == errno.ELOOP:
+        return RingError("symlink", "leads through a symbolic link, which is not followed")
+    if isinstance(error, PermissionError):
+        return RingError("permission", "may not be read by the agent: permission denied")
+    return RingError("unreadable", f"cannot be read: {error.strerror}")
+
+
+def list_rings(directory_descriptor: int) -> Listing:
+    """List what is named like a ring, most recently written first.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    with os.scandir(directory_descriptor) as entries:
+        looked_at = list(islice(entries, MAX_NAMES))
+        beyond = sum(1 for _ in islice(entries, 1))
+    files = list(_ring_files(looked_at))
+    files.sort(key=lambda file: file.modified_ns, reverse=True)
+    return Listing(tuple(files), beyond)
+
+
+def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
+    for entry in entries:
+        # A leading dot is a ring in the making, which its probe renames when it is whole.
+        if not entry.name.endswith(RING_SUFFIX) or entry.name.startswith("."):
+            continue
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:  # gone since it was listed
+            continue
+        yield RingFile(
+            entry.name,
+            (status.st_dev, status.st_ino),
+            (status.st_ctime_ns, status.st_size),
+            status.st_mtime_ns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRing:
+    """A ring under an open descriptor, which whoever opened it closes."""
+
+    directory: RingDirectory
+    name: str
+    inode: tuple[int, int]
+    header: RingHeader
+    descriptor: int
+
+    @property
+    def path(self) -> Path:
+        """Full path, for messages only."""
+        return self.directory.path / self.name
+
+    @property
+    def pod_uid(self) -> str:
+        """The pod that the ring is of, as its place says rather than its writer."""
+        return self.directory.pod_uid or self.header.pod_uid
+
+    def node(self, own: str) -> str:
+        """Name the node that the ring is of; `own` is the agent's.
+
+        A pod's probe knows its host name only, which is the pod's. Outside of pods the writer's
+        word counts: machines that share a directory are told apart by it.
+        """
+        return own if self.directory.pod_uid else self.header.node or own
+
+    def liveness(self, now_unix_seconds: float) -> Liveness:
+        """Say whether the process that writes the ring lives.
+
+        Raises:
+            OSError: the file system cannot say.
+        """
+        held = _is_held(self.descriptor)
+        if held is not None:
+            return "alive" if held else "ended"
+        age = now_unix_seconds - os.fstat(self.descriptor).st_mtime
+        return "alive" if age < LIVENESS_SECONDS else "silent"
+
+
+class JobNames(Protocol):
+    """Who knows what the jobs of this node's pods are called."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether that is still to be learnt, so that pods' rings had better wait."""
+        ...
+
+    def job_of(self, pod_uid: str) -> str | None:
+        """Name the job of a pod, None where the pod is not known."""
+        ...
+
+
+class _OwnNames:
+    """Nobody to ask: rings are called what their processes call themselves."""
+
+    pending = False
+
+    def job_of(self, pod_uid: str) -> str | None:
+        return None
+
+
+OWN_NAMES: JobNames = _OwnNames()
+
+
+def open_ring(
+    directory: RingDirectory,
+    directory_descriptor: int,
+    name: str,
+    names: JobNames = OWN_NAMES,
+) -> OpenRing:
+    """Open a ring and read its header; a pod's job is called as Kubernetes calls it.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        RingError: it is no ring of this version, or none of this directory.
+    """
+    try:
+        descriptor = _open_regular(directory_descriptor, name)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refuse(error, directory.path / name) from error
+    try:
+        status = os.fstat(descriptor)
+        header = _read_header(descriptor, status.st_size, directory.path / name)
+        _check_owner(header, directory.pod_uid)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    job_id = names.job_of(directory.pod_uid or header.pod_uid)
+    if job_id is not None:
+        header = dataclasses.replace(header, job_id=job_id)
+    return OpenRing(directory, name, (status.st_dev, status.st_ino), header, descriptor)
+
+
+def _open_regular(directory_descriptor: int, name: str) -> int:
+    """Open a regular file for reading.
+
+    O_PATH takes hold of a file without opening it, so that even one that is swapped for a device
+    at this moment is not touched: opening some devices acts (a watchdog then counts down).
+
+    Raises:
+        OSError: it cannot be opened.
+        RingError: it is something else.
+    """
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags, dir_fd=directory_descriptor)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISLNK(mode):
+            raise RingError("symlink", "is a symbolic link, which is not followed")
+        if not stat.S_ISREG(mode):
+            raise RingError("not_regular", f"is no regular file (mode {mode:#o})")
+        # O_NONBLOCK: the owner of a file may hold a lease on it, for which an open waits.
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
+    """Read a header and compare the file's size with it.
+
+    Raises:
+        RingError: it is no ring of this version, or of another size than it says.
+    """
+    try:
+        header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
+    except OSError as error:
+        raise refuse(error, path) from error
+    if size < header.file_size:
+        raise RingError("truncated", f"{size} bytes, its header says {header.file_size}")
+    if size > header.file_size:
+        raise RingError("geometry", f"{size} bytes, its header says {header.file_size}")
+    return header
+
+
+def _check_owner(header: RingHeader, pod_uid: str) -> None:
+    """Refuse a ring in a pod's volume that says it is of another pod.
+
+    Raises:
+        RingError: it does.
+    """
+    if pod_uid and header.pod_uid not in ("", pod_uid):
+        raise RingError("identity", f"pod uid {header.pod_uid} in the volume of pod {pod_uid}")
+
+
+def _is_held(descriptor: int) -> bool | None:
+    """Whether a process holds the lock of a ring; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        raise
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False

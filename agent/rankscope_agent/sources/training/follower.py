@@ -1,0 +1,151 @@
+"""All the rings of a node, in its own directory and in its pods' volumes, followed over time."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rankscope_agent.sources.training.files import (
+    MAX_RINGS,
+    OWN_NAMES,
+    JobNames,
+    RingDirectory,
+    pod_directories,
+    refuse,
+)
+from rankscope_agent.sources.training.format import REASONS, Reason, RingError
+from rankscope_agent.sources.training.place import FollowedRing, Refusal, RingPlace
+
+log = logging.getLogger(__name__)
+
+PODS_RESCAN_SECONDS = 5.0
+"""Pause between looks for new pod volumes. A new job takes longer than that to its first step, and
+the look costs one system call per pod."""
+
+MAX_LOG_LINES = 64
+LOG_WINDOW_SECONDS = 600.0
+"""Refusals named in the log per ten minutes: a full directory of them, and no flood whoever makes
+and removes files under new names."""
+
+
+def ring_limit() -> int:
+    """Return how many rings may be open: half of the descriptors that this process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_RINGS if soft == resource.RLIM_INFINITY else min(MAX_RINGS, soft // 2)
+
+
+class RingFollower:
+    """The rings of a node under open descriptors; used by one thread only.
+
+    Args:
+        ring_dir: the node's own directory of rings.
+        kubelet: the kubelet's directory, under which pods have theirs.
+        names: what pods' jobs are called; while that is pending, pods' rings wait unread.
+    """
+
+    def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = OWN_NAMES) -> None:
+        self._names = names
+        self._own = RingPlace(RingDirectory(ring_dir, (), ""), names)
+        self._pods_path = kubelet / "pods"
+        self._kubelet = kubelet
+        self._pods: dict[RingDirectory, RingPlace] = {}
+        self._pods_seen_at: float | None = None
+        self._pods_failure: RingError | None = None
+        self._max_rings = ring_limit()
+        self._log = _RefusalLog()
+
+    @property
+    def rings(self) -> Sequence[FollowedRing]:
+        """The rings that are open now, the node's own first."""
+        return tuple(followed for place in self._places() for followed in place.rings)
+
+    @property
+    def directories(self) -> int:
+        """How many directories of rings were there and readable at the last look."""
+        return sum(place.exists for place in self._places())
+
+    @property
+    def pods_failure(self) -> RingError | None:
+        """Why the pods' directory could not be listed at the last look, None where it could."""
+        return self._pods_failure
+
+    def refused(self) -> Mapping[Reason, int]:
+        """Count the files and directories refused now, for every reason there is."""
+        counts = Counter(reason for place in self._places() for reason in place.reasons())
+        if self._pods_failure:
+            counts[self._pods_failure.reason] += 1
+        return {reason: counts[reason] for reason in REASONS}
+
+    def rescan(self, now_unix_seconds: float) -> None:
+        """Look for rings that have appeared or gone; among pods less often than it is called."""
+        self._scan((self._own,), now_unix_seconds)
+        if not self._names.pending and self._pods_due(now_unix_seconds):
+            self._pods_seen_at = now_unix_seconds
+            self._find_pods(now_unix_seconds)
+            self._scan(tuple(self._pods.values()), now_unix_seconds)
+
+    def close_finished(self) -> None:
+        """Close the rings from which nothing more can come."""
+        for place in self._places():
+            place.close_finished()
+
+    def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
+        """Close a ring that cannot be read any more and count it as refused."""
+        for place in self._places():
+            if followed in place.rings:
+                self._log.write((place.give_up(followed, error),), now_unix_seconds)
+
+    def _places(self) -> Sequence[RingPlace]:
+        return (self._own, *self._pods.values())
+
+    def _scan(self, places: Iterable[RingPlace], now: float) -> None:
+        room = self._max_rings - len(self.rings)
+        for place in places:
+            before = len(place.rings)
+            self._log.write(place.scan(room), now)
+            room -= len(place.rings) - before
+
+    def _pods_due(self, now: float) -> bool:
+        seen = self._pods_seen_at
+        # A clock that was set back must not stop the looks until it has caught up.
+        return seen is None or not seen <= now < seen + PODS_RESCAN_SECONDS
+
+    def _find_pods(self, now: float) -> None:
+        """Take note of volumes that have come and gone."""
+        known_failure = self._pods_failure is not None
+        try:
+            found = pod_directories(self._kubelet)
+        except OSError as error:
+            self._pods_failure = refuse(error, self._pods_path)
+            if not known_failure:
+                self._log.write(((self._pods_path, self._pods_failure),), now)
+            return
+        self._pods_failure = None
+        for directory in found:
+            if directory not in self._pods:
+                self._pods[directory] = RingPlace(directory, self._names)
+        for directory in set(self._pods) - set(found):
+            self._pods[directory].unlink()
+            if not self._pods[directory].rings:
+                del self._pods[directory]
+
+
+class _RefusalLog:
+    """Names refused files in the log, within `MAX_LOG_LINES` per window."""
+
+    def __init__(self) -> None:
+        self._window_start = float("-inf")
+        self._lines = 0
+
+    def write(self, refusals: Iterable[Refusal], now: float) -> None:
+        for path, refusal in refusals:
+            if not 0 <= now - self._window_start < LOG_WINDOW_SECONDS:
+                self._window_start, self._lines = now, 0
+            self._lines += 1
+            if self._lines <= MAX_LOG_LINES:
+                log.warning("ring %r is refused (%s): %s", str(path), refusal.reason, refusal)
+            elif self._lines == MAX_LOG_LINES + 1:
+                log.warning("further refused rings are counted and not named for ten minutes")

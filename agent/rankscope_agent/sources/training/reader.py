@@ -1,0 +1,276 @@
+"""Answers who trains on this node and which steps they did, out of the rings, on demand.
+
+Nothing is kept between two questions: each opens the rings with descriptors of its own, so that any
+thread may ask while the collector reads on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+from rankscope_agent.contract.model import RankIdentity, StepRow
+from rankscope_agent.sources.training.cursor import (
+    MAX_CHUNK,
+    Cursor,
+    newest_seq,
+    oldest_seq,
+    read_record,
+)
+from rankscope_agent.sources.training.files import (
+    LIVENESS_SECONDS,
+    MAX_RINGS,
+    MAX_RINGS_PER_DIRECTORY,
+    OWN_NAMES,
+    JobNames,
+    OpenRing,
+    RingDirectory,
+    RingFile,
+    list_rings,
+    open_directory,
+    open_ring,
+    pod_directories,
+)
+from rankscope_agent.sources.training.format import (
+    NOT_MEASURED,
+    TIMING_MASK,
+    UNKNOWN_SAMPLES,
+    RingError,
+    StepRecord,
+)
+
+NS = 10**9
+
+CLOCK_STEP_SECONDS = 120.0
+"""How far a node's clock may be set back during a job without records being missed; NTP steps a
+clock at its start, by seconds, and slews it afterwards."""
+
+LAUNCHERS = frozenset({"torchrun", "slurm", "mpi", "kubernetes", "environment", "none"})
+"""The words of the probe; a label takes no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingAnswer:
+    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one."""
+
+    directory: RingDirectory
+    file: RingFile
+    created_unix_ns: int
+    newest: int
+    active_unix_seconds: float
+    identity: RankIdentity
+
+
+def rank_identity(
+    ring: OpenRing, own_node: str, last: StepRecord | None, *, alive: bool
+) -> RankIdentity:
+    """Say who writes a ring; `last` is its newest record, which tells how time is measured."""
+    header = ring.header
+    launcher = header.launcher or "none"
+    return RankIdentity(
+        job_id=header.job_id,
+        rank=header.rank,
+        node=ring.node(own_node),
+        local_rank=header.local_rank,
+        world_size=header.world_size,
+        local_world_size=header.local_world_size,
+        attempt=header.attempt,
+        timing_source=last.timing_source if last else "none",
+        launcher=launcher if launcher in LAUNCHERS else "other",
+        pod_uid=ring.pod_uid,
+        pid=header.pid,
+        alive=alive,
+        dp_group=header.dp_group,
+        tp_group=header.tp_group,
+        pp_stage=header.pp_stage,
+        torch_version=header.torch_version,
+        probe_version=header.probe_version,
+    )
+
+
+class RingStepSource:
+    """Ranks and step records of a node; see `rankscope_agent.contract.model.StepSource`.
+
+    Args:
+        ring_dir: the node's own directory of rings.
+        kubelet: the kubelet's directory, under which pods have theirs.
+        node: name of this node.
+        clock: gives the Unix time in seconds.
+        names: what pods' jobs are called.
+    """
+
+    def __init__(
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        node: str,
+        clock: Callable[[], float] = time.time,
+        names: JobNames = OWN_NAMES,
+    ) -> None:
+        self._names = names
+        self._own = RingDirectory(ring_dir, (), "")
+        self._kubelet = kubelet
+        self._node = node
+        self._clock = clock
+
+    def ranks(self) -> tuple[RankIdentity, ...]:
+        """Return the newest process of each rank of the jobs that run or ended just now.
+
+        Ranks beyond the size that a job has by its newest process left when it shrank.
+        """
+        now = self._clock()
+        rings = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
+        current = {
+            ring.identity.job_id
+            for ring in rings
+            if ring.identity.alive or now - ring.active_unix_seconds < LIVENESS_SECONDS
+        }
+        newest = {(ring.identity.job_id, ring.identity.rank): ring.identity for ring in rings}
+        sizes = {ring.identity.job_id: ring.identity.world_size for ring in rings}
+        return tuple(
+            newest[job_id, rank]
+            for job_id, rank in sorted(newest)
+            if job_id in current and not newest[job_id, rank].left(sizes[job_id])
+        )
+
+    def holders(self) -> Mapping[tuple[int, int, int], tuple[str, int]]:
+        """Return job and rank of each live ring, by device and inode as /proc/locks has them."""
+        found = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
+        return {
+            (os.major(device), os.minor(device), inode): (ring.identity.job_id, ring.identity.rank)
+            for ring in found
+            for device, inode in (ring.file.inode,)
+            if ring.identity.alive
+        }
+
+    def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
+        """Yield the records that rings still hold, oldest first per rank; a bad ring has none.
+
+        Args:
+            job_id: the job, None for all.
+            since_unix_seconds: steps that started earlier are left out.
+        """
+        rings = [ring for ring in self._look() if job_id in (None, ring.identity.job_id)]
+        rings.sort(key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
+        for ring in rings:
+            yield from self._rows(ring, since_unix_seconds)
+
+    def _look(self) -> Sequence[RingAnswer]:
+        """Look at every ring once; those that cannot be read are left to the collector to name."""
+        pods: Sequence[RingDirectory] = ()
+        with suppress(OSError):
+            pods = () if self._names.pending else pod_directories(self._kubelet)
+        answers = chain.from_iterable(self._answers(place) for place in (self._own, *pods))
+        return list(islice(answers, MAX_RINGS))
+
+    def _answers(self, directory: RingDirectory) -> Sequence[RingAnswer]:
+        answers: list[RingAnswer] = []
+        with suppress(OSError, RingError), open_directory(directory) as descriptor:
+            for file in list_rings(descriptor).files[: 2 * MAX_RINGS_PER_DIRECTORY]:
+                with (
+                    suppress(OSError, RingError),
+                    _opened(directory, descriptor, file, self._names) as ring,
+                ):
+                    answers.append(self._answer(ring, file))
+        return answers[:MAX_RINGS_PER_DIRECTORY]
+
+    def _answer(self, ring: OpenRing, file: RingFile) -> RingAnswer:
+        now = self._clock()
+        capacity = ring.header.capacity
+        newest = newest_seq(ring.descriptor, capacity)
+        last = read_record(ring.descriptor, newest, capacity) if newest else None
+        active_ns = last.start_unix_ns + last.step_ns if last else ring.header.created_unix_ns
+        return RingAnswer(
+            directory=ring.directory,
+            file=file,
+            created_unix_ns=ring.header.created_unix_ns,
+            newest=newest,
+            active_unix_seconds=min(now, active_ns / NS),
+            identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
+        )
+
+    def _rows(self, answer: RingAnswer, since_unix_seconds: float) -> Iterator[StepRow]:
+        with (
+            suppress(OSError, RingError),
+            open_directory(answer.directory) as descriptor,
+            _opened(answer.directory, descriptor, answer.file, self._names) as ring,
+        ):
+            if ring.inode == answer.file.inode and answer.newest:
+                yield from _ring_rows(ring, answer, since_unix_seconds)
+
+
+@contextmanager
+def _opened(
+    directory: RingDirectory, directory_descriptor: int, file: RingFile, names: JobNames
+) -> Iterator[OpenRing]:
+    """Open a ring and close it again.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        RingError: it is no ring of this directory.
+    """
+    ring = open_ring(directory, directory_descriptor, file.name, names)
+    try:
+        yield ring
+    finally:
+        os.close(ring.descriptor)
+
+
+def _ring_rows(ring: OpenRing, answer: RingAnswer, since: float) -> Iterator[StepRow]:
+    capacity = ring.header.capacity
+    first = _first_seq(ring.descriptor, answer.newest, capacity, since)
+    # What is written while rows are sent waits for the next question.
+    limit = answer.newest - first + 1
+    for records in Cursor(capacity, first).read(ring.descriptor, limit):
+        for record in records:
+            if round(record.start_unix_ns / NS, 6) >= since:
+                yield _row(answer.identity, record)
+
+
+def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:
+    """Go back from the newest record, in large strides, to one from well before a moment."""
+    oldest = oldest_seq(newest, capacity)
+    for seq in range(newest, oldest, -MAX_CHUNK):
+        record = read_record(descriptor, seq, capacity)
+        if record is not None and record.start_unix_ns / NS < since - CLOCK_STEP_SECONDS:
+            return seq
+    return oldest
+
+
+def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
+    """Lay out a record in the order of `STEP_COLUMNS`.
+
+    Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
+    gradient group of all, and each rank's layers its own.
+    """
+    place = (identity.dp_group, identity.tp_group, identity.pp_stage)
+    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in place else place
+    return (
+        identity.job_id,
+        record.step,
+        identity.rank,
+        identity.node,
+        identity.local_rank,
+        round(record.start_unix_ns / NS, 6),
+        round(record.step_ns / NS, 9),
+        _seconds(record.data_ns),
+        _seconds(record.compute_ns),
+        _seconds(record.sync_ns),
+        dp_group,
+        tp_group,
+        pp_stage,
+        record.attempt,
+        None if record.samples == UNKNOWN_SAMPLES else record.samples,
+        record.flags & ~TIMING_MASK,
+        record.timing_source,
+        _seconds(record.cpu_wait_ns),
+    )
+
+
+def _seconds(duration_ns: int) -> float | None:
+    return None if duration_ns == NOT_MEASURED else round(duration_ns / NS, 9)

@@ -1,0 +1,148 @@
+"""Sums the step records of a node's ranks, over restarts of their processes; no I/O, no clock.
+
+Sums are whole nanoseconds, so that they do not drift however long a job runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from rankscope_agent.contract.model import HistogramValue, RankIdentity
+from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+
+NS = 10**9
+
+BUCKETS_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0)
+"""Eleven bounds and +Inf: from a small model's 5 ms to the two minutes of a very large one's step
+or of a checkpoint, closest to one another at 50 ms to 2.5 s, where most training steps lie."""
+
+_BUCKETS_NS = tuple(round(bound * NS) for bound in BUCKETS_SECONDS)
+
+
+class Histogram:
+    """Counts of durations in the buckets of `BUCKETS_SECONDS`."""
+
+    __slots__ = ("_counts", "_sum_ns")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_BUCKETS_NS) + 1)
+        self._sum_ns = 0
+
+    def observe(self, durations_ns: Sequence[int]) -> None:
+        """Count durations that were measured."""
+        for duration_ns in durations_ns:
+            self._counts[bisect_left(_BUCKETS_NS, duration_ns)] += 1
+        self._sum_ns += sum(durations_ns)
+
+    def value(self) -> HistogramValue:
+        """Return the counts as Prometheus wants them."""
+        buckets, total = [], 0
+        for bound, count in zip(BUCKETS_SECONDS, self._counts, strict=False):
+            total += count
+            buckets.append((bound, total))
+        return HistogramValue(tuple(buckets), total + self._counts[-1], self._sum_ns / NS)
+
+
+class RankTotals:
+    """What one rank of a job did so far; totals are None until something was measured.
+
+    `identity`, `alive` and `last` are of the newest process that the rank had, totals of all.
+    """
+
+    __slots__ = (
+        "alive",
+        "compute_ns",
+        "cpu_wait_ns",
+        "created_unix_ns",
+        "data_ns",
+        "identity",
+        "last",
+        "lost",
+        "samples",
+        "step_ns",
+        "steps",
+        "sync_ns",
+    )
+
+    def __init__(self, identity: RankIdentity, created_unix_ns: int) -> None:
+        self.identity = identity
+        self.created_unix_ns = created_unix_ns
+        self.alive = identity.alive
+        self.last: StepRecord | None = None
+        self.steps = 0
+        self.lost = 0
+        self.step_ns = 0
+        self.data_ns: int | None = None
+        self.compute_ns: int | None = None
+        self.sync_ns: int | None = None
+        self.cpu_wait_ns: int | None = None
+        self.samples: int | None = None
+
+    def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
+        """Take over a process's identity, unless the one known is newer."""
+        if created_unix_ns > self.created_unix_ns:
+            self.created_unix_ns = created_unix_ns
+            self.last = None
+        if created_unix_ns == self.created_unix_ns:
+            self.identity = identity
+            self.alive = identity.alive
+
+    def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
+        """Add records of one process, in their order."""
+        self.steps += len(records)
+        self.step_ns += sum(record.step_ns for record in records)
+        self.data_ns = _plus(self.data_ns, [record.data_ns for record in records])
+        self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in records])
+        self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in records])
+        self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
+        self.samples = _plus(self.samples, _counted(records))
+        if created_unix_ns == self.created_unix_ns:
+            self.last = records[-1]
+
+
+def _counted(records: Sequence[StepRecord]) -> Sequence[int]:
+    """Return how many samples records have, of those that know."""
+    return [record.samples for record in records if record.samples != UNKNOWN_SAMPLES]
+
+
+def _plus(total: int | None, values: Sequence[int]) -> int | None:
+    """Add the values that were measured."""
+    measured = [value for value in values if value != NOT_MEASURED]
+    return (total or 0) + sum(measured) if measured else total
+
+
+class JobTotals:
+    """The ranks of a job on this node, and their steps together.
+
+    `active_unix_seconds` is when one of its processes last was alive, as far as is known.
+    """
+
+    __slots__ = ("active_unix_seconds", "latency", "ranks", "samples", "sync")
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, RankTotals] = {}
+        self.latency = Histogram()
+        self.sync = Histogram()
+        self.samples: int | None = None
+        self.active_unix_seconds = 0.0
+
+    def rank(self, identity: RankIdentity, created_unix_ns: int) -> RankTotals:
+        """Return the totals of a rank, new ones if it was not known."""
+        totals = self.ranks.get(identity.rank)
+        if totals is None:
+            totals = self.ranks[identity.rank] = RankTotals(identity, created_unix_ns)
+        totals.identify(identity, created_unix_ns)
+        return totals
+
+    def present(self) -> Sequence[tuple[int, RankTotals]]:
+        """Return the ranks that the job has by its newest process; others left when it shrank."""
+        newest = max(self.ranks.values(), key=lambda rank: rank.created_unix_ns, default=None)
+        size = newest.identity.world_size if newest else None
+        return [(n, rank) for n, rank in self.ranks.items() if not rank.identity.left(size)]
+
+    def observe(self, records: Sequence[StepRecord]) -> None:
+        """Count steps of any of the ranks together, those of ranks that leave later included."""
+        self.latency.observe([record.step_ns for record in records])
+        self.sync.observe([record.sync_ns for record in records if record.sync_ns != NOT_MEASURED])
+        self.samples = _plus(self.samples, _counted(records))

@@ -13,8 +13,10 @@ from pathlib import Path
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
 from benchmarks.processes import memory_mib
 
-from rankscope_analyzers import evidence_sources, html_report, job_reports
-from rankscope_analyzers.diagnosis import diagnosis
+from rankscope_analyzers.fusion import gather as evidence_sources
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.reports import html as html_report
+from rankscope_analyzers.stragglers.diagnosis import diagnosis
 
 AGENTS, STEPS = 512, 120
 DEAD = 8

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from benchmarks.processes import free_port
 
-from rankscope_analyzers.prometheus_api import Prometheus
+from rankscope_analyzers.intake.prometheus_api import Prometheus
 
 SERIES, POINTS, STEP = 4096, 360, 15
 START = 1_760_000_000

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from benchmarks.straggler_speed import trace
 
-from rankscope_analyzers import html_report, job_answer
-from rankscope_analyzers.diagnosis import diagnosis
-from rankscope_analyzers.job_report import JobReport
-from rankscope_analyzers.job_reports import Evidence, reports
-from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.job_reports import Evidence, reports
+from rankscope_analyzers.reports import html as html_report
+from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnosis
 
 RANKS, STEPS, SLOW = 4096, 500, 2717
 SLOWER_BY_SECONDS = 0.6

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.record_tables import FrameTable
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.detector import Detector
-from rankscope_analyzers.stragglers.layout import Layout
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.shape import Shape
 

@@ -26,7 +26,7 @@ SLOW_RANK, SLOWNESS = 1234, 1.4
 
 OURS = """
 from pathlib import Path
-from rankscope_analyzers.trace_verdicts import judge
+from rankscope_analyzers.stragglers.trace_verdicts import judge
 said = judge(Path(place)).verdicts
 answer = said[0]["ranks"][0] if said else -1
 """

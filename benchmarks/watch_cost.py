@@ -13,7 +13,7 @@ from benchmarks.commands import environment
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
 from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
 
-from rankscope_analyzers.evidence_sources import LOOKS_KEPT
+from rankscope_analyzers.fusion.gather import LOOKS_KEPT
 
 SINCE_SECONDS = 1800.0  # as far back as the watch looks unless told otherwise
 

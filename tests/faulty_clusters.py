@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
-from rankscope_analyzers import job_reports
-from rankscope_analyzers.diagnosis import diagnosis
-from rankscope_analyzers.job_report import JobReport
-from rankscope_analyzers.job_reports import Evidence
-from rankscope_analyzers.page_history import Page, from_pages
-from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnosis
 from simulated_jobs import START_UNIX_SECONDS, Job, records
 
 JOB = "team/llm"

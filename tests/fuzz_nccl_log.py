@@ -18,9 +18,9 @@ with atheris.instrument_imports(include=["rankscope_agent", "rankscope_analyzers
     from rankscope_agent.contract.nccl.parser import NcclLog
     from rankscope_agent.contract.nccl.verdict import judge
     from rankscope_agent.sources.nccl_log.state import from_json, to_json
-    from rankscope_analyzers import nccl_report
-    from rankscope_analyzers.nccl_findings import findings
-    from rankscope_analyzers.watchdog_suspects import suspects
+    from rankscope_analyzers.logs import nccl_report
+    from rankscope_analyzers.logs.nccl_findings import findings
+    from rankscope_analyzers.logs.watchdog_suspects import suspects
 
 LIMITS = Limits(members=20, threads=20, edges=50, warning_codes=5)
 

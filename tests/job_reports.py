@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rankscope_analyzers import frames, verdict
-from rankscope_analyzers.finding import Evidence, Finding
-from rankscope_analyzers.frames import StepFrame
-from rankscope_analyzers.job_report import Incident, JobReport
-from rankscope_analyzers.registry import ANALYZERS
-from rankscope_analyzers.signals import RankPlace, Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding
+from rankscope_analyzers.findings.signals import RankPlace, Signal, Where
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.stragglers import verdict
+from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
 THERMAL = "docs/runbooks/RankscopeGpuThermalSlowdown.md"

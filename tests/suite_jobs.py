@@ -5,9 +5,9 @@ from dataclasses import replace
 from benchmarks.straggler_suite import job
 from benchmarks.straggler_suite.plan import Fault, Plan
 
-from rankscope_analyzers.record_tables import FrameTable
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import layout
 
 PLAN = Plan(
     name="job-a",

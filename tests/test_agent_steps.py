@@ -8,9 +8,9 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from rankscope_analyzers import agent_steps
-from rankscope_analyzers.sources import SourceError
-from rankscope_analyzers.step_history import StepHistory
+from rankscope_analyzers.intake import agent_steps
+from rankscope_analyzers.intake.step_history import StepHistory
+from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from alertmanagers import PATIENCE_SECONDS, Notifications, alertmanager, webhooks
 from nccl_job_text import start
-from rankscope_analyzers.probe_folder import probe_folder
+from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_dashboards import recording_rules
 from rankscope_dashboards.alerts import ALERTS
 from rankscope_dashboards.routing import Timing, Timings

@@ -13,9 +13,9 @@ import pytest
 
 from rankscope_agent.contract.api_version import API_VERSION, HEADER, UNSTATED, mismatch, stated
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
-from rankscope_analyzers import watch_command
-from rankscope_analyzers.agent_client import Agent, AgentError
-from rankscope_analyzers.agent_steps import from_agents
+from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_steps import from_agents
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from serving import answering
@@ -107,7 +107,7 @@ ONE_APART = {
 
 @pytest.mark.parametrize("name", ONE_APART)
 def test_agents_of_the_version_before_and_after_are_understood(name, capsys, monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
     answers, version = ONE_APART[name]
     with agent_of(answers(), version) as url:
         (job,) = from_agents([url], None, 0.0)

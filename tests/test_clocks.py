@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_analyzers import clocks, frames
-from rankscope_analyzers.clocks import ClockOffset
+from rankscope_analyzers.steps import clocks, frames
+from rankscope_analyzers.steps.clocks import ClockOffset
 from simulated_jobs import Fault, Job, records
 
 OFFSETS = {"node-00000": -0.030, "node-00001": 0.0, "node-00002": 0.045}

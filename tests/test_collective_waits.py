@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from flight_launches import Call, Recording
-from rankscope_analyzers.clocks import ClockOffset
-from rankscope_analyzers.flight_records import complete
+from rankscope_analyzers.profiles.flight_records import complete
+from rankscope_analyzers.steps.clocks import ClockOffset
 
 
 def waits(recording: Recording, tensor: dict[int, int] | None = None, **clocks: float):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from faulty_clusters import GPUS, Cluster, Line, on, ports, pressure, starved
-from rankscope_analyzers import causality, layers
+from rankscope_analyzers import layers
+from rankscope_analyzers.fusion import causality
 from rankscope_analyzers.layers.advice import Advice
 from simulated_jobs import START_UNIX_SECONDS, Fault, Job
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from probe_jobs.ways import WAYS, Nurseries, named, records_in, run, verdict_on
-from rankscope_analyzers import cpu_wait, frames
-from rankscope_analyzers.registry import ANALYZERS
-from rankscope_analyzers.verdict import judge
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers.running import cpu_wait
+from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
+from rankscope_analyzers.stragglers.verdict import judge
 from simulated_jobs import Fault, Job, records
 
 STARVED = 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 from simulated_jobs import Fault, Job, records
 from suite_jobs import fault, made
 

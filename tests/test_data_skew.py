@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers import data_skew, frames, verdict
-from rankscope_analyzers.registry import ANALYZERS
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers import verdict
+from rankscope_analyzers.stragglers.running import data_skew
+from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
 RANKS, STEPS = 8, 120

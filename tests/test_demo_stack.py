@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_analyzers import demo_stack
-from rankscope_analyzers.demo import DemoError
+from rankscope_analyzers.demo import stack as demo_stack
+from rankscope_analyzers.demo.run import DemoError
 from scraped_stack import ask
 from servers import require_server
 

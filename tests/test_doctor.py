@@ -17,10 +17,11 @@ from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.requirements import COMPONENTS
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_analyzers import cli, cluster
-from rankscope_analyzers.cluster import ClusterError
-from rankscope_analyzers.credentials import Entry
-from rankscope_analyzers.doctor import REMEDIES, AgentFacts, Check, node_checks, remedy
+from rankscope_analyzers import cli
+from rankscope_analyzers.doctor.checks import REMEDIES, AgentFacts, Check, node_checks, remedy
+from rankscope_analyzers.intake import cluster
+from rankscope_analyzers.intake.cluster import ClusterError
+from rankscope_analyzers.intake.credentials import Entry
 from ring_writer import RingWriter
 from running_agent import RunningAgent, running_agent
 

@@ -1,4 +1,4 @@
-from rankscope_analyzers.environment_skew import RankEnvironment, differences
+from rankscope_analyzers.intake.environment_skew import RankEnvironment, differences
 
 
 def ranks(*environments, job="ml/llm"):

@@ -11,19 +11,16 @@ import time
 import pytest
 
 from rankscope_agent.contract.metrics import training
-from rankscope_analyzers import (
-    agent_client,
-    evidence_sources,
-    foreign_clocks,
-    job_reports,
-)
-from rankscope_analyzers.diagnosis import diagnosis, sensible
-from rankscope_analyzers.evidence_sources import of_agents
+from rankscope_analyzers.findings.signals import Where
+from rankscope_analyzers.fusion import gather as evidence_sources
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.gather import of_agents
+from rankscope_analyzers.intake import agent_client, foreign_clocks
+from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.advice import query
-from rankscope_analyzers.page_history import Page, from_pages
-from rankscope_analyzers.places import whereabouts
-from rankscope_analyzers.signals import Where
-from rankscope_analyzers.sources import JobRecords, SourceError, from_traces
+from rankscope_analyzers.layers.places import whereabouts
+from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
+from rankscope_analyzers.stragglers.diagnosis import diagnosis, sensible
 from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
@@ -143,7 +140,7 @@ def reported(found):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
     monkeypatch.setattr(agent_client, "TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 2.0)
 

@@ -29,7 +29,7 @@ from rankscope_agent.sources.flight_recorder.windows import (
     FlightWindows,
 )
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_analyzers.flight_records import complete
+from rankscope_analyzers.profiles.flight_records import complete
 from ring_writer import HEADER_FIELDS, RingWriter
 
 NOW = 1_795_000_000.0

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from flight_launches import BEGIN_NS, Call, Recording
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.flight_records import WindowError, complete, tables
-from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.profiles.flight_records import WindowError, complete, tables
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 
 LATE = Call({0: 10.0, 1: 60.0})
 

@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
-from rankscope_analyzers import frames
-from rankscope_analyzers.step_records import RecordError
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.steps.records import RecordError
 from simulated_jobs import Job, records
 
 

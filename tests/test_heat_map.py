@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from job_reports import frame
-from rankscope_analyzers import heat_map
+from rankscope_analyzers.reports import heat_map
 from simulated_jobs import Fault, Job
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from job_reports import SLOW_EIGHT, frame, incident, places, report
-from rankscope_analyzers import html_report
-from rankscope_analyzers.report_page.elements import VOID
-from rankscope_analyzers.signals import RankPlace, Where
+from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.reports import html as html_report
+from rankscope_analyzers.reports.report_page.elements import VOID
 from simulated_jobs import Fault, Job
 
 HOSTILE = '"><script>alert(1)</script>&lt;\x1b[2J\u202e</script><!--'

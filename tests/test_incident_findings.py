@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from rankscope_analyzers import incident_findings
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.sources import JobRecords
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers import wordings as incident_findings
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 from suite_jobs import fault, made
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope_analyzers.intervals import covered, union
+from rankscope_analyzers.numeric.intervals import covered, union
 
 
 def spans(*pairs):

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from rankscope_analyzers import json_stream
-from rankscope_analyzers.json_stream import JsonStream, JsonStreamError
+from rankscope_analyzers.profiles import json_stream
+from rankscope_analyzers.profiles.json_stream import JsonStream, JsonStreamError
 
 TRACE = {
     "schemaVersion": 1,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kernel_text import recovery, stamped, xid
 from rankscope_agent.contract.kernel.log import KernelLog
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES
-from rankscope_analyzers import kernel_report
-from rankscope_analyzers.kernel_report import KernelLogExplanation
+from rankscope_analyzers.logs import kernel_report
+from rankscope_analyzers.logs.kernel_report import KernelLogExplanation
 
 MAX_SEEN = 30
 

@@ -10,9 +10,9 @@ from kineto_traces import (
     Trace,
     device_trace,
 )
-from rankscope_analyzers import kineto_spans
-from rankscope_analyzers.kineto import rank_steps, writer
-from rankscope_analyzers.kineto_spans import TraceError, TraceSpans
+from rankscope_analyzers.profiles import kineto_spans
+from rankscope_analyzers.profiles.kineto import rank_steps, writer
+from rankscope_analyzers.profiles.kineto_spans import TraceError, TraceSpans
 
 
 def steps_of(trace):

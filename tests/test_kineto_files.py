@@ -5,9 +5,10 @@ import os
 import pytest
 
 from kineto_traces import Trace, device_trace
-from rankscope_analyzers import cli, kineto_files
-from rankscope_analyzers.kineto_files import from_kineto
-from rankscope_analyzers.sources import SourceError
+from rankscope_analyzers import cli
+from rankscope_analyzers.profiles import kineto_files
+from rankscope_analyzers.profiles.kineto_files import from_kineto
+from rankscope_analyzers.steps.job_records import SourceError
 
 ONLY_STEPS = "GPUs, links, kernel logs and hosts: only step records were given"
 

@@ -9,8 +9,8 @@ import pytest
 
 from probe_jobs.profiled import SLOW_RANK, SLOW_SECONDS, STEPS
 from probe_jobs.running import Nursery
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.kineto_files import from_kineto
+from rankscope_analyzers.profiles.kineto_files import from_kineto
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 
 
 @pytest.fixture(scope="module")

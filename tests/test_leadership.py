@@ -9,10 +9,11 @@ import pytest
 
 import kubeconfigs
 from fake_api_server import FakeApiServer
-from rankscope_analyzers import leadership, watch_command
-from rankscope_analyzers.cluster import ClusterError
-from rankscope_analyzers.leadership import Lease
-from rankscope_analyzers.watch_exporter import Exported
+from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.intake.cluster import ClusterError
+from rankscope_analyzers.watch import leadership
+from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.leadership import Lease
 
 PATIENCE_SECONDS = 30.0
 HANG_SECONDS = 4.0  # longer than a holder has to renew its lease here

@@ -11,9 +11,9 @@ import pytest
 
 from link_frames import NOISE, PERIOD, RATE, SAMPLES, START, STORAGE, Cluster
 from rankscope_agent.contract.metrics import CATALOGUE
-from rankscope_analyzers.link_counters import analyze
-from rankscope_analyzers.link_frame import LinkFrameError, column_of, read_ports
-from rankscope_analyzers.link_quantities import FLAPS, QUANTITIES, RUNBOOKS
+from rankscope_analyzers.links.counters import analyze
+from rankscope_analyzers.links.frame import LinkFrameError, column_of, read_ports
+from rankscope_analyzers.links.quantities import FLAPS, QUANTITIES, RUNBOOKS
 
 SEEDS = range(2)
 

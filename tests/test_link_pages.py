@@ -11,8 +11,8 @@ from rankscope_agent.contract.metrics import rdma
 from rankscope_agent.sources.gpus.simulation.ports import PortTree, served_gpu
 from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 from rankscope_agent.sources.rdma.tree import RdmaTree
-from rankscope_analyzers.link_counters import analyze
-from rankscope_analyzers.link_frame import column_of
+from rankscope_analyzers.links.counters import analyze
+from rankscope_analyzers.links.frame import column_of
 
 PERIOD = 15.0
 LOOKS = 21

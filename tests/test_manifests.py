@@ -23,8 +23,8 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.requirements import COMPONENTS
 from rankscope_agent.settings.config import parse_config
-from rankscope_analyzers import watch_command
 from rankscope_analyzers.command import Parser
+from rankscope_analyzers.commands import watch as watch_command
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
 from servers import require_server
 

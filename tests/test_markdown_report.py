@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from job_reports import SLOW_EIGHT, THERMAL, frame, incident, places, report
-from rankscope_analyzers import markdown_report
+from rankscope_analyzers.reports import markdown as markdown_report
 from simulated_jobs import Job
 
 HOSTILE = "[x](http://evil.example) <script>alert(1)</script> | `a` **b**\n\n# owned\x1b[2J"

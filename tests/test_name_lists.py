@@ -1,6 +1,6 @@
 import pytest
 
-from rankscope_analyzers.name_lists import listed, named, ranks_listed, ranks_named
+from rankscope_analyzers.text.name_lists import listed, named, ranks_listed, ranks_named
 
 LISTS = {
     "": [],

@@ -6,7 +6,7 @@ import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.nccl_findings import NcclFinding, findings
+from rankscope_analyzers.logs.nccl_findings import NcclFinding, findings
 
 
 def found(text: str) -> dict[str, NcclFinding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nccl_job_text import comm, facts_of, info
-from rankscope_analyzers.watchdog_suspects import suspects
+from rankscope_analyzers.logs.watchdog_suspects import suspects
 
 WORK = "WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={n}, NumelOut={n}, Timeout(ms)=600000)"
 TIMEOUT = (

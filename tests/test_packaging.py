@@ -31,9 +31,9 @@ def test_the_wheel_holds_the_packages_and_the_probe_and_nothing_else(wheel):
         "rankscope_dashboards",
     }
     assert "rankscope_agent/probe/rankscope_probe.py" in names
-    assert {f"rankscope_analyzers/report_page/{file}" for file in ("page.html", "style.css")} < {
-        *names
-    }
+    assert {
+        f"rankscope_analyzers/reports/report_page/{file}" for file in ("page.html", "style.css")
+    } < {*names}
 
 
 def test_an_installed_rankscope_prints_a_folder_that_injects_the_probe(wheel, tmp_path):
@@ -73,7 +73,8 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     ask = (
-        "import rankscope_analyzers.html_report as report, rankscope_analyzers.runbooks as books;"
+        "import rankscope_analyzers.reports.html as report;"
+        "import rankscope_analyzers.text.runbooks as books;"
         "print(len(report.write([]))); print(books.text('docs/runbooks/RankscopeStragglerData.md'))"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {ask}"]

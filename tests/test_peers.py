@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers import peers
-from rankscope_analyzers.row_statistics import column_median, row_maximum, row_median
+from rankscope_analyzers.numeric import peers
+from rankscope_analyzers.numeric.row_statistics import column_median, row_maximum, row_median
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8, 17])

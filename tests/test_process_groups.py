@@ -1,7 +1,7 @@
 import pytest
 
 import rankscope_probe
-from rankscope_analyzers.process_groups import Layout, layout
+from rankscope_analyzers.steps.process_groups import Layout, layout
 
 
 def config(**groups):
@@ -31,7 +31,7 @@ def test_frameworks_call_the_groups_alike():
 
 
 def test_names_are_those_of_the_probe():
-    from rankscope_analyzers import process_groups
+    from rankscope_analyzers.steps import process_groups
 
     assert process_groups.TENSOR_GROUPS == rankscope_probe._TENSOR_GROUPS
     assert process_groups.PIPELINE_GROUPS == rankscope_probe._PIPELINE_GROUPS

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError, parse_matrix
-from rankscope_analyzers.prometheus_steps import from_prometheus
-from rankscope_analyzers.sources import SourceError
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
+from rankscope_analyzers.intake.prometheus_steps import from_prometheus
+from rankscope_analyzers.steps.job_records import SourceError
 from servers import free_port, require_server
 
 SCRAPE = 15

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankscope_analyzers import data_loader, frames, gpu_compute
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers.running import data_loader, gpu_compute
 from simulated_jobs import Fault, Job, records
 
 

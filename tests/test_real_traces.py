@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_analyzers import sources
-from rankscope_analyzers.diagnosis import diagnose
+from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import layout
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 
 TRACES = Path(__file__).parents[2] / "shared" / "corpora" / "real_traces"
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rankscope_analyzers.record_tables import BATCH_ROWS, FrameTable, ParquetTable
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.tables import BATCH_ROWS, FrameTable, ParquetTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import layout
 from suite_jobs import fault, made
 
 COLUMNS = ("step", "rank", "t_start_unix_seconds", "step_seconds")

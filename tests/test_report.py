@@ -4,8 +4,11 @@ import json
 import pytest
 from rich.console import Console
 
-from rankscope_analyzers import frames, report, verdict, verdict_text
-from rankscope_analyzers.registry import ANALYZERS
+from rankscope_analyzers.reports import verdict_json as report
+from rankscope_analyzers.reports import verdict_text
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers import verdict
+from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
 

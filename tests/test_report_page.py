@@ -9,8 +9,9 @@ import pytest
 
 from browser import chromium
 from job_reports import SLOW_EIGHT, frame, report
-from rankscope_analyzers import heat_map, html_report
-from rankscope_analyzers.signals import RankPlace
+from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.reports import heat_map
+from rankscope_analyzers.reports import html as html_report
 from simulated_jobs import Fault, Job
 
 HOSTILE = "</script><img src=x onerror=document.title='owned'><b>\x1b[31m"

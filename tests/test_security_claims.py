@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route, sentence
-from rankscope_analyzers import agent_client
-from rankscope_analyzers.agent_client import Agent, AgentError
+from rankscope_analyzers.intake import agent_client
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from serving import answering
 
 TESTS = Path(__file__).parent

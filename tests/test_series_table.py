@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from rankscope_analyzers.observed import Series
-from rankscope_analyzers.series_table import table
+from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.intake.series_table import table
 
 
 def series(times, *values):

@@ -4,8 +4,8 @@ import json
 import numpy as np
 import pytest
 
-from rankscope_analyzers import sources
-from rankscope_analyzers.sources import SourceError
+from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_analyzers.record_tables import FrameTable
-from rankscope_analyzers.step_records import Account, RecordError
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import Account, RecordError
+from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import Layout
 from rankscope_analyzers.stragglers.rows import REQUIRED
 from rankscope_analyzers.stragglers.shape import Shape
 from suite_jobs import fault, found, incidents, judged, made

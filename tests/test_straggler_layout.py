@@ -2,8 +2,8 @@
 
 import pytest
 
-from rankscope_analyzers.step_records import RecordError
-from rankscope_analyzers.stragglers.layout import layout
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.records import RecordError
 
 META = {"world_size": 8, "tensor_parallel": 2, "pipeline_parallel": 2, "compute_timing": "kernel"}
 

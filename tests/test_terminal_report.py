@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 
 from job_reports import SLOW_EIGHT, frame, incident, places, report
-from rankscope_analyzers import rank_series, terminal_report, verdict_text
-from rankscope_analyzers.signals import Where
+from rankscope_analyzers.findings.signals import Where
+from rankscope_analyzers.reports import rank_series, verdict_text
+from rankscope_analyzers.reports import terminal as terminal_report
 from simulated_jobs import Fault, Job
 
 HOSTILE = "[/bold][link=http://evil.example]x\x1b[2J\x1b]0;owned\x07\u202e"

@@ -9,9 +9,9 @@ import pytest
 from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
-from rankscope_analyzers.gpu_frames import GPU_COLUMNS, of_pages
-from rankscope_analyzers.page_history import Page
-from rankscope_analyzers.throttle import RUNBOOKS, analyze, summarize
+from rankscope_analyzers.gpus.frames import GPU_COLUMNS, of_pages
+from rankscope_analyzers.gpus.throttle import RUNBOOKS, analyze, summarize
+from rankscope_analyzers.intake.page_history import Page
 
 BEGIN = 1_760_000_000.0
 NS_OF_CLOCK = 15e6  # clocks come in steps of 15 MHz

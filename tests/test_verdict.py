@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers import frames, verdict
-from rankscope_analyzers.finding import Cost, Finding, Subject
-from rankscope_analyzers.naive import largest_step_time
-from rankscope_analyzers.registry import ANALYZERS
+from rankscope_analyzers.findings.finding import Cost, Finding, Subject
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers import verdict
+from rankscope_analyzers.stragglers.naive import largest_step_time
+from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
 

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
-from rankscope_analyzers import job_reports, watch_command, watch_server
-from rankscope_analyzers.agent_client import Agent, StatusError
-from rankscope_analyzers.clocks import ClockOffset
-from rankscope_analyzers.credentials import Entry
-from rankscope_analyzers.page_history import Page, from_pages
-from rankscope_analyzers.watch import LONGEST_GAP_SECONDS, Watch
-from rankscope_analyzers.watch_exporter import Exported
+from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.intake.agent_client import Agent, StatusError
+from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.steps.clocks import ClockOffset
+from rankscope_analyzers.watch import server as watch_server
+from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.findings import LONGEST_GAP_SECONDS, Watch
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from simulated_jobs import Fault, Job

@@ -17,9 +17,9 @@ from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.config_file import read_web_config
 from rankscope_agent.web.credentials import is_known_token, read_tokens
 from rankscope_agent.web.routes import Route, sentence
-from rankscope_analyzers.agent_client import Agent, AgentError, StatusError
-from rankscope_analyzers.credentials import CredentialsError, Entry
-from rankscope_analyzers.prometheus_api import Prometheus, PrometheusError
+from rankscope_analyzers.intake.agent_client import Agent, AgentError, StatusError
+from rankscope_analyzers.intake.credentials import CredentialsError, Entry
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from serving import EVERYWHERE, LOOPBACK, PATIENCE_SECONDS, ROUTES, Serving
 
 TOKEN, OTHER = "correct-horse-battery-staple", "another-token-of-ours"

@@ -2,10 +2,12 @@
 
 import pytest
 
-from rankscope_analyzers import frames, report, what_if
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.sources import JobRecords
-from rankscope_analyzers.stragglers.layout import Layout, layout
+from rankscope_analyzers.reports import verdict_json as report
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.steps.layout import Layout, layout
+from rankscope_analyzers.stragglers import what_if
+from rankscope_analyzers.stragglers.diagnosis import diagnose
 from simulated_jobs import Fault, Job, records
 from suite_jobs import fault, made
 

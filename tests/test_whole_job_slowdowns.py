@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers import frames, global_slowdown, network_link
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers.running import global_slowdown, network_link
 from simulated_jobs import Fault, Job, records
 
 EVERYBODY = tuple(range(8))

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers import frames, windows
-from rankscope_analyzers.windows import Span
+from rankscope_analyzers.steps import frames
+from rankscope_analyzers.stragglers.running import windows
+from rankscope_analyzers.stragglers.running.windows import Span
 from simulated_jobs import Job, records
 
 

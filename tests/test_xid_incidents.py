@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES
 from rankscope_agent.contract.kernel.xid import XIDS, describe
-from rankscope_analyzers.gpu_errors import GpuError
-from rankscope_analyzers.xid_incidents import RUNBOOKS, analyze
-from rankscope_analyzers.xid_rates import PUBLISHED_GPU_HOURS, rates
+from rankscope_analyzers.gpus.errors import GpuError
+from rankscope_analyzers.gpus.xid_incidents import RUNBOOKS, analyze
+from rankscope_analyzers.gpus.xid_rates import PUBLISHED_GPU_HOURS, rates
 
 START = 1_800_000_000.0
 ROOT = Path(__file__).parent.parent

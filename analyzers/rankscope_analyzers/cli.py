@@ -13,26 +13,26 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.command import Command, Parser
-from rankscope_analyzers.inert_text import visible
+from rankscope_analyzers.text.inert_text import visible
 
 PROGRAM = "rankscope"
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "diagnose": ("diagnose_command", "one verdict per job, from agents or traces"),
-    "watch": ("watch_command", "diagnose again and again, and export findings to Prometheus"),
-    "record": ("record_command", "keep what a run is: images, command, versions, places, speed"),
-    "diff": ("diff_command", "what changed from one recorded run to another"),
-    "doctor": ("doctor_command", "why a job is not seen, and what it takes to see it"),
+    "diagnose": ("diagnose", "one verdict per job, from agents or traces"),
+    "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
+    "record": ("record", "keep what a run is: images, command, versions, places, speed"),
+    "diff": ("diff", "what changed from one recorded run to another"),
+    "doctor": ("doctor", "why a job is not seen, and what it takes to see it"),
     "explain": (
-        "explain_command",
+        "explain",
         "what a log in hand says: NCCL's, PyTorch's timeouts, the kernel's",
     ),
-    "gpus": ("gpus_command", "GPUs that run slower, hotter or on less power than their peers"),
-    "xids": ("xids_command", "what went wrong with GPUs: one incident per GPU and root, and rates"),
-    "demo": ("demo_command", "a real training run with a slow rank, diagnosed"),
-    "probe-path": ("probe_path_command", "print the folder to put on a trainer's PYTHONPATH"),
+    "gpus": ("gpus", "GPUs that run slower, hotter or on less power than their peers"),
+    "xids": ("xids", "what went wrong with GPUs: one incident per GPU and root, and rates"),
+    "demo": ("demo", "a real training run with a slow rank, diagnosed"),
+    "probe-path": ("probe_path", "print the folder to put on a trainer's PYTHONPATH"),
 }
-"""Every command: the module of this package that has it, and what it is for."""
+"""Every command: the module of `commands` that has it, and what it is for."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _load(name: str) -> Command:
     module, _ = COMMANDS[name]
-    return cast("Command", import_module(f"rankscope_analyzers.{module}"))
+    return cast("Command", import_module(f"rankscope_analyzers.commands.{module}"))
 
 
 def _parser(commands: Mapping[str, Command], chosen: str | None) -> argparse.ArgumentParser:

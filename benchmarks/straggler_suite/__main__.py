@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.straggler_suite import job, plan, published, scorer
 
-from rankscope_analyzers.record_tables import FrameTable
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import layout
-from rankscope_analyzers.trace_verdicts import as_object
+from rankscope_analyzers.stragglers.trace_verdicts import as_object
 
 KINDS = (*plan.SUBTYPES, None)
 """One job of each class in turn, then a healthy one."""

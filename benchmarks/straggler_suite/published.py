@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_analyzers.record_tables import FrameTable
-from rankscope_analyzers.step_records import Account
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.records import Account
+from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.layout import layout
 from rankscope_analyzers.stragglers.shape import Shape
 
 WINDOW, STRIDE, BASELINE = 16, 4, 30

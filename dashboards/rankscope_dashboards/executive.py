@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpu, job_logs, pods, summary, training, watch
-from rankscope_analyzers.causality import KINDS
+from rankscope_analyzers.fusion.causality import KINDS
 from rankscope_dashboards import links, shared
 from rankscope_dashboards.dashboard import Dashboard, place
 from rankscope_dashboards.fields import colored, columns, override

@@ -21,9 +21,9 @@ from probe_jobs.running import (
 )
 from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.reader import RingStepSource
-from rankscope_analyzers.diagnosis import diagnose
-from rankscope_analyzers.sources import JobRecords
-from rankscope_analyzers.verdict import Verdict
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnose
+from rankscope_analyzers.stragglers.verdict import Verdict
 
 NOBODY = -1
 SLOW_RANK = 1

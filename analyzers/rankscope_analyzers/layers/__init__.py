@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.signals import Layer, Signal
+from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers import (
     environment,
     gpu_clocks,
@@ -22,8 +24,6 @@ from rankscope_analyzers.layers import (
     starvation,
 )
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.observed import Observed
-from rankscope_analyzers.signals import Layer, Signal
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import CATALOGUE
-from rankscope_analyzers.finding import Evidence, Severity
-from rankscope_analyzers.signals import Layer, Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.signals import Layer, Signal, Where
 
 
 @dataclass(frozen=True, slots=True)

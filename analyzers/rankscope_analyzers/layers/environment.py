@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from rankscope_agent.contract.metrics import pods
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.environment_skew import EnvironmentDifference
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.environment_skew import EnvironmentDifference
+from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.name_lists import ranks_named
-from rankscope_analyzers.observed import Observed
-from rankscope_analyzers.places import by_rank
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.text.name_lists import ranks_named
 
 SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
 

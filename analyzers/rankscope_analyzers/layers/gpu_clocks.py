@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_analyzers import gpu_frames, throttle
+from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.gpus import frames as gpu_frames
+from rankscope_analyzers.gpus import throttle
+from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.observed import Observed
-from rankscope_analyzers.signals import Signal
 
 READS = gpu_frames.READS
 

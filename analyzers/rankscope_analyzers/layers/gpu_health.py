@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import gpu as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.name_lists import named
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.text.name_lists import named
 
 BUSY_UTILIZATION = 0.5
 """An idle GPU lets its PCIe link fall back to save power; one that works has it up."""

@@ -15,12 +15,12 @@ import numpy as np
 
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.peers import peer_median
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.numeric.peers import peer_median
 
 TIMES_PEERS = 2.0
 """Nodes of one job do the same work: twice the waiting of the median node is the node's own."""

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.observed import Series
-from rankscope_analyzers.signals import RankPlace, Where
+from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.intake.observed import Series
 
 
 @dataclass(frozen=True, slots=True)

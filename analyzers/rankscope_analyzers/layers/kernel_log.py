@@ -8,13 +8,14 @@ from dataclasses import replace
 from rankscope_agent.contract.kernel.xid import describe
 from rankscope_agent.contract.metrics import gpu, kernel
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers import gpu_errors, xid_incidents
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.gpus import errors as gpu_errors
+from rankscope_analyzers.gpus import xid_incidents
+from rankscope_analyzers.gpus.xid_incidents import XidFinding
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.signals import Signal, Where
-from rankscope_analyzers.xid_incidents import XidFinding
 
 WINDOW_SECONDS = 3600.0
 """How far back an event may lie: PyTorch's watchdogs give up after half an hour at most."""

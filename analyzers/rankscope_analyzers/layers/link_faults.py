@@ -10,15 +10,16 @@ import pandas as pd
 from rankscope_agent.contract.metrics import rdma
 from rankscope_agent.contract.metrics.topology import GPU_NIC_INFO
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers import link_counters, link_frame
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.intake.series_table import table
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.link_finding import LinkFinding
-from rankscope_analyzers.link_quantities import LinkFault
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.series_table import table
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.links import counters as link_counters
+from rankscope_analyzers.links import frame as link_frame
+from rankscope_analyzers.links.finding import LinkFinding
+from rankscope_analyzers.links.quantities import LinkFault
 
 READS: tuple[Metric, ...] = (
     *link_frame.READS,

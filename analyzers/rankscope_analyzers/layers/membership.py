@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.name_lists import named, ranks_named
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.places import by_rank
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.text.name_lists import named, ranks_named
 
 WHY_ENDED = "Look at the end of these ranks' logs: rankscope explain job-log LOG..."
 DESCRIBE = "Look at the pods' state and events (kubectl describe pod)."

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from rankscope_agent.contract.metrics import nccl as metrics
 from rankscope_agent.contract.metrics import ras
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.nccl_findings import REASON_TEXTS
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
 
 Placed = tuple[Series, Where]
 """A series of a pod and the ranks of that pod."""

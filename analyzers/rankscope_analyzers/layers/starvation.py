@@ -13,13 +13,13 @@ import numpy as np
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.finding import Evidence
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.observed import Observed, Series
-from rankscope_analyzers.peers import peer_median
-from rankscope_analyzers.places import by_rank
-from rankscope_analyzers.signals import Signal, Where
+from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.numeric.peers import peer_median
 
 LEAST_SHARE = 0.2
 """Part of the time: a thread that is ready and waits for a fifth of it does a quarter less."""

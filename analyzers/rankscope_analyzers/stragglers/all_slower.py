@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.stragglers.median import mean, median, typical
+from rankscope_analyzers.numeric.medians import mean, median, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Baseline, Candidate, View
 
 MINIMUM_RISE = 0.04

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats, Integers
-from rankscope_analyzers.step_records import Account, Dropped, duplicates, repeated
-from rankscope_analyzers.stragglers.layout import Claims, Layout, world_of
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.steps.layout import Claims, Layout, world_of
+from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape

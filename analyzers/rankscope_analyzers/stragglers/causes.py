@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rankscope_analyzers.finding import FaultClass
+from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate
 
 LATER_MUST_COST = 1.6

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.stragglers import (
     all_slower,
     host_stalls,

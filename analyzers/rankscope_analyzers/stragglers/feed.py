@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rankscope_analyzers import step_records
-from rankscope_analyzers.record_tables import RecordTable
-from rankscope_analyzers.step_records import Account, Dropped, Rules
+from rankscope_analyzers.steps import records as step_records
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import Account, Dropped, Rules
+from rankscope_analyzers.steps.tables import RecordTable
 from rankscope_analyzers.stragglers.assembly import BLOCK_ROWS, Assembler, Block
 from rankscope_analyzers.stragglers.detector import Detector
 from rankscope_analyzers.stragglers.incidents import Incident
-from rankscope_analyzers.stragglers.layout import Layout
 from rankscope_analyzers.stragglers.rows import PLACES, REQUIRED, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Floats
 
 SLACK = 2
 """Half as many rows again are allocated, so that rows move up once in so many pushes only."""

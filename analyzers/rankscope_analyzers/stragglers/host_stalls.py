@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats, Integers
+from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
 from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 

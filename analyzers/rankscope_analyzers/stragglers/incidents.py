@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rankscope_analyzers.finding import FaultClass
+from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate
 
 COOL_DOWN = 15

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rankscope_analyzers.finding import FaultClass
+from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.causes import beside, weigh
 from rankscope_analyzers.stragglers.incidents import Book, Incident, Moment, same_culprit
 from rankscope_analyzers.stragglers.view import Candidate

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Floats
 
 FORWARD_SHARE = 1 / 3
 """Forward takes a third of a micro-batch: backward multiplies twice as much."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import HALVES, median, reference
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.medians import HALVES, median, reference
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankscope_analyzers.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.step_records import CLOCK, COUNTERS, DURATIONS, Table
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.steps.records import CLOCK, COUNTERS, DURATIONS, Table
 
 REQUIRED = (*COUNTERS, CLOCK, *DURATIONS)
 PLACES = ("pp_stage", "tp_group", "dp_group")

@@ -7,9 +7,9 @@ from statistics import median as middle
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.medians import median, spread, typical
 from rankscope_analyzers.stragglers.history import Recent
-from rankscope_analyzers.stragglers.median import median, spread, typical
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.uneven_work import within_steps

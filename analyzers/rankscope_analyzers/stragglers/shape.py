@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Integers
+from rankscope_analyzers.numeric.arrays import Integers
 
 
 @dataclass(frozen=True, slots=True)

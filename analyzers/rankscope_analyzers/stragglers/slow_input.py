@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import mean, spread, typical
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.medians import mean, spread, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 MINIMUM_COST = 0.025

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Booleans, Floats
-from rankscope_analyzers.stragglers.median import mean, spread, typical
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.numeric.medians import mean, spread, typical
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 SILICON = 0.04

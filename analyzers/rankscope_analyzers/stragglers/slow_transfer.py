@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import FEW, lower, mean, median, typical
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, LONG_STEPS, Candidate, View
 

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Candidate
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats
-from rankscope_analyzers.stragglers.median import mean, median, typical
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.medians import mean, median, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 

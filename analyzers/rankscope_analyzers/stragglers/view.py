@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.arrays import Floats, Integers
-from rankscope_analyzers.finding import FaultClass
-from rankscope_analyzers.stragglers.median import mean
+from rankscope_analyzers.findings.finding import FaultClass
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.numeric.medians import mean
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 

@@ -1,0 +1,55 @@
+"""`rankscope demo`: a real training run with a slow rank, diagnosed."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from rankscope_analyzers.command import add_output, print_json
+from rankscope_analyzers.demo import run as demo
+from rankscope_analyzers.demo import stack as demo_stack
+from rankscope_analyzers.demo.probe_folder import ProbeMissingError
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.records import RecordError
+
+FAILURES: tuple[type[Exception], ...] = (
+    demo.DemoError,
+    ProbeMissingError,
+    SourceError,
+    RecordError,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the demo injects."""
+    parser.add_argument("--fault", choices=sorted(demo.FAULTS), default="slow-compute")
+    parser.add_argument("--rank", type=int, default=2, help="the slow rank (default %(default)s)")
+    parser.add_argument(
+        "--stack",
+        action="store_true",
+        help="with simulated GPUs, watch, Prometheus, Alertmanager and, where it is installed,"
+        " Grafana; until Ctrl-C",
+    )
+    parser.add_argument(
+        "--seconds", type=float, metavar="N", help="with --stack: stop after that long"
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and print its outcome.
+
+    Raises:
+        rankscope_analyzers.demo.run.DemoError: the training run did not come to its end.
+    """
+    console = Console(stderr=options.json, no_color=options.no_color, highlight=False)
+    if options.stack:
+        demo_stack.run(options.fault, options.rank, options.seconds, console)
+        return 0
+    outcome = demo.run(options.fault, options.rank, console)
+    if options.json:
+        print_json(demo.as_object(outcome))
+    else:
+        demo.show(console, outcome)
+    return 0

@@ -1,0 +1,156 @@
+"""`rankscope diagnose`: one verdict per job, from running agents, traces or profiler traces."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import shtab
+from rich.console import Console
+
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    print_json,
+)
+from rankscope_analyzers.fusion import gather as evidence_sources
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
+from rankscope_analyzers.intake.credentials import add_entry, entry_of
+from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.profiles import kineto_files
+from rankscope_analyzers.reports import files as report_files
+from rankscope_analyzers.reports import job_json as json_report
+from rankscope_analyzers.reports import terminal as terminal_report
+from rankscope_analyzers.reports import verdict_file
+from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.stragglers.diagnosis import Diagnosis, diagnosis, sensible
+
+FAILURES: tuple[type[Exception], ...] = (
+    InputError,
+    ClusterError,
+    sources.SourceError,
+    RecordError,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where records come from and how the verdict is printed."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="the agents of the cluster that kubectl, or this pod, is set up for",
+    )
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
+    traces = where.add_argument(
+        "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
+    )
+    profiles = where.add_argument(
+        "--kineto",
+        nargs="+",
+        action="extend",
+        type=Path,
+        metavar="DIR",
+        help="directories of PyTorch profiler traces, one per job with a file of every rank",
+    )
+    for directories in (traces, profiles):
+        directories.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    parser.add_argument(
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
+    parser.add_argument("--job", metavar="ID", help="only this job")
+    parser.add_argument(
+        "--since",
+        default="1h",
+        metavar="AGE",
+        help="how far back to ask agents or Prometheus (default %(default)s)",
+    )
+    add_entry(parser, "agents or Prometheus")
+    report_files.add_arguments(parser)
+    verdict_file.add_arguments(parser)
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the verdicts, or write those on traces to a file.
+
+    Raises:
+        InputError: there is no such job, or an option cannot be used.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.steps.job_records.SourceError: the records cannot be read.
+        rankscope_analyzers.steps.records.RecordError: the records cannot be analysed.
+    """
+    if options.verdicts:
+        return _write(options)
+    report_files.check(options)
+    gathered = _gathered(options)
+    diagnoses, evidence = _diagnosed(gathered, options.job)
+    reports = [
+        job
+        for job in job_reports.reports(diagnoses, evidence, time.time())
+        if options.job in {None, job.job_id}
+    ]
+    if not reports:
+        wanted = f"there is no job {options.job!r} in what was read"
+        none = "there is no job in what was read; rankscope doctor says what agents do not see"
+        raise InputError(wanted if options.job else none)
+    report_files.write(options, reports)
+    if options.json:
+        print_json({job.job_id: json_report.as_object(job) for job in reports})
+    elif not report_files.printed(options):
+        terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
+    return 0
+
+
+def _diagnosed(gathered: Gathered, job_id: str | None) -> tuple[Sequence[Diagnosis], Evidence]:
+    """Diagnose jobs; of running ones, those whose records make no sense are only noted.
+
+    Raises:
+        RecordError: the records of a trace, or of all jobs, cannot be analysed.
+    """
+    jobs = [job for job in gathered.jobs if job_id in {None, job.job_id}]
+    if not all(job.live for job in jobs):
+        return [diagnosis(job) for job in jobs], gathered.evidence
+    found, senseless = sensible(jobs)
+    if senseless and not found:
+        raise RecordError("; ".join(senseless))
+    evidence = gathered.evidence
+    return found, replace(evidence, notes=(*evidence.notes, *senseless))
+
+
+def _write(options: argparse.Namespace) -> int:
+    if not options.trace:
+        raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
+    if options.job:
+        raise InputError("--verdicts is about all jobs of --trace: leave --job out")
+    if options.html or options.markdown:
+        raise InputError("--verdicts writes no report: leave --html and --markdown out")
+    console = Console(stderr=True, no_color=options.no_color, highlight=False)
+    return verdict_file.run(options.trace, options.verdicts, options.workers, console)
+
+
+def _gathered(options: argparse.Namespace) -> Gathered:
+    if options.trace:
+        return evidence_sources.of_files(sources.from_traces, options.trace)
+    if options.kineto:
+        return evidence_sources.of_files(kineto_files.from_kineto, options.kineto)
+    now = time.time()
+    since = now - age_seconds(options.since)
+    if options.prometheus:
+        server = Prometheus(options.prometheus, entry_of(options))
+        return evidence_sources.of_prometheus(server, options.job, since, now)
+    entry = entry_of(options)
+    found = trusted_agents(options.namespace, entry) if options.cluster else None
+    urls = options.agent if found is None else list(found.values())
+    return evidence_sources.of_agents(urls, options.job, since, entry=entry)

@@ -1,0 +1,82 @@
+"""`rankscope diff A B`: what changed from one run to another."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
+from rankscope_analyzers.text.inert_text import visible
+
+FAILURES: tuple[type[Exception], ...] = (InputError,)
+
+MAXIMUM_BYTES = 64 << 20
+"""The record of 16,384 ranks has some 4 MB."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the two records."""
+    parser.add_argument("before", type=Path, metavar="A", help="record of the earlier run")
+    parser.add_argument("after", type=Path, metavar="B", help="record of the later run")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what differs.
+
+    Raises:
+        InputError: a file cannot be read, or is no run record.
+    """
+    before, after = _read(options.before), _read(options.after)
+    try:
+        found = differences(before, after)
+    except RecordFormatError as error:
+        raise InputError(f"{options.before} or {options.after} is no run record: {error}") from None
+    ratio = speed(before, after)
+    if options.json:
+        print_json({"step_time_ratio": ratio, "differences": [asdict(one) for one in found]})
+        return 0
+    console = Console(no_color=options.no_color, highlight=False)
+    console.print(_headline(before, after, ratio), markup=False)
+    if not found:
+        console.print("Images, command, versions, variables and places are the same.")
+        return 0
+    table = Table(box=None)
+    for name in ("what", "name", str(options.before), str(options.after)):
+        table.add_column(escape(name))
+    for one in found:
+        table.add_row(
+            *(escape(visible(text)) for text in (one.subject, one.name, one.before, one.after))
+        )
+    console.print(table)
+    return 0
+
+
+def _headline(before: Mapping[str, Any], after: Mapping[str, Any], ratio: float | None) -> str:
+    if ratio is None:
+        return "One of the runs has no step records, so that nobody knows which is faster."
+    steps = (float(before["median_step_seconds"]), float(after["median_step_seconds"]))
+    verb = "slower" if ratio >= SLOWER else "faster" if ratio <= 1 / SLOWER else "as fast"
+    said = f"A step took {steps[0]:.4g} s and takes {steps[1]:.4g} s: "
+    return said + (f"{verb}." if verb == "as fast" else f"{verb}, {ratio:.2f} times as long.")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAXIMUM_BYTES + 1)
+        document = json.loads(data) if len(data) <= MAXIMUM_BYTES else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{path} is no run record: rankscope record writes them")
+    return document

@@ -1,0 +1,184 @@
+"""`rankscope doctor [POD]`: what the agent sees of a node or of a pod, and what it would take."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.doctor import agent_starts
+from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.cluster import (
+    AGENT_PORT,
+    ClusterError,
+    node_of_pod,
+    trusted_agents,
+    warnings,
+)
+from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
+from rankscope_analyzers.intake.environment_skew import (
+    EnvironmentDifference,
+    differences,
+    of_listing,
+)
+
+LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
+POOL_SIZE = 32
+
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, ClusterError)
+
+STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the pod and where agents are."""
+    parser.add_argument("pod", nargs="?", metavar="POD", help="a pod: NAME or NAMESPACE/NAME")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--agent",
+        action="append",
+        metavar="URL",
+        help=f"an agent, repeatable (default: {LOCAL_AGENT})",
+    )
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="ask the agents of the cluster that kubectl is set up for",
+    )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
+    add_entry(parser, "agents")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is seen and what is not.
+
+    Raises:
+        InputError: no agent knows the pod.
+        rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+    """
+    kept = agent_starts.reasons(warnings(options.namespace)) if options.cluster else ()
+    answers = _ask(_addresses(options, kept), entry_of(options))
+    facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
+    silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
+    if not facts:
+        raise AgentError("; ".join(silent))
+    sections = list(_sections(facts, options.pod))
+    if options.pod and not sections:
+        nodes = ", ".join(item.node for item in facts)
+        raise InputError(
+            f"no pod {options.pod!r} on {nodes}: is it scheduled there, and does the agent see"
+            " pods at all? Run rankscope doctor without a pod"
+        )
+    skew = differences(rank for one in facts for rank in of_listing(one.node, one.pods))
+    if options.json:
+        print_json(_object(sections, skew, silent) | {"kept_from_starting": list(kept)})
+    else:
+        console = Console(no_color=options.no_color, highlight=False)
+        _show(console, sections, skew, silent)
+        for sentence in kept:
+            console.print(f"Kept from starting: {sentence}.", style="yellow", markup=False)
+    return 0
+
+
+def _addresses(options: argparse.Namespace, kept: Sequence[str]) -> Sequence[str]:
+    if not options.cluster:
+        return options.agent or [LOCAL_AGENT]
+    agents = trusted_agents(options.namespace, entry_of(options))
+    if not agents:
+        why = "; ".join(kept) or "nothing is labelled rankscope-agent"
+        raise InputError(f"no agent runs in the cluster: {why}")
+    if not options.pod:
+        return list(agents.values())
+    node = node_of_pod(options.pod)
+    if node is None:
+        raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
+    if node not in agents:
+        raise InputError(f"pod {options.pod!r} runs on {node}, which has no agent")
+    return [agents[node]]
+
+
+def _ask(urls: Sequence[str], entry: Entry) -> Sequence[AgentFacts | AgentError]:
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        return list(pool.map(_facts, [Agent(url, entry) for url in urls]))
+
+
+def _facts(agent: Agent) -> AgentFacts | AgentError:
+    try:
+        ranks = agent.json("/api/v1/ranks").get("ranks")
+        return AgentFacts(
+            url=agent.url,
+            health=agent.json("/healthz"),
+            pods=agent.json("/api/v1/pods"),
+            ranks=[rank for rank in ranks if isinstance(rank, dict)]
+            if isinstance(ranks, list)
+            else [],
+            page=agent.text("/metrics"),
+        )
+    except AgentError as error:
+        return error
+
+
+Section = tuple[str, Sequence[Check]]
+
+
+def _sections(facts: Sequence[AgentFacts], wanted: str | None) -> Iterator[Section]:
+    for agent in facts:
+        if not wanted:
+            yield f"node {agent.node}", node_checks(agent)
+            continue
+        pod = find_pod(agent, wanted)
+        if pod:
+            title = f"pod {pod.get('namespace')}/{pod.get('name')} on node {agent.node}"
+            yield f"{title} ({pod.get('phase')})", pod_checks(agent, pod)
+
+
+def _object(
+    sections: Sequence[Section], skew: Sequence[EnvironmentDifference], silent: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "sections": [
+            {"title": title, "checks": [dataclasses.asdict(check) for check in checks]}
+            for title, checks in sections
+        ],
+        "environment_differences": [dataclasses.asdict(item) for item in skew],
+        "silent_agents": list(silent),
+    }
+
+
+def _show(
+    console: Console,
+    sections: Sequence[Section],
+    skew: Sequence[EnvironmentDifference],
+    silent: Sequence[str],
+) -> None:
+    for title, checks in sections:
+        console.print(_table(title, checks))
+    for item in skew:
+        style = "red" if item.weight == "fail" else "yellow"
+        text = f"Job {item.job_id}: {item.summary}. See {item.runbook}."
+        console.print(text, style=style, markup=False)
+    for sentence in silent:
+        console.print(f"Not asked: {sentence}.", style="yellow", markup=False)
+
+
+def _table(title: str, checks: Sequence[Check]) -> Table:
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for name in ("source", "state", "what is known", "what brings it"):
+        table.add_column(name)
+    for check in checks:
+        style = STYLES[check.state]
+        cells = (check.source, f"[{style}]{check.state}[/]", escape(check.detail))
+        table.add_row(*cells, escape(check.remedy))
+    return table

@@ -1,0 +1,153 @@
+"""`rankscope gpus`: watch the GPUs of running agents for a while and say which deviate, and why."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.gpus import throttle
+from rankscope_analyzers.gpus.frames import of_pages
+from rankscope_analyzers.gpus.throttle import GpuFinding
+from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.page_history import Page
+
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError)
+
+LOOK_SECONDS = 2.0
+"""Time between two looks: agents read their GPUs every second."""
+
+MAX_SECONDS = 600.0
+"""Longest time watched: a command is no recording, Prometheus has that."""
+
+ONE_JOB = "of these agents"
+"""Stands for the name of a job that nothing names."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which agents are asked, and for how long."""
+    parser.add_argument(
+        "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
+    )
+    add_entry(parser, "agents")
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
+    whose.add_argument(
+        "--one-job",
+        action="store_true",
+        help="all GPUs of these agents work for one job, whose name is not known to them",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="how long to watch (default %(default)s)",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the GPUs do, and what deviates.
+
+    Raises:
+        InputError: there is no GPU, or the time cannot be watched.
+        AgentError: no agent answers.
+    """
+    if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
+        raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
+    entry = entry_of(options)
+    pages, silent = watch([Agent(url, entry) for url in options.agent], options.seconds)
+    samples = of_pages(pages)
+    if options.job:
+        samples = samples[samples["job_id"] == options.job]
+    if options.one_job:
+        samples["job_id"] = ONE_JOB
+    if samples.empty:
+        whose = f" of job {options.job}" if options.job else ""
+        raise InputError(f"there is no GPU{whose} at {', '.join(options.agent)}")
+    findings = throttle.analyze(samples)
+    if options.json:
+        print_json({"findings": [_plain(asdict(at)) for at in findings], "unobserved": silent})
+    else:
+        console = Console(no_color=options.no_color, highlight=False)
+        _show(console, throttle.summarize(samples), findings, silent)
+    return 0
+
+
+def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str]]:
+    """Fetch the agents' pages again and again; return them, and who did not answer at the end.
+
+    Raises:
+        AgentError: none answers at all.
+    """
+    pages: list[Page] = []
+    silent: list[str] = []
+    for look in range(1 + round(seconds / LOOK_SECONDS)):  # at least two: counters have to move
+        if look:
+            time.sleep(LOOK_SECONDS)
+        found, silent = agent_pages.pages(agents)
+        pages += found
+    if not pages:
+        raise AgentError("; ".join(silent))
+    return pages, silent
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: what is not known is null."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _show(
+    console: Console,
+    gpus: pd.DataFrame,
+    findings: Sequence[GpuFinding],
+    silent: Sequence[str],
+) -> None:
+    for finding in findings:
+        console.print(f"[bold]{finding.kind}[/bold]: {escape(finding.summary)}.")
+        console.print(f"  See {finding.runbook}.")
+    if not findings:
+        console.print("No GPU deviates from its peers.")
+    for sentence in silent:
+        console.print(f"Not seen: {escape(sentence)}")
+    if gpus.empty:
+        console.print("No GPU had work.")
+        return
+    table = Table(box=None, title="GPUs under load", title_justify="left")
+    for name in ("node", "GPU", "busy", "SM clock", "power", "limit", "core"):
+        table.add_column(name, justify="left" if name == "node" else "right")
+    table.add_column("clock held down by")
+    for _, row in gpus.iterrows():
+        table.add_row(*(escape(cell) for cell in _cells(row)))
+    console.print(table)
+
+
+def _cells(row: pd.Series[Any]) -> Iterator[str]:
+    yield from (str(row[name]) for name in ("node", "gpu"))
+    for name, scale, form in (
+        ("utilization_ratio", 100, "{:.0f} %"),
+        ("sm_clock_hertz", 1e-9, "{:.2f} GHz"),
+        ("power_watts", 1, "{:.0f} W"),
+        ("power_limit_watts", 1, "{:.0f} W"),
+        ("temperature_celsius", 1, "{:.0f} C"),
+    ):
+        yield "-" if np.isnan(row[name]) else form.format(row[name] * scale)
+    shares = {name: row[f"{name}_share"] for name in throttle.REASONS}
+    held = [f"{throttle.REASONS[name]} {share:.0%}" for name, share in shares.items() if share > 0]
+    yield ", ".join(held)

@@ -1,0 +1,24 @@
+"""`rankscope probe-path`: the folder to put on a trainer's PYTHONPATH."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rankscope_analyzers.demo.probe_folder import ProbeMissingError, probe_folder
+
+FAILURES: tuple[type[Exception], ...] = (ProbeMissingError,)
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Declare nothing: the command takes no arguments."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    """Print the folder.
+
+    Raises:
+        ProbeMissingError: the installation has no probe.
+    """
+    sys.stdout.write(f"{probe_folder()}\n")
+    return 0

@@ -1,0 +1,58 @@
+"""`rankscope record`: keep what a run is, so that a later one can be compared with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.fusion import gather as evidence_sources
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.runs import facts as run_facts
+from rankscope_analyzers.runs.record import record
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.stragglers.diagnosis import diagnosis
+
+FAILURES: tuple[type[Exception], ...] = (InputError, SourceError, RecordError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the job's agents, the job, and the file."""
+    parser.add_argument(
+        "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
+    )
+    parser.add_argument("--job", metavar="ID", help="which job, if there are several")
+    parser.add_argument(
+        "--since", default="1h", metavar="AGE", help="steps that count (default %(default)s)"
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="where to write; - for the screen")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the record of a run.
+
+    Raises:
+        InputError: there is no such job, or several.
+        SourceError: no agent answers.
+        RecordError: the job's records make no sense.
+        OSError: the file cannot be written.
+    """
+    since = time.time() - age_seconds(options.since)
+    found = evidence_sources.of_agents(options.agent, options.job, since)
+    judged = [diagnosis(job) for job in found.jobs]
+    jobs = job_reports.reports(judged, found.evidence, time.time())
+    chosen = [job for job in jobs if options.job in {None, job.job_id}]
+    if len(chosen) != 1:
+        names = ", ".join(job.job_id for job in jobs) or "none"
+        raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
+    told = list(run_facts.facts(found.look, chosen[0].job_id)) if found.look else []
+    text = json.dumps(record(chosen[0], told), indent=1) + "\n"
+    if str(options.file) == "-":
+        sys.stdout.write(text)
+    else:
+        options.file.write_text(text, encoding="utf-8")
+    return 0

@@ -1,0 +1,215 @@
+"""`rankscope watch`: diagnose again and again, and export what is found to Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.fusion import gather as evidence_sources
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.gather import Earlier, Gathered
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.intake.agent_pages import Look
+from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.runs import facts as run_facts
+from rankscope_analyzers.runs.files import RunRecordFiles
+from rankscope_analyzers.runs.record import record
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.stragglers.diagnosis import sensible
+from rankscope_analyzers.watch import server as watch_server
+from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.leadership import Alone, Leadership, Lease
+
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
+
+DEFAULT_INTERVAL = "30s"
+
+STAND_BY_SECONDS = 1.0
+"""Pause between two looks at who is to evaluate."""
+
+COMPARING_SHARE = 0.15
+"""Part of the interval that may go into comparing collectives; there is all the rest to do, too."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whom to watch and where to serve what is found."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    where.add_argument(
+        "--cluster",
+        action="store_true",
+        help="the agents of the cluster that kubectl, or this pod, is set up for; looked up anew"
+        " at each evaluation",
+    )
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
+    parser.add_argument(
+        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+    )
+    parser.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="with --cluster and --namespace: of several watches the one that holds this Lease"
+        " evaluates, the others stand by",
+    )
+    add_entry(parser, "agents or Prometheus")
+    parser.add_argument(
+        "--interval",
+        default=DEFAULT_INTERVAL,
+        metavar="AGE",
+        help="time between evaluations (default %(default)s)",
+    )
+    parser.add_argument(
+        "--since",
+        default="30m",
+        metavar="AGE",
+        help="how far back each evaluation looks (default %(default)s)",
+    )
+    watch_server.add_arguments(parser)
+    parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help="keep a record of each run there, for rankscope diff (agents only)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="evaluate once, print the series, and end"
+    )
+
+
+@dataclass(slots=True)
+class Sight:
+    """The jobs as they are now, read from wherever the options say.
+
+    Args:
+        read: reads them. Raises SourceError where nothing can be read, and ClusterError where the
+            agents of the cluster are not known.
+        records: where records of runs are kept, None if they are not.
+    """
+
+    read: Callable[[], Gathered]
+    records: RunRecordFiles | None = None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve and evaluate until interrupted.
+
+    Raises:
+        InputError: an option cannot be used, or the address is taken.
+        rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to ask at the start.
+    """
+    interval = age_seconds(options.interval)
+    listen, guard = watch_server.place(options)
+    records = RunRecordFiles(options.records) if options.records else None
+    sight = Sight(_reader(options, interval), records)
+    leadership = _leadership(options)
+    exported = Exported(leadership)
+    if options.once:
+        evaluate(sight, exported)
+        sys.stdout.write(exported.text())
+        return 0
+    server = watch_server.start(exported, listen, guard)
+    _say(f"listening on {server.url}/metrics")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
+    try:
+        while True:
+            _turn(sight, exported, leadership, interval)
+    except KeyboardInterrupt:
+        leadership.close()
+        return 0
+
+
+def _turn(sight: Sight, exported: Exported, leadership: Leadership, interval: float) -> None:
+    """Evaluate if it is this watch's turn, and wait for the next time."""
+    began = time.monotonic()
+    if leadership.held():
+        evaluate(sight, exported)
+        time.sleep(max(1.0, began + interval - time.monotonic()))
+    else:
+        exported.stand_by()
+        time.sleep(STAND_BY_SECONDS)
+
+
+def _leadership(options: argparse.Namespace) -> Leadership:
+    if options.lease is None:
+        return Alone()
+    if not (options.cluster and options.namespace) or options.once:
+        raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
+    return Lease(options.lease, options.namespace, _say)
+
+
+def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
+    length = age_seconds(options.since)
+    entry = entry_of(options)
+    if options.prometheus:
+        server = Prometheus(options.prometheus, entry)
+
+        def of_prometheus() -> Gathered:
+            now = time.time()
+            return evidence_sources.of_prometheus(server, None, now - length, now)
+
+        return of_prometheus
+
+    earlier = Earlier(patience_seconds=interval * COMPARING_SHARE)
+
+    def of_agents() -> Gathered:
+        found = trusted_agents(options.namespace, entry) if options.cluster else None
+        urls = options.agent if found is None else list(found.values())
+        return evidence_sources.of_agents(urls, None, time.time() - length, entry, earlier)
+
+    return of_agents
+
+
+def evaluate(sight: Sight, exported: Exported) -> None:
+    """Read, judge and export once; what cannot be read is said and counted, and ends nothing."""
+    began = time.monotonic()
+    try:
+        found = sight.read()
+    except (SourceError, ClusterError) as error:
+        _say(f"nothing could be read: {error}")
+        exported.fail()
+        return
+    diagnoses, senseless = sensible(found.jobs)
+    for sentence in senseless:
+        _say(sentence)
+    now = time.time()
+    reports = job_reports.reports(diagnoses, found.evidence, now)
+    more = [
+        metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
+        metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
+        metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
+    ]
+    exported.update(reports, now, len(senseless), more)
+    if sight.records and found.look:
+        _keep_records(sight.records, found.look, reports, now)
+
+
+def _answering(found: Gathered) -> int:
+    return len(found.look.agents if found.look else found.evidence.observed.nodes)
+
+
+def _keep_records(
+    files: RunRecordFiles, look: Look, reports: Sequence[JobReport], now: float
+) -> None:
+    for job in reports:
+        if files.due(job.job_id, now):
+            try:
+                files.write(record(job, list(run_facts.facts(look, job.job_id))), now)
+            except OSError as error:
+                _say(f"the record of job {job.job_id!a} cannot be written: {error}")
+                return
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"rankscope watch: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,150 @@
+"""`rankscope xids`: what went wrong with the GPUs of a cluster, one incident per GPU and root."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.command import (
+    InputError,
+    add_output,
+    age_seconds,
+    print_json,
+)
+from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus
+from rankscope_analyzers.gpus.xid_incidents import XidFinding, analyze
+from rankscope_analyzers.gpus.xid_rates import PUBLISHED, Rate, rates
+from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
+from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
+from rankscope_analyzers.text.inert_text import visible
+
+FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, PrometheusError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the errors come from and how far back."""
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
+    )
+    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    parser.add_argument("--job", metavar="ID", help="only incidents that hit this job")
+    parser.add_argument(
+        "--since", default="24h", metavar="AGE", help="how far back (default %(default)s)"
+    )
+    add_entry(parser, "agents or Prometheus")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the incidents and their rates.
+
+    Raises:
+        InputError: an option cannot be used.
+        AgentError: no agent answers.
+        PrometheusError: the server cannot be asked.
+    """
+    now = time.time()
+    since = now - age_seconds(options.since)
+    silent: list[str] = []
+    if options.prometheus:
+        server = Prometheus(options.prometheus, entry_of(options))
+        log = from_prometheus(server, since, now)
+    else:
+        entry = entry_of(options)
+        pages, silent = agent_pages.pages([Agent(url, entry) for url in options.agent])
+        if not pages:
+            raise AgentError("; ".join(silent))
+        log = from_pages(pages, since)
+    found = analyze(log.errors)
+    compared = rates(found, log.gpu_hours)
+    if options.job:
+        found = tuple(one for one in found if options.job in one.job_ids)
+    if options.json:
+        print_json(as_object(log, found, compared, silent))
+    else:
+        _show(Console(no_color=options.no_color, highlight=False), log, found, compared, silent)
+    return 0
+
+
+def as_object(
+    log: ErrorLog, findings: Sequence[XidFinding], compared: Sequence[Rate], silent: Sequence[str]
+) -> dict[str, Any]:
+    """Return incidents and rates as JSON-ready values, null for what is not known."""
+    return {
+        "since_unix_seconds": log.since_unix_seconds,
+        "until_unix_seconds": log.until_unix_seconds,
+        "gpu_hours": log.gpu_hours,
+        "incidents": [asdict(one) for one in findings],
+        "rates": [asdict(rate) for rate in compared],
+        "rates_published_by": PUBLISHED,
+        "unobserved": [*_unobserved(log), *silent],
+    }
+
+
+def _unobserved(log: ErrorLog) -> Iterator[str]:
+    if log.gpu_hours is None:
+        yield (
+            "how many GPU-hours were watched is not known (Prometheus knows it of nodes whose"
+            " kernel log is read), so there are no rates"
+        )
+
+
+def _show(
+    console: Console,
+    log: ErrorLog,
+    findings: Sequence[XidFinding],
+    compared: Sequence[Rate],
+    silent: Sequence[str],
+) -> None:
+    for one in findings:
+        style = "bold red" if one.severity == "page" else "bold"
+        console.print(f"[{style}]{one.kind}[/]: {_text(one.summary)}.")
+        console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
+        console.print(f"  See {one.runbook}.")
+    if not findings:
+        console.print("No GPU reported an error that asks for something.")
+    for sentence in (*_unobserved(log), *silent):
+        console.print(f"Not seen: {_text(sentence)}.")
+    if log.gpu_hours is not None:
+        console.print(_rate_table(compared, log.gpu_hours))
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _when(one: XidFinding) -> str:
+    since, until = _clock(one.since_unix_seconds), _clock(one.until_unix_seconds)
+    return f"At {since}" if since == until else f"From {since} to {until}"
+
+
+def _clock(unix_seconds: float) -> str:
+    return f"{datetime.fromtimestamp(unix_seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _rate_table(compared: Sequence[Rate], gpu_hours: float) -> Table:
+    title = f"Interruptions per 1,000 GPU-hours, in {gpu_hours:,.1f} GPU-hours"
+    table = Table(title=title, title_justify="left", box=None, caption=f"published: {PUBLISHED}")
+    for name in ("", "incidents", "rate", "published", "expected by it"):
+        table.add_column(name, justify="right" if name else "left")
+    for rate in compared:
+        table.add_row(
+            rate.name,
+            str(rate.count),
+            f"{rate.per_thousand_gpu_hours or 0:.4f}",
+            f"{rate.published_per_thousand_gpu_hours:.4f}",
+            f"{rate.expected or 0:.2f}",
+        )
+    return table

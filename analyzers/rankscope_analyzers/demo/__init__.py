@@ -1,0 +1,1 @@
+"""The demo: a real training run and the stack that watches it."""

@@ -1,0 +1,1 @@
+"""The values that every conclusion is made of: findings, signals and where they hold."""

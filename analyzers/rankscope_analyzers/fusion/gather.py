@@ -1,0 +1,182 @@
+"""Reads step records and everything beside them from agents, Prometheus or files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.fusion.job_reports import READS, Evidence
+from rankscope_analyzers.intake import agent_pages, cycle_search, foreign_clocks, prometheus_nodes
+from rankscope_analyzers.intake.agent_client import Agent
+from rankscope_analyzers.intake.agent_pages import Look
+from rankscope_analyzers.intake.agent_steps import PATIENCE_SECONDS, from_agents
+from rankscope_analyzers.intake.credentials import NONE, Entry
+from rankscope_analyzers.intake.environment_skew import differences
+from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.intake.page_history import PageHistory
+from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps_of_prometheus
+from rankscope_analyzers.intake.step_history import StepHistory
+from rankscope_analyzers.layers import environment
+from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+
+SHOWN_FAILURES = 8
+"""Agents without an answer that are named one by one; of a dead rack the rest is counted."""
+
+
+LOOKS_KEPT = 9
+"""Looks at agents' pages that counters are judged over: four minutes from the first to the last at
+the watch's default interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Step records by job, and what was read beside them.
+
+    Args:
+        look: the newest one at agents, None where none were asked.
+        silent: how many agents gave no answer.
+    """
+
+    jobs: tuple[JobRecords, ...]
+    evidence: Evidence
+    look: Look | None = None
+    silent: int = 0
+
+
+class Earlier:
+    """What agents told at the looks so far.
+
+    Args:
+        patience_seconds: how long a look may take to compare collectives.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self.patience_seconds = patience_seconds
+        self.pages = PageHistory(READS, LOOKS_KEPT)
+        self.steps = StepHistory()
+
+
+def of_files(
+    read: Callable[[Sequence[Path]], tuple[JobRecords, ...]], paths: Sequence[Path]
+) -> Gathered:
+    """Read traces.
+
+    Raises:
+        SourceError: they cannot be read.
+    """
+    return Gathered(read(paths), Evidence(sources=tuple(map(str, paths))))
+
+
+@cycle_search.put_off()
+def of_agents(
+    urls: Sequence[str],
+    job_id: str | None,
+    since_unix_seconds: float,
+    entry: Entry = NONE,
+    earlier: Earlier | None = None,
+) -> Gathered:
+    """Ask agents for step records and for their pages.
+
+    Pages are read twice, while records are fetched, unless there were earlier looks.
+
+    Args:
+        urls: addresses of agents.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: only steps that started later.
+        entry: what is shown to be let in.
+        earlier: what the same agents told before; what they tell now is added.
+
+    Raises:
+        SourceError: no agent answers, or none knows of a job.
+    """
+    if not urls:
+        raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
+    told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
+    look = first = agent_pages.look([Agent(url, entry) for url in urls])
+    if not first.pages:
+        raise SourceError(_few(first.failures))
+    started = time.monotonic()
+    told.pages.add(first.pages, since_unix_seconds)
+    answering = [agent.url for agent in first.agents.values()]
+    with ThreadPoolExecutor(1) as pool:
+        alone = told.pages.looks == 1
+        later = pool.submit(agent_pages.again, first, started) if alone else None
+        jobs, problem = _steps(
+            lambda: from_agents(
+                answering, job_id, since_unix_seconds, entry, told.steps, told.patience_seconds
+            )
+        )
+        if later is not None:
+            look = later.result()
+            told.pages.add(look.pages)
+    seen = told.pages.observed("agents' pages")
+    evidence = replace(
+        _evidence(seen, tuple(urls)),
+        notes=((_few(first.failures),) if first.failures else ()),
+        signals=tuple(_environment(first, seen)),
+    )
+    found = _in_our_time(jobs, evidence, problem)
+    return replace(found, look=look, silent=len(urls) - len(first.agents))
+
+
+@cycle_search.put_off()
+def of_prometheus(
+    server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
+) -> Gathered:
+    """Read step counters and the series of the job's nodes from Prometheus.
+
+    Raises:
+        SourceError: the server cannot be asked, or knows of no such job.
+    """
+    span = since_unix_seconds, now_unix_seconds
+    seen = prometheus_nodes.from_prometheus(server, job_id, READS, *span)
+    jobs, problem = _steps(lambda: steps_of_prometheus(server, job_id, *span))
+    return _in_our_time(jobs, _evidence(seen, (server.url,)), problem)
+
+
+def _steps(
+    read: Callable[[], tuple[JobRecords, ...]],
+) -> tuple[tuple[JobRecords, ...], SourceError | None]:
+    """Return step records; jobs without any can still be judged by everything else."""
+    try:
+        return read(), None
+    except SourceError as error:
+        return (), error
+
+
+def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
+    ahead = foreign_clocks.ahead(seen)
+    return Evidence(foreign_clocks.of_series(seen, ahead), sources=read_from, clocks_ahead=ahead)
+
+
+def _in_our_time(
+    jobs: Sequence[JobRecords], evidence: Evidence, problem: SourceError | None
+) -> Gathered:
+    if not jobs and problem is not None and not evidence.observed.by_node:
+        raise problem
+    moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in jobs)
+    return Gathered(moved, evidence)
+
+
+def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Signal]:
+    """Name the variables that differ in jobs whose ranks have different hashes."""
+    hashes: dict[str, set[str]] = {}
+    nodes: dict[str, set[str]] = {}
+    for metric in environment.READS:
+        for series in seen.of(metric):
+            job = series.labels.get("job_id", "")
+            hashes.setdefault(job, set()).add(series.labels.get("hash", ""))
+            nodes.setdefault(job, set()).add(series.node)
+    odd = {node for job, found in hashes.items() if len(found) > 1 for node in nodes[job]}
+    ranks = agent_pages.environments(first.agents, sorted(odd))
+    return list(environment.of_differences(differences(ranks)))
+
+
+def _few(failures: Sequence[str]) -> str:
+    more = len(failures) - SHOWN_FAILURES
+    return "; ".join(failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")

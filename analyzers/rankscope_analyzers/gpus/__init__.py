@@ -1,0 +1,1 @@
+"""GPUs that differ from their peers, and Xid errors as incidents."""

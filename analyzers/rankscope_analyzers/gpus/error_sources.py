@@ -1,0 +1,107 @@
+"""Fetches the series that GPU errors are read from: out of Prometheus, or off agents' pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from rankscope_agent.contract.metrics import kernel
+from rankscope_analyzers.gpus.errors import COUNTERS, HOLDERS, READS, GpuError, errors
+from rankscope_analyzers.intake import page_history
+from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.intake.page_history import Page
+from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus
+
+SMALLEST_INTERVAL_SECONDS = 15.0
+"""The usual scrape interval; asking for less repeats values."""
+
+LARGEST_COUNT = 720
+"""Readings asked for: two minutes apart over a day; counters miss nothing in between."""
+
+UUIDS_AT_ONCE = 100
+"""GPUs named in one query: some 4 KB of it."""
+
+SECONDS_PER_HOUR = 3600.0
+
+STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
+WATCHED = kernel.GPU_FALLEN.name
+"""Has a series for each GPU whose node's kernel log is read, whatever happens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLog:
+    """Errors over a time.
+
+    Args:
+        gpu_hours: time over which errors would have been seen, of all GPUs together; None where
+            nobody says.
+    """
+
+    errors: tuple[GpuError, ...]
+    since_unix_seconds: float
+    until_unix_seconds: float
+    gpu_hours: float | None
+
+
+def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
+    """Return what agents' pages say; one page tells when an error came last, not when first."""
+    series = list(page_history.from_pages(pages, READS).all())
+    until = max((page.time for page in pages), default=since_unix_seconds)
+    return ErrorLog(errors(series, since_unix_seconds), since_unix_seconds, until, None)
+
+
+def from_prometheus(
+    server: Prometheus, since_unix_seconds: float, now_unix_seconds: float
+) -> ErrorLog:
+    """Return what was scraped.
+
+    Raises:
+        PrometheusError: the server cannot be asked.
+    """
+    length = now_unix_seconds - since_unix_seconds
+    interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
+    # One more reading before the time shows what was counted already when it began.
+    grid = (since_unix_seconds - interval, now_unix_seconds, interval)
+    series = [
+        one
+        for name in (*COUNTERS, *STAMPS)
+        for one in _readings(name, _newest(server, f"{name}", grid))
+    ]
+    uuids = sorted({one.labels.get("uuid", "") for one in series if one.name in COUNTERS} - {""})
+    failed = sorted({error.uuid for error in errors(series, since_unix_seconds)} & set(uuids))
+    for first in range(0, len(failed), UUIDS_AT_ONCE):
+        wanted = _any_of(failed[first : first + UUIDS_AT_ONCE])
+        for name in HOLDERS:
+            series += _readings(name, _newest(server, f"{name}{{uuid=~{wanted}}}", grid))
+    watched = server.range(f"count(last_over_time({WATCHED}[{int(interval)}s]))", *grid)
+    hours = float(np.nansum(watched.values[:, 1:])) * interval / SECONDS_PER_HOUR
+    found = errors(series, since_unix_seconds)
+    return ErrorLog(found, since_unix_seconds, now_unix_seconds, hours if hours > 0 else None)
+
+
+def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:
+    """Fetch the newest value in each interval, of series too that end within it."""
+    return server.range(f"last_over_time({selector}[{int(grid[2])}s])", *grid)
+
+
+def _any_of(uuids: Iterable[str]) -> str:
+    """Return a matcher's string; the uuid of a shared GPU goes on with `::`."""
+    # PromQL's strings have the escapes of Go, of which those of JSON are a part.
+    return json.dumps(f"({'|'.join(re.escape(uuid) for uuid in uuids)})(::.*)?")
+
+
+def _readings(name: str, matrix: Matrix) -> Iterator[Series]:
+    for labels, row in zip(matrix.labels, matrix.values, strict=True):
+        known = np.isfinite(row)
+        node = labels.get("node") or _host(labels.get("instance", ""))
+        yield Series(node, name, labels, matrix.times[known], row[known])
+
+
+def _host(instance: str) -> str:
+    """Return the host of `host:port`."""
+    return urlsplit(f"//{instance}").hostname or instance

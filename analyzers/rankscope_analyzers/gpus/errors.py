@@ -1,0 +1,270 @@
+"""GPU errors out of series: what agents read in their kernels' logs, when, and in whose job.
+
+Counters say how often, the time stamps beside them exactly when. Series of rank and allocation say
+which job held the GPU then. Pure: from series to errors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+
+from rankscope_agent.contract.kernel.events import Kind
+from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES, Action, Cause, Severity
+from rankscope_agent.contract.kernel.xid import describe
+from rankscope_agent.contract.metrics import kernel, pods, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.numeric.arrays import Floats
+
+SAME_MOMENT_SECONDS = 1.0
+"""Time stamps that differ by less are one: the kernel's clock is set against the node's anew at
+each look, and that is corrected by milliseconds at a time."""
+
+HELD_SECONDS = 300.0
+"""A GPU that was a job's this long ago may have been when the error came: series end when a pod is
+gone, which the error may be the reason for, and Prometheus itself looks back for five minutes."""
+
+COUNTERS: Mapping[str, tuple[Metric, Kind]] = {
+    kernel.XID_ERRORS.name: (kernel.XID_LAST, "xid"),
+    kernel.SXID_ERRORS.name: (kernel.SXID_LAST, "sxid"),
+    kernel.GPU_FALLEN.name: (kernel.KERNEL_LAST_EVENT, "gpu_fallen_off_bus"),
+    kernel.GPU_INIT_FAILURES.name: (kernel.KERNEL_LAST_EVENT, "gpu_init_failure"),
+}
+"""Counters of errors, where the time of the last one stands, and what they count."""
+
+HOLDERS = (pods.GPU_ALLOCATION_INFO.name, training.RANK_INFO.name)
+
+READS: tuple[Metric, ...] = (
+    kernel.XID_ERRORS,
+    kernel.SXID_ERRORS,
+    kernel.GPU_FALLEN,
+    kernel.GPU_INIT_FAILURES,
+    *dict.fromkeys(stamp for stamp, _ in COUNTERS.values()),
+    pods.GPU_ALLOCATION_INFO,
+    training.RANK_INFO,
+)
+"""All series that errors are read from."""
+
+SXID_ACTIONS: Mapping[Severity, Action] = {
+    "fatal": "reset_gpu",
+    "error": "reset_gpu",
+    "warn": "investigate",
+    "info": "none",
+}
+
+PLAIN: Mapping[Kind, tuple[Cause, Action]] = {
+    "gpu_fallen_off_bus": ("pcie", "reboot_node"),
+    "gpu_init_failure": ("gpu_hardware", "reboot_node"),
+}
+"""What errors without a code come from and ask for, as lines of the log that say so do."""
+
+UNKNOWN_CODE = 0
+"""Stands for codes that the agent does not know: no Xid has this number."""
+
+
+class TimedSeries(Protocol):
+    """A series of one node: `times` (T,) Unix seconds, rising, and `values` (T,) without NaN."""
+
+    @property
+    def node(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The metric's name."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        ...
+
+    @property
+    def times(self) -> Floats:
+        """When it was read."""
+        ...
+
+    @property
+    def values(self) -> Floats:
+        """What was read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GpuError:
+    """One kind of error of one GPU or NVSwitch, as often as it grew between two readings.
+
+    Args:
+        unix_seconds: when it last happened in this time.
+        gpu: the driver's index; gpu and uuid are empty for a switch and where nobody says.
+        pci: `domain:bus:device`, empty where the log does not say.
+        code: Xid or SXid, `UNKNOWN_CODE` for one that is not in the tables, None if it has none.
+        count: how often.
+        job_id: who held the GPU, empty if that is not known or several did.
+        rank: which of its ranks, empty likewise.
+    """
+
+    unix_seconds: float
+    node: str
+    gpu: str
+    uuid: str
+    pci: str
+    kind: Kind
+    code: int | None
+    cause: Cause
+    severity: Severity
+    action: Action
+    count: int
+    job_id: str = ""
+    rank: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A job's rank that held a GPU at these times."""
+
+    job_id: str
+    rank: str
+    times: Floats
+
+    def age(self, at: float) -> float:
+        """Return how long before a time it last did, negative if it only did afterwards."""
+        past = int(np.searchsorted(self.times, at, side="right"))
+        return at - float(self.times[max(0, past - 1)])
+
+
+def errors(series: Iterable[TimedSeries], since_unix_seconds: float) -> tuple[GpuError, ...]:
+    """Return the errors since a time, in order of time.
+
+    Where an error is in the first reading already, all that were counted before come with it.
+    """
+    by_name: dict[str, list[TimedSeries]] = defaultdict(list)
+    for one in series:
+        if len(one.values):
+            by_name[one.name].append(one)
+    stamps = {_stamp_key(one): one for name in _STAMPS for one in by_name[name]}
+    holders = _holders(one for name in HOLDERS for one in by_name[name])
+    found = [
+        error
+        for name in COUNTERS
+        for counter in by_name[name]
+        for error in _errors_of(counter, stamps, holders, since_unix_seconds)
+    ]
+    return tuple(sorted(found, key=lambda error: (error.unix_seconds, error.node, error.pci)))
+
+
+_STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
+_Key = tuple[str, str, tuple[str, ...]]
+
+
+def _stamp_key(stamp: TimedSeries) -> _Key:
+    metric = next(metric for metric, _ in COUNTERS.values() if metric.name == stamp.name)
+    return stamp.node, stamp.name, tuple(stamp.labels.get(name, "") for name in metric.labels)
+
+
+def _errors_of(
+    counter: TimedSeries,
+    stamps: Mapping[_Key, TimedSeries],
+    holders: Mapping[str, Sequence[_Holder]],
+    since: float,
+) -> Iterator[GpuError]:
+    metric, kind = COUNTERS[counter.name]
+    labels = {**counter.labels, "kind": kind}
+    key = counter.node, metric.name, tuple(labels.get(name, "") for name in metric.labels)
+    for at, count in _growth(counter, stamps.get(key)):
+        if at >= since:
+            uuid = labels.get("uuid", "")
+            job_id, rank = _holder(holders.get(uuid, ()), at) if uuid else ("", "")
+            code, cause, severity, action = _meaning(kind, labels)
+            yield GpuError(
+                unix_seconds=at,
+                node=counter.node,
+                gpu=labels.get("gpu", ""),
+                uuid=uuid,
+                pci="" if labels.get("pci") in _NO_ADDRESS else labels.get("pci", ""),
+                kind=kind,
+                code=code,
+                cause=cause,
+                severity=severity,
+                action=action,
+                count=count,
+                job_id=job_id,
+                rank=rank,
+            )
+
+
+_NO_ADDRESS = ("unknown", "other")
+
+
+def _growth(counter: TimedSeries, stamp: TimedSeries | None) -> Iterator[tuple[float, int]]:
+    """Yield when a counter grew and by how much.
+
+    An agent that lost its state counts its boot's log again: what comes with the time of the last
+    error is new only if it is more than was counted already.
+    """
+    known, newest = 0.0, float("-inf")
+    for position, (read_at, value) in enumerate(zip(counter.times, counter.values, strict=True)):
+        at = float(read_at) if stamp is None else _value_at(stamp, float(read_at))
+        if at > newest + SAME_MOMENT_SECONDS:
+            grown = value - known if value >= known else value
+            known = value
+        else:
+            grown = max(0.0, value - known)
+            known = max(known, value)
+        if grown > 0 and (stamp is not None or position):
+            yield at, int(grown)
+        newest = max(newest, at)
+
+
+def _value_at(series: TimedSeries, at: float) -> float:
+    """Return the value that was read last at a time, the first one if none was."""
+    past = int(np.searchsorted(series.times, at, side="right"))
+    return float(series.values[max(0, past - 1)])
+
+
+def _meaning(kind: Kind, labels: Mapping[str, str]) -> tuple[int | None, Cause, Severity, Action]:
+    if kind in PLAIN:
+        cause, action = PLAIN[kind]
+        return None, cause, "fatal", action
+    text = labels.get(kind, "")
+    code = int(text) if text.isascii() and text.isdigit() and len(text) < 7 else UNKNOWN_CODE
+    known = describe(code)
+    severity = cast(
+        "Severity", labels["severity"] if labels.get("severity") in SEVERITIES else known.severity
+    )
+    if kind == "sxid":
+        return code, "nvlink_fabric", severity, SXID_ACTIONS[severity]
+    action = cast("Action", labels["action"] if labels.get("action") in ACTIONS else known.action)
+    return code, known.cause, severity, action
+
+
+def _holders(series: Iterable[TimedSeries]) -> Mapping[str, Sequence[_Holder]]:
+    """Return who held each GPU; the uuid of a shared GPU has `::` and a number behind it."""
+    found: dict[str, list[_Holder]] = defaultdict(list)
+    for one in series:
+        uuid = one.labels.get("uuid", "").partition("::")[0]
+        job_id = one.labels.get("job_id", "")
+        if uuid and job_id:
+            found[uuid].append(_Holder(job_id, one.labels.get("rank", ""), one.times))
+    return found
+
+
+def _holder(holders: Sequence[_Holder], at: float) -> tuple[str, str]:
+    """Return job and rank that held a GPU at a time, empty texts if several did or nobody."""
+    ages = [(holder.age(at), holder) for holder in holders]
+    past = [(age, holder) for age, holder in ages if 0 <= age <= HELD_SECONDS]
+    near = past or [(-age, holder) for age, holder in ages if -HELD_SECONDS <= age < 0]
+    if not near:
+        return "", ""
+    nearest = min(age for age, _ in near)
+    last = [holder for age, holder in near if age == nearest]
+    jobs = {holder.job_id for holder in last}
+    ranks = {holder.rank for holder in last if holder.rank}
+    if len(jobs) > 1:
+        return "", ""
+    return jobs.pop(), ranks.pop() if len(ranks) == 1 else ""

@@ -1,0 +1,398 @@
+"""GPUs that are slower, hotter or on less power than their peers, why, and the time that it took.
+
+Peers are GPUs of the same model in the same job, or on the same node where no job is known, that
+were as busy. Utilisation does not tell a GPU that all wait for from those that wait: both are busy.
+So only the clock, which waiting does not lower, says that a GPU is slow. Pure: a frame of samples
+in (`gpu_frames.GPU_COLUMNS`), findings out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.text.name_lists import named
+
+Kind = Literal[
+    "thermal_slowdown",
+    "power_brake",
+    "power_cap",
+    "clock_low",
+    "power_limit_differs",
+    "power_low",
+    "temperature_high",
+]
+
+LOADED_UTILIZATION = 0.5
+"""Samples below are of a GPU without work, whose clock is low on purpose. A training job that is
+held up by a slow rank still shows 0.9 and more, as waiting in a collective is a kernel, too."""
+
+SIMILAR_UTILIZATION = 0.2
+"""Peers whose median utilisation differs by more do something else."""
+
+CROWD = 64
+"""Peers from which on the median is taken of all of them, the one that is judged included."""
+
+MINIMUM_PEERS = 2
+"""With one other GPU nobody can say which of the two is the odd one."""
+
+LOW_CLOCK = 0.95
+"""Below this share of its peers' median clock a GPU is slow: boards of one model differ by a few
+steps of 15 MHz, which is 2 to 3 %, at the same power."""
+
+LOW_CLOCK_AT_LIMIT = 0.90
+"""The same where all are at their power limit: what clock a board reaches there is a matter of its
+silicon and its cooling, and boards of one model differ by 8 % (Sinha and others, SC 2022)."""
+
+SLOWDOWN_SHARE = 0.05
+"""Share of the time under thermal slowdown from which it is a finding: a twentieth of the time at
+half the clock costs a synchronous job 5 %; less is a GPU that touches its limit now and then."""
+
+BRAKE_SHARE = 0.01
+"""Share of the time under the power brake, which the power supply asks for: it never should."""
+
+CAP_EXCESS = 0.2
+"""Share of the time under the power cap above that of the peers. All GPUs that train hard reach
+their limit at times, so that the cap alone means nothing."""
+
+LIMIT_DIFFERENCE = 0.02
+"""Enforced limits that differ by less are the same setting on boards that round it differently."""
+
+LOW_POWER = 0.7
+"""Share of the peers' power at the same clock below which a GPU does less work than they."""
+
+HOT_EXCESS_CELSIUS = 12.0
+"""Degrees above the median of its peers: places in a chassis differ by 5 to 8, as those that are
+last in the air flow are hotter."""
+
+REASONS: Mapping[str, str] = {
+    "hw_thermal_slowdown": "hardware thermal slowdown",
+    "sw_thermal_slowdown": "software thermal slowdown",
+    "hw_power_brake": "hardware power brake",
+    "sw_power_cap": "software power cap",
+}
+"""Reasons with a counter of seconds, and how people call them."""
+
+RUNBOOKS: Mapping[Kind, str] = {
+    "thermal_slowdown": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
+    "power_brake": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "power_cap": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "power_limit_differs": "docs/runbooks/RankscopeGpuPowerLimited.md",
+    "clock_low": "docs/runbooks/RankscopeGpuClockLow.md",
+    "power_low": "docs/runbooks/RankscopeGpuClockLow.md",
+    "temperature_high": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
+}
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFinding:
+    """One GPU, or one node's GPUs, that deviate.
+
+    Args:
+        gpus: the driver's indices on the node, in order.
+        uuids: of the same GPUs.
+        reason: what the driver gives as reason for the clock, empty if nothing.
+        seconds_lost: time under load times the share of the clock that was missing, of the worst
+            GPU; 0 where the clock is as it should be.
+        evidence: of the worst of the GPUs.
+    """
+
+    kind: Kind
+    severity: Severity
+    node: str
+    gpus: tuple[str, ...]
+    uuids: tuple[str, ...]
+    job_id: str
+    reason: str
+    summary: str
+    seconds_lost: float
+    evidence: tuple[Evidence, ...]
+    runbook: str
+
+
+Row = Mapping[str, Any]
+"""One GPU's row of `summarize`."""
+
+Normal = Mapping[str, float]
+"""Medians of its peers by column; empty without peers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What is wrong with one GPU."""
+
+    kind: Kind
+    reason: str
+    row: Row
+    peers: Normal
+
+
+def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
+    """Return what deviates, what costs most first.
+
+    Args:
+        samples: columns of `gpu_frames.GPU_COLUMNS`, rows in any order. One time of each GPU tells
+            what is so at that moment; time lost takes two, and a minute gives good figures.
+    """
+    gpus = summarize(samples)
+    if gpus.empty:
+        return ()
+    found = [*_deviations(gpus), *_limits(gpus)]
+    return tuple(sorted(found, key=lambda finding: -finding.seconds_lost))
+
+
+def summarize(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per GPU that had work: medians while it had, and shares of time by reason.
+
+    Beyond the columns of medians: `loaded_seconds`, and `<reason>_share` for each of `REASONS`: of
+    time by its counter, of looks where the GPU does not count it, NaN where it says neither.
+    """
+    if samples.empty:
+        return pd.DataFrame()
+    ordered = samples.sort_values("time", kind="stable").astype(dict.fromkeys(NUMBERS, np.float64))
+    # A partitioned GPU does not say how busy it is; its clock is judged all the same.
+    utilization = ordered["utilization_ratio"]
+    loaded = (utilization >= LOADED_UTILIZATION) | utilization.isna()
+    groups, busy = ordered.groupby(KEY, sort=True), ordered[loaded].groupby(KEY, sort=True)
+    lasted = groups["time"].max() - groups["time"].min()
+    gpus = groups[["model", "job_id"]].last()
+    gpus[list(MEDIANS)] = busy[list(MEDIANS)].median()
+    gpus["loaded_seconds"] = lasted * busy.size() / groups.size()
+    for reason in REASONS:
+        gpus[f"{reason}_share"] = _time_share(ordered, reason, lasted)
+    gpus = gpus[gpus["loaded_seconds"].notna()].reset_index()
+    order = gpus["gpu"].map(lambda gpu: (len(str(gpu)), str(gpu)))  # 10 comes after 9
+    return gpus.assign(order=order).sort_values(["node", "order"]).drop(columns="order")
+
+
+KEY = ["node", "uuid", "pci", "gpu"]
+MEDIANS = (
+    "utilization_ratio",
+    "sm_clock_hertz",
+    "power_watts",
+    "power_limit_watts",
+    "temperature_celsius",
+)
+NUMBERS = (
+    *MEDIANS,
+    *(f"{reason}_seconds" for reason in REASONS),
+    *(f"{reason}_active" for reason in REASONS),
+)
+
+
+def _time_share(ordered: pd.DataFrame, reason: str, lasted: pd.Series[float]) -> pd.Series[float]:
+    """Return each GPU's share of time under a reason, by its counter, else by its looks."""
+    column = f"{reason}_seconds"
+    known = ordered[np.isfinite(ordered[column])]
+    steps = known.groupby(KEY)[column].diff()
+    grown = steps.where(~(steps < 0), known[column])  # a counter that falls was reset
+    parts = [known[name] for name in KEY]
+    counted = (grown.groupby(parts).sum(min_count=1) / lasted.where(lasted > 0)).clip(upper=1.0)
+    looked = ordered.groupby(KEY)[f"{reason}_active"].mean()
+    shares: pd.Series[float] = counted.reindex(lasted.index).fillna(looked)
+    return shares
+
+
+def _deviations(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
+    judged: dict[tuple[str, str, Kind, str], list[_Judged]] = {}
+    together = gpus["job_id"].where(gpus["job_id"] != "", "\0" + gpus["node"])
+    for _, alike in gpus.groupby([together, gpus["model"]], sort=False):
+        for row, normal in _with_peers(alike):
+            for found in _judge(row, normal):
+                key = str(row["node"]), str(row["job_id"]), found.kind, found.reason
+                judged.setdefault(key, []).append(found)
+    for members in judged.values():
+        yield _finding(sorted(members, key=lambda one: (len(one.row["gpu"]), one.row["gpu"])))
+
+
+def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
+    """Yield each GPU with the medians of those of its kind that were as busy, itself left out.
+
+    In the order of utilisation, peers are neighbours, and most GPUs have the same ones. Of many
+    peers one more or less does not move the median: those of a crowd are computed once.
+    """
+    ordered = alike.sort_values("utilization_ratio", kind="stable")  # unknown comes last
+    busy = ordered["utilization_ratio"].to_numpy(np.float64)
+    known = int(np.isfinite(busy).sum())
+    first = np.searchsorted(busy[:known], busy[:known] - SIMILAR_UTILIZATION, side="left")
+    end = np.searchsorted(busy[:known], busy[:known] + SIMILAR_UTILIZATION, side="right")
+    spans = [*zip(first.tolist(), end.tolist(), strict=True)]
+    spans += [(known, len(busy))] * (len(busy) - known)
+    names = ordered.select_dtypes("number").columns
+    values = ordered[names].to_numpy(np.float64)
+    crowds: dict[tuple[int, int], Normal] = {}
+    rows: list[Row] = ordered.to_dict("records")  # type: ignore[assignment]
+    for place, (row, span) in enumerate(zip(rows, spans, strict=True)):
+        if span[1] - span[0] - 1 < MINIMUM_PEERS:
+            yield row, {}
+        elif span[1] - span[0] > CROWD:
+            if span not in crowds:
+                crowds[span] = _medians(names, values[slice(*span)])
+            yield row, crowds[span]
+        else:
+            others = np.delete(values[slice(*span)], place - span[0], axis=0)
+            yield row, _medians(names, others)
+
+
+def _medians(names: Iterable[str], values: Floats) -> Normal:
+    """Return the medians of (N, columns) values by name, without columns that nobody knows."""
+    found: dict[str, float] = {}
+    for name, column in zip(names, values.T, strict=True):
+        known = column[np.isfinite(column)]
+        if len(known):
+            found[name] = float(np.median(known))
+    return found
+
+
+def _judge(row: Row, normal: Normal) -> Iterator[_Judged]:
+    """Yield what is wrong with a GPU; a slow clock is said once, with the best reason for it."""
+    at_limit = _share(row, "sw_power_cap") >= CAP_EXCESS
+    pace = _ratio(row, normal, "sm_clock_hertz")
+    slow = pace < LOW_CLOCK
+    thermal = max(("hw_thermal_slowdown", "sw_thermal_slowdown"), key=lambda at: _share(row, at))
+    if _share(row, thermal) >= SLOWDOWN_SHARE:
+        yield _Judged("thermal_slowdown", thermal, row, normal)
+    elif _share(row, "hw_power_brake") >= BRAKE_SHARE:
+        yield _Judged("power_brake", "hw_power_brake", row, normal)
+    elif (slow and _capped(row, normal)) or (at_limit and pace < LOW_CLOCK_AT_LIMIT):
+        yield _Judged("power_cap", "sw_power_cap", row, normal)
+    elif slow and not at_limit:
+        yield _Judged("clock_low", "", row, normal)
+    elif _ratio(row, normal, "power_watts") < LOW_POWER:
+        yield _Judged("power_low", "", row, normal)
+    hotter = row["temperature_celsius"] - normal.get("temperature_celsius", np.nan)
+    if hotter > HOT_EXCESS_CELSIUS and _share(row, thermal) < SLOWDOWN_SHARE:
+        yield _Judged("temperature_high", "", row, normal)
+
+
+def _capped(row: Row, normal: Normal) -> bool:
+    usual = normal.get("sw_power_cap_share", np.nan)
+    excess = _share(row, "sw_power_cap") - (0.0 if np.isnan(usual) else float(usual))
+    return excess >= CAP_EXCESS
+
+
+def _share(row: Row, reason: str) -> float:
+    """Return the share of time of a reason, 0 where it is not known."""
+    share = float(row[f"{reason}_share"])
+    return 0.0 if np.isnan(share) else share
+
+
+def _ratio(row: Row, normal: Normal, column: str) -> float:
+    """Return a value over that of the peers; NaN, which is below nothing, where one is unknown."""
+    expected = float(normal.get(column, np.nan))
+    return float(row[column]) / expected if expected > 0 else float("nan")
+
+
+def _lost(judged: _Judged) -> float:
+    missing = 1 - _ratio(judged.row, judged.peers, "sm_clock_hertz")
+    return max(0.0, missing) * float(judged.row["loaded_seconds"]) if missing == missing else 0.0
+
+
+def _finding(members: Sequence[_Judged]) -> GpuFinding:
+    """Put the GPUs of a node that have the same fault into one finding."""
+    worst = max(members, key=_lost)
+    row, kind = worst.row, worst.kind
+    seconds = _lost(worst)
+    evidence = tuple(_evidence(worst))
+    pages = kind in {"thermal_slowdown", "power_brake"}
+    return GpuFinding(
+        kind=kind,
+        severity="page" if pages else "ticket",
+        node=str(row["node"]),
+        gpus=tuple(str(at.row["gpu"]) for at in members),
+        uuids=tuple(str(at.row["uuid"]) for at in members),
+        job_id=str(row["job_id"]),
+        reason=worst.reason,
+        summary=_summary_text(members, worst, seconds),
+        seconds_lost=seconds,
+        evidence=evidence,
+        runbook=RUNBOOKS[kind],
+    )
+
+
+def _evidence(judged: _Judged) -> Iterator[Evidence]:
+    row, normal = judged.row, judged.peers
+    for column, unit, meaning in (
+        ("sm_clock_hertz", "Hz", "SM clock under load"),
+        ("temperature_celsius", "C", "core temperature under load"),
+        ("power_watts", "W", "power under load"),
+        ("power_limit_watts", "W", "enforced power limit"),
+    ):
+        expected = float(normal.get(column, np.nan))
+        if not np.isnan(row[column]):
+            yield Evidence(column, float(row[column]), expected, unit, meaning)
+    if judged.reason:
+        column = f"{judged.reason}_share"
+        meaning = f"share of time under {REASONS[judged.reason]}"
+        yield Evidence(column, float(row[column]), float(normal.get(column, np.nan)), "", meaning)
+
+
+def _summary_text(members: Sequence[_Judged], worst: _Judged, seconds: float) -> str:
+    row, normal = worst.row, worst.peers
+    who = f"{named((at.row['gpu'] for at in members), 'GPU')} of node {row['node']}"
+    facts = []
+    clock, usual = float(row["sm_clock_hertz"]), float(normal.get("sm_clock_hertz", np.nan))
+    if _ratio(row, normal, "sm_clock_hertz") < LOW_CLOCK:
+        facts.append(f"SM clock {clock / GIGA:.2f} GHz against {usual / GIGA:.2f}")
+    if worst.reason:
+        share = _share(row, worst.reason)
+        facts.append(f"{REASONS[worst.reason]} {share:.0%} of the time")
+    if worst.kind in {"thermal_slowdown", "temperature_high"}:
+        facts.append(_set_against(row, normal, "temperature_celsius", "C"))
+    if worst.kind == "power_low":
+        facts.append(_set_against(row, normal, "power_watts", "W") + " at the same clock")
+    if worst.kind == "power_cap":
+        facts.append(f"limit {_set_against(row, normal, 'power_limit_watts', 'W')}")
+    if seconds:
+        facts.append(f"{seconds:.1f} s lost of {row['loaded_seconds']:.0f} s")
+    return f"{who}: {'; '.join(facts)}"
+
+
+def _set_against(row: Row, normal: Normal, column: str, unit: str) -> str:
+    expected = float(normal.get(column, np.nan))
+    text = f"{float(row[column]):.0f} {unit}"
+    return text if np.isnan(expected) else f"{text} against {expected:.0f} {unit}"
+
+
+def _limits(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
+    """Find nodes of a job on which GPUs of the same model have a lower power limit than elsewhere.
+
+    Without a job the GPUs of a node are compared with each other.
+    """
+    known = gpus[gpus["power_limit_watts"].notna()]
+    groups = known["job_id"].where(known["job_id"] != "", "\0" + known["node"])
+    for _, members in known.groupby([groups, known["model"]], sort=True):
+        usual = float(members["power_limit_watts"].max())
+        low = members[members["power_limit_watts"] < usual * (1 - LIMIT_DIFFERENCE)]
+        for node, part in low.groupby("node", sort=True):
+            yield _limit_finding(str(node), part, usual)
+
+
+def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> GpuFinding:
+    lowest = float(part["power_limit_watts"].min())
+    gpus = tuple(str(gpu) for gpu in part["gpu"])
+    job = str(part["job_id"].iloc[0])
+    where = f"others of job {job}" if job else "others of the node"
+    who = f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {node}"
+    meaning = "enforced power limit"
+    return GpuFinding(
+        kind="power_limit_differs",
+        severity="ticket",
+        node=node,
+        gpus=gpus,
+        uuids=tuple(str(uuid) for uuid in part["uuid"]),
+        job_id=job,
+        reason="",
+        summary=f"{who}: power limit {lowest:.0f} W, {where} have {usual:.0f} W",
+        seconds_lost=0.0,
+        evidence=(Evidence("power_limit_watts", lowest, usual, "W", meaning),),
+        runbook=RUNBOOKS["power_limit_differs"],
+    )

@@ -1,0 +1,274 @@
+"""One incident per GPU and root, over all nodes: pure, from GPU errors to findings.
+
+On a node the rules are those of its kernel log (`contract.kernel`). Over nodes a job binds
+errors together: when a GPU is lost, the job's processes on all others end, and each leaves clean-up
+codes. Faults of programs stay the program's, unless two jobs that have nothing to do with each
+other meet them on one and the same GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rankscope_agent.contract.kernel.incidents import CHAIN_SECONDS
+from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
+from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
+from rankscope_agent.contract.kernel.xid import ROW_REMAP
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.gpus.errors import GpuError
+from rankscope_analyzers.gpus.xid_cases import Case, Place, cases, name_of, place_of
+from rankscope_analyzers.text.name_lists import listed
+
+CLOCK_SECONDS = 5.0
+"""By how much nodes' clocks may differ: NTP keeps them within milliseconds, when it works."""
+
+EFFECT_SECONDS = 900.0
+"""How long after a GPU's fault its job's other processes end: PyTorch gives up on a collective
+after 600 seconds unless told otherwise, and dumping and ending take some more."""
+
+UNRELATED_JOBS = 2
+"""Jobs that a GPU must fail, and no other GPU, before it is suspected instead of them."""
+
+SHARED: frozenset[Cause] = frozenset(("pcie", "driver", "nvlink_fabric"))
+"""Causes that GPUs of a node have in common when several show the same at once: a PCIe switch, the
+driver, NVSwitches."""
+
+
+RUNBOOKS: Mapping[Cause, str] = {
+    "pcie": "RankscopeGpuLost",
+    "gpu_memory": "RankscopeGpuMemoryError",
+    "gpu_hardware": "RankscopeGpuHardwareFault",
+    "nvlink_fabric": "RankscopeNvlinkFault",
+    "driver": "RankscopeGpuDriverFault",
+    "app": "RankscopeGpuProgramFault",
+}
+ROW_REMAP_RUNBOOK = "RankscopeGpuRowRemapPending"
+
+
+@dataclass(frozen=True, slots=True)
+class XidFinding:
+    """One incident.
+
+    Args:
+        kind: where it comes from.
+        severity: page if a GPU or its memory, link or driver is lost, else ticket.
+        action: what to do first.
+        fatality: how much was lost, as the kernel's words are.
+        where: the GPU that it began on, or the switch.
+        affected: GPUs and switches that show it too.
+        job_ids: jobs that held them.
+        ranks: ranks on `where`, as texts.
+        codes: how often each error was reported, `Xid 79` or in words.
+        runbook: file under docs/runbooks.
+    """
+
+    kind: Cause
+    severity: Severity
+    action: Action
+    fatality: KernelSeverity
+    where: Place
+    affected: tuple[Place, ...]
+    job_ids: tuple[str, ...]
+    ranks: tuple[str, ...]
+    codes: Mapping[str, int]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    runbook: str
+    since_unix_seconds: float
+    until_unix_seconds: float
+
+
+def analyze(errors: Iterable[GpuError]) -> tuple[XidFinding, ...]:
+    """Return the incidents among errors of any nodes, the worst first, then the latest.
+
+    What is neither harmful nor asks for anything, such as the clean-up after programs that were
+    ended on purpose, is none.
+    """
+    found = _again(list(cases(errors)))
+    found = _one_program(_with_effects(_suspects(found)))
+    findings = [_finding(case) for case in found if not _is_harmless(case)]
+    return tuple(sorted(findings, key=_importance))
+
+
+def _importance(found: XidFinding) -> tuple[int, bool, float, str]:
+    rank = -SEVERITIES.index(found.fatality)
+    return rank, found.kind == "app", -found.until_unix_seconds, found.where.node
+
+
+def _is_harmless(case: Case) -> bool:
+    return case.action == "none" and case.severity == "info"
+
+
+def _again(found: Sequence[Case]) -> list[Case]:
+    """Put together what the same GPU does to the same job again and again."""
+    kept: dict[tuple[object, ...], Case] = {}
+    for case in found:
+        key = (case.place, case.cause, case.own[0].kind, case.code, case.own[0].job_id)
+        before = kept.get(key)
+        kept[key] = case if before is None else _joined(before, case, again=True)
+    return list(kept.values())
+
+
+def _joined(case: Case, other: Case, *, again: bool = False) -> Case:
+    """Return a case with another one's errors, as its own or as effects."""
+    if again:
+        return replace(
+            case,
+            action=stronger(case.action, other.action),
+            severity=max(case.severity, other.severity, key=SEVERITIES.index),
+            own=case.own + other.own,
+            effects=case.effects + other.effects,
+            times_seen=case.times_seen + other.times_seen,
+        )
+    return replace(case, effects=case.effects + other.errors)
+
+
+def _suspects(found: Sequence[Case]) -> list[Case]:
+    """Suspect the GPU instead of programs where unrelated jobs faulted on it and nowhere else."""
+    faults = [case for case in found if case.cause == "app" and not case.is_effect]
+    places: dict[str, set[Place]] = defaultdict(set)
+    for case in faults:
+        for job_id in _jobs_of(case):
+            places[job_id].add(case.place)
+    by_place: dict[Place, list[Case]] = defaultdict(list)
+    for case in faults:
+        if any(len(places[job_id]) == 1 for job_id in _jobs_of(case)):
+            by_place[case.place].append(case)
+    kept = list(found)
+    for at in by_place.values():
+        jobs = sorted({job for case in at for job in _jobs_of(case) if len(places[job]) == 1})
+        if len({_program(job) for job in jobs}) < UNRELATED_JOBS:
+            continue
+        whole = at[0]
+        for case in at[1:]:
+            whole = _joined(whole, case, again=True)
+        said = (
+            f"{whole.said}; {len(jobs)} jobs that have nothing in common ({listed(jobs)}) faulted"
+            " on this GPU and on no other: it is the GPU, not the programs"
+        )
+        suspect = replace(
+            whole, cause="gpu_hardware", action="drain", severity="error", said=said, times_seen=1
+        )
+        suspected = {id(case) for case in at}
+        kept = [case for case in kept if id(case) not in suspected] + [suspect]
+    return kept
+
+
+def _jobs_of(case: Case) -> frozenset[str]:
+    return frozenset(error.job_id for error in case.own if error.job_id)
+
+
+def _program(job_id: str) -> str:
+    """Return what jobs of one program have in common: the name without numbers and hashes.
+
+    `ml/llm-7b-20261103-x7k2q` and `ml/llm-7b-20261104-9fz4d` are runs of `ml/llm`; that `llm-13b`
+    counts as the same program is on the safe side.
+    """
+    return re.sub(r"(-(?=[a-z0-9.]*\d)[a-z0-9.]+)+$", "", job_id.lower())
+
+
+def _with_effects(found: Sequence[Case]) -> list[Case]:
+    """Take what a fault did to other GPUs of the job into its incident, the gravest fault first."""
+    left = sorted(found, key=lambda case: (-SEVERITIES.index(case.severity), case.first))
+    done: list[Case] = []
+    while left:
+        case = left.pop(0)
+        if case.is_grave:
+            taken = [other for other in left if _follows(other, case)]
+            for other in taken:
+                case = _joined(case, other)
+            left = _without(left, taken)
+        done.append(case)
+    return done
+
+
+def _without(found: Sequence[Case], taken: Sequence[Case]) -> list[Case]:
+    ids = {id(case) for case in taken}
+    return [case for case in found if id(case) not in ids]
+
+
+def _follows(other: Case, case: Case) -> bool:
+    """Whether a case is what another one, which is grave, did to its job or node."""
+    if not any(_soon_after(other.first, error.unix_seconds) for error in case.own):
+        return False
+    together = bool(other.jobs & case.jobs)
+    here = other.place.node == case.place.node
+    if not (together or (here and not (other.jobs and case.jobs))):
+        return False
+    near = any(abs(other.first - error.unix_seconds) <= CHAIN_SECONDS for error in case.own)
+    if other.is_effect or not near:
+        return other.is_effect
+    if other.cause == "app":
+        return here
+    shared = here and case.cause in SHARED and other.code == case.code
+    return other.cause == case.cause and (case.cause == "nvlink_fabric" or shared)
+
+
+def _soon_after(effect: float, cause: float) -> bool:
+    return cause - CLOCK_SECONDS <= effect <= cause + EFFECT_SECONDS
+
+
+def _one_program(found: Sequence[Case]) -> list[Case]:
+    """Put together what a program's fault left on the GPUs of its job, the fault itself first."""
+    left = sorted(found, key=lambda case: (case.is_effect, case.first))
+    done: list[Case] = []
+    while left:
+        case = left.pop(0)
+        if case.cause == "app":
+            taken = [other for other in left if _is_of_program(other, case)]
+            for other in taken:
+                case = _joined(case, other)
+            left = _without(left, taken)
+        done.append(case)
+    return done
+
+
+def _is_of_program(other: Case, case: Case) -> bool:
+    if other.cause != "app" or abs(other.first - case.first) > EFFECT_SECONDS:
+        return False
+    same_node = other.place.node == case.place.node and not (other.jobs or case.jobs)
+    return bool(other.jobs & case.jobs) or same_node
+
+
+def _finding(case: Case) -> XidFinding:
+    codes: dict[str, int] = defaultdict(int)
+    for error in case.errors:
+        codes[name_of(error)] += error.count
+    affected = dict.fromkeys(place_of(e) for e in case.effects if place_of(e) != case.place)
+    remap = case.code in ROW_REMAP and case.own[0].kind == "xid"
+    runbook = ROW_REMAP_RUNBOOK if remap else RUNBOOKS[case.cause]
+    return XidFinding(
+        kind=case.cause,
+        severity="page" if case.severity == "fatal" else "ticket",
+        action=case.action,
+        fatality=case.severity,
+        where=case.place,
+        affected=tuple(affected),
+        job_ids=tuple(sorted(case.jobs)),
+        ranks=tuple(dict.fromkeys(error.rank for error in case.own if error.rank)),
+        codes=dict(codes),
+        summary=_summary(case, len(affected)),
+        evidence=tuple(
+            Evidence("kernel log", float(count), 0.0, "events", name)
+            for name, count in codes.items()
+        ),
+        runbook=f"docs/runbooks/{runbook}.md",
+        since_unix_seconds=case.first,
+        until_unix_seconds=max(case.last, *(error.unix_seconds for error in case.errors)),
+    )
+
+
+def _summary(case: Case, affected: int) -> str:
+    root = case.own[0]
+    who = str(case.place) if root.kind != "sxid" else f"NVSwitch {root.pci} of node {root.node}"
+    whose = [f"rank {root.rank}"] if root.rank else []
+    whose += [f"job {root.job_id}"] if root.job_id and case.cause != "gpu_hardware" else []
+    text = f"{who}{', ' if whose else ''}{' of '.join(whose)}: {case.said}"
+    if case.times_seen > 1:
+        text += f"; {case.times_seen} times"
+    if affected:
+        text += f"; {affected} more GPU{'s are' if affected > 1 else ' is'} hit"
+    return text

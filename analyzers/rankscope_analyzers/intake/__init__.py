@@ -1,0 +1,1 @@
+"""What agents, Prometheus and clusters answer, without any judgement."""

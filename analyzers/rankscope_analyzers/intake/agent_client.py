@@ -1,0 +1,154 @@
+"""Asks one agent for one of its answers; bounded in time and size."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request
+
+from rankscope_agent.contract import api_version
+from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
+
+TIMEOUT_SECONDS = 10.0
+"""An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
+
+WHOLE_ANSWER_SECONDS = 60.0
+"""Time for all of an answer: one that comes a byte at a time would hold others up just as well."""
+
+MAXIMUM_ANSWER_BYTES = 64 << 20
+"""Three thousand pods with all that is kept of them have some 10 MB of JSON."""
+
+PIECE_BYTES = 1 << 16
+
+REFUSALS = {
+    401: ": give --token-file, or --cert-file and --key-file",
+    403: ": it was started without credentials to tell its readers apart; see docs/security.md",
+}
+"""What to do about an agent that does not let us in."""
+
+GZIP = 31
+"""What zlib calls a gzip header around its largest window."""
+
+
+class AgentError(Exception):
+    """An agent gives no usable answer; the message says which and why."""
+
+
+class StatusError(AgentError):
+    """An agent refuses an answer, with this HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent at an address.
+
+    Args:
+        url: its address; without a scheme it is that of `entry`, http or https.
+        entry: what is shown to be let in.
+    """
+
+    url: str
+    entry: Entry = NONE
+
+    @property
+    def base(self) -> str:
+        """The address with its scheme and without a trailing slash.
+
+        Raises:
+            AgentError: it is no http address.
+        """
+        url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
+        base = url.rstrip("/")
+        if urlsplit(base).scheme not in {"http", "https"}:
+            raise AgentError(f"{self.url} is not the http address of an agent")
+        return base
+
+    def json(self, path: str, most_bytes: int = MAXIMUM_ANSWER_BYTES) -> dict[str, Any]:
+        """Return the JSON object behind a path; one of /healthz comes with status 503 as well.
+
+        Raises:
+            AgentError: there is none.
+        """
+        try:
+            document = json.loads(self.body(path, most_bytes))
+        except (ValueError, RecursionError) as error:
+            raise AgentError(
+                f"{self.url} does not answer like a rankscope agent: {error}"
+            ) from None
+        if not isinstance(document, dict):
+            raise AgentError(f"{self.url} does not answer like a rankscope agent: no object")
+        return document
+
+    def text(self, path: str) -> str:
+        """Return the text behind a path.
+
+        Raises:
+            AgentError: there is none.
+        """
+        return self.body(path, MAXIMUM_ANSWER_BYTES).decode("utf-8", "replace")
+
+    def body(self, path: str, most_bytes: int) -> bytes:
+        """Return the bytes behind a path.
+
+        Raises:
+            AgentError: there are none, or more than allowed, or they take too long, or they are
+                of a version that cannot be read.
+        """
+        request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
+        try:
+            with self.entry.open(request, TIMEOUT_SECONDS) as answer:
+                self._check_version(answer)
+                return self._read(answer, path, most_bytes)
+        except HTTPError as error:
+            if error.code != 503:
+                message = f"{self.url}{path} answers {error.code}{REFUSALS.get(error.code, '')}"
+                raise StatusError(message, error.code) from None
+            return error.read(most_bytes)
+        except CredentialsError as error:
+            raise AgentError(str(error)) from None
+        except (OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise AgentError(f"agent {self.url} cannot be reached: {reason}") from None
+        except (EOFError, zlib.error) as error:
+            raise AgentError(
+                f"{self.url} does not answer like a rankscope agent: {error!r}"
+            ) from None
+
+    def _check_version(self, answer: HTTPResponse) -> None:
+        try:
+            theirs = api_version.stated(answer.headers[api_version.HEADER])
+        except ValueError as error:
+            raise AgentError(
+                f"{self.url} does not answer like a rankscope agent: {error}"
+            ) from None
+        if why := api_version.mismatch(theirs):
+            raise AgentError(f"agent {self.url} {why}")
+
+    def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> bytes:
+        packed = answer.headers["Content-Encoding"] == "gzip"
+        unpack = zlib.decompressobj(wbits=GZIP) if packed else None
+        until = time.monotonic() + WHOLE_ANSWER_SECONDS
+        pieces, length = [], 0
+        while piece := answer.read1(PIECE_BYTES):
+            plain = unpack.decompress(piece, most_bytes + 1 - length) if unpack else piece
+            pieces.append(plain)
+            length += len(plain)
+            if length > most_bytes:
+                raise AgentError(
+                    f"{self.url}{path} answers more than {most_bytes >> 20} MiB: is it an agent?"
+                )
+            if time.monotonic() > until:
+                raise AgentError(
+                    f"agent {self.url} has not ended its answer in {WHOLE_ANSWER_SECONDS:.0f} s"
+                )
+        return b"".join(pieces)

@@ -1,0 +1,208 @@
+"""Asks agents for the step records of their nodes, and puts them together by job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+from urllib.parse import urlencode
+
+import pandas as pd
+
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.credentials import NONE, Entry
+from rankscope_analyzers.intake.step_history import (
+    AGENT,
+    StepAnswer,
+    StepHistory,
+    lacks_sync,
+    step_answer,
+)
+from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+from rankscope_analyzers.steps.records import MAXIMUM_RANK
+
+WINDOWS_SECONDS = 900.0
+"""How far back windows of collectives are fetched at most: 8 ranks then have up to 100,000
+collectives."""
+
+COMPARED_PER_SECOND = 3000.0
+"""Seconds of a node's windows that are fetched and compared in a second: fifteen minutes of a
+hundred nodes take half a minute."""
+
+SHORTEST_WINDOWS_SECONDS = 60.0
+"""Of less there may be no window at all: agents take one only as often as 1 % of a core allows."""
+
+PATIENCE_SECONDS = 30.0
+"""Time that comparing collectives may take where somebody waits for the answer."""
+
+MAXIMUM_ANSWER_BYTES = 512 << 20
+"""Eight full rings of 65,536 records are about 80 MB of JSON."""
+
+NARROWINGS = 6
+"""An agent sends half a million rows at most, of the first ranks first. Asking again for a quarter
+of the time, six times, shrinks a week to two minutes; what is needed is the newest of all ranks."""
+
+POOL_SIZE = 32
+"""Agents asked at once: enough for a rack, few enough for one workstation's sockets."""
+
+
+def from_agents(
+    urls: Sequence[str],
+    job_id: str | None,
+    since_unix_seconds: float,
+    entry: Entry = NONE,
+    history: StepHistory | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> tuple[JobRecords, ...]:
+    """Ask agents for the step records of their nodes and put them together by job.
+
+    Args:
+        urls: addresses of agents.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: only steps that started later.
+        entry: what is shown to be let in.
+        history: what the same question was answered before.
+        patience_seconds: how long comparing collectives may take; the more nodes there are, the
+            shorter is the time that is looked at.
+
+    Raises:
+        SourceError: no agent answered, or none has a step record.
+    """
+    oldest, known = since_unix_seconds, StepHistory() if history is None else history
+    known.keep(urls)
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        agents = [Agent(url, entry) for url in urls]
+        answers = list(pool.map(lambda agent: _ask(agent, job_id, oldest, known), agents))
+    failures = tuple(answer for answer in answers if isinstance(answer, str))
+    nodes = [answer for answer in answers if not isinstance(answer, str)]
+    if not nodes:
+        raise SourceError("; ".join(failures))
+    steps = known.add([node.steps for node in nodes], oldest)
+    if steps.empty:
+        wanted = f"of job {job_id} " if job_id else ""
+        raise SourceError(f"no step records {wanted}at {', '.join(urls)}: is the probe injected?")
+    blind = [node.agent for node in nodes if known.lacks_sync(node.steps.url)]
+    length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * patience_seconds / max(1, len(blind)))
+    windows = _windows_by_job(blind, job_id, oldest, length, known)
+    sizes = _world_sizes(nodes, known)
+    return tuple(
+        JobRecords(
+            str(name),
+            rows.drop(columns=AGENT),
+            sizes.get(name),
+            (*failures, *_unread(rows, len(blind), length)),
+            live=True,
+            windows=tuple(windows.get(name, ())),
+        )
+        for name, rows in steps.groupby("job_id", sort=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeAnswer:
+    agent: Agent
+    steps: StepAnswer
+    ranks: list[dict[str, Any]]
+
+
+def _ask(
+    agent: Agent, job_id: str | None, oldest: float, history: StepHistory
+) -> _NodeAnswer | str:
+    """Return what an agent says, or one sentence about why it says nothing."""
+    try:
+        ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
+        since = history.since(agent.url, ranks, oldest)
+        return _NodeAnswer(agent, _steps(agent, job_id, since), ranks)
+    except AgentError as error:
+        return str(error)
+    except (ValueError, KeyError, TypeError) as error:
+        return f"{agent.url} does not answer like a rankscope agent: {error!r}"
+
+
+def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> StepAnswer:
+    """Fetch step records, of a shorter time as long as the agent had to leave some out."""
+    since = since_unix_seconds
+    for _ in range(NARROWINGS):
+        query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
+        said = agent.json(f"/api/v1/steps?{urlencode(query)}", MAXIMUM_ANSWER_BYTES)
+        answer = step_answer(agent.url, since, said)
+        if not said.get("truncated"):
+            return answer
+        starts = [start for _, start in answer.starts()]
+        since = max(starts) - (max(starts) - min(starts)) / 4
+    raise ValueError(f"more than {len(answer.rows)} records since {since:.0f}")
+
+
+def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[Any, int]:
+    """Return the size that jobs have by their living ranks, or by those of the last node's.
+
+    A job that shrank has nodes on which all ranks ended and that know its former size only.
+    """
+    alive: dict[str, set[int]] = defaultdict(set)
+    ended: dict[str, tuple[float, set[int]]] = {}
+    for node in nodes:
+        newest: dict[Any, float] = defaultdict(float)
+        for (job, _), start in known.newest(node.steps.url).items():
+            newest[job] = max(newest[job], start)
+        sizes: dict[str, set[int]] = defaultdict(set)
+        for rank in node.ranks:
+            job, size = str(rank.get("job_id")), rank.get("world_size")
+            if isinstance(size, int) and 0 < size <= MAXIMUM_RANK + 1:
+                sizes[job].add(size)
+                if rank.get("alive"):
+                    alive[job].add(size)
+        for job, several in sizes.items():
+            ended[job] = max(ended.get(job, (-1.0, set())), (newest[job], several), key=_time)
+    return {job: max(alive.get(job) or several) for job, (_, several) in ended.items()}
+
+
+def _time(of_node: tuple[float, set[int]]) -> float:
+    return of_node[0]
+
+
+def _unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
+    """Say that collectives of a job were not looked at, where they would have told anything."""
+    if length < SHORTEST_WINDOWS_SECONDS and lacks_sync(records):
+        yield (
+            f"windows of collectives of {nodes} nodes, which are more than can be compared in time:"
+            " rankscope diagnose --job looks at those of one job"
+        )
+
+
+def _windows_by_job(
+    blind: Sequence[Agent], job_id: str | None, oldest: float, length: float, known: StepHistory
+) -> Mapping[Any, list[Mapping[str, Any]]]:
+    """Fetch windows of collectives of the agents whose records lack sync time.
+
+    Args:
+        blind: these agents.
+        job_id: the job to ask for, None for all.
+        oldest: Unix time from which on records are wanted at all.
+        length: seconds before an agent's newest step for which its windows are fetched.
+        known: what agents said of their steps.
+    """
+    found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    if length < SHORTEST_WINDOWS_SECONDS:
+        return found
+
+    def ask(agent: Agent) -> list[dict[str, Any]]:
+        newest = max(known.newest(agent.url).values(), default=oldest)
+        return _windows(agent, job_id, max(oldest, newest - length))
+
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        for window in chain.from_iterable(pool.map(ask, blind)):
+            found[str(window.get("job_id"))].append(window)
+    return found
+
+
+def _windows(agent: Agent, job_id: str | None, since: float) -> list[dict[str, Any]]:
+    """Fetch an agent's windows of collectives; none if that fails."""
+    query = urlencode({"since": f"{since:.6f}", **({"job": job_id} if job_id else {})})
+    try:
+        answer = agent.json(f"/api/v1/collectives?{query}", MAXIMUM_ANSWER_BYTES)
+        return [window for window in answer["windows"] if isinstance(window, dict)]
+    except (AgentError, KeyError, TypeError):
+        return []  # older agents have no such page, and the records are worth more than it

@@ -1,0 +1,153 @@
+"""Finds the agents of a cluster through its API server, with whatever kubeconfig the user has."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rankscope_analyzers.intake.credentials import Entry
+
+AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
+AGENT_PORT = 9877
+TIMEOUT_SECONDS = 20
+
+
+FORBIDDEN = 403
+MOST_EVENTS = 2000
+"""What keeps agents from starting is repeated every few minutes, on each node."""
+
+
+class ClusterError(Exception):
+    """The cluster cannot be asked; the message says why."""
+
+
+class ForbiddenError(ClusterError):
+    """The user may not ask for this."""
+
+
+def trusted_agents(namespace: str | None, entry: Entry) -> Mapping[str, str]:
+    """Return the address of each node's agent, by node, as those that may see what is shown.
+
+    Raises:
+        ClusterError: whoever labels a pod would be shown a token; there is no way to the API
+            server, or it refuses.
+    """
+    if entry.shows and not namespace:
+        raise ClusterError(
+            "a token is shown to agents of one namespace only, because any pod may carry their"
+            " label: give --namespace"
+        )
+    return agents_of_cluster(namespace=namespace, scheme=entry.scheme)
+
+
+def agents_of_cluster(
+    selector: str = AGENT_SELECTOR, namespace: str | None = None, scheme: str = "http"
+) -> Mapping[str, str]:
+    """Return the address of each node's agent, by node.
+
+    Args:
+        selector: labels of agents' pods.
+        namespace: where to look, None for everywhere, which takes a right to list all pods.
+        scheme: of the addresses.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    return {
+        str(pod["spec"]["nodeName"]): f"{scheme}://{_address(pod)}"
+        for pod in _pods(label_selector=selector, namespace=namespace)
+        if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName")
+    }
+
+
+def node_of_pod(wanted: str) -> str | None:
+    """Return the node that a pod (name or namespace/name) is on; None where there is none.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    namespace, _, name = wanted.rpartition("/")
+    for pod in _pods(field_selector=f"metadata.name={name}"):
+        if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
+            return str(pod["spec"]["nodeName"])
+    return None
+
+
+def _address(pod: Mapping[str, Any]) -> str:
+    """Return host:port of an agent's pod: the port named metrics or web, else the default."""
+    ports = [port for c in pod["spec"].get("containers") or () for port in c.get("ports") or ()]
+    named = [p["containerPort"] for p in ports if p.get("name") in {"metrics", "web", "http"}]
+    host = str(pod["status"]["podIP"])
+    return f"{f'[{host}]' if ':' in host else host}:{named[0] if named else AGENT_PORT}"
+
+
+def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
+    """Return the events that warn of something, of a namespace or of all; none if they are hidden.
+
+    Raises:
+        ClusterError: there is no way to the API server.
+    """
+    method = "list_namespaced_event" if namespace else "list_event_for_all_namespaces"
+    try:
+        return _items(method, namespace, field_selector="type=Warning", limit=MOST_EVENTS)
+    except ForbiddenError:
+        return ()
+
+
+def _pods(
+    label_selector: str | None = None,
+    field_selector: str | None = None,
+    namespace: str | None = None,
+) -> list[Any]:
+    method = "list_namespaced_pod" if namespace else "list_pod_for_all_namespaces"
+    return _items(method, namespace, label_selector=label_selector, field_selector=field_selector)
+
+
+def configure(config: Any) -> None:
+    """Take the user's kubeconfig, or within a pod its service account.
+
+    The client's own choice between the two prints to standard output, which may be JSON.
+
+    Raises:
+        kubernetes.config.ConfigException: there is neither.
+    """
+    try:
+        config.load_kube_config()
+    except config.ConfigException:
+        if "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise
+        config.load_incluster_config()
+
+
+def _items(method: str, namespace: str | None, **more: str | int | None) -> list[Any]:
+    """Call a method of the client that lists, and return the items as JSON has them."""
+    try:
+        from kubernetes import client, config
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.config.config_exception import ConfigException
+    except ImportError:
+        raise ClusterError(
+            "looking for agents in a cluster takes the kubernetes package:"
+            " pip install 'rankscope[cluster]', or give --agent URL"
+        ) from None
+    from urllib3.exceptions import HTTPError
+
+    try:
+        configure(config)
+        # Raw JSON: the typed models refuse pods that leave out what they want.
+        api: Any = client.CoreV1Api()
+        where = (namespace,) if namespace else ()
+        answer = getattr(api, method)(
+            *where, **more, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
+        )
+        items = json.loads(answer.data).get("items")
+    except ConfigException as error:
+        raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
+    except ApiException as error:
+        kind = ForbiddenError if error.status == FORBIDDEN else ClusterError
+        raise kind(f"the API server answers {error.status}: {error.reason}") from None
+    except (OSError, HTTPError, ValueError) as error:
+        raise ClusterError(f"the API server cannot be reached: {error}") from None
+    return [item for item in items or () if isinstance(item, dict)]

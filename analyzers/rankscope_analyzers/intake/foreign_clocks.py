@@ -1,0 +1,58 @@
+"""Nodes whose clocks are minutes or hours off: what they date is moved to our time.
+
+Offsets of milliseconds, which matter within a step, are another subject: `clocks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from rankscope_agent.contract.metrics import agent as metrics
+from rankscope_analyzers.intake.observed import BySeriesName, Observed
+from rankscope_analyzers.steps.job_records import JobRecords
+
+TOLERANCE_SECONDS = 60.0
+"""An agent's page may be a collection interval old, and a scrape another; clocks that a daemon
+keeps are apart by less than a second."""
+
+DATED = "_timestamp_seconds"
+"""How the names of series end whose values are Unix times."""
+
+
+def ahead(observed: Observed) -> Mapping[str, float]:
+    """Return by how many seconds nodes' clocks are ahead of ours, of those that are far off."""
+    found = {
+        series.node: series.last - float(series.times[-1])
+        for series in observed.of(metrics.SNAPSHOT_TIMESTAMP)
+    }
+    return {node: by for node, by in found.items() if TOLERANCE_SECONDS < abs(by) < math.inf}
+
+
+def of_series(observed: Observed, by_node: Mapping[str, float]) -> Observed:
+    """Return the series with what far-off nodes dated in our time."""
+    if not by_node:
+        return observed
+    moved = {node: _moved(observed.by_node[node], by) for node, by in by_node.items()}
+    return replace(observed, by_node={**observed.by_node, **moved})
+
+
+def _moved(found: BySeriesName, by: float) -> BySeriesName:
+    return {
+        name: [replace(one, values=one.values - by) for one in several]
+        if name.endswith(DATED)
+        else several
+        for name, several in found.items()
+    }
+
+
+def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:
+    """Return step records with those of far-off nodes in our time."""
+    if not by_node or not {"node", "t_start_unix_seconds"} <= set(job.records.columns):
+        return job
+    by = job.records["node"].map(by_node).fillna(0.0)
+    starts = pd.to_numeric(job.records["t_start_unix_seconds"], errors="coerce") - by
+    return replace(job, records=job.records.assign(t_start_unix_seconds=starts))

@@ -1,0 +1,124 @@
+"""Series of many nodes over a short time: what agents' pages or Prometheus say, in one form."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.numeric.arrays import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of one node.
+
+    Args:
+        labels: without those that Prometheus adds.
+        times: (T,) Unix seconds, rising.
+        values: (T,) finite or infinite values, none of them NaN.
+    """
+
+    node: str
+    name: str
+    labels: Mapping[str, str]
+    times: Floats
+    values: Floats
+
+    @property
+    def last(self) -> float:
+        """The newest value."""
+        return float(self.values[-1])
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first value to the last, 0 with one value."""
+        return float(self.times[-1] - self.times[0])
+
+    def increase(self) -> float:
+        """Return by how much a counter grew, over resets; NaN with fewer than two values."""
+        if len(self.values) < 2:
+            return float("nan")
+        grown = np.diff(self.values)
+        return float(np.where(grown < 0, self.values[1:], grown).sum())
+
+    def rate(self) -> float:
+        """Return the increase per second; NaN with fewer than two values."""
+        return self.increase() / self.seconds if self.seconds > 0 else float("nan")
+
+    def first_change(self) -> float | None:
+        """Return when the value was first seen to differ from the first one, None if never."""
+        changed = np.flatnonzero(self.values != self.values[0])
+        return float(self.times[changed[0]]) if len(changed) else None
+
+    def held_since(self) -> float | None:
+        """Return since when it has had its newest value, None if for as long as was looked at."""
+        other = np.flatnonzero(self.values != self.values[-1])
+        return float(self.times[other[-1] + 1]) if len(other) else None
+
+
+BySeriesName = Mapping[str, Sequence[Series]]
+"""Series of one node by the name of their metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was read.
+
+    Args:
+        by_node: by node, by metric name.
+        source: how to find it again, for evidence: an agent's address or a query.
+    """
+
+    by_node: Mapping[str, BySeriesName]
+    source: str = ""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes that were read."""
+        return frozenset(self.by_node)
+
+    def named(self, name: str) -> Iterator[Series]:
+        """Yield the series of a metric of this name."""
+        for found in self.by_node.values():
+            yield from found.get(name, ())
+
+    def of(self, metric: Metric, **labels: str) -> Iterator[Series]:
+        """Yield the series of a metric that have these labels."""
+        if not labels:
+            yield from self.named(metric.name)
+            return
+        wanted = labels.items()
+        for series in self.named(metric.name):
+            if wanted <= series.labels.items():
+                yield series
+
+    def all(self) -> Iterator[Series]:
+        """Yield every series."""
+        for found in self.by_node.values():
+            yield from chain.from_iterable(found.values())
+
+    def nodes_with(self, metrics: Iterable[Metric]) -> frozenset[str]:
+        """Return the nodes that have a series of any of these metrics."""
+        names = {metric.name for metric in metrics}
+        return frozenset(
+            node for node, found in self.by_node.items() if not names.isdisjoint(found)
+        )
+
+    def on(self, nodes: Collection[str]) -> Observed:
+        """Return what was read of these nodes."""
+        return Observed(
+            {node: found for node, found in self.by_node.items() if node in nodes}, self.source
+        )
+
+
+def gathered(series: Iterable[Series], source: str = "") -> Observed:
+    """Put series together by node and name."""
+    found: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
+    for one in series:
+        found[one.node][one.name].append(one)
+    return Observed(found, source)

@@ -1,0 +1,105 @@
+"""Series of a job's nodes out of Prometheus, for what the layers beside step times have to say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rankscope_agent.contract.metrics import pods, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.observed import Observed, Series, gathered
+from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
+from rankscope_analyzers.steps.job_records import SourceError
+
+POINTS = 24
+"""Moments asked for. Two would do for counters; 512 nodes of 240 series have three million values
+at 24, which is what a second of parsing allows."""
+
+SMALLEST_STEP_SECONDS = 15.0
+"""The usual scrape interval; asking for less repeats values."""
+
+LARGEST_WINDOW_SECONDS = 3600.0
+"""What wears on the hour before tells what is wrong now; steps may be looked at for longer."""
+
+NODES_PER_QUERY = 64
+"""Instances named in one selector, so that queries stay a few kilobytes long."""
+
+NOT_OURS = frozenset(("__name__", "instance", "job", "endpoint", "prometheus", "cluster"))
+"""Labels that scraping adds."""
+
+
+def from_prometheus(
+    server: Prometheus, job_id: str | None, metrics: Iterable[Metric], since: float, now: float
+) -> Observed:
+    """Read the newest hour of the nodes that a job runs on, or of all nodes with a job.
+
+    Args:
+        server: where to ask.
+        job_id: the job, None for all.
+        metrics: series to read.
+        since: Unix time before which nothing is asked for.
+        now: Unix time of the end.
+
+    Raises:
+        SourceError: the server cannot be asked.
+    """
+    start = max(since, now - LARGEST_WINDOW_SECONDS)
+    step = max(SMALLEST_STEP_SECONDS, (now - start) / POINTS)
+    names = sorted({metric.name for metric in metrics})
+    try:
+        nodes = _nodes(server, job_id, start, now)
+        series = [
+            one
+            for part in _parts(sorted(nodes))
+            for one in _read(server, names, part, nodes, (start, now, step))
+        ]
+    except PrometheusError as error:
+        raise SourceError(str(error)) from None
+    return gathered(series, server.url)
+
+
+def _nodes(server: Prometheus, job_id: str | None, start: float, now: float) -> Mapping[str, str]:
+    """Return the node behind each instance with a rank or GPU of the job."""
+    which = "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
+    length = max(1, int(now - start))
+    found: dict[str, str] = {}
+    for metric in (training.RANK_INFO, pods.GPU_ALLOCATION_INFO):
+        query = f"group by (instance, node) (last_over_time({metric.name}{which}[{length}s]))"
+        for labels, _ in server.instant(query, now):
+            if labels.get("node"):
+                found[labels.get("instance", "")] = labels["node"]
+    return found
+
+
+def _parts(instances: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(instances), NODES_PER_QUERY):
+        yield instances[start : start + NODES_PER_QUERY]
+
+
+def _read(
+    server: Prometheus,
+    names: Sequence[str],
+    instances: Sequence[str],
+    nodes: Mapping[str, str],
+    window: tuple[float, float, float],
+) -> Iterator[Series]:
+    # re.escape gives what RE2 reads; the selector's string takes Go's escapes, as JSON's are.
+    wanted = json.dumps("|".join(re.escape(one) for one in instances))
+    query = f"{{__name__=~{json.dumps('|'.join(names))}, instance=~{wanted}}}"
+    yield from _series(server.range(query, *window), nodes)
+
+
+def _series(matrix: Matrix, nodes: Mapping[str, str]) -> Iterator[Series]:
+    for labels, row in zip(matrix.labels, matrix.values, strict=True):
+        known = np.isfinite(row) | np.isinf(row)
+        if known.any():
+            yield Series(
+                node=nodes[labels.get("instance", "")],
+                name=labels["__name__"],
+                labels={key: text for key, text in labels.items() if key not in NOT_OURS},
+                times=matrix.times[known],
+                values=row[known],
+            )

@@ -1,0 +1,192 @@
+"""Step records out of Prometheus: what each rank's steps took on average between two scrapes.
+
+Counters of steps and seconds hold the mean of an interval exactly, whatever happened within it.
+What is shorter than an interval is averaged away; agents' own records show it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+
+SMALLEST_INTERVAL_SECONDS = 15.0
+"""The usual scrape interval; asking for less repeats values."""
+
+LARGEST_COUNT = 720
+"""Intervals asked for: 16,384 ranks of seven counters are some 400 MB of JSON each at that."""
+
+COUNTERS: Mapping[str, Metric] = {
+    "step_seconds": metrics.STEP_SECONDS,
+    "data_seconds": metrics.DATA_SECONDS,
+    "compute_seconds": metrics.COMPUTE_SECONDS,
+    "sync_seconds": metrics.SYNC_SECONDS,
+    "cpu_wait_seconds": metrics.CPU_WAIT_SECONDS,
+    "samples": metrics.SAMPLES,
+}
+"""Columns of the trace contract and the counters that they are the increase of."""
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What `rankscope_rank_info` last said of a rank."""
+
+    node: str
+    local_rank: int | None
+    world_size: int | None
+    groups: tuple[int, int, int] | None
+
+
+def from_prometheus(
+    server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
+) -> tuple[JobRecords, ...]:
+    """Read jobs' counters and turn them into records, one per rank and interval.
+
+    Args:
+        server: where to ask.
+        job_id: the job to ask for, None for all.
+        since_unix_seconds: beginning of the time that is looked at.
+        now_unix_seconds: its end.
+
+    Raises:
+        SourceError: the server cannot be asked, or has no series of such a job.
+    """
+    length = now_unix_seconds - since_unix_seconds
+    interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
+    try:
+        ranks = _ranks(server, job_id, length, now_unix_seconds)
+        steps = _counter(server, metrics.STEPS, job_id, since_unix_seconds, interval, length)
+        columns = {
+            name: _counter(server, metric, job_id, since_unix_seconds, interval, length)
+            for name, metric in COUNTERS.items()
+        }
+    except PrometheusError as error:
+        raise SourceError(str(error)) from None
+    if not steps.labels:
+        wanted = f"of job {job_id}" if job_id else "of any job"
+        raise SourceError(
+            f"{server.url} has no {metrics.STEPS.name} {wanted} in the last {length / 60:.0f}"
+            " minutes: is the agent scraped, and does the job carry the probe?"
+        )
+    rows = _records(steps, columns, ranks)
+    note = f"steps are means over intervals of {interval:.0f} s: shorter faults are averaged away"
+    return tuple(
+        JobRecords(str(name), records, _world_size(ranks, str(name)), (note,), live=True)
+        for name, records in rows.groupby("job_id", sort=True)
+    )
+
+
+def _counter(
+    server: Prometheus,
+    metric: Metric,
+    job_id: str | None,
+    since: float,
+    interval: float,
+    length: float,
+) -> Matrix:
+    """Fetch a counter of each rank; of two agents that tell of a rank, the one that knows more."""
+    query = f"max by (job_id, rank) ({metric.name}{_selector(job_id)})"
+    count = int(length / interval)
+    return server.range(query, since, since + count * interval, interval)
+
+
+def _selector(job_id: str | None) -> str:
+    # PromQL's strings have the escapes of Go, of which those of JSON are a part.
+    return "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
+
+
+def _ranks(
+    server: Prometheus, job_id: str | None, length: float, now: float
+) -> Mapping[Key, _Rank]:
+    name = f"{metrics.RANK_INFO.name}{_selector(job_id)}"
+    query = f"last_over_time({name}[{max(1, int(length))}s])"
+    found: dict[Key, _Rank] = {}
+    for labels, _ in server.instant(query, now):
+        key = _key(labels)
+        if key is not None:
+            groups = [_number(labels.get(n)) for n in ("dp_group", "tp_group", "pp_stage")]
+            dp_group, tp_group, pp_stage = groups
+            known = dp_group is not None and tp_group is not None and pp_stage is not None
+            found[key] = _Rank(
+                node=labels.get("node", ""),
+                local_rank=_number(labels.get("local_rank")),
+                world_size=_number(labels.get("world_size")),
+                groups=(dp_group or 0, tp_group or 0, pp_stage or 0) if known else None,
+            )
+    return found
+
+
+def _records(
+    steps: Matrix, columns: Mapping[str, Matrix], ranks: Mapping[Key, _Rank]
+) -> pd.DataFrame:
+    """Divide the increase of seconds by that of steps, for every interval in which steps ended."""
+    by_key = {name: _by_key(matrix) for name, matrix in columns.items()}
+    parts = []
+    for key, totals in _by_key(steps).items():
+        done = _increase(totals)
+        usable = done > 0
+        if not usable.any():
+            continue
+        place = ranks.get(key, _Rank("", None, None, None))
+        dp_group, tp_group, pp_stage = place.groups or (0, key[1], 0)
+        part = {
+            "job_id": key[0],
+            "rank": key[1],
+            "step": np.flatnonzero(usable),
+            "t_start_unix_seconds": steps.times[:-1][usable],
+            "node": place.node,
+            "gpu": -1 if place.local_rank is None else place.local_rank,
+            "dp_group": dp_group,
+            "tp_group": tp_group,
+            "pp_stage": pp_stage,
+        }
+        for name, series in by_key.items():
+            part[name] = _means(series.get(key), done, usable)
+        parts.append(pd.DataFrame(part))
+    empty = pd.DataFrame({"job_id": pd.Series(dtype=str)})
+    return pd.concat(parts, ignore_index=True) if parts else empty
+
+
+def _means(totals: Floats | None, done: Floats, usable: Booleans) -> Floats:
+    """Return seconds per step of the usable intervals; NaN where they were not measured."""
+    if totals is None:
+        return np.full(int(usable.sum()), np.nan)
+    return _increase(totals)[usable] / done[usable]
+
+
+def _increase(totals: Floats) -> Floats:
+    """Return the increase of a counter in each interval; NaN over gaps and resets."""
+    difference = np.diff(totals)
+    return np.where(difference >= 0, difference, np.nan)
+
+
+def _by_key(matrix: Matrix) -> Mapping[Key, Floats]:
+    keyed = ((_key(labels), row) for labels, row in zip(matrix.labels, matrix.values, strict=True))
+    return {key: row for key, row in keyed if key is not None}
+
+
+def _key(labels: Mapping[str, str]) -> Key | None:
+    rank = _number(labels.get("rank"))
+    return None if rank is None else (labels.get("job_id", ""), rank)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 8 else None
+
+
+def _world_size(ranks: Mapping[Key, _Rank], job_id: str) -> int | None:
+    sizes: Sequence[int] = [
+        rank.world_size for (job, _), rank in ranks.items() if job == job_id and rank.world_size
+    ]
+    return max(sizes, default=None)

@@ -1,0 +1,152 @@
+"""Where the ranks of jobs run, by all that is known: records, rank series, GPUs and adapters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rankscope_agent.contract.metrics import gpu, pods, topology, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.steps.frames import StepFrame
+
+READS: tuple[Metric, ...] = (
+    training.RANK_INFO,
+    training.RANK_ALIVE,
+    gpu.GPU_INFO,
+    pods.GPU_ALLOCATION_INFO,
+    pods.JOB_INFO,
+    topology.GPU_NIC_INFO,
+)
+
+DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""How near an adapter is to a GPU, the nearest first (as nvidia-smi topo -m has it)."""
+
+MAXIMUM_RANKS = 200_000
+"""Ten times the largest jobs there are; a rank number beyond is a lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """The places of all jobs.
+
+    Args:
+        jobs: of each job, each rank's place.
+    """
+
+    jobs: Mapping[str, Mapping[int, RankPlace]]
+
+    def of(self, job_id: str, frame: StepFrame | None) -> Mapping[int, RankPlace]:
+        """Return the places of a job; what only its records know is added."""
+        found = dict(self.jobs.get(job_id, {}))
+        if frame is not None:
+            for rank, node, index in zip(
+                frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
+            ):
+                place = found.get(rank, RankPlace(rank, node))
+                if not place.gpu and not place.uuid and index >= 0:
+                    place = replace(place, gpu=str(index), by_local_rank=True)
+                found[rank] = replace(place, node=place.node or node)
+        return found
+
+
+def whereabouts(observed: Observed) -> Whereabouts:
+    """Put together what series say of ranks and of what is near their GPUs."""
+    gpus = _gpus(observed)
+    nics = _nics(observed)
+    jobs: dict[str, dict[int, RankPlace]] = defaultdict(dict)
+    for series in observed.of(training.RANK_INFO):
+        rank = _number(series.labels.get("rank", ""))
+        if rank is not None:
+            place = _place(rank, series, gpus, nics)
+            jobs[series.labels.get("job_id", "")][rank] = place
+    for series in observed.of(pods.GPU_ALLOCATION_INFO):
+        rank = _number(series.labels.get("rank", ""))
+        members = jobs[series.labels.get("job_id", "")]
+        if rank is not None and rank not in members:
+            members[rank] = _allocated(rank, series, nics)
+    return Whereabouts({job: dict(sorted(ranks.items())) for job, ranks in jobs.items() if job})
+
+
+def _place(
+    rank: int,
+    series: Series,
+    gpus: _Gpus,
+    nics: Mapping[tuple[str, str], tuple[str, ...]],
+) -> RankPlace:
+    labels = series.labels
+    # Its agent's node: outside of pods a ring may carry another name for the host.
+    node, local = series.node or labels.get("node", ""), _number(labels.get("local_rank", ""))
+    uuid = labels.get("uuid", "").partition("::")[0]
+    guessed = not uuid and local is not None
+    if guessed:  # without devices of its own, rank n of a node takes GPU n
+        uuid = gpus.uuids.get((node, str(local)), "")
+    pod = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
+    return RankPlace(
+        rank=rank,
+        node=node,
+        local_rank=local,
+        gpu=gpus.indices.get((node, uuid), ""),
+        uuid=uuid,
+        nics=nics.get((node, uuid), ()),
+        pod="" if pod == "/" else pod,
+        pod_uid=labels.get("pod_uid", ""),
+        by_local_rank=guessed and bool(uuid),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpus:
+    """The GPUs of nodes: their indices by UUID, and the other way round."""
+
+    indices: Mapping[tuple[str, str], str]
+    uuids: Mapping[tuple[str, str], str]
+
+
+def _gpus(observed: Observed) -> _Gpus:
+    indices = {
+        (series.node, series.labels.get("uuid", "")): series.labels.get("gpu", "")
+        for series in observed.of(gpu.GPU_INFO)
+    }
+    return _Gpus(indices, {(node, index): uuid for (node, uuid), index in indices.items()})
+
+
+def _allocated(
+    rank: int, series: Series, nics: Mapping[tuple[str, str], tuple[str, ...]]
+) -> RankPlace:
+    labels = series.labels
+    node, uuid = series.node or labels.get("node", ""), labels.get("uuid", "").partition("::")[0]
+    return RankPlace(
+        rank=rank,
+        node=node,
+        gpu=labels.get("gpu", ""),
+        uuid=uuid,
+        nics=nics.get((node, uuid), ()),
+        pod=f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}",
+    )
+
+
+def by_rank(observed: Observed, metric: Metric, job_id: str) -> Mapping[int, Series]:
+    """Return a job's series by rank; what is no rank's number is left out."""
+    numbered = (
+        (_number(series.labels.get("rank", "")), series)
+        for series in observed.of(metric, job_id=job_id)
+    )
+    return {rank: series for rank, series in numbered if rank is not None}
+
+
+def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    found: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for series in observed.of(topology.GPU_NIC_INFO):
+        distance = series.labels.get("distance", "")
+        far = DISTANCES.index(distance) if distance in DISTANCES else len(DISTANCES)
+        found[series.node, series.labels.get("uuid", "")].append((far, series.labels["device"]))
+    return {key: tuple(name for _, name in sorted(several)) for key, several in found.items()}
+
+
+def _number(text: str) -> int | None:
+    if text.isascii() and text.isdigit() and len(text) < 8 and int(text) < MAXIMUM_RANKS:
+        return int(text)
+    return None

@@ -1,0 +1,94 @@
+"""Each port's events against those of its peers: how many were to be expected of it. Pure numbers.
+
+Peers are the ports that do the same work; leaving a port out of its own reference keeps small jobs
+fair. What all share (a congested fabric, a noisy counter) makes nobody an outlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY, peer_median
+
+RATIO = 3.0
+"""How many times as many as its peers a port must have: below that, traffic that differs between
+pipeline stages and uneven routing explain it."""
+
+DEVIATIONS = 6.0
+"""By how many standard deviations: chance reaches that once in a thousand million windows, and a
+fleet judges some million a day."""
+
+LOG_DEVIATIONS = 5.0
+"""By how many of its peers' own deviations, on a logarithmic scale: how many events healthy ports
+have differs by factors (their places in the fabric, their ranks' work), not by amounts."""
+
+LEAST_SPREAD = 0.3
+"""Least deviation (logarithm) that is taken as usual, whatever few peers happen to show: a third
+more or less is what paths through a fabric and ranks' work differ by."""
+
+LARGEST_RATIO = 20.0
+"""However unlike its peers are: no fabric gives one of two like ports twenty times the trouble."""
+
+FEW_PEERS = 4.0
+"""Widens what few peers show: the median deviation of 8 values is often half of the true one."""
+
+FEWEST_PEERS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """Which ports stand out, and what was expected of each.
+
+    Args:
+        outlier: (P,) the port has far more than its peers.
+        expected: (P,) events that its peers' rate would give in its place; NaN without peers.
+    """
+
+    outlier: Booleans
+    expected: Floats
+
+
+def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> Skew:
+    """Compare ports with their peers.
+
+    Args:
+        events: (P,) what was counted, NaN where it is not known.
+        exposure: (P,) what it is counted over: bytes carried, or seconds.
+        groups: (P,) ports of one number are peers; negative: no peers.
+        least: (P,) fewer are not judged.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = np.where(exposure > 0, events / exposure, np.nan)
+    expected_rate = np.full_like(rates, np.nan)
+    factor = np.full_like(rates, RATIO)
+    spread = np.full_like(rates, np.nan)
+    for group in np.unique(groups[groups >= 0]):
+        members = np.flatnonzero((groups == group) & np.isfinite(rates))
+        if len(members) > FEWEST_PEERS:
+            expected_rate[members] = peer_median(rates[None, members])[0]
+            spread[members] = _spread(rates[members])
+            factor[members] = _usual_factor(rates[members], exposure[members])
+    expected = expected_rate * exposure
+    noise = np.sqrt(1 + expected + (spread * exposure) ** 2)
+    with np.errstate(invalid="ignore"):
+        outlier = (events >= least) & (events >= factor * expected)
+        outlier &= events - expected >= DEVIATIONS * noise
+    return Skew(outlier, expected)
+
+
+def _usual_factor(rates: Floats, exposure: Floats) -> float:
+    """Return by which factor a port may exceed its peers' median without standing out."""
+    one_event = 1 / float(np.median(exposure))
+    logs = np.log(rates + one_event)
+    by_chance = one_event / (float(np.median(rates)) + one_event)  # variance of a count's logarithm
+    own = np.sqrt(max(LEAST_SPREAD**2, _spread(logs) ** 2 - by_chance))
+    factor = float(np.exp(LOG_DEVIATIONS * (1 + FEW_PEERS / len(logs)) * own))
+    return float(np.clip(factor, RATIO, LARGEST_RATIO))
+
+
+def _spread(rates: Floats) -> float:
+    """Return the peers' own spread, by their median deviation: outliers do not widen it."""
+    return NORMAL_CONSISTENCY * float(np.median(np.abs(rates - np.median(rates))))

@@ -1,0 +1,201 @@
+"""Links that flap, are down, or run below what they can: by state, not by events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.links.finding import LinkFinding, finding, subject
+from rankscope_analyzers.links.frame import Ports
+from rankscope_analyzers.links.quantities import FLAPS
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.peers import peer_median
+
+ACTIVE = 4.0  # IB_PORT_ACTIVE of the kernel's ib_verbs.h
+ACTIVE_WITH_ERRORS = 5.0
+
+FLAPS_TO_PAGE = 3
+"""Losses of a link in one window from which on somebody should act at once: each one stops the job
+for seconds (NCCL retries for some 20 s), and the next may end it."""
+
+BELOW = 0.99
+"""Rates are steps of a factor of two; one per cent is for how they are rounded."""
+
+GIGABIT = 1e9 / 8
+
+
+def analyze(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+    """Yield what states show, what costs most first."""
+    yield from _down(ports)
+    yield from _flapping(ports, groups)
+    yield from _slow(ports, groups)
+    yield from _pci(ports, groups)
+
+
+def _down(ports: Ports) -> Iterator[LinkFinding]:
+    """A port is down if it was up in this window, or if its like is up on most other nodes."""
+    latest = ports.latest("state")
+    active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
+    known = np.isfinite(latest)
+    for row in np.flatnonzero(known & ~active):
+        since = _left_active(ports, int(row))
+        likes = _likes(ports, int(row)) & known
+        usual = likes.any() and active[likes].mean() > 0.5
+        if since is None and not usual:
+            continue
+        about = subject(ports, (int(row),))
+        evidence = Evidence("state", float(latest[row]), ACTIVE, "state", "4 is active, 1 is down")
+        start = float(ports.times[ports.numbers == row][0]) if since is None else since
+        saying = "is down" + (" although the same port is up on other nodes" if usual else "")
+        severity: Severity = "page" if about.ranks or about.gpus else "ticket"
+        yield finding("link_down", severity, about, saying, (evidence,), start)
+
+
+def _left_active(ports: Ports, row: int) -> float | None:
+    """Return when a port was last active, None if it never was."""
+    mine = ports.numbers == row
+    states = ports.samples["state"].to_numpy(np.float64)[mine]
+    up = np.flatnonzero(np.isin(states, (ACTIVE, ACTIVE_WITH_ERRORS)))
+    return float(ports.times[mine][up[-1]]) if len(up) else None
+
+
+def _likes(ports: Ports, row: int) -> Booleans:
+    """Mark the ports of the same name on other nodes of the job."""
+    table = ports.table
+    port = table.iloc[row]
+    same = (table["device"] == port["device"]) & (table["port"] == port["port"])
+    same &= (table["job_id"] == port["job_id"]) & (table["node"] != port["node"])
+    likes: Booleans = same.to_numpy(np.bool_)
+    return likes
+
+
+def _flapping(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+    """A port flaps if it lost its link more often than its peers: a switch's restart meets all."""
+    grown = [ports.increase(column) for column in FLAPS if ports.has(column)]
+    if not grown:
+        return
+    flaps = np.fmax.reduce(grown)
+    for row in np.flatnonzero(flaps > 0):
+        peers = (groups == groups[row]) & np.isfinite(flaps)
+        peers[row] = False
+        usual = float(np.median(flaps[peers])) if peers.any() else 0.0
+        if flaps[row] <= usual:
+            continue
+        count = int(flaps[row])
+        about = subject(ports, (int(row),))
+        evidence = Evidence(
+            "+".join(c for c in FLAPS if ports.has(c)),
+            count,
+            usual,
+            "flaps",
+            "losses of the link while watched, beside the median of its peers",
+        )
+        times = "once" if count == 1 else f"{count} times"
+        severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.ranks else "ticket"
+        saying = f"lost its link {times}, its peers {usual:.0f} times"
+        yield finding(
+            "flapping", severity, about, saying, (evidence,), _first_flap(ports, int(row))
+        )
+
+
+def _first_flap(ports: Ports, row: int) -> float:
+    starts = [
+        float(starts[(numbers == row) & (grown > 0)][0])
+        for column in FLAPS
+        for numbers, starts, _, grown in (ports.steps(column),)
+        if ((numbers == row) & (grown > 0)).any()
+    ]
+    return min(starts)
+
+
+def _slow(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+    """A port is slow if it could do more: by its own word, its own past, or its like.
+
+    The rate of a port that is not active is the least that its type can have, and says nothing.
+    """
+    state = ports.latest("state")
+    down = np.isfinite(state) & ~np.isin(state, (ACTIVE, ACTIVE_WITH_ERRORS))
+    latest = np.where(down, np.nan, ports.latest("rate_bytes_per_second"))
+    own = np.fmax(
+        ports.largest("rate_bytes_per_second"), ports.largest("max_rate_bytes_per_second")
+    )
+    could = np.fmax(own, _like(ports, groups, latest))
+    with np.errstate(invalid="ignore"):
+        slow = (latest > 0) & (latest < BELOW * could)
+    for row in np.flatnonzero(slow):
+        evidence = Evidence(
+            "rate_bytes_per_second",
+            float(latest[row]),
+            float(could[row]),
+            "bytes per second",
+            "rate of the link, beside what it can do",
+        )
+        saying = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
+        since = _since_below(ports, int(row), "rate_bytes_per_second", float(could[row]))
+        about = subject(ports, (int(row),))
+        yield finding("rate_below_maximum", "ticket", about, saying, (evidence,), since)
+
+
+def _pci(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+    """An adapter lacks lanes or speed on its PCI link if its like does not."""
+    latest = ports.latest("pci_link_ratio")
+    like = _like(ports, groups, latest)
+    could = np.fmax(ports.largest("pci_link_ratio"), like)
+    could = np.where(np.isfinite(like), could, 1.0)
+    with np.errstate(invalid="ignore"):
+        slow = latest < BELOW * could
+    for row in np.flatnonzero(slow):
+        evidence = Evidence(
+            "pci_link_ratio",
+            float(latest[row]),
+            float(could[row]),
+            "ratio",
+            "bandwidth of the PCI link as a part of the adapter's largest",
+        )
+        saying = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its like {could[row]:.0%}"
+        since = _since_below(ports, int(row), "pci_link_ratio", float(could[row]))
+        about = subject(ports, (int(row),))
+        yield finding("pci_link_degraded", "ticket", about, saying, (evidence,), since)
+
+
+def _like(ports: Ports, groups: Integers, values: Floats) -> Floats:
+    """Return what a port's like have (P,), NaN for a port without others.
+
+    Peers of one model can all do what the best of them does. Where the model is not known, ports
+    of one name on all nodes are alike, and what most of them have counts.
+    """
+    table = ports.table
+    named = (table["model"] != "").to_numpy(np.bool_)
+    names = np.where(named, table["model"], table["device"] + "\0" + table["port"])
+    alike = pd.factorize(pd.MultiIndex.from_arrays([names, groups]))[0]
+    found = np.full(ports.count, np.nan)
+    for members in _members(np.where(np.isfinite(values), alike, -1)):
+        if len(members) > 1 and named[members[0]]:
+            found[members] = values[members].max()
+        elif len(members) > 1:
+            found[members] = peer_median(values[None, members])[0]
+    return found
+
+
+def _members(groups: Integers) -> Iterator[Integers]:
+    """Yield the ports of each group; a negative number is none."""
+    order = np.argsort(groups, kind="stable")
+    order = order[groups[order] >= 0]
+    yield from np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+
+
+def _since_below(ports: Ports, row: int, column: str, could: float) -> float:
+    """Return the start of the last stretch in which a value was below what it could be."""
+    mine = ports.numbers == row
+    values = ports.samples[column].to_numpy(np.float64)[mine]
+    times = ports.times[mine]
+    good = np.flatnonzero(values >= BELOW * could)
+    first = int(good[-1]) + 1 if len(good) else 0
+    return float(times[min(first, len(times) - 1)])
+
+
+def _gigabits(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / GIGABIT:.0f}"

@@ -1,0 +1,185 @@
+"""Shows why an attempt of a job failed: as text for a person and as JSON for a program.
+
+The JSON's members are part of the product's interface (docs/job_logs.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.log import FailureLog
+from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.name_lists import ranks_named
+
+MAX_LISTED = 4096
+"""Ranks written out one by one for each attempt."""
+
+TEXT_LISTED = 8
+"""Further failures in the text; --json has them all."""
+
+ADDRESS = re.compile(r"\[[0-9a-fA-F.:]{2,64}\]:\d{1,5}")
+"""A peer's address and port, as gloo prints them."""
+
+BEFORE_START = frozenset({causes.MISSING_IMAGE, causes.MISSING_SECRET, causes.MISSING_MOUNT})
+"""Causes that keep a pod from starting, where there is no rank yet."""
+
+
+class JobLogExplanation:
+    """What a job's logs say of its failure.
+
+    Args:
+        files: logs of one job; `-` is standard input.
+
+    Raises:
+        LogError: one cannot be read.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        signs = Signs()
+        for name in files:
+            _read(name, signs)
+        self._attempts = decide(signs)
+        self._restarts = signs.attempts
+        self._beyond_limits = signs.beyond_limits
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        last = self._attempts[-1] if self._attempts else None
+        return {
+            "failed": last is not None,
+            "cause": last.cause if last else causes.NONE,
+            "certain": bool(last and last.first and last.first.certain),
+            "rank": last.first.rank if last and last.first else None,
+            "exception": _exception(last),
+            "verdict": sentence(last),
+            "action": causes.ACTIONS[last.cause if last else causes.NONE],
+            "attempts": [_attempt(attempt) for attempt in self._attempts],
+            "restarts": self._restarts,
+            "beyond_limits": self._beyond_limits,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        last = self._attempts[-1] if self._attempts else None
+        yield f"verdict: {sentence(last)}"
+        yield f"action: {causes.ACTIONS[last.cause if last else causes.NONE]}"
+        if last is not None:
+            yield from _attempt_lines(last)
+        for attempt in self._attempts[:-1]:
+            yield f"attempt {attempt.number}: {attempt.cause}: {sentence(attempt)}"
+        if self._beyond_limits:
+            yield f"not read: {self._beyond_limits} signs beyond limits"
+
+
+def _read(name: str, signs: Signs) -> None:
+    framing, log = Unframer(), FailureLog(name, signs)
+    for chunk in chunks(name):
+        log.feed(framing.feed(chunk))
+    log.feed(framing.finish())
+    log.finish()
+
+
+def sentence(attempt: Attempt | None) -> str:
+    """Write who failed first and why."""
+    if attempt is None:
+        return "these logs show no failure"
+    if attempt.first is None:
+        return _sentence_of_victims(attempt)
+    first = attempt.first
+    why = causes.CAUSES[first.cause]
+    likely = "" if first.certain else ", most likely"
+    where = f" ({first.frame})" if first.frame else ""
+    alike = sum(other.cause == first.cause for other in attempt.others)
+    also = f"; {alike} more failed in the same way" if alike else ""
+    return f"{_who(first)}{likely}: {why}: {visible(first.text)}{visible(where)}{also}"
+
+
+def _who(first: Failure) -> str:
+    if first.rank is not None:
+        return f"rank {first.rank} failed first"
+    if first.cause in FROM_OUTSIDE or first.cause in BEFORE_START:
+        return "the job was ended or could not start"
+    return "a rank that these logs do not name failed first"
+
+
+def _sentence_of_victims(attempt: Attempt) -> str:
+    named = [victim.rank for victim in attempt.victims if victim.rank is not None]
+    who = ranks_named(named) if named else "all that speak"
+    if attempt.cause == causes.COLLECTIVE_TIMEOUT:
+        why = "waited for others in a collective until its time was over"
+    else:
+        why = "lost others or was ended by its launcher"
+    silent = f"; {ranks_named(attempt.silent)} silent" if attempt.silent else ""
+    return f"{who} {why}, and whoever failed first is not in these logs{silent}"
+
+
+def _exception(attempt: Attempt | None) -> str | None:
+    return attempt.first.text if attempt and attempt.first else None
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "cause": attempt.cause,
+        "first": _failure(attempt.first) if attempt.first else None,
+        "also_failed": [_failure(other) for other in attempt.others[:MAX_LISTED]],
+        "victims": [{"rank": v.rank, "why": v.why} for v in attempt.victims[:MAX_LISTED]],
+        "silent_ranks": list(attempt.silent[:MAX_LISTED]),
+        "verdict": sentence(attempt),
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    moment = None
+    if failure.time is not None:
+        moment = datetime.fromtimestamp(failure.time, tz=timezone.utc).isoformat()
+    code = failure.exit_code
+    return {
+        "rank": failure.rank,
+        "cause": failure.cause,
+        "certain": failure.certain,
+        "exception": failure.text,
+        "frame": failure.frame or None,
+        "exit_code": code if code is not None and code >= 0 else None,
+        "signal": -code if code is not None and code < 0 else None,
+        "time": moment,
+        "torchrun_root_cause": failure.root,
+        "file": failure.source,
+        "line": failure.line or None,
+    }
+
+
+def _attempt_lines(attempt: Attempt) -> Iterator[str]:
+    first = attempt.first
+    if first is not None:
+        place = f"{first.source}:{first.line}" if first.line else first.source
+        yield f"cause: {first.cause}, seen in {visible(place)}"
+    for other in attempt.others[:TEXT_LISTED]:
+        who = "unknown" if other.rank is None else other.rank
+        yield f"also failed: rank {who}: {other.cause}: {visible(other.text)}"
+    if len(attempt.others) > TEXT_LISTED:
+        yield f"also failed: {len(attempt.others) - TEXT_LISTED} more in --json"
+    yield from _victim_lines(attempt.victims)
+
+
+def _victim_lines(victims: Sequence[Victim]) -> Iterator[str]:
+    """Yield one line for each way in which ranks were taken along."""
+    by_why: dict[str, list[int]] = {}
+    for victim in victims:
+        by_why.setdefault(_way(victim.why), []).append(-1 if victim.rank is None else victim.rank)
+    for why, ranks in list(by_why.items())[:TEXT_LISTED]:
+        known = [rank for rank in ranks if rank >= 0]
+        yield f"victims: {ranks_named(known) if known else 'rank unknown'}: {visible(why)}"
+
+
+def _way(why: str) -> str:
+    """Return how a victim was hit without its peer's address, to show alike ones together."""
+    return ADDRESS.sub("[...]", why)[:160]

@@ -1,0 +1,137 @@
+"""Show what a kernel log comes down to: as text for a person and as JSON for a program.
+
+The JSON's members are part of the product's interface (docs/kernel_log.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rankscope_agent.contract.kernel.incidents import Incident
+from rankscope_agent.contract.kernel.log import KernelLog, Seen, counted
+from rankscope_agent.contract.kernel.verdict import Verdict, judge
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.text.inert_text import visible
+
+
+class KernelLogExplanation:
+    """What the kernel logs of one node say, given with the oldest first.
+
+    Raises:
+        LogError: a file cannot be read.
+    """
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._log = KernelLog()
+        for name in files:
+            framing = Unframer()
+            for chunk in chunks(name):
+                self._log.feed(framing.feed(chunk))
+            self._log.feed(framing.finish())
+
+    @property
+    def log(self) -> KernelLog:
+        """What was read."""
+        return self._log
+
+    def as_object(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return as_object(self._log)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        return lines(self._log)
+
+
+TEXT_INCIDENTS = 20
+"""Incidents in the text; --json has them all."""
+
+TEXT_EVENTS = 4
+"""Events shown of each incident in the text, the first ones: they are nearest to the cause."""
+
+
+def as_object(log: KernelLog) -> dict[str, Any]:
+    """Return events, incidents and verdict as JSON-ready values, null for what is not printed."""
+    verdict = judge(log.seen)
+    return {
+        "events": [_event(one) for one in counted(log.seen)],
+        "incidents": [_incident(one) for one in verdict.incidents],
+        "verdict": {
+            "cause": verdict.cause,
+            "action": verdict.action,
+            "summary": verdict.summary,
+        },
+        "beyond_limits": log.beyond_limits,
+    }
+
+
+def _event(one: Seen) -> dict[str, Any]:
+    event = one.event
+    return {
+        "kind": event.kind,
+        "xid": event.code if event.kind == "xid" else None,
+        "pci": event.pci,
+        "pid": event.pid,
+        "severity": event.severity,
+        "action": event.action,
+        "count": one.count,
+        "text": event.text,
+    }
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "cause": incident.cause,
+        "action": incident.action,
+        "subject": incident.subject,
+        "summary": incident.summary,
+        "events": [_event(one) for one in incident.events],
+    }
+
+
+def lines(log: KernelLog) -> Iterator[str]:
+    """Yield the report for a person."""
+    verdict = judge(log.seen)
+    yield f"verdict: {visible(verdict.summary)}"
+    yield f"cause: {verdict.cause}; first action: {ACTION_TEXTS[verdict.action]}"
+    for incident in verdict.incidents[:TEXT_INCIDENTS]:
+        yield from _incident_lines(incident)
+    if len(verdict.incidents) > TEXT_INCIDENTS:
+        yield f"{len(verdict.incidents) - TEXT_INCIDENTS} more incidents in --json"
+    yield from _unexplained(log, verdict)
+    if log.beyond_limits:
+        yield f"not kept: {log.beyond_limits} events beyond limits"
+
+
+def _incident_lines(incident: Incident) -> Iterator[str]:
+    yield f"incident: {visible(incident.summary)}"
+    yield f"  cause {incident.cause}, severity {incident.severity}, action {incident.action}"
+    yield from (_shown(one) for one in incident.events[:TEXT_EVENTS])
+    if len(incident.events) > TEXT_EVENTS:
+        yield f"  ... {len(incident.events) - TEXT_EVENTS} more kinds of events"
+
+
+def _shown(one: Seen) -> str:
+    return f"  {one.count}x {visible(one.event.text)}"
+
+
+def _unexplained(log: KernelLog, verdict: Verdict) -> Iterator[str]:
+    """Name events that are in no incident: what is harmless, so that nobody looks for it."""
+    explained = {id(one) for incident in verdict.incidents for one in incident.events}
+    rest: Sequence[Seen] = [one for one in counted(log.seen) if one.event.cause == "benign"]
+    for one in [one for one in rest if id(one) not in explained][:TEXT_EVENTS]:
+        yield f"harmless: {one.count}x {visible(one.event.text)}"
+
+
+ACTION_TEXTS = {
+    "none": "none",
+    "investigate": "investigate",
+    "contact_vendor": "open a case with the vendor",
+    "restart_app": "restart the program",
+    "check_cable": "check cables and connectors",
+    "reset_gpu": "reset the GPU",
+    "reboot_node": "reboot the node",
+    "drain": "drain the node",
+}

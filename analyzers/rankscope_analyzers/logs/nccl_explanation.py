@@ -1,0 +1,77 @@
+"""Explains NCCL logs: reads a job's files and says what NCCL, or PyTorch's watchdogs, say."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.nccl.parser import NcclLog
+from rankscope_agent.contract.nccl.verdict import judge
+from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.logs import nccl_report
+from rankscope_analyzers.logs.nccl_findings import findings
+from rankscope_analyzers.logs.watchdog_suspects import suspects
+
+
+def read(names: Iterable[str]) -> Facts:
+    """Return the facts of a job's logs.
+
+    Raises:
+        LogError: a file cannot be read.
+    """
+    parser = NcclLog()
+    # Facts hold no cycles, and looking for some takes two fifths of the time on a large job's log;
+    # frozen, they are left alone until the command ends, which looks for cycles once more.
+    gc.disable()
+    try:
+        for name in names:
+            _read_one(name, parser)
+    finally:
+        gc.freeze()
+        gc.enable()
+    parser.sum_up()
+    return parser.facts
+
+
+def _read_one(name: str, parser: NcclLog) -> None:
+    framing = Unframer()
+    for chunk in chunks(name):
+        parser.feed(framing.feed(chunk))
+    parser.feed(framing.finish())
+    parser.facts.unparsed += framing.oversized
+
+
+class NcclExplanation:
+    """What NCCL says in a job's logs."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._facts = read(files)
+        self._verdict = judge(self._facts)
+        self._findings = findings(self._facts, self._verdict)
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return nccl_report.as_object(self._facts, self._verdict, self._findings)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        return nccl_report.lines(self._facts, self._verdict, self._findings)
+
+
+class WatchdogExplanation:
+    """What PyTorch's watchdogs say in a job's logs."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._facts = read(files)
+        self._suspects = suspects(self._facts)
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return nccl_report.suspects_object(self._facts, self._suspects)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for a person."""
+        return nccl_report.suspects_lines(self._facts, self._suspects)

@@ -1,0 +1,232 @@
+"""What is wrong in a job by its NCCL logs: pure, from a verdict and its facts to findings.
+
+Ranks are compared with their peers in the same communicator; what only some logs can show (a rank
+that is not in this file) is no finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rankscope_agent.contract.nccl import signs as nccl_signs
+from rankscope_agent.contract.nccl import verdict as nccl_verdict
+from rankscope_agent.contract.nccl.communicators import Communicator, network_of
+from rankscope_agent.contract.nccl.facts import Facts, Member
+from rankscope_agent.contract.nccl.verdict import JobVerdict
+from rankscope_analyzers.text.name_lists import ranks_listed, ranks_named
+
+Kind = Literal[
+    "socket_fallback",
+    "gdr_missing",
+    "intra_node_degraded",
+    "init_incomplete",
+    "missing_rank",
+    "duplicate_rank",
+    "world_size_disagrees",
+    "network_differs",
+    "channels_differ",
+    "version_differs",
+]
+
+REASON_TEXTS = {
+    nccl_verdict.FORCED: "it was asked for (NCCL_NET, NCCL_IB_DISABLE or NCCL_NET_PLUGIN is set)",
+    nccl_verdict.PLUGIN_FAILED: "the network plugin failed to start",
+    nccl_verdict.VERBS_MISSING: "libibverbs is missing in the image",
+    nccl_verdict.NO_DEVICE: "the process sees no RDMA device",
+    nccl_verdict.WRONG_INTERFACE: "no RDMA device matches NCCL_IB_HCA",
+    nccl_verdict.UNEXPLAINED: "the log does not say why",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NcclFinding:
+    """One thing that is wrong; `ranks` are those of the communicator it was seen in."""
+
+    kind: Kind
+    summary: str
+    communicator: str
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    runbook: str
+
+
+def findings(facts: Facts, verdict: JobVerdict) -> tuple[NcclFinding, ...]:
+    """Return what is wrong, what costs most first."""
+    found: list[NcclFinding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
+    found.extend(_versions(facts))
+    for judged in verdict.communicators:
+        communicator = judged.communicator
+        found.extend(_gdr(judged.network.gdr_missing, judged.network.gdr, communicator))
+        if communicator.linked:
+            found.extend(finding for compare in COMPARISONS for finding in compare(communicator))
+        found.extend(_init(communicator))
+    return tuple(found)
+
+
+def _finding(
+    kind: Kind, summary: str, members: Sequence[Member], runbook: str, name: str = ""
+) -> NcclFinding:
+    ranks = tuple(sorted({member.rank for member in members}))
+    hosts = tuple(sorted({m.process.host for m in members if m.process.host}))
+    return NcclFinding(kind, summary, name, ranks, hosts, f"docs/runbooks/{runbook}.md")
+
+
+def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
+    if verdict.network.socket_fallback is not True:
+        return
+    why = REASON_TEXTS[verdict.network.reason]
+    hosts = tuple(sorted({p.host for p in facts.processes.values() if p.host}))
+    summary = f"data between nodes goes over TCP sockets: {why}"
+    runbook = "docs/runbooks/RankscopeSocketFallback.md"
+    yield NcclFinding("socket_fallback", summary, "", verdict.ranks_seen, hosts, runbook)
+
+
+def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[NcclFinding]:
+    """Compare by direction: a side that reads host memory on purpose does so on every rank."""
+    by_direction: dict[str, set[bool]] = defaultdict(set)
+    for transport in communicator.edges:
+        if transport.is_net and transport.name != nccl_verdict.SOCKET:
+            by_direction[transport.direction].add(transport.gdr)
+    if gdr and missing and any(len(kinds) == 2 for kinds in by_direction.values()):
+        lacking = [m for m in communicator.members if _lacks_gdr(m)]
+        summary = (
+            f"{missing} connections between nodes lack GPUDirect RDMA while others have it"
+            + (f": {ranks_named(m.rank for m in lacking)}" if lacking else "")
+        )
+        yield _finding(
+            "gdr_missing", summary, lacking, "RankscopeNcclGdrMissing", communicator.name
+        )
+
+
+def _lacks_gdr(member: Member) -> bool:
+    return any(
+        transport.is_net and transport.name != nccl_verdict.SOCKET and not transport.gdr
+        for transport in member.edges.counts
+    )
+
+
+def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
+    """Shared memory between GPUs of a node is wrong beside NVSwitch, or hosts that use P2P."""
+    members = [m for c in verdict.communicators for m in c.communicator.members]
+    shared = [m for m in members if any(t.is_shared_memory for t in m.edges.counts)]
+    hosts = {m.process.host for m in shared}
+    direct = {m.process.host for m in members if any(_is_p2p(t.name) for t in m.edges.counts)}
+    broken = [m for m in members if m.process.signs & {nccl_signs.NO_P2P, "P2P_DISABLED"}]
+    if broken:
+        summary = "P2P between GPUs of a node could not be enabled"
+        yield _finding("intra_node_degraded", summary, broken, "RankscopeNcclIntraNodeDegraded")
+    elif switched := [
+        m for m in shared if m.nvls_channels or nccl_signs.NVSWITCH in m.process.signs
+    ]:
+        forced = any(_p2p_disabled(m.process.environment) for m in switched)
+        why = ": P2P is switched off (NCCL_P2P_DISABLE or NCCL_P2P_LEVEL)" if forced else ""
+        summary = f"GPUs with NVSwitch between them talk through host memory (SHM){why}"
+        yield _finding("intra_node_degraded", summary, switched, "RankscopeNcclIntraNodeDegraded")
+    elif shared and direct - hosts:
+        summary = (
+            f"GPUs of {', '.join(sorted(hosts)[:4])} talk through host memory (SHM), those of"
+            f" {len(direct - hosts)} other hosts directly"
+        )
+        yield _finding("intra_node_degraded", summary, shared, "RankscopeNcclIntraNodeDegraded")
+
+
+def _p2p_disabled(environment: Mapping[str, str]) -> bool:
+    disabled = environment.get("NCCL_P2P_DISABLE", "0") not in {"0", ""}
+    return disabled or environment.get("NCCL_P2P_LEVEL", "") in {"0", "LOC"}
+
+
+def _is_p2p(name: str) -> bool:
+    return name.startswith("P2P/")
+
+
+def _versions(facts: Facts) -> Iterator[NcclFinding]:
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for process in facts.processes.values():
+        if process.version and process.host:
+            hosts[process.version].add(process.host)
+    if len(hosts) > 1:
+        odd = min(hosts, key=lambda version: len(hosts[version]))
+        summary = f"NCCL versions differ: {', '.join(sorted(hosts))}; {odd} is the rare one"
+        names = tuple(sorted(hosts[odd]))
+        runbook = "docs/runbooks/RankscopeNcclRanksDiffer.md"
+        yield NcclFinding("version_differs", summary, "", (), names, runbook)
+
+
+def _odd_ones(
+    communicator: Communicator,
+    kind: Kind,
+    what: str,
+    value_of: Callable[[Member], str | int | None],
+) -> Iterator[NcclFinding]:
+    """Name the members whose value differs from that of most."""
+    values = [(member, value_of(member)) for member in communicator.members]
+    known = Counter(value for _, value in values if value not in {None, ""})
+    if len(known) < 2:
+        return
+    usual = known.most_common(1)[0][0]
+    odd = [member for member, value in values if value not in {None, "", usual}]
+    seen = sorted({str(value_of(member)) for member in odd})
+    summary = f"{ranks_named(m.rank for m in odd)}: {what} {', '.join(seen)}, most have {usual}"
+    yield _finding(kind, summary, odd, "RankscopeNcclRanksDiffer", communicator.name)
+
+
+def _networks(communicator: Communicator) -> Iterator[NcclFinding]:
+    yield from _odd_ones(communicator, "network_differs", "network", network_of)
+
+
+def _channels(communicator: Communicator) -> Iterator[NcclFinding]:
+    yield from _odd_ones(communicator, "channels_differ", "channels", lambda m: m.coll_channels)
+
+
+def _sizes(communicator: Communicator) -> Iterator[NcclFinding]:
+    yield from _odd_ones(communicator, "world_size_disagrees", "world size", lambda m: m.nranks)
+
+
+def _duplicates(communicator: Communicator) -> Iterator[NcclFinding]:
+    by_rank: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for member in communicator.members:
+        by_rank[member.rank].add((member.process.host, member.process.pid))
+    twice = [m for m in communicator.members if len(by_rank[m.rank]) > 1]
+    if twice:
+        summary = f"several processes claim to be {ranks_named(m.rank for m in twice)}"
+        yield _finding(
+            "duplicate_rank", summary, twice, "RankscopeNcclInitIncomplete", communicator.name
+        )
+
+
+COMPARISONS = (_duplicates, _sizes, _networks, _channels)
+
+
+def _init(communicator: Communicator) -> Iterator[NcclFinding]:
+    """A start that did not come to its end by the end of the log, and who never began."""
+    stuck = set(communicator.stuck_ranks)
+    if not stuck:
+        return
+    members = [m for m in communicator.members if m.rank in stuck]
+    summary = f"{ranks_named(stuck)} began to initialise and had not finished by the end of the log"
+    yield _finding(
+        "init_incomplete", summary, members, "RankscopeNcclInitIncomplete", communicator.name
+    )
+    nranks = communicator.nranks or 0
+    count = nranks - len(communicator.ranks)
+    if not communicator.linked or communicator.complete_ranks or count <= 0:
+        return
+    absent = _absent(communicator.ranks, nranks)
+    summary = (
+        f"{count} of {nranks} ranks never began, as far as these logs show: {ranks_listed(absent)}"
+    )
+    runbook = "docs/runbooks/RankscopeNcclInitIncomplete.md"
+    yield NcclFinding("missing_rank", summary, communicator.name, absent, (), runbook)
+
+
+MAX_ABSENT = 1024
+"""Missing ranks listed: a log may claim any world size."""
+
+
+def _absent(present: Sequence[int], nranks: int) -> tuple[int, ...]:
+    there = set(present)
+    looked_at = range(min(nranks, len(there) + MAX_ABSENT))
+    return tuple(rank for rank in looked_at if rank not in there)[:MAX_ABSENT]

@@ -1,0 +1,1 @@
+"""Arrays of numbers and statistics that leave out what is unknown; knows nothing of jobs."""

@@ -1,0 +1,102 @@
+"""Medians that skip missing entries, quickly where nothing is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Floats
+
+FEW = 3
+"""Up to this many members the lower median is taken: averaging with the culprit would halve it."""
+
+
+def median(values: Floats, axes: int | tuple[int, ...]) -> Floats:
+    """Return the median over axes, these kept with length one; NaN where nothing is known.
+
+    Of an even number of at most `FEW` entries it is the lower one.
+    """
+    axes = (axes,) if isinstance(axes, int) else axes
+    kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
+    flat = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
+    result = _of_last_axis(np.ascontiguousarray(flat))
+    return np.asarray(np.expand_dims(result, axes))
+
+
+def _of_last_axis(values: Floats) -> Floats:
+    size = values.shape[-1]
+    if size == 1:
+        return np.asarray(values[..., 0])
+    if not np.isnan(values).any():
+        low, high = (size - 1) // 2, size // 2 if size > FEW else (size - 1) // 2
+        ordered = np.partition(values, sorted({low, high}), axis=-1)
+        return np.asarray((ordered[..., low] + ordered[..., high]) / 2)
+    ordered = np.sort(values, axis=-1)
+    known = np.isfinite(ordered).sum(axis=-1)
+    low = np.maximum(known - 1, 0) // 2
+    high = np.where(known > FEW, known // 2, low)
+    picked = (_take(ordered, low) + _take(ordered, np.minimum(high, size - 1))) / 2
+    return np.asarray(np.where(known > 0, picked, np.nan))
+
+
+def _take(values: Floats, index: Any) -> Floats:
+    return np.asarray(np.take_along_axis(values, index[..., None], axis=-1)[..., 0])
+
+
+def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
+    """Return what healthy members show: the median of many, the lower third of up to `HALVES`.
+
+    A node can hold half of the members of a small group, and the median then lies between the
+    slow and the healthy ones.
+    """
+    axes = (axes,) if isinstance(axes, int) else axes
+    size = int(np.prod([values.shape[axis] for axis in axes]))
+    return median(values, axes) if size > HALVES else lower(values, axes, LOWER_THIRD)
+
+
+def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
+    """Return the entry below which a share of the known ones lies, axes kept with length one."""
+    kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
+    flat = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
+    ordered = np.sort(flat, axis=-1)
+    known = np.isfinite(ordered).sum(axis=-1)
+    index = (np.maximum(known - 1, 0) * share).astype(np.int64)
+    return np.asarray(np.expand_dims(_take(ordered, index), axes))
+
+
+LOWER_THIRD = 0.35
+"""Below it lie healthy members even if half of them are slow."""
+
+
+HALVES = 32
+"""Members of a group of which one node of 8 or two may be half."""
+
+
+def mean(values: Floats, axis: int = 0) -> Floats:
+    """Return the mean over an axis without the missing entries, NaN where nothing is known."""
+    plain = values.sum(axis=axis)
+    if np.isfinite(plain).all():
+        return np.asarray(plain / values.shape[axis])
+    known = np.isfinite(values)
+    count = known.sum(axis=axis)
+    total = np.where(known, values, 0.0).sum(axis=axis)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def spread(values: Floats, axis: int = 0) -> Floats:
+    """Return the standard deviation over an axis without the missing entries."""
+    centre = np.expand_dims(mean(values, axis), axis)
+    return np.asarray(np.sqrt(mean((values - centre) ** 2, axis)))
+
+
+def typical(values: Floats) -> float:
+    """Return the median of all known entries, 0 where there is none."""
+    known = values.ravel()
+    if not np.isfinite(known.sum()):
+        known = known[np.isfinite(known)]
+    if not known.size:
+        return 0.0
+    low, high = (known.size - 1) // 2, known.size // 2
+    ordered = np.partition(known, sorted({low, high}))
+    return float(ordered[low] + ordered[high]) / 2

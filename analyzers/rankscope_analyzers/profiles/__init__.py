@@ -1,0 +1,1 @@
+"""PyTorch's profiler traces and Flight Recorder dumps, read into step records."""

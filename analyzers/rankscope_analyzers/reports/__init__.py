@@ -1,0 +1,1 @@
+"""Every format in which a job's report is given out."""

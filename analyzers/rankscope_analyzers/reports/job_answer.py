@@ -1,0 +1,97 @@
+"""What every report says of a job in the same words: the answer, its cost, how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankscope_analyzers.findings.finding import Cost, Evidence
+from rankscope_analyzers.findings.signals import LAYER_NAMES, RankPlace, Signal
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text.wording import period
+
+STEP_TIMES_SOURCE = "step records"
+"""What the timing was read from where a signal names no series."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceLine:
+    """One measurement of an incident with the layer that made it; `measured` None: only seen."""
+
+    layer: str
+    measured: Evidence | None
+    meaning: str
+    source: str
+
+
+def headline(report: JobReport) -> str:
+    """Return the answer in one sentence."""
+    if report.incidents:
+        return sentence(report.incidents[0])
+    verdict = report.verdict
+    if verdict is None:
+        return "Nothing is known to be wrong; no step records say how fast the ranks are."
+    if not verdict.confidence:
+        why = f": {verdict.unobserved[0]}" if verdict.unobserved else ""
+        return f"No verdict{why}."
+    return "No straggler: no rank holds the others up."
+
+
+def sentence(incident: Incident) -> str:
+    """Return who, what, why and since when."""
+    said = incident.summary.rstrip(". ")
+    when = period(incident.since_unix_seconds, incident.until_unix_seconds)
+    return f"{said}, {when}." if when and when not in said else f"{said}."
+
+
+def cost(spent: Cost | None) -> str:
+    """Return what an incident costs."""
+    if spent is None:
+        return "Unknown: no step times tell."
+    return f"{spent.lost_fraction:.0%} of every step, {spent.gpu_hours:.3g} GPU-hours so far"
+
+
+def confidence(report: JobReport) -> float | None:
+    """Return how sure the answer is, None where nothing was judged."""
+    if report.incidents:
+        return report.incidents[0].confidence
+    return report.verdict.confidence if report.verdict else None
+
+
+def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
+    """Return what all layers measured, the cause first; what was only seen is a line too."""
+    lines = []
+    for signal in (incident.cause, *incident.signals):
+        layer, source = LAYER_NAMES[signal.layer], _source(signal)
+        if not signal.evidence:
+            lines.append(EvidenceLine(layer, None, signal.summary, source))
+        lines.extend(EvidenceLine(layer, one, one.meaning, source) for one in signal.evidence)
+    return tuple(lines)
+
+
+def explained(incident: Incident) -> tuple[Signal, ...]:
+    """Return what an incident puts together and its sentence does not say already."""
+    both = (incident.cause, *incident.signals)
+    return tuple(signal for signal in both if signal.summary not in incident.summary)
+
+
+def _source(signal: Signal) -> str:
+    return signal.source or (STEP_TIMES_SOURCE if signal.layer == "training" else "")
+
+
+def places(report: JobReport) -> Mapping[int, RankPlace]:
+    """Return where every known rank runs: as the inventory has it, else as its records say."""
+    frame = report.frame
+    known: dict[int, RankPlace] = {}
+    if frame is not None:
+        for rank, node, gpu in zip(
+            frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
+        ):
+            known[rank] = RankPlace(rank, node, gpu=str(gpu) if gpu >= 0 else "")
+    known.update(report.places)
+    return dict(sorted(known.items()))
+
+
+def culprits(report: JobReport) -> tuple[int, ...]:
+    """Return the ranks of the answer, the worst first; none where it is about nobody or all."""
+    return report.incidents[0].where.ranks if report.incidents else ()

@@ -1,0 +1,109 @@
+"""A job's report as JSON. The schema is part of the product's interface (docs/verdict_json.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rankscope_analyzers.findings.signals import RankPlace, Signal
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.reports import verdict_json as report
+
+
+def as_object(job: JobReport) -> dict[str, Any]:
+    """Return JSON-ready values: the answer of step times, then what all layers make of it."""
+    found = report.as_object(job.verdict) if job.verdict else _without_steps()
+    found["verdict"] |= _answer(job)
+    return found | {
+        "unobserved": list(job.unobserved),
+        "incidents": [_incident(incident) for incident in job.incidents],
+        "observations": [_signal(signal) for signal in job.observations],
+        "places": [_place(place) for _, place in sorted(job.places.items())],
+        "sources": list(job.sources),
+        "made_unix_seconds": job.made_unix_seconds,
+    }
+
+
+def _without_steps() -> dict[str, Any]:
+    return {
+        "verdict": {
+            "class": None,
+            "ranks": [],
+            "lost_fraction": 0.0,
+            "confidence": 0.0,
+            "summary": "no verdict: there are no step records",
+        },
+        "other_findings": [],
+        "what_if": None,
+        "clock_offsets": [],
+        "steps_judged": 0,
+        "median_step_seconds": None,
+        "naive": {"rank": None, "step_time_spread": 0.0},
+        "ranks": [],
+    }
+
+
+def _answer(job: JobReport) -> Mapping[str, Any]:
+    """Return what the first incident says beyond step times."""
+    if not job.incidents:
+        return {"cause": None}
+    first = job.incidents[0]
+    return {
+        "cause": _signal(first.cause),
+        "summary": first.summary,
+        "action": first.action,
+        "runbook": first.runbook,
+        "severity": first.severity,
+        "confidence": round(first.confidence, 4),
+    }
+
+
+def _incident(incident: Incident) -> dict[str, Any]:
+    cost, where = incident.cost, incident.where
+    return {
+        "summary": incident.summary,
+        "severity": incident.severity,
+        "confidence": round(incident.confidence, 4),
+        "layers": list(incident.layers),
+        "ranks": list(where.ranks),
+        "nodes": list(where.nodes),
+        "gpus": list(where.gpus),
+        "gpu_uuids": list(where.uuids),
+        "devices": list(where.devices),
+        "lost_fraction": round(cost.lost_fraction, 6) if cost else None,
+        "gpu_hours_lost": round(cost.gpu_hours, 6) if cost else None,
+        "since_unix_seconds": incident.since_unix_seconds,
+        "until_unix_seconds": incident.until_unix_seconds,
+        "action": incident.action,
+        "runbook": incident.runbook,
+        "cause": _signal(incident.cause),
+        "signals": [_signal(signal) for signal in incident.signals],
+    }
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    return {
+        "kind": signal.kind,
+        "layer": signal.layer,
+        "severity": signal.severity,
+        "summary": signal.summary,
+        "ranks": list(signal.where.ranks),
+        "nodes": list(signal.where.nodes),
+        "devices": list(signal.where.devices),
+        "since_unix_seconds": signal.since_unix_seconds,
+        "until_unix_seconds": signal.until_unix_seconds,
+        "source": signal.source,
+        "evidence": report.evidence_objects(signal.evidence),
+    }
+
+
+def _place(place: RankPlace) -> dict[str, Any]:
+    return {
+        "rank": place.rank,
+        "node": place.node,
+        "local_rank": place.local_rank,
+        "gpu": place.gpu or None,
+        "gpu_uuid": place.uuid or None,
+        "nics": list(place.nics),
+        "pod": place.pod or None,
+    }

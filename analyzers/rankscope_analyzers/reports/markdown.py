@@ -1,0 +1,171 @@
+"""The report as Markdown: the timeline of an incident for a postmortem, to be edited by people.
+
+Whatever came from outside is escaped, so that a pod's name is no link and no table on the page it
+is pasted into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rankscope_analyzers.findings.signals import LAYER_NAMES, Signal
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports.job_answer import EvidenceLine
+from rankscope_analyzers.reports.verdict_remarks import remarks
+from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.inert_text import markdown
+from rankscope_analyzers.text.wording import clock, period, value
+
+BEFORE = "before the observation"
+"""When something began that was there at the first look."""
+
+MOST_ROWS = 200
+"""Rows of one table; a postmortem that needs more needs --json."""
+
+
+def write(reports: Sequence[JobReport]) -> str:
+    """Return the reports one after the other."""
+    return "\n".join(line for report in reports for line in _report(report)) + "\n"
+
+
+def _report(report: JobReport) -> Iterator[str]:
+    yield from (f"# Incident report: job {markdown(report.job_id)}", "")
+    yield from _summary(report)
+    yield from _impact(report)
+    yield from _timeline(report)
+    yield from _causes(report)
+    yield from _ruled_out(report)
+    yield from _actions(report)
+    yield from _sources(report)
+
+
+def _summary(report: JobReport) -> Iterator[str]:
+    sure = job_answer.confidence(report)
+    certainty = "" if sure is None else f" Confidence {sure:.2f} of 1."
+    yield from ("## Summary", "", f"{markdown(job_answer.headline(report))}{certainty}", "")
+
+
+def _impact(report: JobReport) -> Iterator[str]:
+    yield from ("## Impact", "")
+    verdict = report.verdict
+    if verdict is not None:
+        yield f"- {len(verdict.ranks)} ranks, {verdict.steps} steps judged"
+        if verdict.median_step_seconds is not None:
+            yield f"- median step {value(verdict.median_step_seconds, 'seconds')}"
+    for incident in report.incidents[:MOST_ROWS]:
+        yield f"- {_kind(incident.cause)}: {_costs(incident)}"
+    if not report.incidents:
+        yield "- no incident, no cost known"
+    yield ""
+
+
+def _kind(signal: Signal) -> str:
+    return markdown(signal.kind.replace("_", " "))
+
+
+def _costs(incident: Incident) -> str:
+    spent = incident.cost
+    if spent is None:
+        return "cost unknown, no step times tell"
+    return f"{spent.gpu_hours:.3g} GPU-hours lost, {spent.lost_fraction:.1%} of every step"
+
+
+def _timeline(report: JobReport) -> Iterator[str]:
+    events = sorted(_events(report), key=lambda event: (event[0] is not None, event[0] or 0.0))
+    rows = [
+        (BEFORE if moment is None else clock(moment), layer, said)
+        for moment, layer, said in events[:MOST_ROWS]
+    ]
+    yield from ("## Timeline", "")
+    yield from _table(("time", "seen by", "what"), rows)
+
+
+def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
+    """Return when what began and ended; each signal once, though incidents may share one."""
+    own = (one for incident in report.incidents for one in (incident.cause, *incident.signals))
+    seen: list[Signal] = []
+    for signal in (*own, *report.observations):
+        if signal in seen:
+            continue
+        seen.append(signal)
+        layer = LAYER_NAMES[signal.layer]
+        yield signal.since_unix_seconds, layer, markdown(signal.summary)
+        if signal.until_unix_seconds is not None:
+            yield signal.until_unix_seconds, layer, f"over: {markdown(signal.summary)}"
+    yield report.made_unix_seconds, "Rankscope", "this report was made"
+
+
+def _causes(report: JobReport) -> Iterator[str]:
+    yield from ("## Root cause and evidence", "")
+    if not report.incidents:
+        yield from ("None was found.", "")
+    for number, incident in enumerate(report.incidents[:MOST_ROWS], 1):
+        seen = ", ".join(LAYER_NAMES[layer] for layer in incident.layers)
+        yield f"### {number}. {_kind(incident.cause)}"
+        yield from ("", markdown(job_answer.sentence(incident)), "")
+        beside = job_answer.explained(incident)[:MOST_ROWS]
+        yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in beside)
+        yield from ([""] if beside else [])
+        yield from (f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
+        lines = job_answer.evidence(incident)[:MOST_ROWS]
+        yield from _table(
+            ("layer", "measured", "culprit", "compared with", "what it is", "read from"),
+            map(_evidence_row, lines),
+        )
+
+
+def _evidence_row(line: EvidenceLine) -> tuple[str, ...]:
+    one = line.measured
+    numbers = (value(one.observed, one.unit), value(one.expected, one.unit)) if one else ("", "")
+    measured = one.source if one else "seen"
+    return (line.layer, *map(markdown, (measured, *numbers, line.meaning, line.source)))
+
+
+def _ruled_out(report: JobReport) -> Iterator[str]:
+    """Say what does not explain it: harmless observations, and what step times alone would say."""
+    yield from ("## Ruled out", "")
+    said = [
+        f"{LAYER_NAMES[signal.layer]}: {markdown(signal.summary)}"
+        f" {period(signal.since_unix_seconds, signal.until_unix_seconds)}".rstrip()
+        + " (nothing suffers from it)"
+        for signal in report.observations
+    ]
+    if report.verdict is not None:
+        said += [markdown(sentence) for sentence in remarks(report.verdict)]
+    yield from (f"- {one}" for one in said[:MOST_ROWS] or ["nothing else was seen"])
+    yield from ("", "## Not observed", "")
+    unseen = [markdown(one) for one in report.unobserved[:MOST_ROWS]]
+    yield from (f"- {one}" for one in unseen or ["nothing that was looked for"])
+    yield ""
+
+
+def _actions(report: JobReport) -> Iterator[str]:
+    yield from ("## Actions", "")
+    for incident in report.incidents[:MOST_ROWS]:
+        yield f"- [ ] {markdown(incident.action)}{_link(incident.runbook)}"
+    if not report.incidents:
+        yield "- none"
+    yield ""
+
+
+def _link(runbook: str) -> str:
+    """Return a link to a runbook that exists; a name from elsewhere becomes none."""
+    title = runbooks.title(runbook)
+    if runbooks.text(runbook) is None:
+        return ""
+    return f" Runbook: [{markdown(title)}](docs/runbooks/{title}.md)"
+
+
+def _sources(report: JobReport) -> Iterator[str]:
+    yield from ("## Sources", "")
+    yield from (f"- {markdown(one)}" for one in report.sources[:MOST_ROWS])
+    yield from (f"- made {clock(report.made_unix_seconds)}", "")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(cell or '-' for cell in row)} |"
+    yield ""

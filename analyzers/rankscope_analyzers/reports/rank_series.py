@@ -1,0 +1,83 @@
+"""One measurement of one rank over time beside the median of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from rankscope_analyzers.fusion.job_report import Incident
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.numeric.row_statistics import row_median
+from rankscope_analyzers.reports.heat_map import bin_edges
+from rankscope_analyzers.steps.frames import StepFrame
+
+COLUMNS: Mapping[str, str] = {
+    "compute_seconds": "compute",
+    "data_seconds": "data",
+    "sync_seconds": "sync",
+    "step_seconds": "step",
+    "cpu_wait_seconds": "cpu_wait",
+}
+"""Fields of a frame by the column that evidence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Means (B,) over bins of steps, in seconds; NaN where nothing was measured."""
+
+    rank: int
+    column: str
+    own: Floats
+    peers: Floats
+
+
+def of_culprit(frame: StepFrame, incident: Incident, most_bins: int) -> Series | None:
+    """Return what makes an incident's worst rank stand out, None where it names no known rank."""
+    known = [rank for rank in incident.where.ranks if rank in frame.ranks]
+    if not known:
+        return None
+    column = next(
+        (
+            evidence.source
+            for signal in (incident.cause, *incident.signals)
+            for evidence in signal.evidence
+            if evidence.source in COLUMNS
+        ),
+        "compute_seconds",
+    )
+    return against_peers(frame, known[0], column, most_bins, set(incident.where.ranks))
+
+
+def against_peers(
+    frame: StepFrame, rank: int, column: str, most_bins: int, suspects: set[int]
+) -> Series:
+    """Return a rank's values beside those of the ranks of its stage that nobody suspects.
+
+    Args:
+        frame: the job.
+        rank: one of its ranks.
+        column: a key of COLUMNS.
+        most_bins: bins of consecutive steps at most.
+        suspects: ranks that are no measure for others.
+    """
+    values: Floats = getattr(frame, COLUMNS[column])
+    place = int(np.flatnonzero(frame.ranks == rank)[0])
+    edges = bin_edges(len(frame.steps), most_bins)
+    peers = row_median(values[:, _peers(frame, place, suspects)])
+    return Series(rank, column, _means(values[:, place], edges), _means(peers, edges))
+
+
+def _peers(frame: StepFrame, place: int, suspects: set[int]) -> Booleans:
+    """Return (R,) the peers of a column: those of its stage, else all others."""
+    others = ~np.isin(frame.ranks, [int(frame.ranks[place]), *suspects])
+    near = others & (frame.stages == frame.stages[place])
+    return near if near.any() else others
+
+
+def _means(values: Floats, edges: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+    parts = (values[begin:end] for begin, end in pairwise(edges))
+    known = (part[np.isfinite(part)] for part in parts)
+    return np.array([part.mean() if len(part) else np.nan for part in known], dtype=np.float64)

@@ -1,0 +1,56 @@
+"""Runbooks as HTML, for a page that has to do without the network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from rankscope_analyzers.reports.report_page.elements import Html, element
+from rankscope_analyzers.text import runbooks
+
+LOWER = 2
+"""Headings of a runbook stand that many levels below those of the page."""
+
+
+def section(names: Sequence[str]) -> Html | None:
+    """Return all these runbooks, the first one open; None where none is found."""
+    texts = {runbooks.title(one): runbooks.text(one) for one in names}
+    known = {title: text for title, text in texts.items() if text is not None}
+    if not known:
+        return None
+    books = [
+        element(
+            "details",
+            element("summary", title),
+            _html(text, known),
+            id=f"runbook-{title}",
+            class_="runbook",
+            open=number == 0,
+        )
+        for number, (title, text) in enumerate(known.items())
+    ]
+    return element(
+        "section", element("h2", "Runbooks", id="runbooks"), *books, aria_labelledby="runbooks"
+    )
+
+
+def _html(text: str, embedded: Collection[str]) -> Html:
+    """Return Markdown as HTML: HTML in it stays text, links stay inside the page."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    tokens = parser.parse(text)
+    for token in _all(tokens):
+        if token.type.startswith("heading_"):
+            token.tag = f"h{min(6, int(token.tag[1]) + LOWER)}"
+        if token.type == "link_open":
+            title = runbooks.title(str(token.attrs.get("href", "")))
+            inside = f"#runbook-{title}" if title in embedded else "#runbooks"
+            token.attrs = {"href": inside}
+    return Html(str(parser.renderer.render(tokens, parser.options, {})))
+
+
+def _all(tokens: Sequence[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from _all(token.children or ())

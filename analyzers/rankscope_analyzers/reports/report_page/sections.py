@@ -1,0 +1,244 @@
+"""The parts of a job's report that are text: they show without a script, and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import LAYER_NAMES, Signal, Where
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.reports import job_answer, verdict_remarks
+from rankscope_analyzers.reports.job_answer import EvidenceLine
+from rankscope_analyzers.reports.report_page.elements import Html, element, join
+from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.wording import clock, period, value
+
+MOST_LISTED = 50
+"""Incidents, observations or sources in one list; --json has all of them."""
+
+SEVERITY_WORDS = {"page": "page: act now", "ticket": "ticket: can wait"}
+
+
+def answer(report: JobReport) -> Html:
+    """Return the headline with what it costs, how sure it is and what to do."""
+    first = report.incidents[0] if report.incidents else None
+    return element(
+        "div",
+        element("p", SEVERITY_WORDS[first.severity], class_=f"severity {first.severity}")
+        if first
+        else element("p", "no incident", class_="severity none"),
+        element("p", job_answer.headline(report), class_="headline"),
+        _facts(report, first),
+        _what_to_do(first) if first else None,
+        class_="answer",
+    )
+
+
+def _facts(report: JobReport, first: Incident | None) -> Html:
+    rows: list[tuple[str, Html | str]] = []
+    if first:
+        rows.append(("Costs", job_answer.cost(first.cost)))
+        rows.append(("Seen by", ", ".join(LAYER_NAMES[layer] for layer in first.layers)))
+    sure = job_answer.confidence(report)
+    if sure is not None:
+        rows.append(("Confidence", _meter(sure)))
+    if report.verdict:
+        median = report.verdict.median_step_seconds
+        pace = f", median step {value(median, 'seconds')}" if median is not None else ""
+        ranks = f"{len(report.verdict.ranks)} ranks, {report.verdict.steps} steps judged"
+        rows.append(("Judged by", f"{ranks}{pace}"))
+    return element("dl", *(join([element("dt", term), element("dd", said)]) for term, said in rows))
+
+
+def _meter(sure: float) -> Html:
+    width = max(0.0, min(1.0, sure)) * 100
+    bar = element(
+        "svg",
+        element("rect", x=0, y=0, width=100, height=8, rx=4, class_="rest"),
+        element("rect", x=0, y=0, width=round(width, 1), height=8, rx=4, class_="share"),
+        viewBox="0 0 100 8",
+        class_="meter",
+        aria_hidden="true",
+    )
+    return join([f"{sure:.2f} of 1 ", bar])
+
+
+def _what_to_do(incident: Incident) -> Html:
+    book = runbooks.title(incident.runbook)
+    return element(
+        "div",
+        element("h3", "What to do"),
+        element("p", incident.action),
+        element("p", element("a", f"Runbook: {name(book)}", href=f"#runbook-{name(book)}"))
+        if runbooks.text(incident.runbook) is not None
+        else None,
+        class_="action",
+    )
+
+
+def incidents(report: JobReport) -> Html | None:
+    """Return the list of all incidents, what costs most first."""
+    if not report.incidents:
+        return None
+    shown = report.incidents[:MOST_LISTED]
+    return section(
+        "Incidents",
+        element("ol", *map(_incident, shown), class_="incidents"),
+        _more(len(report.incidents) - len(shown)),
+    )
+
+
+def _incident(incident: Incident) -> Html:
+    beside = job_answer.explained(incident)
+    return element(
+        "li",
+        element("strong", _kind(incident)),
+        " ",
+        job_answer.sentence(incident),
+        element(
+            "p",
+            f"Costs: {job_answer.cost(incident.cost).rstrip('.')}."
+            f" Confidence {incident.confidence:.2f}.",
+            class_="note",
+        ),
+        element("ul", *map(_explained, beside[:MOST_LISTED]), class_="explained")
+        if beside
+        else None,
+    )
+
+
+def _explained(signal: Signal) -> Html:
+    return element("li", f"{LAYER_NAMES[signal.layer]}: {signal.summary}")
+
+
+def evidence(report: JobReport) -> Html | None:
+    """Return what all layers measured of each incident, with where it was read."""
+    if not report.incidents:
+        return None
+    several = len(report.incidents) > 1
+    parts = [
+        join(
+            [
+                element("h4", f"{number}. {_kind(incident)}") if several else None,
+                _measured(incident),
+            ]
+        )
+        for number, incident in enumerate(report.incidents[:MOST_LISTED], 1)
+    ]
+    return section("Evidence", *parts)
+
+
+def _measured(incident: Incident) -> Html:
+    heads = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
+    rows = map(_evidence_row, job_answer.evidence(incident)[:MOST_LISTED])
+    return _table(heads, list(rows), "evidence")
+
+
+def _kind(incident: Incident) -> str:
+    return incident.cause.kind.replace("_", " ")
+
+
+def _evidence_row(line: EvidenceLine) -> Html:
+    one = line.measured
+    return element(
+        "tr",
+        element("th", line.layer, scope="row"),
+        element("td", element("code", one.source) if one else "seen"),
+        element("td", _observed(one), class_="number"),
+        element("td", value(one.expected, one.unit) if one else "", class_="number"),
+        element("td", line.meaning),
+        element("td", element("code", line.source) if line.source else "-", class_="query"),
+    )
+
+
+def _observed(one: Evidence | None) -> str:
+    return value(one.observed, one.unit) if one else ""
+
+
+def observations(report: JobReport) -> Html | None:
+    """Return what was seen that nothing suffers from."""
+    if not report.observations:
+        return None
+    rows = [_observation(signal) for signal in report.observations[:MOST_LISTED]]
+    return section(
+        "Seen as well, harmless so far",
+        _table(("layer", "where", "what", "when"), rows, "observations"),
+        _more(len(report.observations) - len(rows)),
+    )
+
+
+def remarks(report: JobReport) -> Html | None:
+    """Return what else the verdict has to say."""
+    said = verdict_remarks.remarks(report.verdict) if report.verdict else ()
+    return (
+        section("Also worth knowing", element("ul", *(element("li", one) for one in said)))
+        if said
+        else None
+    )
+
+
+def _observation(signal: Signal) -> Html:
+    return element(
+        "tr",
+        element("th", LAYER_NAMES[signal.layer], scope="row"),
+        element("td", place(signal.where)),
+        element("td", signal.summary),
+        element("td", period(signal.since_unix_seconds, signal.until_unix_seconds) or "-"),
+    )
+
+
+def place(where: Where) -> str:
+    """Return in a few words what a signal is about."""
+    if where.whole_job:
+        return "the whole job"
+    parts = (
+        ("rank", tuple(map(str, where.ranks))),
+        ("node", where.nodes),
+        ("GPU", where.gpus or where.uuids),
+        ("device", where.devices),
+    )
+    return ", ".join(
+        f"{word} {' '.join(map(name, of[:3]))}{' ...' if len(of) > 3 else ''}"
+        for word, of in parts
+        if of
+    )
+
+
+def unobserved(report: JobReport) -> Html:
+    """Return what could not be seen; that nothing is missing is said too."""
+    said: Iterable[Html] = (element("li", one) for one in report.unobserved[:MOST_LISTED])
+    return section(
+        "What could not be seen",
+        element("ul", *said) if report.unobserved else element("p", "Nothing that was looked for."),
+        _more(len(report.unobserved) - MOST_LISTED),
+    )
+
+
+def origin(report: JobReport) -> Html:
+    """Return when the report was made and from what."""
+    read = report.sources[:MOST_LISTED]
+    return element(
+        "footer",
+        element("p", f"Made {clock(report.made_unix_seconds)} from:"),
+        element("ul", *(element("li", element("code", one)) for one in read)),
+        _more(len(report.sources) - len(read)),
+    )
+
+
+def section(title: str, *children: Html | None, class_: str | None = None) -> Html:
+    """Return a titled part of a job's report."""
+    return element("section", element("h3", title), *children, class_=class_)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Html], class_: str) -> Html:
+    head = element("tr", *(element("th", text, scope="col") for text in heads))
+    table = element("table", element("thead", head), element("tbody", *rows), class_=class_)
+    # A wide table scrolls by itself; the keyboard reaches it too.
+    return element(
+        "div", table, class_="scroll", tabindex=0, role="region", aria_label=f"table of {class_}"
+    )
+
+
+def _more(count: int) -> Html | None:
+    return element("p", f"{count} more in --json.", class_="note") if count > 0 else None

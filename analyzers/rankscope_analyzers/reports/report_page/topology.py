@@ -1,0 +1,233 @@
+"""Where the job runs as a drawing: every node a tile, those of the culprit with GPUs and NICs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports.report_page.elements import Html, element, join
+from rankscope_analyzers.text.inert_text import name
+
+WIDTH = 1100
+"""Units of a drawing's width; it scales with the page, 1:1 on a screen of 1280."""
+
+FEW_NODES = 4
+"""A job of so few nodes is drawn in full."""
+
+NODES_IN_FULL = 2
+"""Nodes with culprits that are drawn in full; the tiles mark the rest."""
+
+GPUS_A_ROW = 8
+GPUS_IN_FULL = 16
+"""Ranks drawn of one node: as many as GPUs are in the largest servers; CPU jobs have more."""
+
+TILE, GAP = 15, 4
+BOX_HEIGHT, NIC_HEIGHT, MARGIN = 58, 26, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node with the job's ranks on it."""
+
+    name: str
+    places: tuple[RankPlace, ...]
+    blamed: bool
+
+
+def figures(report: JobReport) -> Html | None:
+    """Return the drawings of a job, None where nobody knows where it runs."""
+    places = job_answer.places(report)
+    where = report.incidents[0].where if report.incidents else Where()
+    nodes = _nodes(places, where)
+    if not nodes:
+        return None
+    few = len(nodes) <= FEW_NODES
+    blamed = [node for node in nodes if node.blamed]
+    full = nodes if few else blamed[:NODES_IN_FULL]
+    rails = _rails(nodes)
+    more = len(blamed) - len(full)
+    return join(
+        [
+            None if few else _tiles(nodes),
+            *(_in_full(node, where, rails) for node in full),
+            element("p", f"{more} more of its nodes are marked above.", class_="note")
+            if more > 0 and not few
+            else None,
+            _about_rails(rails),
+        ]
+    )
+
+
+def _nodes(places: Mapping[int, RankPlace], where: Where) -> list[Node]:
+    """Return nodes in the order of their lowest rank."""
+    members: dict[str, list[RankPlace]] = {}
+    for place in places.values():
+        members.setdefault(place.node, []).append(place)
+    blamed = {places[rank].node for rank in where.ranks if rank in places} | set(where.nodes)
+    return [Node(key, tuple(ranks), key in blamed) for key, ranks in members.items()]
+
+
+def _rails(nodes: Iterable[Node]) -> Mapping[str, int]:
+    """Return on how many nodes a NIC of each name serves the job, for names on several."""
+    count = Counter(
+        nic for node in nodes for nic in {nic for place in node.places for nic in place.nics[:1]}
+    )
+    return {nic: number for nic, number in count.items() if number > 1}
+
+
+def _about_rails(rails: Mapping[str, int]) -> Html | None:
+    if not rails:
+        return None
+    return element(
+        "p",
+        "A rail is the NIC of the same name on all nodes: where the fabric is built in rails, these"
+        " share a leaf switch.",
+        class_="note",
+    )
+
+
+def _tiles(nodes: Sequence[Node]) -> Html:
+    """Return a grid with a tile per node, those of the culprit lit and marked."""
+    columns = WIDTH // (TILE + GAP)
+    lines = math.ceil(len(nodes) / columns)
+    blamed = [node.name for node in nodes if node.blamed]
+    said = f"{len(nodes)} nodes, " + (
+        f"the culprit is on {', '.join(map(name, blamed[:FEW_NODES]))}"
+        + (f" and {len(blamed) - FEW_NODES} more" if len(blamed) > FEW_NODES else "")
+        if blamed
+        else "none of them is blamed"
+    )
+    tiles = [_tile(node, number % columns, number // columns) for number, node in enumerate(nodes)]
+    height = lines * (TILE + GAP) + GAP
+    return element(
+        "figure", element("figcaption", f"{said}."), _drawing(said, height, tiles), class_="tiles"
+    )
+
+
+def _tile(node: Node, column: int, line: int) -> Html:
+    left, top = column * (TILE + GAP) + GAP, line * (TILE + GAP) + GAP
+    ranks = ", ".join(str(place.rank) for place in node.places[:GPUS_IN_FULL])
+    return element(
+        "g",
+        element("title", f"{name(node.name)}: ranks {ranks}"),
+        element("rect", x=left, y=top, width=TILE, height=TILE, rx=3),
+        # A mark beside the colour, for eyes and printers that do not tell colours apart.
+        element("text", "!", x=left + TILE / 2, y=top + TILE - 3) if node.blamed else None,
+        class_="tile lit" if node.blamed else "tile",
+    )
+
+
+def _in_full(node: Node, where: Where, rails: Mapping[str, int]) -> Html:
+    shown = _shown(node.places, where)
+    hidden = len(node.places) - len(shown)
+    lines = [shown[at : at + GPUS_A_ROW] for at in range(0, len(shown), GPUS_A_ROW)]
+    drawn: list[Html] = []
+    top = 0
+    for line in lines:
+        part, height = _gpus(line, where, rails, top)
+        drawn.extend(part)
+        top += height
+    title = f"node {name(node.name)}" + (f", {hidden} more ranks not drawn" if hidden else "")
+    return element(
+        "figure",
+        element("figcaption", element("strong", title), _blamed_in_words(node, where)),
+        _drawing(f"{title}{_blamed_in_words(node, where)}", top, drawn),
+        class_="node lit" if node.blamed else "node",
+    )
+
+
+def _shown(places: Sequence[RankPlace], where: Where) -> list[RankPlace]:
+    """Return the ranks that are drawn: the culprits first in line, then in order."""
+    chosen = sorted(places, key=lambda place: (not _lit(place, where), place.rank))[:GPUS_IN_FULL]
+    return sorted(chosen, key=lambda place: (place.gpu.zfill(4), place.rank))
+
+
+def _lit(place: RankPlace, where: Where) -> bool:
+    here = not where.nodes or place.node in where.nodes
+    return place.rank in where.ranks or (here and bool(place.uuid) and place.uuid in where.uuids)
+
+
+def _blamed_in_words(node: Node, where: Where) -> str:
+    lit = [str(place.rank) for place in node.places if _lit(place, where)][:GPUS_IN_FULL]
+    return f": culprit is rank {', '.join(lit)}" if lit else ""
+
+
+def _gpus(
+    places: Sequence[RankPlace], where: Where, rails: Mapping[str, int], top: int
+) -> tuple[list[Html], int]:
+    """Return one line of GPUs with their NICs below, and the height it takes."""
+    width = (WIDTH - MARGIN) // GPUS_A_ROW - MARGIN
+    middles = [MARGIN + number * (width + MARGIN) + width / 2 for number in range(len(places))]
+    nics: dict[str, list[float]] = {}
+    for place, middle in zip(places, middles, strict=True):
+        for nic in place.nics[:1]:
+            nics.setdefault(nic, []).append(middle)
+    height = top + MARGIN + BOX_HEIGHT
+    level = height + 2 * MARGIN
+    lines = [
+        element("line", x1=middle, y1=height, x2=sum(of) / len(of), y2=level, class_="link")
+        for of in nics.values()
+        for middle in of
+    ]
+    boxes = [
+        _box(place, middle, top + MARGIN, width, _lit(place, where))
+        for place, middle in zip(places, middles, strict=True)
+    ]
+    ports = [
+        _nic(nic, sum(of) / len(of), level, width, nic in where.devices, rails.get(nic, 0))
+        for nic, of in nics.items()
+    ]
+    end = level + NIC_HEIGHT * (2 if rails else 1) + MARGIN if nics else height + MARGIN
+    return [*lines, *boxes, *ports], end
+
+
+def _box(place: RankPlace, middle: float, top: int, width: int, lit: bool) -> Html:
+    gpu = f"GPU {name(place.gpu)}" if place.gpu else "GPU unknown"
+    said = f"rank {place.rank}, {gpu} {name(place.uuid)} {name(place.pod)}".rstrip()
+    labels = (f"rank {place.rank}", gpu, _short(place.uuid))
+    return element(
+        "g",
+        element("title", f"{said}, culprit" if lit else said),
+        element("rect", x=middle - width / 2, y=top, width=width, height=BOX_HEIGHT, rx=6),
+        *(
+            element("text", label, x=middle, y=top + 17 + 16 * line)
+            for line, label in enumerate(labels)
+            if label
+        ),
+        class_="gpu lit" if lit else "gpu",
+    )
+
+
+def _nic(nic: str, middle: float, top: int, width: int, lit: bool, rail: int) -> Html:
+    return element(
+        "g",
+        element("title", f"NIC {name(nic)}" + (", blamed" if lit else "")),
+        element("rect", x=middle - width / 2, y=top, width=width, height=NIC_HEIGHT, rx=13),
+        element("text", _short(nic), x=middle, y=top + 17),
+        element("text", f"rail of {rail} nodes", x=middle, y=top + NIC_HEIGHT + 16, class_="rail")
+        if rail
+        else None,
+        class_="nic lit" if lit else "nic",
+    )
+
+
+def _short(text: str) -> str:
+    """Return as much of a name as fits into a box; its whole is in the title."""
+    shown = name(text)
+    return shown if len(shown) <= 15 else f"{shown[:13]}…"
+
+
+def _drawing(label: str, height: int, parts: Sequence[Html]) -> Html:
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        aria_label=label,
+        preserveAspectRatio="xMinYMin meet",
+    )

@@ -1,0 +1,160 @@
+"""Reports on jobs as text for a person at a terminal: the answer, and all layers' evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rankscope_analyzers.findings.signals import LAYER_NAMES
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.reports import job_answer, rank_series, verdict_text
+from rankscope_analyzers.reports.verdict_remarks import remarks
+from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.wording import clock, value
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+SPARK_BINS = 48
+"""Characters of a sparkline: with its label and value it fits into 80 columns."""
+
+MOST_LINES = 8
+"""Further incidents, observations or unseen things that are listed; --json has all."""
+
+
+def show(console: Console, reports: Sequence[JobReport]) -> None:
+    """Print reports for a person."""
+    for report in reports:
+        console.print(render(report))
+
+
+def render(report: JobReport) -> RenderableType:
+    """Return the report on one job."""
+    parts: list[RenderableType] = [_headline(report)]
+    if report.incidents:
+        parts.extend(_sparklines(report))
+        parts.append(_evidence_table(report.incidents[0]))
+        parts.extend(_others(report))
+    parts.extend(_observations(report))
+    if report.verdict is not None and report.verdict.ranks:
+        culprits = job_answer.culprits(report)
+        parts.append(verdict_text.rank_table(report.verdict.ranks, culprits))
+        parts.extend(Text(visible(said), style="dim") for said in remarks(report.verdict))
+    parts.extend(map(verdict_text.not_seen, report.unobserved[:MOST_LINES]))
+    parts.extend(_more(len(report.unobserved), "things were not seen"))
+    return Group(*parts)
+
+
+def _headline(report: JobReport) -> RenderableType:
+    body = Text(style="not bold")
+    if report.verdict is not None:
+        body.append(f"{verdict_text.size(report.verdict)}\n")
+    answer = visible(job_answer.headline(report))
+    title = verdict_text.title(report.job_id)
+    if not report.incidents:
+        sure = job_answer.confidence(report)
+        body.append(answer, style="bold green" if sure else "bold yellow")
+        return Panel(body.append(f" Confidence {sure:.2f}." if sure else ""), title=title)
+    first = report.incidents[0]
+    body.append(f"{visible(first.cause.kind)}: ", style="bold red")
+    body.append(f"{answer}\n", style="bold")
+    seen = " and ".join(LAYER_NAMES[layer] for layer in first.layers)
+    body.append(
+        f"It costs {_lower(job_answer.cost(first.cost))}. Confidence {first.confidence:.2f},"
+        f" from {seen}.\n"
+    )
+    body.append(f"{visible(first.action)} See {visible(first.runbook)}.")
+    return Panel(body, title=title, border_style="red")
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
+
+
+def _sparklines(report: JobReport) -> list[RenderableType]:
+    """Return the worst rank's line over its peers', on one scale from zero."""
+    # Warm-up steps are so slow that all others would look alike beside them.
+    frame = report.frame.usable_only() if report.frame else None
+    if frame is None or not len(frame.steps):
+        return []
+    series = rank_series.of_culprit(frame, report.incidents[0], SPARK_BINS)
+    if series is None:
+        return []
+    both = np.concatenate([series.own, series.peers])
+    most = float(both[np.isfinite(both)].max(initial=0.0))
+    steps = frame.steps
+    table = Table(
+        title=f"{series.column}, steps {steps[0]} to {steps[-1]}", title_justify="left", box=None
+    )
+    for style in ("bold", "", ""):
+        table.add_column(style=style, no_wrap=True)
+    table.show_header = False
+    for label, values, style in (
+        (f"rank {series.rank}", series.own, "red"),
+        ("its peers", series.peers, "cyan"),
+    ):
+        newest = value(float(values[-1]), "seconds")
+        table.add_row(label, Text(sparkline(values, most), style=style), newest)
+    return [table]
+
+
+def sparkline(values: Floats, most: float) -> str:
+    """Return a character for each value between 0 and `most`, a blank where there is none."""
+    if most <= 0:
+        return " " * len(values)
+    levels = np.clip(np.ceil(np.nan_to_num(values) / most * len(SPARKS)), 1, len(SPARKS))
+    return "".join(
+        SPARKS[int(level) - 1] if known else " "
+        for level, known in zip(levels, np.isfinite(values), strict=True)
+    )
+
+
+def _evidence_table(incident: Incident) -> Table:
+    table = Table(title="Evidence of all layers", title_justify="left", box=None)
+    table.add_column("layer")
+    table.add_column("measured", overflow="fold")
+    table.add_column("culprit", justify="right")
+    table.add_column("expected", justify="right")
+    table.add_column("what it is")
+    for line in job_answer.evidence(incident):
+        one = line.measured
+        numbers = (
+            (value(one.observed, one.unit), value(one.expected, one.unit)) if one else ("seen", "")
+        )
+        cells = (line.layer, one.source if one else line.source, *numbers, line.meaning)
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    return table
+
+
+def _others(report: JobReport) -> list[RenderableType]:
+    others = report.incidents[1:]
+    lines: list[RenderableType] = [
+        Text(
+            f"Also: {visible(one.cause.kind)}: {visible(job_answer.sentence(one))}"
+            f" Confidence {one.confidence:.2f}. See {visible(one.runbook)}."
+        )
+        for one in others[:MOST_LINES]
+    ]
+    return [*lines, *_more(len(others), "incidents")]
+
+
+def _observations(report: JobReport) -> list[RenderableType]:
+    lines: list[RenderableType] = [
+        Text(
+            f"Seen as well, harmless so far: {visible(signal.summary)}"
+            + (f", since {clock(signal.since_unix_seconds)}" if signal.since_unix_seconds else ""),
+            style="dim",
+        )
+        for signal in report.observations[:MOST_LINES]
+    ]
+    return [*lines, *_more(len(report.observations), "observations")]
+
+
+def _more(count: int, what: str) -> list[RenderableType]:
+    hidden = count - MOST_LINES
+    return [Text(f"{hidden} more {what}, in --json.", style="dim")] if hidden > 0 else []

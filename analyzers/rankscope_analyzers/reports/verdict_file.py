@@ -1,0 +1,80 @@
+"""`rankscope diagnose --verdicts`: write the verdicts on many traces, with progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rankscope_analyzers.command import InputError
+from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.stragglers import trace_verdicts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the verdicts go and how many processes work on them."""
+    parser.add_argument(
+        "--verdicts", type=Path, metavar="OUT.json", help="write all verdicts on --trace there"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes for --verdicts (default: one per core, here %(default)s)",
+    )
+
+
+def run(directories: Sequence[Path], path: Path, workers: int, console: Console) -> int:
+    """Judge the traces, write the file and say what it holds.
+
+    Args:
+        directories: job directories, or directories of them.
+        path: the file to write.
+        workers: processes.
+        console: for progress, notes and the summary.
+
+    Returns:
+        The exit code: 1 when a trace could not be analysed; the others are written all the same.
+
+    Raises:
+        InputError: the number of workers, or a file that cannot be written.
+        rankscope_analyzers.steps.job_records.SourceError: a directory holds no trace.
+    """
+    if workers < 1:
+        raise InputError(f"--workers takes a number of at least 1, not {workers}")
+    places = [place for directory in directories for place in sources.job_directories(directory)]
+    columns = (
+        TextColumn("judging traces"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(places))
+        judged = trace_verdicts.judge_all(places, workers, lambda: progress.advance(task))
+    try:
+        trace_verdicts.write(path, judged)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    return _summarize(judged, path, console)
+
+
+def _summarize(judged: Sequence[trace_verdicts.JobVerdicts], path: Path, console: Console) -> int:
+    for job in judged:
+        for note in job.notes:
+            console.print(note, markup=False, soft_wrap=True)
+    good = [job.verdicts for job in judged if job.verdicts is not None]
+    count = sum(map(len, good))
+    failed = len(judged) - len(good)
+    console.print(
+        f"{count} verdicts on {len(good)} jobs written to {path}"
+        + (f"; {failed} traces could not be analysed" if failed else ""),
+        markup=False,
+        soft_wrap=True,
+    )
+    return 1 if failed else 0

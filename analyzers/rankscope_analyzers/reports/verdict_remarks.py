@@ -1,0 +1,58 @@
+"""What else a verdict has to say beside its answer, as sentences that every report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankscope_analyzers.stragglers.verdict import Verdict
+from rankscope_analyzers.text.wording import duration
+
+SAME_IDEAL = 0.005
+"""Ideals that differ by less of the step are one number to a person."""
+
+NOTABLE_OFFSET_SECONDS = 0.005
+"""A step's tenth in the fastest jobs; NTP keeps nodes of a cluster within a millisecond."""
+
+
+def remarks(verdict: Verdict) -> tuple[str, ...]:
+    """Return what the whole run lost, what step times alone would say, and whose clock is off."""
+    return (*what_if(verdict), *naive(verdict), *clocks(verdict))
+
+
+def what_if(verdict: Verdict) -> Iterator[str]:
+    """Say what the whole run lost; the two ideals are told apart where stages are uneven."""
+    ideals = verdict.what_if
+    if ideals is None:
+        return
+    equal, kept = ideals.all_equal, ideals.stage_weights_kept
+    said = (
+        f"Over all steps judged the job ran {equal.slowdown:.2f}x as long as with all ranks equal "
+        f"({equal.gpu_hours:.3g} GPU-hours)"
+    )
+    if abs(equal.lost_fraction - kept.lost_fraction) >= SAME_IDEAL:
+        said += (
+            f", {kept.slowdown:.2f}x as long as with its stages as they are and no slow rank "
+            f"({kept.gpu_hours:.3g} GPU-hours)"
+        )
+    yield f"{said}."
+
+
+def naive(verdict: Verdict) -> Iterator[str]:
+    """Say whom step times alone would blame."""
+    if verdict.naive.rank is not None:
+        yield (
+            f"Step times alone would blame rank {verdict.naive.rank}, {verdict.naive.spread:.1%} "
+            "above the fastest: ranks of a synchronous job all take equally long."
+        )
+
+
+def clocks(verdict: Verdict) -> Iterator[str]:
+    """Name the node whose clock is furthest off, if that would mislead who compares logs."""
+    known = [offset for offset in verdict.clock_offsets if offset.significant]
+    worst = max(known, key=lambda offset: abs(offset.seconds), default=None)
+    if worst is not None and abs(worst.seconds) >= NOTABLE_OFFSET_SECONDS:
+        where = "ahead of" if worst.seconds > 0 else "behind"
+        yield (
+            f"Clocks: {worst.node} is {duration(abs(worst.seconds))} {where} the middle of"
+            f" {len(verdict.clock_offsets)} nodes, by the common ends of their steps."
+        )

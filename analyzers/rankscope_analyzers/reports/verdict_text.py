@@ -1,0 +1,139 @@
+"""Verdicts as text for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rankscope_analyzers.findings.finding import Finding
+from rankscope_analyzers.reports.verdict_json import no_straggler
+from rankscope_analyzers.reports.verdict_remarks import remarks
+from rankscope_analyzers.stragglers.verdict import RankTimes, Verdict
+from rankscope_analyzers.text.inert_text import name, visible
+from rankscope_analyzers.text.wording import duration, period, value
+
+TABLE_RANKS = 16
+"""Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
+
+BAR_WIDTH = 24
+"""Characters of the bar that stands for one step."""
+
+PHASES = (
+    *(("data", "yellow", "▒"), ("compute", "red", "█")),
+    *(("cpu_wait", "magenta", "▓"), ("sync", "cyan", "░")),
+)
+"""The phases of a step in the order in which it spends its time, with colour and fill."""
+
+WORTH_SAYING = 0.025
+"""Part of a rank's step from which on waits for a CPU are explained, as small as faults that count
+(`rank_faults.MINIMUM_COST`)."""
+
+
+def show(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """Print verdicts for a person."""
+    for verdict in verdicts:
+        console.print(render(verdict))
+
+
+def render(verdict: Verdict) -> RenderableType:
+    """Return the report of one job: the verdict, its evidence, the ranks, what was not seen."""
+    parts: list[RenderableType] = [_headline(verdict)]
+    if verdict.cause:
+        parts.append(_evidence_table(verdict.cause))
+    culprits = verdict.cause.subject.ranks if verdict.cause else ()
+    if verdict.ranks:
+        parts.append(rank_table(verdict.ranks, culprits))
+    parts.extend(Text(visible(said), style="dim") for said in remarks(verdict))
+    parts.extend(map(not_seen, verdict.unobserved))
+    return Group(*parts)
+
+
+def title(job_id: str) -> Text:
+    """Return the title of a job's panel; brackets in its name are no markup."""
+    return Text(f"job {name(job_id)}")
+
+
+def size(verdict: Verdict) -> str:
+    """Return how much was judged."""
+    return (
+        f"{len(verdict.ranks)} ranks, {verdict.steps} steps judged, median step "
+        f"{_duration(verdict.median_step_seconds)}"
+    )
+
+
+def not_seen(sentence: str) -> Text:
+    """Return the line for something that could not be seen."""
+    return Text(f"Not seen: {visible(sentence)}.", style="yellow")
+
+
+def _headline(verdict: Verdict) -> RenderableType:
+    cause = verdict.cause
+    body = Text(f"{size(verdict)}\n", style="not bold")
+    if cause is None:
+        style = "bold green" if verdict.confidence else "bold yellow"
+        said = visible(no_straggler(verdict))
+        return Panel(body.append(said, style=style), title=title(verdict.job_id))
+    when = period(cause.since_unix_seconds, cause.until_unix_seconds)
+    body.append(f"{cause.kind}: ", style="bold red")
+    body.append(f"{visible(cause.summary)} {when}\n", style="bold")
+    body.append(
+        f"It costs {cause.cost.lost_fraction:.0%} of every step, {cause.cost.gpu_hours:.3g} "
+        f"GPU-hours so far. Confidence {verdict.confidence:.2f}.\n"
+    )
+    body.append(f"{visible(cause.action)} See {visible(cause.runbook)}.")
+    return Panel(body, title=title(verdict.job_id), border_style="red")
+
+
+def _evidence_table(found: Finding) -> Table:
+    table = Table(title="Evidence (means over the fault)", title_justify="left", box=None)
+    table.add_column("measured")
+    table.add_column("culprit" if found.subject.ranks else "now", justify="right")
+    split = found.kind == "partition_imbalance"
+    expected = "expected" if split else "peers" if found.subject.ranks else "before"
+    table.add_column(expected, justify="right")
+    table.add_column("what it is")
+    for evidence in found.evidence:
+        values = [value(number, evidence.unit) for number in (evidence.observed, evidence.expected)]
+        cells = (evidence.source, *values, evidence.meaning)
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    return table
+
+
+def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
+    """Return the median step of the culprits and of the busiest others, in the order of ranks."""
+    shown = sorted(ranks, key=lambda times: (times.rank not in culprits, -_busy(times)))
+    hidden = len(shown) - TABLE_RANKS
+    said = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
+    table = Table(title=said, title_justify="left", box=None)
+    starved = any((t.cpu_wait or 0.0) > WORTH_SAYING * (t.step or 0.0) for t in ranks)
+    for column in ("rank", "node", "step", "data", "compute", "sync"):
+        table.add_column(column, justify="left" if column == "node" else "right")
+    table.add_column(f"data ▒ compute █{' CPU wait ▓' * starved} sync ░", no_wrap=True)
+    longest = max((times.step or 0.0 for times in ranks), default=0.0)
+    for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
+        numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]
+        style = "bold" if times.rank in culprits else ""
+        bar = _bar(times, longest)
+        table.add_row(str(times.rank), Text(name(times.node)), *numbers, bar, style=style)
+    return table
+
+
+def _busy(times: RankTimes) -> float:
+    return (times.data or 0.0) + (times.compute or 0.0) + (times.cpu_wait or 0.0)
+
+
+def _bar(times: RankTimes, longest: float) -> Text:
+    bar = Text()
+    for phase, colour, fill in PHASES:
+        seconds = getattr(times, phase) or 0.0
+        width = round(BAR_WIDTH * seconds / longest) if longest else 0
+        bar.append(fill * width, style=colour)
+    return bar
+
+
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)

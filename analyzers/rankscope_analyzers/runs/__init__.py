@@ -1,0 +1,1 @@
+"""Records of what a run was, and how two of them differ."""

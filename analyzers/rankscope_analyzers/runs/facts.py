@@ -1,0 +1,103 @@
+"""What agents know of a run beside its steps: images, commands, variables and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rankscope_agent.contract.metrics import agent as agent_metrics
+from rankscope_agent.contract.metrics import gpu, nccl
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.page_history import from_pages
+from rankscope_analyzers.runs.record import RankFacts
+
+VERSIONS: Sequence[tuple[str, Metric, str]] = (
+    ("GPU driver", gpu.GPU_INFO, "driver"),
+    ("GPU model", gpu.GPU_INFO, "model"),
+    ("GPU firmware", gpu.GPU_INFO, "vbios"),
+    ("NCCL", nccl.NCCL_NET_INFO, "version"),
+    ("NCCL network", nccl.NCCL_NET_INFO, "net"),
+    ("agent", agent_metrics.BUILD_INFO, "version"),
+)
+"""Versions that a node's series carry: name, series and label."""
+
+
+def _versions(look: agent_pages.Look) -> Mapping[str, Mapping[str, str]]:
+    """Return the versions that each node's series tell."""
+    seen = from_pages(look.pages, [metric for _, metric, _ in VERSIONS])
+    found: dict[str, dict[str, str]] = {}
+    for name, metric, label in VERSIONS:
+        for series in seen.of(metric):
+            if series.labels.get(label):
+                found.setdefault(series.node, {}).setdefault(name, series.labels[label])
+    return found
+
+
+def facts(look: agent_pages.Look, job_id: str) -> Iterator[RankFacts]:
+    """Ask the agents of a look for what they know of a job's ranks; silent ones are left out."""
+    agents, versions = look.agents, _versions(look)
+    with ThreadPoolExecutor(agent_pages.POOL_SIZE) as pool:
+        answers = list(pool.map(_asked, agents.values()))
+    for node, (pods, ranks) in zip(agents, answers, strict=True):
+        images = {
+            (pod.get("uid"), name): image
+            for pod in _rows(pods, "pods")
+            for name, image in _mapping(pod.get("images")).items()
+        }
+        by_process = {
+            row.get("rank"): row for row in _rows(pods, "ranks") if row.get("job_id") == job_id
+        }
+        by_probe = {
+            row.get("rank"): row for row in _rows(ranks, "ranks") if row.get("job_id") == job_id
+        }
+        for rank in sorted({r for r in (*by_process, *by_probe) if isinstance(r, int)}):
+            row, probe = by_process.get(rank, {}), by_probe.get(rank, {})
+            yield _rank(rank, node, row, probe, images, versions.get(node, {}))
+
+
+def _rank(
+    rank: int,
+    node: str,
+    row: Mapping[str, Any],
+    probe: Mapping[str, Any],
+    images: Mapping[tuple[Any, Any], Any],
+    versions: Mapping[str, str],
+) -> RankFacts:
+    own = {
+        name: str(probe[key])
+        for name, key in (("torch", "torch_version"), ("probe", "probe_version"))
+        if probe.get(key)
+    }
+    attempt = probe.get("attempt", row.get("attempt"))
+    command = row.get("command")
+    pod = f"{row.get('pod_namespace') or ''}/{row.get('pod_name') or ''}"
+    return RankFacts(
+        rank=rank,
+        node=node,
+        uuid=str(row.get("uuid") or ""),
+        pod="" if pod == "/" else pod,
+        attempt=attempt if isinstance(attempt, int) else 0,
+        image=str(images.get((row.get("pod_uid"), row.get("container_name")), "")),
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+        environment={str(k): str(v) for k, v in _mapping(row.get("environment")).items()},
+        versions={**versions, **own},
+    )
+
+
+def _asked(agent: Agent) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    try:
+        return agent.json("/api/v1/pods"), agent.json("/api/v1/ranks")
+    except AgentError:
+        return {}, {}
+
+
+def _rows(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = document.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,222 @@
+"""What a run was: images, command, variables, versions, places, speed; and how two runs differ.
+
+A record is kept per attempt, so that "it was fast last week" can be answered by what changed since.
+Pure; `commands.record` fetches and writes, `commands.diff` reads and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.text.name_lists import ranks_named
+
+FORMAT = 1
+
+SLOWER = 1.05
+"""Ratio of median steps from which a run counts as slower: below, runs differ by where they run."""
+
+
+class RecordFormatError(ValueError):
+    """A file is no run record; the argument says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """What an agent knows of one rank.
+
+    Args:
+        image: of its container, by digest where that is known.
+        versions: of software, by name.
+    """
+
+    rank: int
+    node: str
+    uuid: str
+    pod: str
+    attempt: int
+    image: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    versions: Mapping[str, str]
+
+
+def record(job: JobReport, ranks: Sequence[RankFacts]) -> dict[str, Any]:
+    """Return the record of a run, ready for JSON.
+
+    What is the same on all ranks stands once; what differs stands by value, with its ranks.
+    """
+    verdict = job.verdict
+    return {
+        "format": FORMAT,
+        "job_id": job.job_id,
+        "attempt": max((rank.attempt for rank in ranks), default=0),
+        "made_unix_seconds": job.made_unix_seconds,
+        "world_size": job.frame.world_size if job.frame else len(job.places) or None,
+        "median_step_seconds": verdict.median_step_seconds if verdict else None,
+        "incidents": [incident.summary for incident in job.incidents],
+        "images": _by_value((rank.rank, rank.image) for rank in ranks),
+        "command": _by_value((rank.rank, _joined(rank.command)) for rank in ranks),
+        "environment": _by_name((rank.rank, rank.environment) for rank in ranks),
+        "versions": _by_name((rank.rank, rank.versions) for rank in ranks),
+        "ranks": [
+            {
+                "rank": place.rank,
+                "node": place.node,
+                "gpu": place.gpu,
+                "gpu_uuid": place.uuid,
+                "nics": list(place.nics),
+                "pod": place.pod,
+            }
+            for _, place in sorted(job.places.items())
+        ],
+    }
+
+
+_OWN_RANK = re.compile(r"^(--(?:local[-_]?)?rank(?:=|$)|--node[-_]rank(?:=|$))")
+
+
+def _joined(command: Sequence[str]) -> str:
+    """Return a command as one text, without arguments that are a rank's own number."""
+    return " ".join(part for part in command if not _OWN_RANK.match(part))
+
+
+def _by_value(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for rank, value in pairs:
+        if value:
+            found[value].append(rank)
+    return {value: sorted(ranks) for value, ranks in found.items()}
+
+
+def _by_name(
+    pairs: Iterable[tuple[int, Mapping[str, str]]],
+) -> dict[str, dict[str, list[int]]]:
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, values in pairs:
+        for name, value in values.items():
+            found[name][value].append(rank)
+    return {
+        name: {value: sorted(ranks) for value, ranks in values.items()}
+        for name, values in sorted(found.items())
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not the same in two runs; texts are empty where a run has it not.
+
+    Args:
+        subject: speed, image, command, environment, version or place.
+    """
+
+    subject: str
+    name: str
+    before: str
+    after: str
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return what differs between two records, what explains most first.
+
+    Raises:
+        RecordFormatError: one of them is none.
+    """
+    for found in (before, after):
+        _check(found)
+    return (
+        *_of_values("image", before["images"], after["images"]),
+        *_of_command(before["command"], after["command"]),
+        *_of_names("version", before["versions"], after["versions"]),
+        *_of_names("environment", before["environment"], after["environment"]),
+        *_of_size(before, after),
+        *_of_places(before["ranks"], after["ranks"]),
+    )
+
+
+def speed(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """Return how many times as long a step takes in the later run, None where a run has none."""
+    steps = [found.get("median_step_seconds") for found in (before, after)]
+    known = [float(s) for s in steps if isinstance(s, int | float) and s > 0]
+    return known[1] / known[0] if len(known) == 2 else None
+
+
+def _check(found: Mapping[str, Any]) -> None:
+    if found.get("format") != FORMAT:
+        raise RecordFormatError(f"format is {found.get('format')!r}, expected {FORMAT}")
+    for name, kind in (
+        *((name, dict) for name in ("images", "command", "environment", "versions")),
+        ("ranks", list),
+    ):
+        if not isinstance(found.get(name), kind):
+            raise RecordFormatError(f"{name} is no {'object' if kind is dict else 'list'}")
+
+
+def _of_values(
+    subject: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[Difference]:
+    if set(before) != set(after):
+        yield Difference(subject, "", _told(before), _told(after))
+
+
+def _of_command(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the arguments that differ; commands of several forms are compared as a whole."""
+    if len(before) != 1 or len(after) != 1:
+        yield from _of_values("command", before, after)
+        return
+    (first,), (second,) = before, after
+    old, new = first.split(), second.split()
+    gone = [part for part in old if part not in new]
+    come = [part for part in new if part not in old]
+    if gone or come:
+        yield Difference("command", "", " ".join(gone), " ".join(come))
+
+
+def _of_names(
+    subject: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[Difference]:
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, {}), after.get(name, {})
+        if set(old) != set(new):
+            yield Difference(subject, name, _told(old), _told(new))
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    """Return values as text; of several with their ranks."""
+    if len(values) < 2:
+        return next(iter(values), "")
+    return ", ".join(f"{value} ({_whose(ranks)})" for value, ranks in sorted(values.items()))
+
+
+def _whose(ranks: object) -> str:
+    """Return the ranks that a record lists, as text: whoever wrote it may have listed anything."""
+    listed = ranks if isinstance(ranks, list) else []
+    return ranks_named(rank for rank in listed if isinstance(rank, int))
+
+
+def _of_size(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
+    old, new = before.get("world_size"), after.get("world_size")
+    if old != new:
+        yield Difference("place", "ranks", str(old or ""), str(new or ""))
+
+
+def _of_places(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
+    old, new = _nodes(before), _nodes(after)
+    left, come = sorted(old - new), sorted(new - old)
+    if left or come:
+        yield Difference("place", "nodes", ", ".join(left), ", ".join(come))
+    gpus = [
+        {str(p.get("gpu_uuid")) for p in places if isinstance(p, dict)}
+        for places in (before, after)
+    ]
+    if not (left or come) and gpus[0] != gpus[1]:
+        lost, got = sorted(gpus[0] - gpus[1]), sorted(gpus[1] - gpus[0])
+        yield Difference("place", "GPUs", ", ".join(lost), ", ".join(got))
+
+
+def _nodes(places: Sequence[Any]) -> set[str]:
+    return {str(place.get("node")) for place in places if isinstance(place, dict)}

@@ -1,0 +1,1 @@
+"""Step records: which are usable, tables of them, parallel layouts and clocks."""

@@ -1,0 +1,177 @@
+"""Step records of jobs, wherever they come from, and those of trace directories on disk.
+
+Reading only; `frames.build` makes sense of what is read. A source that cannot be read is named: if
+others remain it becomes a note on the verdict, if none does it is a `SourceError`.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+
+from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
+
+RECORD_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+    "records.csv": pd.read_csv,
+    "records.csv.gz": pd.read_csv,
+    "records.parquet": pd.read_parquet,
+    "records.npz": lambda path: _read_npz(path),
+}
+"""The forms in which a trace directory may hold its records, by file name."""
+
+
+class SourceError(Exception):
+    """Nothing could be read; the message says from where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """The step records of one job.
+
+    Args:
+        records: columns of the trace contract, rows in any order.
+        world_size: ranks that the job should have, None where nobody says.
+        notes: what could not be read, as sentences.
+        live: read from agents, so that only the newest run is of interest.
+        meta: what the trace says about the job's layout, empty for agents.
+        path: the file of records, None for agents.
+        windows: of collectives, as agents sample them from Flight Recorders.
+    """
+
+    job_id: str
+    records: pd.DataFrame
+    world_size: int | None
+    notes: tuple[str, ...]
+    live: bool
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+    windows: tuple[Mapping[str, Any], ...] = ()
+
+
+def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
+    """Read job directories, or directories of job directories, in the format of the contract.
+
+    Raises:
+        SourceError: a directory is missing or holds no trace, a file in it cannot be read, or
+            two of them hold a job of one name.
+    """
+    places = [place for directory in directories for place in job_directories(directory)]
+    jobs = tuple(trace(place) for place in places)
+    named: dict[str, Path] = {}
+    for job, place in zip(jobs, places, strict=True):
+        if named.setdefault(job.job_id, place) != place:
+            raise SourceError(f"{named[job.job_id]} and {place} both hold job {job.job_id}")
+    return jobs
+
+
+def job_directories(directory: Path) -> list[Path]:
+    """Return a directory that holds a trace, or the directories in it that do, by name.
+
+    Raises:
+        SourceError: there is none.
+    """
+    if not directory.is_dir():
+        raise SourceError(f"{directory} is not a directory; --trace takes job directories")
+    if _record_file(directory):
+        return [directory]
+    jobs = sorted(path for path in directory.iterdir() if path.is_dir() and _record_file(path))
+    if not jobs:
+        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+    return jobs
+
+
+def _record_file(directory: Path) -> Path | None:
+    return next((directory / name for name in RECORD_READERS if (directory / name).is_file()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTable:
+    """A trace whose records are read as they are needed.
+
+    Args:
+        path: the file of records.
+    """
+
+    job_id: str
+    path: Path
+    records: RecordTable
+    meta: Mapping[str, Any]
+
+
+def trace(directory: Path) -> JobRecords:
+    """Read the trace that a directory holds.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    meta, path = _trace_files(directory)
+    world_size = meta.get("world_size")
+    return JobRecords(
+        job_id=str(meta.get("job", directory.name)),
+        records=_whole(path),
+        world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
+        notes=(),
+        live=False,
+        meta=meta,
+        path=path,
+    )
+
+
+def table(directory: Path) -> TraceTable:
+    """Open the trace that a directory holds; of a Parquet file only a part is in memory at once.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    meta, path = _trace_files(directory)
+    job_id = str(meta.get("job", directory.name))
+    if path.suffix != ".parquet":
+        return TraceTable(job_id, path, FrameTable(_whole(path)), meta)
+    try:
+        records = ParquetTable(path)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as step records: {error}") from error
+    return TraceTable(job_id, path, records, meta)
+
+
+def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
+    meta = _meta(directory / "meta.json")
+    path = _record_file(directory)
+    if path is None:
+        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+    return meta, path
+
+
+def _whole(path: Path) -> pd.DataFrame:
+    try:
+        records = RECORD_READERS[path.name](path)
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, BadZipFile) as error:
+        raise SourceError(f"{path} cannot be read as step records: {error}") from error
+    if records.empty:
+        raise SourceError(f"{path} holds no step records")
+    return records
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format_version", 1) != 1:
+        raise SourceError(f"{path} is not trace metadata of format version 1")
+    return meta
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return pd.DataFrame({name: arrays[name] for name in arrays.files if arrays[name].ndim == 1})

@@ -1,0 +1,140 @@
+"""What a trace's metadata say about a job, and where they contradict themselves or the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Integers
+from rankscope_analyzers.steps.records import RecordError
+
+RANK_ORDER = "tp,dp,pp"
+"""Tensor ranks are neighbours, then replicas, then stages: the order that the contract knows."""
+
+MAXIMUM_WORLD = 1 << 20
+"""Ranks: 64 times the largest job that was tried; what is more is a mistake, not a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the metadata say about a job; sizes describe its start."""
+
+    world: int
+    pipeline: int
+    tensor: int
+    microbatches: int
+    wall: bool
+
+    @property
+    def unit(self) -> int:
+        """Return the ranks of one replica: worlds grow and shrink by it."""
+        return self.pipeline * self.tensor
+
+
+def layout(meta: Mapping[str, Any], ranks: int) -> Layout:
+    """Return the layout that metadata name.
+
+    Args:
+        meta: the trace's metadata, possibly empty.
+        ranks: ranks that the records show, where the metadata name no world.
+
+    Raises:
+        RecordError: sizes that are no positive numbers, or that contradict each other.
+    """
+    pipeline = _size(meta, "pipeline_parallel", 1)
+    tensor = _size(meta, "tensor_parallel", 1)
+    replicas = _size(meta, "data_parallel", max(-(-ranks // (pipeline * tensor)), 1))
+    world = _size(meta, "world_size", replicas * pipeline * tensor)
+    if world > MAXIMUM_WORLD:
+        raise RecordError(f"meta.json: world_size is {world}, expected at most {MAXIMUM_WORLD}")
+    if world % (pipeline * tensor):
+        raise RecordError(
+            f"meta.json: world_size {world} is no multiple of pipeline_parallel {pipeline} x "
+            f"tensor_parallel {tensor}"
+        )
+    if "data_parallel" in meta and replicas * pipeline * tensor != world:
+        raise RecordError(
+            f"meta.json: world_size {world} is not data_parallel {replicas} x pipeline_parallel "
+            f"{pipeline} x tensor_parallel {tensor}"
+        )
+    _known(meta, "rank_order", (RANK_ORDER,))
+    timing = _known(meta, "compute_timing", ("kernel", "wall"))
+    return Layout(world, pipeline, tensor, _size(meta, "microbatches", 1), timing == "wall")
+
+
+def _size(meta: Mapping[str, Any], name: str, default: int) -> int:
+    value = meta.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise RecordError(f"meta.json: {name} is {value!r}, expected a whole number of at least 1")
+    return value
+
+
+def _known(meta: Mapping[str, Any], name: str, values: tuple[str, ...]) -> str:
+    value = meta.get(name, values[0])
+    if value not in values:
+        raise RecordError(f"meta.json: {name} is {value!r}, expected {' or '.join(values)}")
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the first records of a run say about their place; -1 or None where they do not.
+
+    Args:
+        rank: (n,) rank of each record.
+        row: (n,) number of each record in its source.
+        columns: of pp_stage, tp_group and dp_group those that there are, each (n,).
+    """
+
+    rank: Integers
+    row: Integers
+    columns: Mapping[str, Integers]
+
+
+def world_of(claims: Claims, job: Layout, first: bool) -> int:
+    """Return how many ranks a run has: the smallest world under which the records' places hold.
+
+    Args:
+        claims: of the run's first records.
+        job: layout at the start of the job.
+        first: it is the job's first run, of the full size.
+
+    Raises:
+        RecordError: no world of the layout explains where most records say they are.
+    """
+    largest = int(claims.rank.max()) + 1
+    smallest = job.world if first else min(job.world, -(-largest // job.unit) * job.unit)
+    for world in range(smallest, job.world + 1, job.unit):
+        if all(_agrees(claims, name, world, job) for name in claims.columns):
+            return world
+    name = next(name for name in claims.columns if not _agrees(claims, name, smallest, job))
+    raise RecordError(_contradiction(claims, name, smallest, job))
+
+
+def _agrees(claims: Claims, name: str, world: int, job: Layout) -> bool:
+    said = claims.columns[name]
+    known = said >= 0
+    right = _place(claims.rank, name, world, job) == said
+    return not known.any() or float(right[known].mean()) > 0.5
+
+
+def _place(rank: Integers, name: str, world: int, job: Layout) -> Integers:
+    """Return the stage or group of ranks: rank = (pp_stage * DP + d) * TP + t."""
+    stage = rank // (world // job.pipeline)
+    if name == "pp_stage":
+        return stage
+    return rank // job.tensor if name == "tp_group" else stage * job.tensor + rank % job.tensor
+
+
+def _contradiction(claims: Claims, name: str, world: int, job: Layout) -> str:
+    place = _place(claims.rank, name, world, job)
+    wrong = (claims.columns[name] != place) & (claims.columns[name] >= 0)
+    first = int(np.flatnonzero(wrong)[np.argmin(claims.row[wrong])])
+    return (
+        f"row {claims.row[first]}: {name} contradicts meta.json: rank {claims.rank[first]} says "
+        f"{claims.columns[name][first]}, a world of {world} ranks with {job.pipeline} stages and "
+        f"{job.tensor} tensor ranks says {place[first]}"
+    )

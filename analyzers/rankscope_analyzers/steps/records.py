@@ -1,0 +1,223 @@
+"""Which step records can be used, and what is wrong with the others.
+
+Every analysis begins here, of running agents and of traces alike, so that a bad record is left out
+for the same reason everywhere, is counted, and can be found in the file that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rankscope_analyzers.numeric.arrays import Booleans, Integers
+
+COUNTERS = ("step", "rank")
+CLOCK = "t_start_unix_seconds"
+DURATIONS = ("step_seconds", "data_seconds", "compute_seconds", "sync_seconds")
+CPU_WAIT = "cpu_wait_seconds"
+
+LARGEST_COUNTER = 2.0**53
+"""Counters beyond it are not exact as a float, and none counts that far."""
+
+MAXIMUM_RANK = 1_048_575
+"""As in ring files: 64 times the 16,384 ranks that Rankscope is built for. Ranks up to the largest
+are counted one by one, so that a rank of ten digits would cost all memory there is."""
+
+Table = Mapping[str, npt.NDArray[Any]]
+"""Numeric columns of one length by name."""
+
+
+class RecordError(ValueError):
+    """The records cannot be analysed; the message names what was seen and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What makes a record usable.
+
+    Args:
+        required: columns that must hold a number in every record.
+        optional: durations that may be unknown, but neither negative nor infinite.
+        world: ranks that the job has, None where nobody says.
+    """
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    world: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Records that were left out for one reason.
+
+    Args:
+        reason: an adjective: incomplete, negative, infinite, fractional, oversized, foreign,
+            duplicate, late.
+        count: how many.
+        row: number of the first such record in its source, counted from 1 without the header.
+        what: what is wrong with that one: the column and its value.
+    """
+
+    reason: str
+    count: int
+    row: int
+    what: str
+
+    def __str__(self) -> str:
+        """Return the sentence that a person reads."""
+        were = "records were" if self.count > 1 else "record was"
+        return (
+            f"{self.count} {self.reason} {were} left out, the first in row {self.row}: {self.what}"
+        )
+
+
+class Account:
+    """Adds up what is left out while records pass by, in the order of the reasons' first record."""
+
+    __slots__ = ("_by_reason", "seen")
+
+    def __init__(self) -> None:
+        self._by_reason: dict[str, Dropped] = {}
+        self.seen = 0
+
+    def add(self, dropped: Dropped) -> None:
+        """Count records; the one of the lowest row stands for all of a reason."""
+        known = self._by_reason.get(dropped.reason)
+        if known is None:
+            self._by_reason[dropped.reason] = dropped
+            return
+        first = min(known, dropped, key=lambda item: item.row)
+        self._by_reason[dropped.reason] = replace(first, count=known.count + dropped.count)
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        """Return what was left out so far."""
+        return tuple(self._by_reason.values())
+
+    def nothing_left(self) -> RecordError:
+        """Return the error that says why no record could be used."""
+        why = "; ".join(
+            f"{item.count} {item.reason}, the first in row {item.row}: {item.what}"
+            for item in self.dropped
+        )
+        return RecordError(f"none of {self.seen} records can be used: {why or 'there are none'}")
+
+
+def require(columns: Iterable[str], required: Sequence[str]) -> None:
+    """Check that the columns are there.
+
+    Raises:
+        RecordError: some are not.
+    """
+    have = list(columns)
+    missing = [name for name in required if name not in have]
+    if missing:
+        raise RecordError(f"records lack the columns {missing}, have {have}")
+
+
+def numeric(values: pd.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column as whole numbers or floats, without a copy where it is one already.
+
+    What is no number becomes NaN.
+    """
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "if":
+        return np.asarray(values.to_numpy())
+    return np.asarray(pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan))
+
+
+def usable(table: Table, rules: Rules, rows: Integers, account: Account) -> Booleans | None:
+    """Return which records can be used, None where all can, and account for the others.
+
+    Args:
+        table: the columns that the rules are about.
+        rules: what makes a record usable.
+        rows: number of each record in its source.
+        account: where the others are counted.
+    """
+    account.seen += len(rows)
+    if all(_is_fine(table[name], name, rules) for name in (*rules.required, *rules.optional)):
+        return None
+    keep = np.ones(len(rows), dtype=np.bool_)
+    for reason, is_bad, names in _REASONS:
+        for name in (n for n in (*rules.required, *rules.optional) if names(n, rules)):
+            bad = keep & is_bad(table[name], rules)
+            if bad.any():
+                keep &= ~bad
+                account.add(_dropped(reason, bad, table[name], name, rows, rules))
+    return keep
+
+
+def _is_fine(values: npt.NDArray[Any], name: str, rules: Rules) -> bool:
+    """Say, with two passes, whether nothing is wrong with a column; NaN fails every comparison."""
+    if not len(values):
+        return True
+    low, high = values.min(), values.max()
+    if name == CLOCK:
+        return bool(low > -np.inf and high < np.inf)
+    limit = (rules.world or MAXIMUM_RANK + 1) if name == "rank" else LARGEST_COUNTER
+    if name in COUNTERS:
+        whole = values.dtype.kind == "i" or bool((values == np.floor(values)).all())
+        return bool(low >= 0 and high < limit and whole)
+    return bool(low >= 0 and high < np.inf)
+
+
+def _dropped(
+    reason: str,
+    bad: Booleans,
+    values: npt.NDArray[Any],
+    name: str,
+    rows: Integers,
+    rules: Rules,
+) -> Dropped:
+    first = int(np.flatnonzero(bad)[np.argmin(rows[bad])])
+    value = values[first]
+    said = "missing or no number" if np.isnan(value) else f"{value:g}"
+    limit = f", the world has {rules.world} ranks" if reason == "foreign" and rules.world else ""
+    return Dropped(reason, int(bad.sum()), int(rows[first]), f"{name} is {said}{limit}")
+
+
+def _is_foreign(values: npt.NDArray[Any], rules: Rules) -> Booleans:
+    return np.asarray(values >= (rules.world or MAXIMUM_RANK + 1))
+
+
+_REASONS: tuple[
+    tuple[str, Callable[[npt.NDArray[Any], Rules], Booleans], Callable[[str, Rules], bool]],
+    ...,
+] = (
+    ("incomplete", lambda v, _: np.isnan(v), lambda name, rules: name in rules.required),
+    ("infinite", lambda v, _: np.isinf(v), lambda name, rules: True),
+    ("negative", lambda v, _: np.asarray(v < 0), lambda name, rules: name != CLOCK),
+    ("fractional", lambda v, _: np.asarray(v > np.floor(v)), lambda name, rules: name in COUNTERS),
+    (
+        "oversized",
+        lambda v, _: np.asarray(v >= LARGEST_COUNTER),
+        lambda name, rules: name == "step",
+    ),
+    ("foreign", _is_foreign, lambda name, rules: name == "rank"),
+)
+"""Reason, test, and which columns it is for; a record has the first reason that fits."""
+
+
+def repeated(cell: Integers, size: int) -> Integers:
+    """Return the positions whose cell an earlier position has taken, rising.
+
+    Args:
+        cell: one of `size` places for each record, in the order in which the first one wins.
+        size: number of places.
+    """
+    first = np.full(size, -1, dtype=np.int64)
+    first[cell[::-1]] = np.arange(len(cell), dtype=np.int64)[::-1]
+    if np.count_nonzero(first >= 0) == len(cell):
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(first[cell] != np.arange(len(cell))).astype(np.int64)
+
+
+def duplicates(again: Integers, rows: Integers) -> Dropped:
+    """Account for records at positions `again` that say what an earlier one said."""
+    row = int(rows[again].min())
+    return Dropped("duplicate", len(again), row, "its rank has reported that step before")

@@ -1,0 +1,84 @@
+"""Ranks that never report although their peers wait for somebody whom nobody sees.
+
+A dark rank cannot be convicted: nothing of it was measured. But when every observed member of its
+gradient group waits longer than at the start, and no observed rank is found slow, then they may
+wait for it, and a person should look. Groups are not compared with each other: where a rank is
+late, its tensor and pipeline peers are, and then all groups wait alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rankscope_analyzers.findings.finding import Finding
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.numeric.row_statistics import row_maximum
+from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.stragglers.running.windows import WINDOW_STEPS
+from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.wording import duration
+
+MINIMUM_WAIT = 0.02
+"""Share of the step, as for the exchange: shorter waits are not worth looking at."""
+
+SIGMAS = 5.0
+"""Standard errors of the mean of a window."""
+
+EARLY_STEPS = 30
+"""Usable steps at the start that later ones are compared with."""
+
+
+def suspects(frame: StepFrame, job: Layout, found: Sequence[Finding]) -> tuple[str, ...]:
+    """Return a sentence for each gradient group that waits for an unobserved rank."""
+    dark = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
+    judged = frame.usable_only()
+    if not len(dark) or len(judged.steps) < 2 * WINDOW_STEPS or any(f.subject.ranks for f in found):
+        return ()
+    groups = _group(dark, job)
+    said = []
+    for group in np.unique(groups).tolist():
+        longer = _longer(judged, _least_wait(judged, group, job))
+        if longer > 0:
+            said.append(_sentence(dark[groups == group].tolist(), longer))
+    return tuple(said)
+
+
+def _group(ranks: Integers, job: Layout) -> Integers:
+    """Return the gradient group of ranks: pp_stage * TP + t."""
+    return ranks // (job.world // job.pipeline) * job.tensor + ranks % job.tensor
+
+
+def _least_wait(frame: StepFrame, group: int, job: Layout) -> Floats:
+    """Return (S,) the shortest time in collectives of the observed members of a group.
+
+    The last arriver of a group does not wait, so this is the bare transfer time, unless the last
+    arriver is not observed.
+    """
+    sync = frame.sync[:, _group(frame.ranks, job) == group]
+    least = np.where(np.isfinite(sync), sync, np.inf).min(axis=1, initial=np.inf)
+    return np.where(np.isfinite(least), least, np.nan)
+
+
+def _longer(frame: StepFrame, wait: Floats) -> float:
+    """Return how much longer than at its start a group waits, seconds, 0 if that may be chance."""
+    early, newest = wait[:EARLY_STEPS], wait[-WINDOW_STEPS:]
+    early, newest = early[np.isfinite(early)], newest[np.isfinite(newest)]
+    if len(newest) < WINDOW_STEPS / 2 or len(early) < WINDOW_STEPS / 2:
+        return 0.0
+    excess = float(np.median(newest) - np.median(early))
+    noise = 1.4826 * float(np.median(np.abs(newest - np.median(newest))))
+    least = MINIMUM_WAIT * float(np.median(row_maximum(frame.step)))
+    return excess if excess > max(least, SIGMAS * noise / np.sqrt(len(newest))) else 0.0
+
+
+def _sentence(ranks: list[int], longer: float) -> str:
+    who = f"{ranks_named(ranks)} is unobserved, peers wait for it"
+    if len(ranks) > 1:
+        who = f"{ranks_named(ranks)} are unobserved, peers wait for one of them"
+    return (
+        f"{who} or for a slower exchange: all observed ranks of the gradient group wait "
+        f"{duration(longer)} a step longer than at the start, and none of them is slow"
+    )

@@ -1,0 +1,1 @@
+"""The second detector of stragglers, for jobs without records of every rank."""

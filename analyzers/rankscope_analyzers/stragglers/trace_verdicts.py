@@ -1,0 +1,121 @@
+"""Verdicts on many trace directories, in the format in which analyzers of traces are compared.
+
+    {"jobs": {"<job>": {"verdicts": [{"class", "detected_at_unix", "ranks", "pp_stage",
+                                      "confidence", "lost_fraction"}]}}}
+
+`detected_at_unix` is the record clock of the newest record that the verdict used: a trace cut
+there gives the same verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.stragglers import feed
+from rankscope_analyzers.stragglers.incidents import Incident
+
+
+@dataclass(frozen=True, slots=True)
+class JobVerdicts:
+    """What one trace directory gave.
+
+    Args:
+        job_id: name of the job.
+        verdicts: its verdicts, None where the trace could not be analysed.
+        notes: the reason, or the records that were left out, as sentences.
+    """
+
+    job_id: str
+    verdicts: tuple[dict[str, Any], ...] | None
+    notes: tuple[str, ...]
+
+
+def judge_all(
+    directories: Sequence[Path], workers: int, done: Callable[[], None]
+) -> tuple[JobVerdicts, ...]:
+    """Judge trace directories, in their order, on several processes.
+
+    Args:
+        directories: of one job each.
+        workers: processes; with one everything runs in this process.
+        done: called after each directory.
+
+    Raises:
+        rankscope_analyzers.steps.job_records.SourceError: two directories hold a job of one name.
+    """
+    judged: dict[int, JobVerdicts] = {}
+    for index, verdicts in _judged(directories, workers):
+        judged[index] = verdicts
+        done()
+    ordered = tuple(judged[index] for index in range(len(directories)))
+    named: dict[str, Path] = {}
+    for job, directory in zip(ordered, directories, strict=True):
+        if named.setdefault(job.job_id, directory) != directory:
+            raise sources.SourceError(
+                f"{named[job.job_id]} and {directory} both hold job {job.job_id}"
+            )
+    return ordered
+
+
+def _judged(directories: Sequence[Path], workers: int) -> Iterator[tuple[int, JobVerdicts]]:
+    if workers <= 1 or len(directories) <= 1:
+        yield from ((index, judge(place)) for index, place in enumerate(directories))
+        return
+    # Fork would copy the locks of whatever threads the caller has started.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(directories)), mp_context=context) as pool:
+        numbers = {pool.submit(judge, place): index for index, place in enumerate(directories)}
+        for future in as_completed(numbers):
+            yield numbers[future], future.result()
+
+
+def judge(directory: Path) -> JobVerdicts:
+    """Judge one trace directory; what is wrong with it becomes a note."""
+    try:
+        job = sources.table(directory)
+    except sources.SourceError as error:
+        return JobVerdicts(directory.name, None, (str(error),))
+    try:
+        found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
+    except RecordError as error:
+        return JobVerdicts(job.job_id, None, (f"{job.path}: {error}",))
+    notes = tuple(f"{job.path}: {dropped}" for dropped in found.dropped)
+    return JobVerdicts(
+        job.job_id, tuple(as_object(incident) for incident in found.incidents), notes
+    )
+
+
+def as_object(incident: Incident) -> dict[str, Any]:
+    """Return an incident as a verdict of the trace contract."""
+    return {
+        "class": incident.kind,
+        "detected_at_unix": incident.detected_at,
+        "ranks": list(incident.ranks),
+        "pp_stage": incident.stage,
+        "confidence": round(incident.confidence, 4),
+        "lost_fraction": round(incident.lost_fraction, 6),
+    }
+
+
+def write(path: Path, judged: Sequence[JobVerdicts]) -> None:
+    """Write the verdicts of all jobs that could be analysed, all or nothing.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    jobs = {
+        job.job_id: {"verdicts": list(job.verdicts)} for job in judged if job.verdicts is not None
+    }
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps({"jobs": jobs}, indent=1, allow_nan=False) + "\n", "utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,1 @@
+"""Text for people: foreign text made harmless, lists, numbers, names of runbooks."""

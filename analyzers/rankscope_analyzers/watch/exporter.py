@@ -1,0 +1,93 @@
+"""The watch as prometheus_client serves it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.watch.findings import Watch
+from rankscope_analyzers.watch.leadership import Alone, Leadership
+
+
+class Exported(Collector):
+    """What is served: the watch, and series about its last evaluation.
+
+    Args:
+        leadership: nothing is served while another watch is the one that evaluates.
+    """
+
+    def __init__(self, leadership: Leadership | None = None) -> None:
+        self._leadership = leadership or Alone()
+        self._watch = Watch()
+        self._more: tuple[Sample, ...] = ()
+        self._lock = threading.Lock()  # scrapes come on threads of their own
+        self._evaluated = threading.Event()
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether an evaluation has ended, whatever came of it."""
+        return self._evaluated.is_set()
+
+    def update(
+        self, reports: Sequence[JobReport], now: float, senseless: int, more: Sequence[Sample]
+    ) -> None:
+        """Take the reports of an evaluation.
+
+        Args:
+            reports: one for each job.
+            now: Unix time of the evaluation.
+            senseless: jobs whose records made no sense.
+            more: series about the evaluation itself.
+        """
+        with self._lock:
+            self._watch.note_failures(senseless)
+            self._watch.update(reports, now)
+            self._more = tuple(more)
+        self._evaluated.set()
+
+    def fail(self) -> None:
+        """Take an evaluation that could read nothing."""
+        with self._lock:
+            self._watch.fail()
+            self._more = ()
+        self._evaluated.set()
+
+    def stand_by(self) -> None:
+        """Forget everything: another watch goes on, and its sums begin where this one's ended."""
+        with self._lock:
+            self._watch = Watch()
+            self._more = ()
+        self._evaluated.set()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the watch that evaluates."""
+        return self._leadership.held()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one family per metric."""
+        if not self.leads:
+            return
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        with self._lock:
+            samples = [*self._watch.samples(), *self._more]
+        for sample in samples:
+            metric = sample.metric
+            if metric.name not in families:
+                family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+                families[metric.name] = family(metric.name, metric.help, labels=metric.labels)
+            if isinstance(sample.value, int | float):
+                families[metric.name].add_metric(sample.labels, float(sample.value))
+        yield from families.values()
+
+    def text(self) -> str:
+        """Return the series as /metrics shows them."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry).decode()

@@ -1,0 +1,173 @@
+"""What `rankscope watch` exports: pure, from the reports of one evaluation after another.
+
+Findings are as of the last evaluation. Lost GPU time adds up: an incident that goes on takes its
+part of every second between two evaluations, from all GPUs of the job.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.findings.whereabouts import breadth
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text.inert_text import name as inert
+
+LONGEST_GAP_SECONDS = 300.0
+"""Time between two evaluations for which the earlier still speaks: after a longer pause nobody
+knows what happened in between."""
+
+MAXIMUM_JOBS = 4096
+"""Jobs of which sums are kept; the longest gone are forgotten first."""
+
+INCIDENTS_OF_A_JOB = 16
+"""Incidents of one job that are exported, the worst first."""
+
+
+class Watch:
+    """The findings of the last evaluation, and sums over all."""
+
+    def __init__(self) -> None:
+        self._reports: tuple[JobReport, ...] = ()
+        self._newest: float | None = None
+        self._lost: dict[str, dict[str, float]] = {}
+        self._observed: dict[str, float] = {}
+        self._failures = 0
+
+    def update(self, reports: Sequence[JobReport], now: float) -> None:
+        """Take the reports of an evaluation.
+
+        Args:
+            reports: one for each job.
+            now: Unix time of the evaluation.
+        """
+        passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
+        if passed > LONGEST_GAP_SECONDS:
+            passed = 0.0
+        running = {report.job_id for report in reports}
+        for report in self._reports:
+            if report.job_id in running:
+                self._add(report, passed)
+        self._reports, self._newest = tuple(reports), now
+        for report in reports:
+            self._keep(report.job_id)
+
+    def fail(self) -> None:
+        """Note that nothing could be read: what was found before is not known to be true now."""
+        self._reports = ()
+        self._failures += 1
+
+    def note_failures(self, count: int) -> None:
+        """Count jobs whose records made no sense."""
+        self._failures += count
+
+    def _keep(self, job_id: str) -> None:
+        lost = self._lost.pop(job_id, None)
+        self._lost[job_id] = defaultdict(float) if lost is None else lost
+        self._observed.setdefault(job_id, 0.0)
+        while len(self._lost) > MAXIMUM_JOBS:
+            oldest = next(iter(self._lost))
+            del self._lost[oldest], self._observed[oldest]
+
+    def _add(self, report: JobReport, seconds: float) -> None:
+        gpus = max(len(report.places), report.frame.world_size if report.frame else 0)
+        self._observed[report.job_id] += gpus * seconds
+        left = 1.0
+        for incident in _running(report):
+            if incident.cost is not None:
+                # Several incidents cannot take more than all of the time.
+                part = min(left, incident.cost.lost_fraction)
+                left -= part
+                self._lost[report.job_id][incident.cause.kind] += part * gpus * seconds
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield what Prometheus gets."""
+        for report in self._reports:
+            yield metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=_id(report.job_id))
+            yield from _clocks(report)
+            yield from _findings(report)
+        for job_id, by_cause in self._lost.items():
+            for cause, seconds in by_cause.items():
+                yield metrics.LOST_GPU_SECONDS.sample(seconds, job_id=_id(job_id), cause=cause)
+        for job_id, seconds in self._observed.items():
+            yield metrics.OBSERVED_GPU_SECONDS.sample(seconds, job_id=_id(job_id))
+        yield metrics.WATCH_JOBS.sample(len(self._reports))
+        yield metrics.WATCH_FAILURES.sample(self._failures)
+        if self._newest is not None:
+            yield metrics.WATCH_LAST.sample(self._newest)
+
+
+def _clocks(report: JobReport) -> Iterator[Sample]:
+    for offset in report.verdict.clock_offsets if report.verdict else ():
+        yield metrics.JOB_CLOCK_OFFSET.sample(
+            offset.seconds, job_id=_id(report.job_id), node=inert(offset.node)
+        )
+
+
+def _running(report: JobReport) -> list[Incident]:
+    return [one for one in report.incidents if one.until_unix_seconds is None]
+
+
+def _findings(report: JobReport) -> Iterator[Sample]:
+    """Yield the running incidents; of several of one kind the first speaks for them."""
+    job_id = _id(report.job_id)
+    seen: set[str] = set()
+    for incident in _running(report)[:INCIDENTS_OF_A_JOB]:
+        kind = incident.cause.kind
+        if kind in seen:
+            continue
+        seen.add(kind)
+        yield metrics.FINDING_ACTIVE.sample(1, job_id=job_id, kind=kind, severity=incident.severity)
+        yield metrics.FINDING_CONFIDENCE.sample(incident.confidence, job_id=job_id, kind=kind)
+        if incident.cost is not None:
+            lost = incident.cost.lost_fraction
+            yield metrics.FINDING_LOST_FRACTION.sample(lost, job_id=job_id, kind=kind)
+        if incident.since_unix_seconds is not None:
+            since = incident.since_unix_seconds
+            yield metrics.FINDING_SINCE.sample(since, job_id=job_id, kind=kind)
+        yield _culprit(report, incident)
+
+
+def _culprit(report: JobReport, incident: Incident) -> Sample:
+    where = incident.where
+    signals = (incident.cause, *incident.signals)
+    ranks = _ranks(incident)
+    place = report.places.get(ranks[0]) if ranks else None
+    narrow = breadth(incident.cause.where) == 0
+    symptom = next((one.kind for one in signals if one.layer == "training"), "")
+    return metrics.FINDING_CULPRIT_INFO.sample(
+        1,
+        job_id=_id(report.job_id),
+        kind=incident.cause.kind,
+        symptom=symptom,
+        rank=str(ranks[0]) if ranks else "",
+        node=inert(place.node if place else _first(where.nodes)),
+        gpu=inert(place.gpu if place else _first(where.gpus if narrow else ())),
+        uuid=inert(place.uuid if place else _first(where.uuids if narrow else ())),
+        device=inert(_first(where.devices)),
+        runbook=incident.runbook,
+    )
+
+
+def _ranks(incident: Incident) -> tuple[int, ...]:
+    """Return the ranks that any signal of an incident names, the worst first.
+
+    What is wrong with a whole node touches all its ranks, of which none is the one; ranks that slow
+    down or end on account of it are.
+    """
+    signals = (incident.cause, *incident.signals)
+    narrow = [one for one in signals if breadth(one.where) == 0]
+    timed = incident.cost is not None and any(one.layer == "training" for one in narrow)
+    if timed or incident.cause in narrow:
+        return incident.where.ranks
+    return narrow[0].where.ranks if narrow else ()
+
+
+def _first(texts: Sequence[str]) -> str:
+    return texts[0] if texts else ""
+
+
+def _id(job_id: str) -> str:
+    return inert(job_id)

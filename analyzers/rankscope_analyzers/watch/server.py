@@ -1,0 +1,97 @@
+"""Serves what `rankscope watch` finds, with the server and the rules of access that agents have."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from rankscope_agent.contract.address import ListenAddress, parse_listen_address
+from rankscope_agent.web.access import AccessSettings, Guard
+from rankscope_agent.web.routes import Request, Response, Route, sentence
+from rankscope_agent.web.server import WebServer
+from rankscope_analyzers.command import InputError
+from rankscope_analyzers.watch.exporter import Exported
+
+DEFAULT_LISTEN = "127.0.0.1:9878"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where findings are served, and to whom."""
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen",
+        default=DEFAULT_LISTEN,
+        metavar="HOST:PORT",
+        help="where /metrics is served (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        type=Path,
+        metavar="FILE",
+        help="TLS, client certificates and passwords, as Prometheus' exporters have them",
+    )
+    parser.add_argument(
+        "--web.token-file",
+        dest="web_token_file",
+        type=Path,
+        metavar="FILE",
+        help="bearer tokens, one per line, of those who may read /metrics (default: everybody)",
+    )
+
+
+def start(exported: Exported, listen: ListenAddress, guard: Guard) -> WebServer:
+    """Listen, and answer on threads of the server.
+
+    Raises:
+        InputError: the address is taken or is none of this host's.
+    """
+    try:
+        server = WebServer(listen, _routes(exported), guard, "rankscope-watch")
+    except OSError as error:
+        where = f"{listen.host}:{listen.port}"
+        raise InputError(f"cannot listen on {where}: {error.strerror}") from None
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server
+
+
+def place(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
+    """Return where to listen and whom to answer.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
+    tokens: Path | None = options.web_token_file
+    settings = AccessSettings(options.web_config_file, tokens, protect_metrics=tokens is not None)
+    try:
+        listen = parse_listen_address(options.listen)
+    except ValueError as error:
+        raise InputError(f"--web.listen-address: {error}") from None
+    try:
+        return listen, Guard(settings)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _routes(exported: Exported) -> dict[str, Route]:
+    def metrics(request: Request) -> Response:
+        return Response(200, CONTENT_TYPE_PLAIN_0_0_4, exported.text().encode())
+
+    def healthz(request: Request) -> Response:
+        return sentence(200, "The watch is running.")
+
+    def readyz(request: Request) -> Response:
+        if not exported.leads:
+            return sentence(200, "Another watch evaluates; this one stands by.")
+        if exported.evaluated:
+            return sentence(200, "The first evaluation has ended.")
+        return sentence(503, "The first evaluation has not ended.")
+
+    return {
+        "/metrics": Route(metrics, "page"),
+        "/healthz": Route(healthz, "open"),
+        "/readyz": Route(readyz, "open"),
+    }

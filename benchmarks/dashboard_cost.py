@@ -28,8 +28,9 @@ from pathlib import Path
 from benchmarks.processes import cpu_seconds, free_port
 from benchmarks.ring_writer import training
 
-from rankscope_dashboards import dashboard_files, debug, on_call
-from rankscope_dashboards.dashboard import Dashboard
+from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.boards import debug, on_call
+from rankscope_dashboards.parts.dashboard import Dashboard
 
 RANKS = 8
 """Of each node, as it has GPUs."""

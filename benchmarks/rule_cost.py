@@ -34,7 +34,7 @@ from benchmarks.rule_fleet import (
     page_of_watch,
 )
 
-from rankscope_dashboards import alerts, recording_rules
+from rankscope_dashboards.rules import alerts, recording_rules
 
 NODES_OF_A_PAGE = 64
 FIRST_NODES = range(0, NODES, NODES_OF_A_PAGE)

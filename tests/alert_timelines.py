@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rankscope_dashboards import recording_rules
-from rankscope_dashboards.alerts.alert import Alert
-from rankscope_dashboards.rule_files import Links, rule
+from rankscope_dashboards.rules import recording_rules
+from rankscope_dashboards.rules.alerts.alert import Alert
+from rankscope_dashboards.rules.rule_files import Links, rule
 
 TEXTS = Path(__file__).parent / "fixtures/alerts/texts.json"
 
@@ -361,7 +361,7 @@ def main() -> None:
     import tempfile
 
     from alert_cases import CASES
-    from rankscope_dashboards.alerts import ALERTS
+    from rankscope_dashboards.rules.alerts import ALERTS
 
     found = {}
     for alert in ALERTS:

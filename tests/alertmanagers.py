@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rankscope_dashboards import routing
-from rankscope_dashboards.routing import Timings
+from rankscope_dashboards.rules import routing
+from rankscope_dashboards.rules.routing import Timings
 from rankscope_dashboards.yaml_text import dump
 from servers import free_port, require_server
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from alert_cases import CASES, LOST_AT_RESTART
 from alert_timelines import Case, Series, follow, gauge, run, steady
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
 BY_NAME = {alert.name: alert for alert in ALERTS}

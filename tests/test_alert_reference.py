@@ -1,14 +1,14 @@
 from pathlib import Path
 
-from rankscope_dashboards import alert_reference
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.references import alert_reference
+from rankscope_dashboards.rules.alerts import ALERTS
 
 PAGE = Path(__file__).parent.parent / "docs/alert_reference.md"
 
 
 def test_the_reference_is_made_from_the_tables():
     assert PAGE.read_text(encoding="utf-8") == alert_reference.markdown(), (
-        "python -m rankscope_dashboards.alert_reference docs/alert_reference.md"
+        "python -m rankscope_dashboards.references.alert_reference docs/alert_reference.md"
     )
 
 

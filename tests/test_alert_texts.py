@@ -7,7 +7,7 @@ import pytest
 
 from alert_cases import CASES
 from alert_timelines import TEXTS, Case, Series, counter, gauge, run, steady, texts_of
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
 BY_NAME = {alert.name: alert for alert in ALERTS}

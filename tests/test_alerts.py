@@ -29,10 +29,10 @@ from rankscope_agent.collecting.summary import gpus, nccl_conditions
 from rankscope_agent.contract import metrics
 from rankscope_agent.contract.kernel.xid import XIDS
 from rankscope_agent.contract.metrics import CATALOGUE
-from rankscope_dashboards import recording_rules
-from rankscope_dashboards.alerts import ALERTS, GROUPS
-from rankscope_dashboards.alerts.gpu import FATAL_XIDS
-from rankscope_dashboards.joins import with_owner
+from rankscope_dashboards.expressions.joins import with_owner
+from rankscope_dashboards.rules import recording_rules
+from rankscope_dashboards.rules.alerts import ALERTS, GROUPS
+from rankscope_dashboards.rules.alerts.gpu import FATAL_XIDS
 from servers import require_server
 
 BY_NAME = {alert.name: alert for alert in ALERTS}

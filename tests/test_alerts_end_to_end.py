@@ -24,10 +24,10 @@ import pytest
 from alertmanagers import PATIENCE_SECONDS, Notifications, alertmanager, webhooks
 from nccl_job_text import start
 from rankscope_analyzers.demo.probe_folder import probe_folder
-from rankscope_dashboards import recording_rules
-from rankscope_dashboards.alerts import ALERTS
-from rankscope_dashboards.routing import Timing, Timings
-from rankscope_dashboards.rule_files import Links, rule
+from rankscope_dashboards.rules import recording_rules
+from rankscope_dashboards.rules.alerts import ALERTS
+from rankscope_dashboards.rules.routing import Timing, Timings
+from rankscope_dashboards.rules.rule_files import Links, rule
 from running_agent import running_agent
 from servers import free_port, require_server
 

@@ -18,10 +18,10 @@ import yaml
 from dashboard_lint import lint, panels_of
 from rankscope_agent.sources.nccl_inspector import records
 from rankscope_dashboards import dashboard_files
-from rankscope_dashboards.debug_hardware import OPERATIONS
-from rankscope_dashboards.links import VIEWS
-from rankscope_dashboards.panels import NEUTRAL
-from rankscope_dashboards.rule_files import Links
+from rankscope_dashboards.boards.debug_hardware import OPERATIONS
+from rankscope_dashboards.parts.links import VIEWS
+from rankscope_dashboards.parts.panels import NEUTRAL
+from rankscope_dashboards.rules.rule_files import Links
 from servers import require_tool
 
 SCHEMAS = Path(__file__).parent / "fixtures" / "grafana_schema"

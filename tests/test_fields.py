@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rankscope_dashboards.fields import PALETTE, numbered
+from rankscope_dashboards.parts.fields import PALETTE, numbered
 
 
 def look(name: str, before: str = "rank ", after: str = "") -> str:

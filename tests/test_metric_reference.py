@@ -1,12 +1,14 @@
 import re
 
 from rankscope_agent.contract.metrics import CATALOGUE
-from rankscope_dashboards.metric_reference import markdown
+from rankscope_dashboards.references.metric_reference import markdown
 
 
 def test_the_committed_reference_is_that_of_the_catalogue(pytestconfig):
     committed = (pytestconfig.rootpath / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert committed == markdown(), "run: python -m rankscope_dashboards.metric_reference FILE"
+    assert committed == markdown(), (
+        "run: python -m rankscope_dashboards.references.metric_reference FILE"
+    )
 
 
 def test_names_follow_the_rules_of_prometheus():

@@ -11,6 +11,7 @@ HERE = Path(__file__).parents[1]
 PACKAGES = (
     HERE / "agent" / "rankscope_agent",
     HERE / "analyzers" / "rankscope_analyzers",
+    HERE / "dashboards" / "rankscope_dashboards",
 )
 AT_THE_ROOT = 8
 """Modules that may lie at a package's root; more of them, and nobody finds the one they need."""

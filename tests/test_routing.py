@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from alertmanagers import PATIENCE_SECONDS, alertmanager, alerts_of, post, webhooks
-from rankscope_dashboards import routing
-from rankscope_dashboards.alerts import ALERTS, GROUPS
-from rankscope_dashboards.routing import Timing, Timings
+from rankscope_dashboards.rules import routing
+from rankscope_dashboards.rules.alerts import ALERTS, GROUPS
+from rankscope_dashboards.rules.routing import Timing, Timings
 from servers import require_server
 
 FOLDER = Path(__file__).parent.parent / "dashboards/generated/alertmanager"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rankscope_dashboards import generate
-from rankscope_dashboards.rule_files import Links
+from rankscope_dashboards.rules.rule_files import Links
 from rankscope_dashboards.yaml_text import dump
 from servers import require_server
 

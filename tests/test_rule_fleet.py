@@ -6,8 +6,8 @@ from collections import Counter
 from benchmarks import rule_fleet
 
 from rankscope_agent.contract.metrics import CATALOGUE
-from rankscope_dashboards import recording_rules
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.rules import recording_rules
+from rankscope_dashboards.rules.alerts import ALERTS
 
 FAULTY = 7
 

@@ -12,8 +12,8 @@ import pytest
 from alert_cases import FOREIGN
 from rankscope_agent.contract.metrics import CATALOGUE
 from rankscope_analyzers import cli
-from rankscope_dashboards import recording_rules
-from rankscope_dashboards.alerts import ALERTS
+from rankscope_dashboards.rules import recording_rules
+from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
 ROOT = Path(__file__).parent.parent

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from grafanalib._gen import DashboardEncoder
 
-from rankscope_dashboards import debug, executive, on_call
-from rankscope_dashboards.dashboard import Dashboard
-from rankscope_dashboards.rule_files import HEADER, Links
+from rankscope_dashboards.boards import debug, executive, on_call
+from rankscope_dashboards.parts.dashboard import Dashboard
+from rankscope_dashboards.rules.rule_files import HEADER, Links
 
 DASHBOARDS: tuple[Callable[[str], Dashboard], ...] = (
     executive.dashboard,

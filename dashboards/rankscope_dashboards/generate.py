@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_dashboards import dashboard_files, kustomizations, routing, rule_files
-from rankscope_dashboards.rule_files import Links
+from rankscope_dashboards import dashboard_files, kustomizations
+from rankscope_dashboards.rules import routing, rule_files
+from rankscope_dashboards.rules.rule_files import Links
 
 Files = Mapping[str, str]
 

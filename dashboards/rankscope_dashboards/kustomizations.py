@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rankscope_dashboards import dashboard_files, rule_files
-from rankscope_dashboards.rule_files import HEADER, Links
+from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.rules import rule_files
+from rankscope_dashboards.rules.rule_files import HEADER, Links
 from rankscope_dashboards.yaml_text import Value, dump
 
 FOLDERS = ("prometheusrules", "configmaps")

@@ -13,23 +13,8 @@ from rankscope_agent.contract.metrics import (
     training,
 )
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns, line_style, matching, numbered, override
-from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
-from rankscope_dashboards.panels import (
-    BAD,
-    GOOD,
-    WARN,
-    Panel,
-    Stat,
-    Table,
-    TimeSeries,
-    now,
-    rows,
-    targets,
-)
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.queries import (
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import (
     FEW,
     JOB,
     MANY,
@@ -44,7 +29,29 @@ from rankscope_dashboards.queries import (
     whole,
     with_rank,
 )
-from rankscope_dashboards.recording_rules import QUANTILES
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import (
+    colored,
+    columns,
+    line_style,
+    matching,
+    numbered,
+    override,
+)
+from rankscope_dashboards.parts.limits import ANY_IS_BAD, ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    Panel,
+    Stat,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""

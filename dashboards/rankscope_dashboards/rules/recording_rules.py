@@ -11,8 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import agent, job_logs, nccl, pods, summary, training, watch
-from rankscope_dashboards.joins import join, one_of
-from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, by, worst
+from rankscope_dashboards.expressions.joins import join, one_of
+from rankscope_dashboards.expressions.promql import (
+    JOB_INFO_RECORD,
+    LOG_POD,
+    POD_JOB_RECORD,
+    by,
+    worst,
+)
 
 BURN_WINDOWS = ("30m", "1h", "2h", "6h", "1d", "3d")
 """Windows that the burn alerts compare, beside 5m of which they are made; a long one is paired with

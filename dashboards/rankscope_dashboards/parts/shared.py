@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpu, kernel, training, watch
-from rankscope_dashboards import links
-from rankscope_dashboards.dashboard import Variable, annotation
-from rankscope_dashboards.fields import override
-from rankscope_dashboards.panels import BAD, NEUTRAL, WARN, Json, Target, link, targets
-from rankscope_dashboards.promql import worst
-from rankscope_dashboards.queries import CLUSTER, JOB, NODE, PLACE, of
-from rankscope_dashboards.recording_rules import QUANTILES
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, of
+from rankscope_dashboards.parts import links
+from rankscope_dashboards.parts.dashboard import Variable, annotation
+from rankscope_dashboards.parts.fields import override
+from rankscope_dashboards.parts.panels import BAD, NEUTRAL, WARN, Json, Target, link, targets
+from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 # kube-state-metrics' names, as its documentation lists them.
 KUBE_RESTARTS = "kube_pod_container_status_restarts_total"

@@ -5,8 +5,8 @@ A new alert is a row in one of the tables and docs/runbooks/NAME.md.
 
 from __future__ import annotations
 
-from rankscope_dashboards.alerts import cluster, gpu, host, links, nccl, training
-from rankscope_dashboards.alerts.alert import Alert, Group
+from rankscope_dashboards.rules.alerts import cluster, gpu, host, links, nccl, training
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 GROUPS: tuple[Group, ...] = (
     *training.GROUPS,

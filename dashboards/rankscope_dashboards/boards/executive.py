@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpu, job_logs, pods, summary, training, watch
 from rankscope_analyzers.fusion.causality import KINDS
-from rankscope_dashboards import links, shared
-from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import colored, columns, override
-from rankscope_dashboards.joins import join, one_of
-from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
-from rankscope_dashboards.panels import (
+from rankscope_dashboards.expressions.joins import join, one_of
+from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
+from rankscope_dashboards.expressions.queries import (
+    CLUSTER,
+    FEW,
+    GPU_KEY,
+    MANY,
+    gpus_with,
+    of,
+    whole,
+    with_clusters,
+)
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.fields import colored, columns, override
+from rankscope_dashboards.parts.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
     WARN,
@@ -21,17 +32,6 @@ from rankscope_dashboards.panels import (
     now,
     rows,
     targets,
-)
-from rankscope_dashboards.promql import LOG_POD, by, worst
-from rankscope_dashboards.queries import (
-    CLUSTER,
-    FEW,
-    GPU_KEY,
-    MANY,
-    gpus_with,
-    of,
-    whole,
-    with_clusters,
 )
 
 DAY = "1d"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import host, kernel, summary
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.joins import with_owner
-from rankscope_dashboards.promql import by, recent, worst
+from rankscope_dashboards.expressions.joins import with_owner
+from rankscope_dashboards.expressions.promql import by, recent, worst
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 USED = 0.95
 """The kubelet evicts at 85 to 90 % of disks by default; beyond 95 % it has failed to help."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import nccl, summary
-from rankscope_dashboards import recording_rules as records
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.joins import finding, with_job_of_pod, with_owner
-from rankscope_dashboards.promql import LOG_POD, happened, worst
+from rankscope_dashboards.expressions.joins import finding, with_job_of_pod, with_owner
+from rankscope_dashboards.expressions.promql import LOG_POD, happened, worst
+from rankscope_dashboards.rules import recording_rules as records
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 
 def _amiss(condition: str, *more: str) -> str:

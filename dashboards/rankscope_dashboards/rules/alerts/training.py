@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import job_logs, watch
-from rankscope_dashboards import recording_rules as records
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.joins import slow, with_job_of_pod, with_owner
-from rankscope_dashboards.promql import LOG_POD, before, by, happened, worst
+from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
+from rankscope_dashboards.expressions.promql import LOG_POD, before, by, happened, worst
+from rankscope_dashboards.rules import recording_rules as records
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 LEAST_LOST = 0.05
 """A twentieth of the job's time: what less costs in a day is less than a person's look at it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import job_logs
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.fields import colored, lettered
-from rankscope_dashboards.limits import ANY_IS_ODD
-from rankscope_dashboards.panels import Panel, TimeSeries, targets
-from rankscope_dashboards.promql import worst
-from rankscope_dashboards.queries import FEW, NODE, job_pods, of, whole
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import FEW, NODE, job_pods, of, whole
+from rankscope_dashboards.parts.fields import colored, lettered
+from rankscope_dashboards.parts.limits import ANY_IS_ODD
+from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
 
 NO_LOG = "no log of steps: docs/job_logs.md lists the frameworks whose lines are read"
 

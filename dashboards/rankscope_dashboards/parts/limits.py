@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_dashboards.panels import BAD, GOOD, WARN
+from rankscope_dashboards.parts.panels import BAD, GOOD, WARN
 
 ANY_IS_BAD = ((None, GOOD), (1, BAD))
 ANY_IS_ODD = ((None, GOOD), (1, WARN))

@@ -12,27 +12,9 @@ from rankscope_agent.contract.metrics import (
     training,
     watch,
 )
-from rankscope_dashboards import links, on_call_nodes, shared
-from rankscope_dashboards.alerts.training import LONG_STEP_SECONDS
-from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import columns, lettered, override, texts
-from rankscope_dashboards.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
-from rankscope_dashboards.panels import (
-    BAD,
-    GOOD,
-    NEUTRAL,
-    WARN,
-    Panel,
-    Stat,
-    StateTimeline,
-    Table,
-    TimeSeries,
-    now,
-    rows,
-    targets,
-)
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.queries import (
+from rankscope_dashboards.boards import on_call_nodes
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import (
     CLUSTER,
     FEW,
     GPU_KEY,
@@ -47,6 +29,25 @@ from rankscope_dashboards.queries import (
     whole,
     with_clusters,
 )
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.fields import columns, lettered, override, texts
+from rankscope_dashboards.parts.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    NEUTRAL,
+    WARN,
+    Panel,
+    Stat,
+    StateTimeline,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+from rankscope_dashboards.rules.alerts.training import LONG_STEP_SECONDS
 
 STARTING = "#56B4E9"
 

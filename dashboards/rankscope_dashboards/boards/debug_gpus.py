@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import gpu
-from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import numbered
-from rankscope_dashboards.panels import BAD, GOOD, WARN, Panel, TimeSeries, targets
-from rankscope_dashboards.promql import GPU, by, worst
-from rankscope_dashboards.queries import FEW, NODE, of, rate, whole, with_rank
+from rankscope_dashboards.expressions.promql import GPU, by, worst
+from rankscope_dashboards.expressions.queries import FEW, NODE, of, rate, whole, with_rank
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import numbered
+from rankscope_dashboards.parts.panels import BAD, GOOD, WARN, Panel, TimeSeries, targets
 
 HELD_DOWN = 'reason!~".*idle.*|.*setting.*"'
 """An idle GPU's clock is low, and somebody set a limit: neither slows a job down unexpectedly."""

@@ -1,6 +1,6 @@
 """Write docs/alert_reference.md from the alert tables, so that the two cannot disagree.
 
-`python -m rankscope_dashboards.alert_reference FILE` writes the file.
+`python -m rankscope_dashboards.references.alert_reference FILE` writes the file.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 import sys
 from pathlib import Path
 
-from rankscope_dashboards.alerts import GROUPS, texts
-from rankscope_dashboards.alerts.alert import Alert
+from rankscope_dashboards.rules.alerts import GROUPS, texts
+from rankscope_dashboards.rules.alerts.alert import Alert
 
 INTRODUCTION = """# Alerts
 
-Made from the tables in `dashboards/rankscope_dashboards/alerts`; do not edit.
+Made from the tables in `dashboards/rankscope_dashboards/rules/alerts`; do not edit.
 [Who hears of them, and how](alerts.md).
 
 Severity `page or ticket` depends on the job's class. An alert fires when its condition has held for

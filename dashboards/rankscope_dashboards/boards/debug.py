@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import pods, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards import debug_gpus, debug_hardware, debug_log, links, shared
-from rankscope_dashboards.dashboard import Dashboard, place
-from rankscope_dashboards.fields import colored, columns, numbered, override
-from rankscope_dashboards.joins import join
-from rankscope_dashboards.limits import ANY_IS_ODD, LOST_SHARE
-from rankscope_dashboards.panels import (
+from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_log
+from rankscope_dashboards.expressions.joins import join
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import (
+    FEW,
+    JOB,
+    MANY,
+    PLACE,
+    RANK,
+    chosen_ranks,
+    findings,
+    job_nodes,
+    largest_rates,
+    of,
+    rate,
+)
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.fields import colored, columns, numbered, override
+from rankscope_dashboards.parts.limits import ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
     WARN,
@@ -24,21 +39,7 @@ from rankscope_dashboards.panels import (
     rows,
     targets,
 )
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.queries import (
-    FEW,
-    JOB,
-    MANY,
-    PLACE,
-    RANK,
-    chosen_ranks,
-    findings,
-    job_nodes,
-    largest_rates,
-    of,
-    rate,
-)
-from rankscope_dashboards.recording_rules import QUANTILES
+from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
 """Over the median: some percent are noise, a fifth is what `RankscopeStraggler` fires at."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import gpu, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.joins import with_culprit, with_rank_of_gpu
-from rankscope_dashboards.promql import by, worst
+from rankscope_dashboards.expressions.joins import with_culprit, with_rank_of_gpu
+from rankscope_dashboards.expressions.promql import by, worst
 
 CLUSTER = 'cluster=~"$cluster"'
 JOB = f'{CLUSTER},job_id=~"$job_id"'

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rankscope_dashboards import alerts, recording_rules
-from rankscope_dashboards.alerts.alert import SEVERITY_BY_CLASS, Alert, Group
-from rankscope_dashboards.alerts.texts import sentence
-from rankscope_dashboards.recording_rules import RecordGroup
+from rankscope_dashboards.rules import alerts, recording_rules
+from rankscope_dashboards.rules.alerts.alert import SEVERITY_BY_CLASS, Alert, Group
+from rankscope_dashboards.rules.alerts.texts import sentence
+from rankscope_dashboards.rules.recording_rules import RecordGroup
 from rankscope_dashboards.yaml_text import Value, dump
 
 HEADER = "# Made by rankscope-dashboards generate; do not edit.\n"

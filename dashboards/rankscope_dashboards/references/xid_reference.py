@@ -1,6 +1,6 @@
 """Write docs/xid_codes.md from the table of Xid codes, so that the two cannot disagree.
 
-`python -m rankscope_dashboards.xid_reference FILE` writes the file.
+`python -m rankscope_dashboards.references.xid_reference FILE` writes the file.
 """
 
 from __future__ import annotations

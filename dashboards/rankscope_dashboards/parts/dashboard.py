@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attr
 from grafanalib import core
 
-from rankscope_dashboards.panels import DATA_SOURCE, Json, Panel
+from rankscope_dashboards.parts.panels import DATA_SOURCE, Json, Panel
 
 SCHEMA_VERSION = 42
 """The last of Grafana's first dashboard API; older servers that know 41 read it as well."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, watch
-from rankscope_dashboards import recording_rules as records
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.alerts.training import FAILED_NOW
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.recording_rules import burn
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.rules import recording_rules as records
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
+from rankscope_dashboards.rules.alerts.training import FAILED_NOW
+from rankscope_dashboards.rules.recording_rules import burn
 
 CASCADE_JOBS = 3
 CASCADE_SHARE = 0.1

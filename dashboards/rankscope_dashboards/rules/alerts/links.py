@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import summary
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.joins import finding, with_owner
-from rankscope_dashboards.promql import PORT, worst
+from rankscope_dashboards.expressions.joins import finding, with_owner
+from rankscope_dashboards.expressions.promql import PORT, worst
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 FLAPS = 2
 """Losses of the link in half an hour: one may be a switch's maintenance."""

@@ -1,6 +1,6 @@
 """Write docs/metrics.md from the metric catalogue, so that the two cannot disagree.
 
-`python -m rankscope_dashboards.metric_reference FILE` writes the file.
+`python -m rankscope_dashboards.references.metric_reference FILE` writes the file.
 """
 
 from __future__ import annotations

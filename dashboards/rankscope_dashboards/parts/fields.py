@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankscope_dashboards.panels import Json
+from rankscope_dashboards.parts.panels import Json
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with any colour vision.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")

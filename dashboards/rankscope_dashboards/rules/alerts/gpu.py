@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rankscope_agent.contract.kernel.xid import NVLINK5, XIDS
 from rankscope_agent.contract.metrics import gpu, kernel, summary
-from rankscope_dashboards import recording_rules as records
-from rankscope_dashboards.alerts import texts
-from rankscope_dashboards.alerts.alert import Alert, Group
-from rankscope_dashboards.joins import finding, with_owner
-from rankscope_dashboards.promql import GPU, by, recent, worst
+from rankscope_dashboards.expressions.joins import finding, with_owner
+from rankscope_dashboards.expressions.promql import GPU, by, recent, worst
+from rankscope_dashboards.rules import recording_rules as records
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 FATAL_XIDS = "|".join(
     str(code) for code, known in sorted(XIDS.items()) if known.severity == "fatal"

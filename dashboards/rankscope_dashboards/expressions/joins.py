@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rankscope_agent.contract.metrics import watch
-from rankscope_dashboards.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, worst
+from rankscope_dashboards.expressions.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, worst
 
 OWNER = ("class", "owner", "team", "project")
 WHOM = ("symptom", "rank", "node", "gpu", "uuid", "device")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_dashboards.alerts.alert import Scope
-from rankscope_dashboards.rule_files import HEADER, Links
+from rankscope_dashboards.rules.alerts.alert import Scope
+from rankscope_dashboards.rules.rule_files import HEADER, Links
 from rankscope_dashboards.yaml_text import Value, dump
 
 

@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpu, rdma, watch
-from rankscope_dashboards import links, shared
-from rankscope_dashboards.fields import colored, columns, lettered, numbered, override, texts
-from rankscope_dashboards.limits import ANY_IS_ODD, BUSY_PORT
-from rankscope_dashboards.panels import (
-    BAD,
-    GOOD,
-    BarGauge,
-    Panel,
-    Table,
-    TimeSeries,
-    now,
-    rows,
-    targets,
-)
-from rankscope_dashboards.promql import by, worst
-from rankscope_dashboards.queries import (
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import (
     CLUSTER,
     FEW,
     JOB,
@@ -29,6 +15,20 @@ from rankscope_dashboards.queries import (
     of,
     rate,
     whole,
+)
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import colored, columns, lettered, numbered, override, texts
+from rankscope_dashboards.parts.limits import ANY_IS_ODD, BUSY_PORT
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    BarGauge,
+    Panel,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
 )
 
 READY = texts({0: ("not ready", BAD), 1: ("ready", GOOD)})

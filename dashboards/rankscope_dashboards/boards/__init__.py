@@ -1,0 +1,1 @@
+"""The dashboards themselves: executive, on-call and debug."""

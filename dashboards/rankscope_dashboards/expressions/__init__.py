@@ -1,0 +1,1 @@
+"""PromQL: how expressions are written, joined and shared between rules and panels."""

@@ -1,0 +1,1 @@
+"""What dashboards are built of: panels, fields, thresholds and links."""

@@ -1,0 +1,1 @@
+"""What Prometheus and Alertmanager evaluate: recording rules, alerts and routes."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CAPACITY = 65536
-HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32s")
+HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 HEADER_SIZE = 4096
 RECORD = struct.Struct("<QqqqqqIIHHI")
 WALL_TIMING = 2
@@ -52,7 +52,7 @@ def create_ring(folder: Path, rank: int, ranks: int) -> Ring:
     header = HEADER.pack(
         *(b"RKSCRING", 1, HEADER_SIZE, 0x01020304, RECORD.size, CAPACITY, time.time_ns()),
         *(pid, 0, 1, rank, rank, ranks, ranks),
-        *(b"research/llama-70b", b"node", b"torchrun", b"", b"0.1.0", b"2.13.0"),
+        *(b"research/llama-70b", b"node", b"torchrun", b"", b"0.1.0", b"2.13.0", 0, 0, 0),
     )
     path = folder / f"{pid}-1.ring"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

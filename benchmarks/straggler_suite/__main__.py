@@ -1,21 +1,27 @@
 """Score rankscope and published methods on simulated jobs.
 
-python -m benchmarks.straggler_suite FIRST COUNT [SUITE]     prints the tables of docs
+python -m benchmarks.straggler_suite FIRST COUNT [SUITE] [--path trace|running|both] [--timing ...]
 python -m benchmarks.straggler_suite write DIR FIRST COUNT [SUITE]     writes traces and labels.json
 
-Suites: usual (default), large (256 to 2,048 ranks), concurrent (two faults at a time).
+Suites: usual (default), large (256 to 2,048 ranks), concurrent (two faults at a time), healthy.
+The trace path scores every verdict on a trace, and published methods beside them. The running path
+scores what a user is told of the same jobs while they run: the final verdict of
+`rankscope diagnose --agent`. With both, `rankscope diagnose --trace` is scored like that as well.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.straggler_suite import job, plan, published, scorer
+from benchmarks.straggler_suite import final, job, plan, published, running, scorer
 
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.tables import FrameTable
@@ -32,13 +38,26 @@ SUITES: Mapping[str, Callable[[int, str | None], plan.Plan]] = {
     "usual": plan.draw,
     "large": lambda seed, kind: plan.draw(seed, kind, plan.LARGE_LAYOUTS),
     "concurrent": plan.draw_two,
+    "healthy": lambda seed, _: plan.draw(seed, None),
 }
 
+TIMINGS = ("mixed", "kernel", "wall", "blocked")
+"""How steps are timed: as each job's seed has it, or all in one way (`physics.run`)."""
 
-def jobs(first: int, count: int, suite: str = "usual") -> Iterator[job.Job]:
-    """Yield the jobs of consecutive seeds."""
+MAXIMUM_WORLD = running.AGENTS * running.RINGS_OF_AN_AGENT
+"""Ranks of the largest job on the running path: more rings than that the agents there do not read.
+Larger ones are left out of every path."""
+
+
+def jobs(
+    first: int, count: int, suite: str = "usual", timing: str = "mixed", largest: int = 1 << 20
+) -> Iterator[job.Job]:
+    """Yield the jobs of consecutive seeds, but for those with more processes than `largest`."""
     for seed in range(first, first + count):
-        yield job.simulate(SUITES[suite](seed, KINDS[seed % len(KINDS)]))
+        drawn = SUITES[suite](seed, KINDS[seed % len(KINDS)])
+        if drawn.world * (2 if drawn.restart else 1) <= largest:
+            drawn = drawn if timing == "mixed" else replace(drawn, timing=timing)
+            yield job.simulate(drawn)
 
 
 def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
@@ -53,14 +72,14 @@ def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
     return {OURS: [as_object(incident) for incident in found], **others}
 
 
-def compare(first: int, count: int, suite: str = "usual") -> dict[str, scorer.Tally]:
-    """Run every method on the jobs of consecutive seeds."""
+def compare(made: Iterator[job.Job]) -> dict[str, scorer.Tally]:
+    """Run every method on the traces of jobs."""
     labels: dict[str, Any] = {}
     said: dict[str, dict[str, Any]] = {}
-    for made in jobs(first, count, suite):
-        name = made.meta["job"]
-        labels[name] = made.labels
-        for method, verdicts in judge(made).items():
+    for one in made:
+        name = one.meta["job"]
+        labels[name] = one.labels
+        for method, verdicts in judge(one).items():
             said.setdefault(method, {})[name] = {"verdicts": verdicts}
     return {
         method: scorer.tally({"jobs": labels}, {"jobs": verdicts})
@@ -70,17 +89,57 @@ def compare(first: int, count: int, suite: str = "usual") -> dict[str, scorer.Ta
 
 def report(tallies: dict[str, scorer.Tally]) -> str:
     """Return the scores as Markdown tables: all methods, then our classes and confusions."""
-    names = list(scorer.scores(tallies[OURS]))
-    lines = ["| method | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for method, tally in tallies.items():
-        values = scorer.scores(tally).values()
-        lines.append(f"| {method} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
-    lines += ["", "| class | F1 | answered (times) |", "|---|---|---|"]
-    table = scorer.confusion(tallies[OURS])
-    for kind, score in [*scorer.class_scores(tallies[OURS]).items(), ("none", float("nan"))]:
+    rows = {method: scorer.scores(tally) for method, tally in tallies.items()}
+    return "\n".join([*_table("method", rows), "", *_classes(tallies[OURS])])
+
+
+def _table(title: str, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+    names = list(next(iter(rows.values())))
+    lines = [f"| {title} | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for row, values in rows.items():
+        shown = " | ".join(f"{value:.3g}" for value in values.values())
+        lines.append(f"| {row} | {shown} |")
+    return lines
+
+
+def _classes(counted: scorer.Tally) -> list[str]:
+    lines = ["| class | F1 | answered (times) |", "|---|---|---|"]
+    table = scorer.confusion(counted)
+    for kind, score in [*scorer.class_scores(counted).items(), ("none", float("nan"))]:
         answers = [f"{said} {n}" for (true, said), n in table.most_common() if true == kind]
         shown = "" if kind == "none" else f"{score:.3f}"
         lines.append(f"| {kind} | {shown} | {', '.join(answers)} |")
+    return lines
+
+
+def run_jobs(made: Iterator[job.Job], since: str) -> final.Outcome:
+    """Return the final verdicts on jobs by the way of running ones."""
+    outcome = final.Outcome()
+    for answer in running.answers(map(running.running, made), since):
+        one = answer.job
+        outcome.add(one.name, one.labels, answer.said, one.shift, answer.problem)
+    return outcome
+
+
+def run_traces(made: Iterator[job.Job]) -> final.Outcome:
+    """Return the final verdicts on the same jobs, read as traces."""
+    outcome = final.Outcome()
+    for one in made:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / one.meta["job"]
+            _write_trace(one, trace)
+            said, problem = running.diagnose([f"--trace={trace}"])
+        answer = None if said is None else said.get(one.meta["job"])
+        outcome.add(one.meta["job"], one.labels, answer, problem=problem)
+    return outcome
+
+
+def report_final(outcomes: Mapping[str, final.Outcome]) -> str:
+    """Return the scores of final verdicts by path, then classes and what was wrong of each."""
+    lines = _table("path", {path: final.scores(outcome) for path, outcome in outcomes.items()})
+    for path, outcome in outcomes.items():
+        lines += ["", f"{path}:", "", *_classes(outcome.tally()), ""]
+        lines += [f"- {line}" for line in final.wrong(outcome)]
     return "\n".join(lines)
 
 
@@ -88,27 +147,56 @@ def write(folder: Path, first: int, count: int, suite: str = "usual") -> None:
     """Write the jobs of consecutive seeds as traces beside their labels."""
     labels = {}
     for made in jobs(first, count, suite):
-        place = folder / made.meta["job"]
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
-        made.records.to_parquet(place / "records.parquet", index=False)
+        _write_trace(made, folder / made.meta["job"])
         labels[made.meta["job"]] = made.labels
     text = json.dumps({"format_version": 1, "jobs": labels}, indent=1)
     (folder / "labels.json").write_text(text, "utf-8")
 
 
+def _write_trace(made: job.Job, place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
+    made.records.to_parquet(place / "records.parquet", index=False)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line says."""
-    suite = arguments[-1] if arguments and arguments[-1] in SUITES else "usual"
-    words = [word for word in arguments if word != suite]
-    if words[:1] == ["write"] and len(words) == 4:
-        write(Path(words[1]), int(words[2]), int(words[3]), suite)
-    elif len(words) == 2:
-        sys.stdout.write(report(compare(int(words[0]), int(words[1]), suite)) + "\n")
+    options = _options(arguments)
+    suite = options.words.pop() if options.words[-1] in SUITES else "usual"
+    if options.words[0] == "write" and len(options.words) == 4:
+        _, folder, first, count = options.words
+        write(Path(folder), int(first), int(count), suite)
+    elif len(options.words) == 2:
+        _score(options, suite)
     else:
         sys.stderr.write(__doc__ or "")
         return 1
     return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("benchmarks.straggler_suite", description=__doc__)
+    parser.add_argument("words", nargs="+", metavar="FIRST COUNT [SUITE]")
+    parser.add_argument("--path", choices=("trace", "running", "both"), default="trace")
+    parser.add_argument("--timing", choices=TIMINGS, default="mixed")
+    parser.add_argument("--since", default="1h", help="for diagnose --agent; as its own default")
+    return parser.parse_args(arguments)
+
+
+def _score(options: argparse.Namespace, suite: str) -> None:
+    first, count = map(int, options.words)
+    largest = 1 << 20 if options.path == "trace" else MAXIMUM_WORLD
+
+    def again() -> Iterator[job.Job]:
+        return jobs(first, count, suite, options.timing, largest)
+
+    if options.path != "running":
+        sys.stdout.write(report(compare(again())) + "\n\n")
+    if options.path != "trace":
+        outcomes = {"running": run_jobs(again(), options.since)}
+        if options.path == "both":
+            outcomes["trace"] = run_traces(again())
+        sys.stdout.write(report_final(outcomes) + "\n")
 
 
 if __name__ == "__main__":

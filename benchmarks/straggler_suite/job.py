@@ -18,12 +18,21 @@ HOST_DETECTABLE, DETECTABLE = 0.01, 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """The processes between two starts of a job: when they began, and how many ranks they were."""
+
+    begin_unix_seconds: float
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A simulated job as an analyzer sees it, and the answer."""
+    """A simulated job as an analyzer sees it, the answer, and the starts of its processes."""
 
     meta: dict[str, Any]
     records: pd.DataFrame
     labels: dict[str, Any]
+    attempts: tuple[Attempt, ...]
 
 
 def simulate(plan: Plan) -> Job:
@@ -44,7 +53,11 @@ def simulate(plan: Plan) -> Job:
     records = pd.concat(parts, ignore_index=True)
     records = records[_delivered(plan, records, random)]
     records = records.sample(frac=1, random_state=plan.seed % 2**31).reset_index(drop=True)
-    return Job(_meta(plan), records, _labels(plan, stretches, ends, healthy))
+    attempts = tuple(
+        Attempt(START + begin, len(stretch.slots))
+        for stretch, begin in zip(stretches, begins, strict=True)
+    )
+    return Job(_meta(plan), records, _labels(plan, stretches, ends, healthy), attempts)
 
 
 def _stretches(plan: Plan) -> list[Stretch]:
@@ -129,7 +142,7 @@ def _meta(plan: Plan) -> dict[str, Any]:
         "data_parallel": plan.world // plan.tensor // plan.pipeline,
         "pipeline_parallel": plan.pipeline,
         "microbatches": plan.microbatches,
-        "compute_timing": plan.timing,
+        "compute_timing": "wall" if plan.timing == "blocked" else plan.timing,
         "node_name_format": "node-%05d",
         "rank_order": "tp,dp,pp",
     }

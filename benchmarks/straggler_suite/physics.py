@@ -60,7 +60,14 @@ class Times:
 
 
 def run(needs: Demands, microbatches: int, timing: str) -> Times:
-    """Play the steps; checkpoint writers that finish late start the next step late."""
+    """Play the steps; checkpoint writers that finish late start the next step late.
+
+    Args:
+        needs: what the ranks would need without waiting.
+        microbatches: micro-batches in a step.
+        timing: "kernel" or "wall" as the trace contract has them, or "blocked": as the probe times
+            a job on gloo, where every blocked call is sync and a host's stall is compute.
+    """
     late = np.zeros_like(needs.write)
     late[1:] = needs.write[:-1] - needs.write[:-1].min(axis=(1, 2, 3), keepdims=True)
     arrival = late + needs.data
@@ -73,7 +80,7 @@ def run(needs: Demands, microbatches: int, timing: str) -> Times:
     common = (barrier + needs.after)[:, None, None, None]
     step = common + needs.write - late
     waited_from = ready + 0 * arrival if timing == "wall" else arrival + own
-    compute = ready - arrival if timing == "wall" else needs.kernel
+    compute = {"wall": ready - arrival, "blocked": own, "kernel": needs.kernel}[timing]
     whole = (common + needs.write.min(axis=(1, 2, 3), keepdims=True))[:, 0, 0, 0]
     begin = np.concatenate([[0.0], np.cumsum(whole)[:-1]])[:, None, None, None]
     last = begin + late + step

@@ -78,7 +78,7 @@ def scores(counted: Tally) -> dict[str, float]:
     precision = found / max(found + len(counted.wrong), 1)
     recall = found / max(found + len(counted.missed), 1)
     named = [item for item in counted.matched if item[1]["accept_ranks"] or _stage(item[1]) >= 0]
-    top = sum(_names(fault, verdict) for _, fault, verdict in named)
+    top = sum(names(fault, verdict) for _, fault, verdict in named)
     lost = [f for f in counted.missed if f["accept_ranks"] or _stage(f) >= 0]
     free = [item for item in counted.matched if not item[1]["accept_ranks"]]
     delays = [_delay(label, fault, verdict) for label, fault, verdict in counted.matched]
@@ -122,11 +122,12 @@ def confusion(counted: Tally) -> Counter[tuple[str, str]]:
     return table
 
 
-def _stage(fault: dict[str, Any]) -> int:
+def _stage(fault: Mapping[str, Any]) -> int:
     return int(fault["culprit_stage"])
 
 
-def _names(fault: dict[str, Any], verdict: dict[str, Any]) -> bool:
+def names(fault: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
+    """Whether a verdict's first answer is right, of a fault that has a culprit."""
     if _stage(fault) >= 0:
         return verdict.get("pp_stage", -1) == _stage(fault)
     ranks = verdict.get("ranks") or [-1]

@@ -1,0 +1,147 @@
+"""Writes a simulated job as the rings that the probes in its ranks would have left.
+
+A ring holds wall-clock times of a job that runs now, so every time is moved: the job's last step
+has just ended. A rank that never reports has no ring, and a step that went unreported no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from benchmarks.ring_writer import CAPACITY, HEADER, HEADER_SIZE, RECORD
+from benchmarks.straggler_suite.job import Job
+from benchmarks.straggler_suite.plan import GPUS_PER_NODE
+
+NS = 1e9
+TIMING_FLAGS = {"kernel": 1, "wall": 2, "blocked": 2}
+FIRST_FLAG, CPU_WAIT_FLAG = 32, 64
+SAMPLES = 16
+"""Samples that every rank reads in every step; sequences differ in length, not in number."""
+
+SLOT = np.dtype([
+    ("seq", "<u8"), ("start", "<i8"), ("lasted", "<i8"), ("data", "<i8"), ("compute", "<i8"),
+    ("sync", "<i8"), ("step", "<u4"), ("samples", "<u4"), ("flags", "<u2"), ("attempt", "<u2"),
+    ("check", "<u4"),
+])  # fmt: skip
+"""A record of a ring as numpy knows it; `RECORD` is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRing:
+    """What one process of a job wrote.
+
+    Args:
+        node: the node it ran on.
+        header: the first fields of the ring, all but what only the file knows.
+        records: its records, one behind the other.
+        ended: whether its process is gone, so that nobody holds the ring's lock.
+    """
+
+    node: str
+    header: Mapping[str, int | bytes]
+    records: bytes
+    ended: bool
+
+
+def job_id(made: Job) -> str:
+    """Return what a job is called where its rings are read."""
+    return f"suite/{made.meta['job']}"
+
+
+def rank_rings(made: Job, shift: float) -> list[RankRing]:
+    """Return the rings of a job, those of its first processes first.
+
+    Args:
+        made: the job.
+        shift: seconds that all its times are moved by.
+    """
+    starts = np.array([attempt.begin_unix_seconds for attempt in made.attempts])
+    begun = made.records["t_start_unix_seconds"].to_numpy()
+    attempts = np.searchsorted(starts, begun + 1.0) - 1  # clocks are less than a second apart
+    ordered = made.records.assign(attempt=attempts).sort_values("t_start_unix_seconds")
+    return [
+        _ring(made, rows, int(attempt), shift)
+        for (attempt, _), rows in ordered.groupby(["attempt", "rank"], sort=True)
+    ]
+
+
+def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float) -> RankRing:
+    begin, world = made.attempts[attempt].begin_unix_seconds, made.attempts[attempt].world_size
+    first = rows.iloc[0]
+    node = f"{made.meta['job']}-{first['node']}"
+    header = {
+        "created": int((begin + shift) * NS),
+        "attempt": attempt,
+        "rank": int(first["rank"]),
+        "local_rank": int(first["gpu"]),
+        "world": world,
+        "local_world": min(world, GPUS_PER_NODE),
+        "job": job_id(made).encode(),
+        "node": node.encode(),
+        "groups": tuple(int(first[name]) + 1 for name in ("dp_group", "tp_group", "pp_stage")),
+    }
+    slots = _slots(rows, made.labels["timing"], attempt, shift)
+    return RankRing(node, header, slots.tobytes(), attempt + 1 < len(made.attempts))
+
+
+def _slots(rows: pd.DataFrame, timing: str, attempt: int, shift: float) -> np.ndarray:
+    """Return the records of a process.
+
+    In wall timing the compute of a probe is all that is neither input nor waiting.
+    """
+    slots = np.zeros(len(rows), dtype=SLOT)
+    slots["seq"] = slots["check"] = np.arange(1, len(rows) + 1)
+    slots["start"] = _ns(rows["t_start_unix_seconds"] + shift)
+    for field, column in (("lasted", "step"), ("data", "data"), ("sync", "sync")):
+        slots[field] = _ns(rows[f"{column}_seconds"])
+    if timing == "kernel":
+        slots["compute"] = _ns(rows["compute_seconds"])
+    else:
+        slots["compute"] = np.maximum(slots["lasted"] - slots["data"] - slots["sync"], 0)
+    slots["step"], slots["samples"], slots["attempt"] = rows["step"], SAMPLES, attempt
+    slots["flags"] = TIMING_FLAGS[timing] | (0 if timing == "kernel" else CPU_WAIT_FLAG)
+    slots["flags"][0] |= FIRST_FLAG
+    return slots
+
+
+def _ns(seconds: pd.Series) -> np.ndarray:
+    return np.round(seconds.to_numpy() * NS).astype(np.int64)
+
+
+@contextlib.contextmanager
+def placed(written: Sequence[tuple[Path, RankRing]]) -> Iterator[None]:
+    """Keep rings in their folders, locked by living processes, until the block ends."""
+    with contextlib.ExitStack() as held:
+        for number, (folder, ring) in enumerate(written):
+            descriptor = _write(folder, number, ring)
+            if ring.ended:
+                os.close(descriptor)
+            else:
+                held.callback(os.close, descriptor)
+        yield
+
+
+def _write(folder: Path, number: int, ring: RankRing) -> int:
+    """Write a ring as large as a probe's, and return it open and locked."""
+    pid, fields = 100_000 + number, ring.header
+    header = HEADER.pack(
+        *(b"RKSCRING", 1, HEADER_SIZE, 0x01020304, RECORD.size, CAPACITY, fields["created"]),
+        *(pid, fields["attempt"], number + 1, fields["rank"], fields["local_rank"]),
+        *(fields["world"], fields["local_world"], fields["job"], fields["node"]),
+        *(b"torchrun", b"", b"0.1.0", b"2.13.0", *fields["groups"]),
+    )
+    hidden = folder / f".{pid}.ring"
+    descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.truncate(descriptor, HEADER_SIZE + CAPACITY * RECORD.size)
+    os.pwrite(descriptor, header, 0)
+    os.pwrite(descriptor, ring.records, HEADER_SIZE)
+    hidden.rename(folder / f"{pid}-1.ring")
+    return descriptor

@@ -1,0 +1,205 @@
+"""The way of a running job: rings, real agents that read them, `rankscope diagnose --agent --json`.
+
+Many jobs run at a time, as a cluster's do, and one command judges them all. Agents are started
+anew for every such batch, as they remember jobs for ten minutes after their end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.commands import environment
+from benchmarks.straggler_suite.job import Job
+from benchmarks.straggler_suite.rings import RankRing, job_id, placed, rank_rings
+
+from rankscope_analyzers import cli
+
+AGENTS = 8
+"""Agents at a time; each speaks for as many whole nodes as it reads rings of."""
+
+RINGS_OF_AN_AGENT = 64
+"""Rings that an agent reads in one directory."""
+
+START_SECONDS = 60.0
+NOT_OF_THE_JOBS = (
+    "pods", "starvation", "flight_recorder", "nccl_log", "nccl_ras", "nccl_inspector", "rdma",
+    "netdev", "topology", "nvml", "dcgm", "kernel_log", "host",
+)  # fmt: skip
+"""Collectors that tell of the machine that this runs on, where no simulated job runs."""
+
+_LISTENING = re.compile(r"listening on (http://\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A simulated job as its rings have it.
+
+    Args:
+        name: its name in the suite.
+        job_id: its name in rings.
+        labels: the answer.
+        rings: what its processes wrote.
+        shift: seconds by which the rings' times are later than the labels'.
+    """
+
+    name: str
+    job_id: str
+    labels: Mapping[str, Any]
+    rings: Sequence[RankRing]
+    shift: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was said of a job: its member of the JSON, or why it has none."""
+
+    job: Running
+    said: Mapping[str, Any] | None
+    problem: str = ""
+
+
+def running(made: Job) -> Running:
+    """Let a job run so that its last step has just ended."""
+    shift = time.time() - made.labels["exec_end_unix"][-1]
+    rings = rank_rings(made, shift)
+    return Running(made.meta["job"], job_id(made), made.labels, rings, shift)
+
+
+def answers(jobs: Iterable[Running], since: str) -> Iterator[Answer]:
+    """Ask for the verdict on every job, as a user does.
+
+    Args:
+        jobs: simulated jobs, as they end.
+        since: what is given to `--since`.
+    """
+    for batch in batches(jobs):
+        with agents(batch) as urls:
+            yield from _judged([job for job, _ in batch], urls, since)
+
+
+Placed = tuple[Running, Mapping[str, int]]
+"""A job with the number of the agent that speaks for each of its nodes."""
+
+
+def batches(jobs: Iterable[Running]) -> Iterator[list[Placed]]:
+    """Yield as many jobs at a time as the agents have room for.
+
+    Raises:
+        ValueError: a job is too large for all agents together.
+    """
+    batch: list[Placed] = []
+    used = [0] * AGENTS
+    for job in jobs:
+        places = _take(used, job)
+        if places is None:
+            yield batch
+            batch, used = [], [0] * AGENTS
+            places = _take(used, job)
+        if places is None:
+            room = AGENTS * RINGS_OF_AN_AGENT
+            raise ValueError(f"{job.name} has {len(job.rings)} rings, room is for {room}")
+        batch.append((job, places))
+    if batch:
+        yield batch
+
+
+def _take(used: list[int], job: Running) -> Mapping[str, int] | None:
+    """Find an agent for each node of a job; None where one has none."""
+    after, places = list(used), {}
+    for node, count in Counter(ring.node for ring in job.rings).items():
+        free = [agent for agent, taken in enumerate(after) if taken + count <= RINGS_OF_AN_AGENT]
+        if not free:
+            return None
+        places[node] = free[0]
+        after[free[0]] += count
+    used[:] = after
+    return places
+
+
+@contextlib.contextmanager
+def agents(batch: Sequence[Placed]) -> Iterator[list[str]]:
+    """Run the agents of a batch over its rings; give their addresses."""
+    count = 1 + max(agent for _, places in batch for agent in places.values())
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_memory())))
+        folders = [home / f"agent-{number}" for number in range(count)]
+        for folder in folders:
+            (folder / "rings").mkdir(parents=True)
+        written = [
+            (folders[places[ring.node]] / "rings", ring)
+            for job, places in batch
+            for ring in job.rings
+        ]
+        stack.enter_context(placed(written))
+        started = [stack.enter_context(_agent(folder)) for folder in folders]
+        yield [_address(process, folder) for process, folder in zip(started, folders, strict=True)]
+
+
+def _memory() -> Path | None:
+    """Return a directory in memory, where rings lie on nodes as well; None where there is none."""
+    shared = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
+    return shared if shared.is_dir() else None
+
+
+@contextlib.contextmanager
+def _agent(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    flags = [f"--node-name={folder.name}", f"--path.ring-dir={folder}/rings"]
+    flags += [f"--path.state={folder}", f"--path.kubelet={folder}/none"]
+    flags += ["--web.listen-address=127.0.0.1:0"]
+    flags += [f"--no-collector.{name}" for name in NOT_OF_THE_JOBS]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rankscope_agent", *flags], stderr=log, env=environment()
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
+    log, deadline = folder / "log", time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := _LISTENING.search(log.read_text()):
+            return found[1]
+        time.sleep(0.02)
+    raise RuntimeError(f"an agent does not listen: {log.read_text()}")
+
+
+def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterator[Answer]:
+    """Judge jobs by one command; where that fails, each by its own, to see whose fault it is."""
+    words = [*(f"--agent={url}" for url in urls), f"--since={since}"]
+    said, problem = diagnose(words)
+    for job in jobs:
+        alone, why = said, problem
+        if said is None:
+            alone, why = diagnose([*words, f"--job={job.job_id}"])
+        answer = None if alone is None else alone.get(job.job_id)
+        yield Answer(job, answer, "" if answer else why or "the answer does not mention it")
+
+
+def diagnose(words: Sequence[str]) -> tuple[Mapping[str, Any] | None, str]:
+    """Run `rankscope diagnose --json`; return what it prints, or None and what went wrong."""
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            code = cli.main(["diagnose", "--json", *words])
+        except Exception:  # noqa: BLE001 - whatever escapes from the command is counted as a crash
+            return None, traceback.format_exc()
+    if code:
+        return None, f"exit code {code}: {errors.getvalue()}"
+    return json.loads(output.getvalue()), ""

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.diagnosed import diagnose
 from benchmarks.straggler_suite import final, job, plan, published, running, scorer
 
 from rankscope_analyzers.steps.layout import layout
@@ -128,7 +129,7 @@ def run_traces(made: Iterator[job.Job]) -> final.Outcome:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / one.meta["job"]
             _write_trace(one, trace)
-            said, problem = running.diagnose([f"--trace={trace}"])
+            said, problem = diagnose([f"--trace={trace}"])
         answer = None if said is None else said.get(one.meta["job"])
         outcome.add(one.meta["job"], one.labels, answer, problem=problem)
     return outcome

@@ -7,25 +7,18 @@ anew for every such batch, as they remember jobs for ten minutes after their end
 from __future__ import annotations
 
 import contextlib
-import io
-import json
-import re
-import subprocess
-import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.commands import environment
+from benchmarks.agents import agents_over
+from benchmarks.diagnosed import diagnose
 from benchmarks.straggler_suite.job import Job
 from benchmarks.straggler_suite.rings import RankRing, job_id, placed, rank_rings
-
-from rankscope_analyzers import cli
 
 AGENTS = 8
 """Agents at a time; each speaks for as many whole nodes as it reads rings of."""
@@ -33,14 +26,11 @@ AGENTS = 8
 RINGS_OF_AN_AGENT = 64
 """Rings that an agent reads in one directory."""
 
-START_SECONDS = 60.0
 NOT_OF_THE_JOBS = (
     "pods", "starvation", "flight_recorder", "nccl_log", "nccl_ras", "nccl_inspector", "rdma",
     "netdev", "topology", "nvml", "dcgm", "kernel_log", "host",
 )  # fmt: skip
 """Collectors that tell of the machine that this runs on, where no simulated job runs."""
-
-_LISTENING = re.compile(r"listening on (http://\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,40 +134,14 @@ def agents(batch: Sequence[Placed]) -> Iterator[list[str]]:
             for ring in job.rings
         ]
         stack.enter_context(placed(written))
-        started = [stack.enter_context(_agent(folder)) for folder in folders]
-        yield [_address(process, folder) for process, folder in zip(started, folders, strict=True)]
+        off = [f"--no-collector.{name}" for name in NOT_OF_THE_JOBS]
+        yield stack.enter_context(agents_over(folders, *off))
 
 
 def _memory() -> Path | None:
     """Return a directory in memory, where rings lie on nodes as well; None where there is none."""
     shared = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     return shared if shared.is_dir() else None
-
-
-@contextlib.contextmanager
-def _agent(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    flags = [f"--node-name={folder.name}", f"--path.ring-dir={folder}/rings"]
-    flags += [f"--path.state={folder}", f"--path.kubelet={folder}/none"]
-    flags += ["--web.listen-address=127.0.0.1:0"]
-    flags += [f"--no-collector.{name}" for name in NOT_OF_THE_JOBS]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rankscope_agent", *flags], stderr=log, env=environment()
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
-    log, deadline = folder / "log", time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := _LISTENING.search(log.read_text()):
-            return found[1]
-        time.sleep(0.02)
-    raise RuntimeError(f"an agent does not listen: {log.read_text()}")
 
 
 def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterator[Answer]:
@@ -190,16 +154,3 @@ def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterato
             alone, why = diagnose([*words, f"--job={job.job_id}"])
         answer = None if alone is None else alone.get(job.job_id)
         yield Answer(job, answer, "" if answer else why or "the answer does not mention it")
-
-
-def diagnose(words: Sequence[str]) -> tuple[Mapping[str, Any] | None, str]:
-    """Run `rankscope diagnose --json`; return what it prints, or None and what went wrong."""
-    output, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-        try:
-            code = cli.main(["diagnose", "--json", *words])
-        except Exception:  # noqa: BLE001 - whatever escapes from the command is counted as a crash
-            return None, traceback.format_exc()
-    if code:
-        return None, f"exit code {code}: {errors.getvalue()}"
-    return json.loads(output.getvalue()), ""

@@ -1,0 +1,69 @@
+"""Import torch once, then fork a process for every rank that is asked for.
+
+Importing takes seconds of CPU, a fork milliseconds. Orders are lines of JSON: `script`,
+`arguments`, `environment`, `output` (a file), `processes` (a file that the process puts itself
+into: a cgroup's) and `network` (a network namespace to enter). The answer is the process id.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CLONE_NEWNET = 0x40000000
+LIFETIME_SECONDS = 300
+MODULES = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.profiler")
+
+
+def become(order: dict[str, Any]) -> None:
+    """Turn this child into a rank."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.alarm(LIFETIME_SECONDS)  # also when nobody is left to end it
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if order["processes"]:
+        Path(order["processes"]).write_text(str(os.getpid()))
+    if order["network"]:
+        enter(order["network"])
+    os.environ.update(order["environment"])
+    sys.argv = [order["script"], *order["arguments"]]
+    sys.path.insert(0, str(Path(order["script"]).parent))
+    runpy.run_path(order["script"], run_name="__main__")
+
+
+def enter(namespace: str) -> None:
+    """Enter a network namespace."""
+    descriptor = os.open(namespace, os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns", namespace)
+    os.close(descriptor)
+
+
+def main() -> None:
+    """Serve orders until there are no more."""
+    for name in MODULES:
+        importlib.import_module(name)
+    torch.optim.AdamW([torch.zeros(1)])  # imports what the first optimizer of a process imports
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
+    for line in iter(sys.stdin.readline, ""):
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            become(order)
+            sys.exit()
+        print(child, flush=True)
+
+
+if __name__ == "__main__":
+    main()

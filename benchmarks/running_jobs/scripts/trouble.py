@@ -1,0 +1,102 @@
+"""What can go wrong in a training script, switched on from outside; by default nothing does.
+
+TROUBLE is a JSON object: `what` goes wrong, on which `ranks` (default all), from `begin` seconds
+after the start on, and how much. Scripts call the functions here where the cause would sit in
+earnest. What a device would compute is slept, so that several ranks fit on one core.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+BORN = time.monotonic()
+RANK = int(os.environ["RANK"])
+TROUBLE = json.loads(os.environ.get("TROUBLE") or "{}")
+SETTINGS = json.loads(os.environ.get("SETTINGS") or "{}")
+
+COMPUTE_SECONDS = float(SETTINGS.get("compute", 0.04))
+LOAD_SECONDS = float(SETTINGS.get("load", 0.003))
+JITTER = float(SETTINGS.get("jitter", 0.0))
+CHECKPOINT_EVERY = int(SETTINGS.get("checkpoint_every", 0))
+CHECKPOINT_SECONDS = float(SETTINGS.get("checkpoint", 0.5))
+WRITERS = SETTINGS.get("writers", [0])
+EVALUATE_EVERY = int(SETTINGS.get("evaluate_every", 0))
+EVALUATE_SECONDS = float(SETTINGS.get("evaluate", 1.0))
+EVALUATORS = SETTINGS.get("evaluators")
+
+_noise = random.Random(RANK)  # noqa: S311 - noise, no secret
+_garbage: list[object] = []
+
+
+def amount(what: str) -> float:
+    """Return how much of `what` goes wrong on this rank now: seconds, or a factor; 0 for none."""
+    if TROUBLE.get("what") != what or RANK not in TROUBLE.get("ranks", [RANK]):
+        return 0.0
+    now = time.monotonic() - BORN - TROUBLE.get("begin", 0.0)
+    if now < 0 or now > TROUBLE.get("end", 1e9):
+        return 0.0
+    if now % TROUBLE.get("period", 1e9) > TROUBLE.get("burst", 1e9):
+        return 0.0
+    ramp = TROUBLE.get("ramp", 0.0)
+    return float(TROUBLE["amount"]) * (min(1.0, now / ramp) if ramp else 1.0)
+
+
+def compute(share: float = 1.0) -> None:
+    """Take the time of a device's kernels, or of a CPU's where the settings say so."""
+    seconds = share * (COMPUTE_SECONDS * (1 + amount("slower")) + amount("compute"))
+    seconds *= 1 + JITTER * _noise.random()
+    if SETTINGS.get("busy"):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+    else:
+        time.sleep(seconds)
+
+
+def load() -> None:
+    """Take the time of reading a batch."""
+    time.sleep(LOAD_SECONDS * (1 + JITTER * _noise.random()) + amount("input"))
+
+
+def after(step: int) -> None:
+    """Do what a loop does beside training when a step is over; some of it goes wrong."""
+    every = TROUBLE.get("every", 1)
+    if step % every == every - 1:
+        if amount("collection"):
+            _collect(int(amount("collection")))
+        time.sleep(amount("stall"))
+    if amount("raise"):
+        raise RuntimeError("the loss is not a number")
+    if CHECKPOINT_EVERY and step % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1 and RANK in WRITERS:
+        _checkpoint()
+
+
+def evaluates(step: int) -> bool:
+    """Whether this rank evaluates after a step."""
+    due = EVALUATE_EVERY and step % EVALUATE_EVERY == EVALUATE_EVERY - 1
+    return bool(due and (EVALUATORS is None or RANK in EVALUATORS))
+
+
+def evaluate() -> None:
+    """Take the time of an evaluation."""
+    time.sleep(EVALUATE_SECONDS)
+
+
+def _collect(objects: int) -> None:
+    """Collect garbage where so many objects live, which holds everything up."""
+    if not _garbage:
+        _garbage.extend([[number] for number in range(objects)])
+    gc.collect()
+
+
+def _checkpoint() -> None:
+    """Write a file, on a storage that takes its time."""
+    with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR")) as file:
+        Path(file.name).write_bytes(bytes(1 << 20))
+        time.sleep(CHECKPOINT_SECONDS * (1 + amount("storage")))

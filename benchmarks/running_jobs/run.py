@@ -67,7 +67,7 @@ def run(case: Case, server: ForkServer) -> Outcome:
         place = memory if memory.is_dir() else None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
         (folder / "rings").mkdir()
-        (url,) = stack.enter_context(agents_over([folder]))
+        (url,) = stack.enter_context(agents_over([folder], "--no-collector.kernel_log"))
         started = stack.enter_context(_started(case, server, folder))
         if case.beside is not None:
             stack.enter_context(_started(case.beside, server, folder))

@@ -1,0 +1,69 @@
+"""The benchmark of real jobs: what it runs, and what it takes for a right answer."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.running_jobs import __main__ as table
+from benchmarks.running_jobs import run
+from benchmarks.running_jobs.cases import ENDED, FAULTY, HEALTHY, NO_STEPS, Case
+from benchmarks.running_jobs.launch import SCRIPTS, ForkServer
+
+VERDICT = {"class": None, "ranks": [], "summary": "no straggler"}
+MEASURED = [{"rank": 0}, {"rank": 1}]
+
+
+def answer(incidents=(), ranks=MEASURED, **verdict):
+    return {"incidents": list(incidents), "ranks": ranks, "verdict": VERDICT | verdict}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (answer(), (None, ())),
+        (answer(**{"class": "gpu_compute"}), ("gpu_compute", ())),
+        (answer([{"cause": {"kind": "missing_rank"}, "ranks": [2]}]), (ENDED, (2,))),
+        (answer([{"cause": {"kind": "disk_full"}, "ranks": [2]}]), (None, ())),
+        (answer(ranks=[]), (NO_STEPS, ())),
+    ],
+)
+def test_an_end_comes_before_a_class_and_a_class_before_silence(given, said):
+    assert run._said(given) == said
+
+
+def test_any_of_the_expected_answers_is_right_whatever_the_order_of_ranks():
+    case = Case("x", "ddp", (("gpu_compute", (1, 3)), ("host_transient", ())))
+    assert run.right(case, ("gpu_compute", (3, 1)))
+    assert run.right(case, ("host_transient", ()))
+    assert not run.right(case, ("gpu_compute", (1,)))
+    assert not run.right(case, (None, ()))
+
+
+def test_every_case_names_a_loop_that_there_is_and_has_a_name_of_its_own():
+    loops = (SCRIPTS / "loops.py").read_text()
+    cases = [*FAULTY, *HEALTHY]
+    assert len({case.name for case in cases}) == len(cases)
+    assert {case.loop for case in cases if f"def {case.loop}()" not in loops} == set()
+    assert len(FAULTY) >= 40
+    assert len(HEALTHY) >= 40
+    assert {case.expected for case in HEALTHY} == {((None, ()),)}
+
+
+def test_whatever_is_done_to_a_job_from_outside_can_be_done():
+    verbs = {case.outside[0] for case in FAULTY if case.outside}
+    assert verbs == set(run._DEEDS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks and /proc")
+def test_a_real_job_is_run_judged_recorded_and_ended(tmp_path):
+    case = Case("short", "ddp", ranks=2, seconds=2.0, settings={"compute": 0.01})
+    with ForkServer() as server:
+        outcome = run.run(case, server)
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+        assert not children.exists() or children.read_text() == ""
+    assert set(outcome.rows["rank"]) == {0, 1}
+    assert len(outcome.rows) > 20
+    assert run.right(case, outcome.said), outcome.summary
+    table.record(tmp_path, case, outcome)
+    assert (tmp_path / "short.parquet").stat().st_size > 1000
+    assert '"world_size": 2' in (tmp_path / "answers.json").read_text()

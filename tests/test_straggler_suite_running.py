@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from benchmarks.straggler_suite import final, running
 from benchmarks.straggler_suite.rings import placed, rank_rings
-from rankscope_agent.contract.model import STEP_COLUMNS
-from rankscope_agent.sources.training.rings.reader import RingStepSource
 
+from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.sources.training.reader import RingStepSource
 from suite_jobs import fault, made
 
 SHIFT = 1000.0

@@ -465,6 +465,13 @@ CASES: dict[str, Case] = {
     "RankscopeWatchLagging": Case(
         (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
     ),
+    "RankscopeAnalysisErrors": Case(
+        (
+            counter('rankscope_watch_analysis_errors_total{part="timing"}', 2),
+            gauge('rankscope_job_analysis_errors{job_id="team/llm"}', 1, 0, 0),
+        ),
+        lag=15,
+    ),
     "RankscopeNodeMaintenance": Case((gauge(f"kube_node_spec_unschedulable{{{NODE}}}", 1, 0, 0),)),
     "RankscopeWatchdog": Case((), settle=0, has_below=False, ends=False),
 }

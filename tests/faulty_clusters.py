@@ -18,7 +18,7 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import diagnosis
+from rankscope_analyzers.stragglers.diagnosis import timed
 from simulated_jobs import START_UNIX_SECONDS, Job, records
 
 JOB = "team/llm"
@@ -80,17 +80,17 @@ class Cluster:
     def report(self) -> JobReport:
         """Return what is reported about the job."""
         observed = from_pages(self.pages(), job_reports.READS, "pages")
-        (said,) = job_reports.reports(self._diagnoses(), Evidence(observed), self.end)
+        (said,) = job_reports.reports(timed(self._jobs()), Evidence(observed), self.end)
         return said
 
-    def _diagnoses(self):
+    def _jobs(self):
         if self.job is None:
             return ()
         rows = records(self.job)
         names = list(self.scenarios)
         rows = rows.assign(node=[names[rank // GPUS] for rank in rows["rank"]])
         world = GPUS * len(names)
-        return (diagnosis(JobRecords(JOB, rows, world, (), live=True)),)
+        return (JobRecords(JOB, rows, world, (), live=True),)
 
 
 def port_lines(node: str, second: float, odd: Mapping[str, Mapping[str, float]]) -> str:

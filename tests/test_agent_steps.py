@@ -66,7 +66,7 @@ def agent_of(ranks, job_id="a/b", world_size=4, compress=False, alive=True, late
 
 def test_records_of_several_agents_make_one_job():
     with agent_of([0, 1]) as first, agent_of([2, 3], compress=True) as second:
-        (job,) = agent_steps.from_agents([first.url, f"http://{second.url}/"], None, 0.0)
+        (job,) = agent_steps.from_agents([first.url, f"http://{second.url}/"], None, 0.0).jobs
     assert (job.job_id, job.world_size, job.live, job.notes) == ("a/b", 4, True, ())
     assert sorted(job.records["rank"].unique()) == [0, 1, 2, 3]
 
@@ -77,20 +77,20 @@ def test_a_job_that_shrank_has_the_size_of_its_last_ranks(alive):
         agent_of([2, 3], world_size=4, alive=False) as gone,
         agent_of([0, 1], world_size=2, alive=alive, later=60.0) as kept,
     ):
-        (job,) = agent_steps.from_agents([gone.url, kept.url], None, 0.0)
+        (job,) = agent_steps.from_agents([gone.url, kept.url], None, 0.0).jobs
     assert job.world_size == 2
 
 
 @pytest.mark.parametrize("size", [10**12, -1, 0, "8", None])
 def test_sizes_that_no_job_has_are_not_believed(size):
     with agent_of([0, 1], world_size=size) as agent:
-        (job,) = agent_steps.from_agents([agent.url], None, 0.0)
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0).jobs
     assert job.world_size is None
 
 
 def test_an_unreachable_agent_is_a_note_while_another_answers():
     with agent_of([0, 1]) as agent:
-        (job,) = agent_steps.from_agents([agent.url, "127.0.0.1:1"], None, 0.0)
+        (job,) = agent_steps.from_agents([agent.url, "127.0.0.1:1"], None, 0.0).jobs
     assert len(job.notes) == 1
     assert job.notes[0].startswith("agent 127.0.0.1:1 cannot be reached: ")
 
@@ -116,6 +116,58 @@ def test_something_else_at_the_address_is_said(body):
         agent_steps.from_agents([agent.url], None, 0.0)
 
 
+def twice(rows):
+    return rows.assign(again=rows["t_start_unix_seconds"]).rename(
+        columns={"again": "t_start_unix_seconds"}
+    )
+
+
+def of_no_rank(rows):
+    return rows.drop(columns="rank")
+
+
+def of_no_job(rows):
+    return rows.drop(columns="job_id")
+
+
+def made_of_lists(rows):
+    return rows.assign(rank=[[0]] * len(rows))
+
+
+@pytest.mark.parametrize("odd", [twice, of_no_rank, of_no_job, made_of_lists])
+@pytest.mark.parametrize("alone", [True, False])
+def test_records_that_no_agent_sends_cost_no_other_agent_its_own(odd, alone):
+    rows = odd(records(Job(ranks=4, steps=20)).assign(job_id="a/b"))
+    sent = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
+    answers = {"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": json.dumps(sent).encode()}
+    with FakeAgent(answers) as agent, agent_of([0, 1]) as good:
+        if alone:
+            with pytest.raises(SourceError, match="does not answer like a rankscope agent"):
+                agent_steps.from_agents([agent.url], None, 0.0)
+            return
+        (job,) = agent_steps.from_agents([agent.url, good.url], None, 0.0).jobs
+    assert sorted(job.records["rank"].unique()) == [0, 1]
+    assert agent.url in job.notes[0]
+
+
+def test_an_agent_on_whose_answer_something_raises_costs_no_other_its_own(monkeypatch):
+    real = agent_steps.step_answer
+
+    def odd(url, since, said):
+        if url == bad.url:
+            raise AttributeError("no attribute 'rows'")
+        return real(url, since, said)
+
+    monkeypatch.setattr(agent_steps, "step_answer", odd)
+    with agent_of([2, 3]) as bad, agent_of([0, 1]) as good:
+        read = agent_steps.from_agents([bad.url, good.url], None, 0.0)
+        with pytest.raises(SourceError, match="AttributeError") as raised:
+            agent_steps.from_agents([bad.url], None, 0.0)
+    assert sorted(read.jobs[0].records["rank"].unique()) == [0, 1]
+    assert [(one.part, one.about) for one in read.errors] == [("source", bad.url)]
+    assert raised.value.errors[0].about == bad.url
+
+
 def test_an_agent_that_leaves_records_out_is_asked_for_a_shorter_time():
     rows = records(Job(ranks=2, steps=400)).assign(job_id="a/b")
 
@@ -125,7 +177,7 @@ def test_an_agent_that_leaves_records_out_is_asked_for_a_shorter_time():
         return json.dumps(sent | {"truncated": len(asked) > 300}).encode()
 
     with FakeAgent({"/api/v1/ranks": b'{"ranks": []}', "/api/v1/steps": steps}) as agent:
-        (job,) = agent_steps.from_agents([agent.url], None, 0.0)
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0).jobs
     assert job.records["step"].max() == 399
     assert sorted(job.records["rank"].unique()) == [0, 1]
 
@@ -164,7 +216,7 @@ def test_windows_of_collectives_are_fetched_where_sync_is_unknown_not_too_far_ba
 
     fake, rows = blind_agent(collectives)
     with fake as agent:
-        (job,) = agent_steps.from_agents([agent.url], "a/b", 0.0)
+        (job,) = agent_steps.from_agents([agent.url], "a/b", 0.0).jobs
     assert job.windows == ({"job_id": "a/b", "rank": 1},)
     assert asked[0]["job"] == ["a/b"]
     back = rows["t_start_unix_seconds"].max() - float(asked[0]["since"][0])
@@ -173,7 +225,7 @@ def test_windows_of_collectives_are_fetched_where_sync_is_unknown_not_too_far_ba
 
 def test_no_windows_are_fetched_where_sync_is_known():
     with agent_of([0, 1]) as agent:  # it would break off without an answer to that
-        (job,) = agent_steps.from_agents([agent.url], None, 0.0)
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0).jobs
     assert (job.windows, job.notes) == ((), ())
 
 
@@ -181,7 +233,7 @@ def test_no_windows_are_fetched_where_sync_is_known():
 def test_windows_that_do_not_come_cost_no_records(body):
     fake, rows = blind_agent(body)
     with fake as agent:
-        (job,) = agent_steps.from_agents([agent.url], None, 0.0)
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0).jobs
     assert (job.windows, job.notes, len(job.records)) == ((), (), len(rows))
 
 
@@ -191,7 +243,7 @@ def test_a_look_without_new_steps_has_its_windows_all_the_same():
     history = StepHistory()
     with fake as agent:
         for _ in range(3):
-            (job,) = agent_steps.from_agents([agent.url], None, 0.0, history=history)
+            (job,) = agent_steps.from_agents([agent.url], None, 0.0, history=history).jobs
             assert job.windows == ({"job_id": "a/b", "rank": 1},)
             assert not job.notes
 
@@ -207,6 +259,6 @@ def test_the_less_time_there_is_the_shorter_are_the_windows_and_none_are_said_to
     newest = rows["t_start_unix_seconds"].max()
     with fake as agent:
         for patience in (0.1, 0.01):
-            (job,) = agent_steps.from_agents([agent.url], None, 0.0, patience_seconds=patience)
+            (job,) = agent_steps.from_agents([agent.url], None, 0.0, patience_seconds=patience).jobs
     assert [newest - since for since in asked] == [pytest.approx(300.0)]
     assert job.notes[0].startswith("windows of collectives of 1 nodes, which are more")

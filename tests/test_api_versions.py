@@ -110,7 +110,7 @@ def test_agents_of_the_version_before_and_after_are_understood(name, capsys, mon
     monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
     answers, version = ONE_APART[name]
     with agent_of(answers(), version) as url:
-        (job,) = from_agents([url], None, 0.0)
+        (job,) = from_agents([url], None, 0.0).jobs
         parser = argparse.ArgumentParser()
         watch_command.add_arguments(parser)
         options = parser.parse_args(["--agent", url, "--once", "--since", "90000d"])

@@ -20,7 +20,7 @@ from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.advice import query
 from rankscope_analyzers.layers.places import whereabouts
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
-from rankscope_analyzers.stragglers.diagnosis import diagnosis, sensible
+from rankscope_analyzers.stragglers.diagnosis import Timed, timed
 from simulated_jobs import Fault, Job, records
 
 SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
@@ -134,8 +134,7 @@ class Refusing:
 
 
 def reported(found):
-    diagnoses = [diagnosis(job) for job in found.jobs]
-    return job_reports.reports(diagnoses, found.evidence, time.time())
+    return job_reports.reports(timed(found.jobs), found.evidence, time.time())
 
 
 @pytest.fixture(autouse=True)
@@ -284,9 +283,9 @@ def test_a_job_whose_records_make_no_sense_costs_no_other_job():
         JobRecords("bad\x1b", bad, 8, (), live=True),
         JobRecords("good", good, 8, (), live=True),
     ]
-    found, senseless = sensible(jobs)
-    assert [one.frame.job_id for one in found] == ["good"]
-    (sentence,) = senseless
+    found = timed(jobs)
+    assert [one.frame.job_id for one in found.diagnoses] == ["good"]
+    (sentence,) = found.senseless.values()
     assert "step_seconds" in sentence
     assert "\x1b" not in sentence
 
@@ -397,7 +396,7 @@ def test_a_job_is_judged_by_its_own_nodes_alone():
         )
     ]
     evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
-    job = next(one for one in job_reports.reports([], evidence, 1060.0) if one.job_id == "t/j")
+    job = next(one for one in job_reports.reports(Timed(), evidence, 1060.0) if one.job_id == "t/j")
     found = {signal.kind: signal.where.nodes for signal in job.observations}
     found |= {one.cause.kind: one.where.nodes for one in job.incidents}
     assert found == {"pod_failed": ("n2",), "io_pressure": ("n1",)}

@@ -48,7 +48,7 @@ def test_equal_devices_accuse_nobody(tmp_path, capsys):
 
 
 def test_rank_and_size_come_from_inside_the_files(tmp_path):
-    (found,) = from_kineto([job(tmp_path / "run7")])
+    (found,) = from_kineto([job(tmp_path / "run7")]).jobs
     assert (found.job_id, found.world_size, found.notes, found.live) == ("run7", 4, (), False)
     assert sorted(found.records["rank"].unique()) == [0, 1, 2, 3]
     assert set(found.records["timing_source"]) == {"kernel"}
@@ -60,7 +60,7 @@ def test_a_heavy_pipeline_stage_is_no_slow_rank(tmp_path, capsys):
         trace.world_size = 8
         trace.groups = {"default_pg": list(range(8)), "mesh_pp": [rank % 4, rank % 4 + 4]}
         write(tmp_path / "j", f"{rank}.json", trace)
-    (found,) = from_kineto([tmp_path / "j"])
+    (found,) = from_kineto([tmp_path / "j"]).jobs
     assert found.records.groupby("rank")["pp_stage"].first().tolist() == [0] * 4 + [1] * 4
     assert cli.main(["diagnose", "--kineto", str(tmp_path / "j"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["j"]["verdict"]["ranks"] == []
@@ -69,7 +69,7 @@ def test_a_heavy_pipeline_stage_is_no_slow_rank(tmp_path, capsys):
 def test_a_rank_is_taken_from_the_name_only_where_the_file_does_not_say(tmp_path):
     write(tmp_path, "rank-7.json", Trace(rank=3, events=device_trace(3).events))
     write(tmp_path, "rank5.json.gz", Trace(rank=None, events=device_trace(5).events))
-    (found,) = from_kineto([tmp_path])
+    (found,) = from_kineto([tmp_path]).jobs
     assert sorted(found.records["rank"].unique()) == [3, 5]
 
 
@@ -82,7 +82,7 @@ def test_times_and_node_are_known_of_traces_that_older_torch_wrote(tmp_path):
         event["ts"] = 1_740_461_679_000_000 + int(event["ts"])
     path = tmp_path / "gpu-09_4711.1740461680123.pt.trace.json"
     path.write_text(json.dumps(document))
-    (found,) = from_kineto([tmp_path])
+    (found,) = from_kineto([tmp_path]).jobs
     assert set(found.records["node"]) == {"gpu-09"}
     assert found.records["t_start_unix_seconds"].iloc[0] == pytest.approx(1_740_461_679.0)
     assert found.records["compute_seconds"].iloc[5] == pytest.approx(0.050, abs=1e-4)
@@ -90,7 +90,7 @@ def test_times_and_node_are_known_of_traces_that_older_torch_wrote(tmp_path):
 
 def test_a_file_of_no_known_rank_is_named(tmp_path):
     path = write(job(tmp_path / "j"), "some.json", Trace(rank=None))
-    (found,) = from_kineto([tmp_path / "j"])
+    (found,) = from_kineto([tmp_path / "j"]).jobs
     assert found.notes == (f"{path} does not say which rank wrote it (distributedInfo.rank)",)
 
 
@@ -110,7 +110,7 @@ def test_a_file_of_no_known_rank_is_named(tmp_path):
 def test_a_bad_file_is_named_and_the_others_are_used(tmp_path, name, content, complaint):
     folder = job(tmp_path / "j")
     (folder / name).write_bytes(content)
-    (found,) = from_kineto([folder])
+    (found,) = from_kineto([folder]).jobs
     assert sorted(found.records["rank"].unique()) == [0, 1, 2, 3]
     (note,) = found.notes
     assert note.startswith(f"{folder / name} ")
@@ -130,7 +130,7 @@ def test_a_half_written_trace_is_refused_as_it_would_name_the_wrong_rank(tmp_pat
     folder = job(tmp_path / "j")
     path = next(folder.glob("*_0.*"))
     path.write_bytes(path.read_bytes()[:-2_000])
-    (found,) = from_kineto([folder])
+    (found,) = from_kineto([folder]).jobs
     assert sorted(found.records["rank"].unique()) == [1, 2, 3]
     assert found.notes[0].startswith(str(path))
 
@@ -138,7 +138,7 @@ def test_a_half_written_trace_is_refused_as_it_would_name_the_wrong_rank(tmp_pat
 def test_a_pipe_in_the_directory_does_not_hang(tmp_path):
     folder = job(tmp_path / "j")
     os.mkfifo(folder / "pipe.json")
-    assert from_kineto([folder])[0].notes == ()
+    assert from_kineto([folder]).jobs[0].notes == ()
 
 
 def test_what_a_profiler_writes_after_a_job_s_last_whole_cycle_is_left_out(tmp_path):
@@ -148,7 +148,7 @@ def test_what_a_profiler_writes_after_a_job_s_last_whole_cycle_is_left_out(tmp_p
     cut.add("user_annotation", "ProfilerStep#24", 9_000_000, 48)
     write(folder, "one.json", whole)
     write(folder, "two.json", cut)
-    (found,) = from_kineto([folder])
+    (found,) = from_kineto([folder]).jobs
     assert (len(found.records), found.notes) == (24, ())
 
 
@@ -167,7 +167,7 @@ def test_traces_in_which_compute_cannot_be_told_from_waiting_say_so(tmp_path, ca
 def test_traces_of_jobs_of_different_sizes_are_said(tmp_path):
     folder = job(tmp_path / "j")
     write(folder, "x.json", Trace(rank=9, world_size=16, events=device_trace(9).events))
-    (found,) = from_kineto([folder])
+    (found,) = from_kineto([folder]).jobs
     assert found.world_size == 16
     assert found.notes == ("traces are of jobs of 4 and 16 ranks",)
 

@@ -33,7 +33,7 @@ def test_a_real_profile_names_the_slow_rank_and_what_is_slow(
     traces = tmp_path / "traces"
     ended = nursery.run(tmp_path / "rings", "profiled.py", str(traces), fault, ranks=2)
     assert [one.code for one in ended] == [0, 0]
-    (job,) = from_kineto([traces])
+    (job,) = from_kineto([traces]).jobs
     assert (job.world_size, job.notes) == (2, ())
     assert (job.records.groupby("rank").size() == STEPS).all()
     assert set(job.records["timing_source"]) == {"wall"}

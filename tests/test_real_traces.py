@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces at 
 
 
 def verdict_of(name):
-    (said,) = diagnose(sources.from_traces([TRACES / name]))
+    (said,) = diagnose(sources.from_traces([TRACES / name]).jobs)
     return said
 
 

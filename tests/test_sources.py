@@ -25,7 +25,7 @@ def write_trace(folder, rows, name="records.csv", **meta):
 @pytest.mark.parametrize("name", list(sources.RECORD_READERS))
 def test_every_form_of_a_trace_gives_the_same_durations(tmp_path, name):
     rows = records(Job(ranks=4, steps=20))
-    (job,) = sources.from_traces([write_trace(tmp_path / "t", rows, name, world_size=4)])
+    (job,) = sources.from_traces([write_trace(tmp_path / "t", rows, name, world_size=4)]).jobs
     assert (job.job_id, job.world_size, job.live) == ("j", 4, False)
     np.testing.assert_allclose(job.records["compute_seconds"], rows["compute_seconds"])
 
@@ -33,7 +33,7 @@ def test_every_form_of_a_trace_gives_the_same_durations(tmp_path, name):
 def test_a_directory_of_traces_is_read_job_by_job(tmp_path):
     for name in ("one", "two"):
         write_trace(tmp_path / name, records(Job(ranks=2, steps=5)), job=name)
-    assert [job.job_id for job in sources.from_traces([tmp_path])] == ["one", "two"]
+    assert [job.job_id for job in sources.from_traces([tmp_path]).jobs] == ["one", "two"]
 
 
 def test_two_traces_of_one_name_are_refused(tmp_path):
@@ -46,7 +46,7 @@ def test_two_traces_of_one_name_are_refused(tmp_path):
 def test_a_trace_without_metadata_is_named_after_its_folder(tmp_path):
     folder = write_trace(tmp_path / "run7", records(Job(ranks=2, steps=5)))
     (folder / "meta.json").unlink()
-    assert sources.from_traces([folder])[0].job_id == "run7"
+    assert sources.from_traces([folder]).jobs[0].job_id == "run7"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import shtab
@@ -20,10 +19,10 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.fusion import gather as evidence_sources
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import Gathered
-from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.intake.credentials import add_entry, entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.profiles import kineto_files
 from rankscope_analyzers.reports import files as report_files
 from rankscope_analyzers.reports import job_json as json_report
@@ -31,7 +30,7 @@ from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.reports import verdict_file
 from rankscope_analyzers.steps import job_records as sources
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.stragglers.diagnosis import Diagnosis, diagnosis, sensible
+from rankscope_analyzers.stragglers.diagnosis import timed
 
 FAILURES: tuple[type[Exception], ...] = (
     InputError,
@@ -95,12 +94,12 @@ def run(options: argparse.Namespace) -> int:
         return _write(options)
     report_files.check(options)
     gathered = _gathered(options)
-    diagnoses, evidence = _diagnosed(gathered, options.job)
-    reports = [
-        job
-        for job in job_reports.reports(diagnoses, evidence, time.time())
-        if options.job in {None, job.job_id}
-    ]
+    timing = timed(job for job in gathered.jobs if options.job in {None, job.job_id})
+    if timing.senseless and not (timing.diagnoses or timing.errors):
+        raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.senseless.items()))
+    made = job_reports.reports(timing, gathered.evidence, time.time())
+    reports = [job for job in made if options.job in {None, job.job_id}]
+    ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
         wanted = f"there is no job {options.job!r} in what was read"
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
@@ -111,22 +110,6 @@ def run(options: argparse.Namespace) -> int:
     elif not report_files.printed(options):
         terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
     return 0
-
-
-def _diagnosed(gathered: Gathered, job_id: str | None) -> tuple[Sequence[Diagnosis], Evidence]:
-    """Diagnose jobs; of running ones, those whose records make no sense are only noted.
-
-    Raises:
-        RecordError: the records of a trace, or of all jobs, cannot be analysed.
-    """
-    jobs = [job for job in gathered.jobs if job_id in {None, job.job_id}]
-    if not all(job.live for job in jobs):
-        return [diagnosis(job) for job in jobs], gathered.evidence
-    found, senseless = sensible(jobs)
-    if senseless and not found:
-        raise RecordError("; ".join(senseless))
-    evidence = gathered.evidence
-    return found, replace(evidence, notes=(*evidence.notes, *senseless))
 
 
 def _write(options: argparse.Namespace) -> int:
@@ -154,3 +137,7 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     found = trusted_agents(options.namespace, entry) if options.cluster else None
     urls = options.agent if found is None else list(found.values())
     return evidence_sources.of_agents(urls, options.job, since, entry=entry)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
+from rankscope_analyzers.text import foreign_json
 from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (InputError,)
@@ -74,8 +74,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             data = file.read(MAXIMUM_BYTES + 1)
-        document = json.loads(data) if len(data) <= MAXIMUM_BYTES else None
-    except (OSError, ValueError, RecursionError) as error:
+        document = foreign_json.read(data) if len(data) <= MAXIMUM_BYTES else None
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path} is no run record: rankscope record writes them")

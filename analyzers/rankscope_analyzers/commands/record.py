@@ -15,7 +15,7 @@ from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.stragglers.diagnosis import diagnosis
+from rankscope_analyzers.stragglers.diagnosis import timed
 
 FAILURES: tuple[type[Exception], ...] = (InputError, SourceError, RecordError, OSError)
 
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     """
     since = time.time() - age_seconds(options.since)
     found = evidence_sources.of_agents(options.agent, options.job, since)
-    judged = [diagnosis(job) for job in found.jobs]
-    jobs = job_reports.reports(judged, found.evidence, time.time())
+    timing = timed(job for job in found.jobs if options.job in {None, job.job_id})
+    jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]
     if len(chosen) != 1:
         names = ", ".join(job.job_id for job in jobs) or "none"

@@ -6,9 +6,11 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.command import InputError, age_seconds
@@ -20,11 +22,13 @@ from rankscope_analyzers.intake.agent_pages import Look
 from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
-from rankscope_analyzers.stragglers.diagnosis import sensible
+from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.leadership import Alone, Leadership, Lease
@@ -114,8 +118,9 @@ def run(options: argparse.Namespace) -> int:
     sight = Sight(_reader(options, interval), records)
     leadership = _leadership(options)
     exported = Exported(leadership)
+    log = ErrorLog(_say)
     if options.once:
-        evaluate(sight, exported)
+        evaluate(sight, exported, log)
         sys.stdout.write(exported.text())
         return 0
     server = watch_server.start(exported, listen, guard)
@@ -123,17 +128,19 @@ def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
     try:
         while True:
-            _turn(sight, exported, leadership, interval)
+            _turn(sight, exported, leadership, interval, log)
     except KeyboardInterrupt:
         leadership.close()
         return 0
 
 
-def _turn(sight: Sight, exported: Exported, leadership: Leadership, interval: float) -> None:
+def _turn(
+    sight: Sight, exported: Exported, leadership: Leadership, interval: float, log: ErrorLog
+) -> None:
     """Evaluate if it is this watch's turn, and wait for the next time."""
     began = time.monotonic()
     if leadership.held():
-        evaluate(sight, exported)
+        evaluate(sight, exported, log)
         time.sleep(max(1.0, began + interval - time.monotonic()))
     else:
         exported.stand_by()
@@ -170,28 +177,48 @@ def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gather
     return of_agents
 
 
-def evaluate(sight: Sight, exported: Exported) -> None:
-    """Read, judge and export once; what cannot be read is said and counted, and ends nothing."""
+def evaluate(sight: Sight, exported: Exported, log: ErrorLog) -> None:
+    """Read, judge and export once; what cannot be read or raises is said and counted.
+
+    It ends nothing: whatever agents, jobs or files hold, the next evaluation comes.
+    """
+    made = attempt("look", "", partial(_evaluated, sight, exported))
+    if isinstance(made, AnalysisError):
+        _say(f"nothing could be judged: {made}")
+        exported.fail()
+        made = [made]
+    # An error that every job's report names is one all the same.
+    errors = dict.fromkeys(made)
+    exported.note_errors(errors)
+    log.note(errors)
+
+
+def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
+    """Evaluate; return the errors that cost single agents and jobs something."""
     began = time.monotonic()
     try:
         found = sight.read()
     except (SourceError, ClusterError) as error:
         _say(f"nothing could be read: {error}")
         exported.fail()
-        return
-    diagnoses, senseless = sensible(found.jobs)
-    for sentence in senseless:
-        _say(sentence)
+        return list(error.errors) if isinstance(error, SourceError) else []
+    timing = timed(found.jobs)
+    for job, why in timing.senseless.items():
+        _say(visible(f"job {job}: {why}"))
     now = time.time()
-    reports = job_reports.reports(diagnoses, found.evidence, now)
+    reports = job_reports.reports(timing, found.evidence, now)
     more = [
         metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
         metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
     ]
-    exported.update(reports, now, len(senseless), more)
-    if sight.records and found.look:
-        _keep_records(sight.records, found.look, reports, now)
+    unexported = exported.update(reports, now, len(timing.senseless), more)
+    unkept = _keep_records(sight.records, found.look, reports, now)
+    return [*found.errors, *_of_reports(reports), *unexported, *unkept]
+
+
+def _of_reports(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:
+    return (error for report in reports for error in report.errors)
 
 
 def _answering(found: Gathered) -> int:
@@ -199,15 +226,28 @@ def _answering(found: Gathered) -> int:
 
 
 def _keep_records(
-    files: RunRecordFiles, look: Look, reports: Sequence[JobReport], now: float
-) -> None:
+    files: RunRecordFiles | None, look: Look | None, reports: Sequence[JobReport], now: float
+) -> list[AnalysisError]:
+    """Write the records of runs that are due; return what raised on the way."""
+    if files is None or look is None:
+        return []
+    errors = []
     for job in reports:
         if files.due(job.job_id, now):
             try:
-                files.write(record(job, list(run_facts.facts(look, job.job_id))), now)
+                made = attempt("report", job.job_id, partial(_recorded, look, job))
+                if isinstance(made, AnalysisError):
+                    errors.append(made)
+                else:
+                    files.write(made, now)
             except OSError as error:
                 _say(f"the record of job {job.job_id!a} cannot be written: {error}")
-                return
+                break
+    return errors
+
+
+def _recorded(look: Look, job: JobReport) -> Mapping[str, Any]:
+    return record(job, list(run_facts.facts(look, job.job_id)))
 
 
 def _say(text: str) -> None:

@@ -89,7 +89,7 @@ def run(fault: str, rank: int, console: Console) -> Outcome:
         url = stack.enter_context(agent(folder))
         job = stack.enter_context(training(folder, fault, rank))
         _watch(job, url, console, folder)
-        (records,) = agent_steps.from_agents([url], None, 0.0)
+        (records,) = agent_steps.from_agents([url], None, 0.0).jobs
     (verdict,) = diagnose([records])
     return Outcome(fault, injected, verdict)
 

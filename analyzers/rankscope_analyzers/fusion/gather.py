@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rankscope_analyzers.findings.signals import Signal
@@ -21,8 +22,9 @@ from rankscope_analyzers.intake.page_history import PageHistory
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.intake.prometheus_steps import from_prometheus as steps_of_prometheus
 from rankscope_analyzers.intake.step_history import StepHistory
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import environment
-from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8
 """Agents without an answer that are named one by one; of a dead rack the rest is counted."""
@@ -40,12 +42,14 @@ class Gathered:
     Args:
         look: the newest one at agents, None where none were asked.
         silent: how many agents gave no answer.
+        errors: of agents whose answers made something raise.
     """
 
     jobs: tuple[JobRecords, ...]
     evidence: Evidence
     look: Look | None = None
     silent: int = 0
+    errors: tuple[AnalysisError, ...] = ()
 
 
 class Earlier:
@@ -61,15 +65,14 @@ class Earlier:
         self.steps = StepHistory()
 
 
-def of_files(
-    read: Callable[[Sequence[Path]], tuple[JobRecords, ...]], paths: Sequence[Path]
-) -> Gathered:
+def of_files(read: Callable[[Sequence[Path]], Read], paths: Sequence[Path]) -> Gathered:
     """Read traces.
 
     Raises:
-        SourceError: they cannot be read.
+        SourceError: none can be read.
     """
-    return Gathered(read(paths), Evidence(sources=tuple(map(str, paths))))
+    found = read(paths)
+    return Gathered(found.jobs, Evidence(sources=tuple(map(str, paths))), errors=found.errors)
 
 
 @cycle_search.put_off()
@@ -99,29 +102,32 @@ def of_agents(
     told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
     look = first = agent_pages.look([Agent(url, entry) for url in urls])
     if not first.pages:
-        raise SourceError(_few(first.failures))
+        raise SourceError(_few(first.failures), errors=first.errors)
     started = time.monotonic()
-    told.pages.add(first.pages, since_unix_seconds)
+    errors = [*first.errors, *told.pages.add(first.pages, since_unix_seconds)]
     answering = [agent.url for agent in first.agents.values()]
     with ThreadPoolExecutor(1) as pool:
         alone = told.pages.looks == 1
         later = pool.submit(agent_pages.again, first, started) if alone else None
-        jobs, problem = _steps(
+        read, problem = _steps(
             lambda: from_agents(
                 answering, job_id, since_unix_seconds, entry, told.steps, told.patience_seconds
             )
         )
         if later is not None:
             look = later.result()
-            told.pages.add(look.pages)
+            errors.extend((*look.errors, *told.pages.add(look.pages)))
     seen = told.pages.observed("agents' pages")
+    signals = attempt("look", "", partial(_environment, first, seen))
+    errors.extend([signals] if isinstance(signals, AnalysisError) else [])
     evidence = replace(
         _evidence(seen, tuple(urls)),
         notes=((_few(first.failures),) if first.failures else ()),
-        signals=tuple(_environment(first, seen)),
+        signals=() if isinstance(signals, AnalysisError) else tuple(signals),
     )
-    found = _in_our_time(jobs, evidence, problem)
-    return replace(found, look=look, silent=len(urls) - len(first.agents))
+    found = _in_our_time(read, evidence, problem)
+    every = (*errors, *found.errors)
+    return replace(found, look=look, silent=len(urls) - len(first.agents), errors=every)
 
 
 @cycle_search.put_off()
@@ -135,18 +141,25 @@ def of_prometheus(
     """
     span = since_unix_seconds, now_unix_seconds
     seen = prometheus_nodes.from_prometheus(server, job_id, READS, *span)
-    jobs, problem = _steps(lambda: steps_of_prometheus(server, job_id, *span))
-    return _in_our_time(jobs, _evidence(seen, (server.url,)), problem)
+    read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span)))
+    return _in_our_time(read, _evidence(seen, (server.url,)), problem)
 
 
-def _steps(
-    read: Callable[[], tuple[JobRecords, ...]],
-) -> tuple[tuple[JobRecords, ...], SourceError | None]:
+def _steps(read: Callable[[], Read]) -> tuple[Read, SourceError | None]:
     """Return step records; jobs without any can still be judged by everything else."""
+    made = attempt("look", "", partial(_read_or_problem, read))
+    if isinstance(made, AnalysisError):
+        made = SourceError(f"step records: {made}", errors=(made,))
+    if isinstance(made, Read):
+        return made, None
+    return Read(failures=(str(made),) if made.failed else (), errors=made.errors), made
+
+
+def _read_or_problem(read: Callable[[], Read]) -> Read | SourceError:
     try:
-        return read(), None
+        return read()
     except SourceError as error:
-        return (), error
+        return error
 
 
 def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
@@ -154,13 +167,12 @@ def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
     return Evidence(foreign_clocks.of_series(seen, ahead), sources=read_from, clocks_ahead=ahead)
 
 
-def _in_our_time(
-    jobs: Sequence[JobRecords], evidence: Evidence, problem: SourceError | None
-) -> Gathered:
-    if not jobs and problem is not None and not evidence.observed.by_node:
+def _in_our_time(read: Read, evidence: Evidence, problem: SourceError | None) -> Gathered:
+    if problem is not None and not evidence.observed.by_node:
         raise problem
-    moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in jobs)
-    return Gathered(moved, evidence)
+    moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in read.jobs)
+    missing = tuple(f"step records: {failure}" for failure in read.failures)
+    return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 
 
 def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Signal]:

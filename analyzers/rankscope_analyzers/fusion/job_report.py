@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankscope_analyzers.findings.finding import Cost, Severity
 from rankscope_analyzers.findings.signals import Layer, RankPlace, Signal, Where
+from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
 
@@ -55,6 +56,9 @@ class JobReport:
         unobserved: what could not be seen, as sentences.
         sources: where all this was read, such as addresses and queries.
         made_unix_seconds: when.
+        missing: what should have been seen and was not, as sentences: without it nobody can say
+            that nothing is wrong.
+        errors: what was not concluded because an analyzer raised.
     """
 
     job_id: str
@@ -66,3 +70,5 @@ class JobReport:
     unobserved: tuple[str, ...]
     sources: tuple[str, ...]
     made_unix_seconds: float
+    missing: tuple[str, ...] = ()
+    errors: tuple[AnalysisError, ...] = ()

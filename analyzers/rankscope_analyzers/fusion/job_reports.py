@@ -14,10 +14,11 @@ from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake import cycle_search
 from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.places import READS as PLACE_READS
-from rankscope_analyzers.layers.places import whereabouts
-from rankscope_analyzers.stragglers.diagnosis import Diagnosis
+from rankscope_analyzers.layers.places import Whereabouts, whereabouts
+from rankscope_analyzers.stragglers.diagnosis import Diagnosis, Timed
 from rankscope_analyzers.text.name_lists import named
 
 READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
@@ -40,6 +41,7 @@ class Evidence:
         observed: series of the nodes.
         signals: of jobs, from sources other than series.
         notes: what could not be read, as sentences.
+        missing: step records that should have been read and were not, as sentences.
         sources: where it was read.
         clocks_ahead: seconds by which nodes' clocks are ahead, of those that are far off.
     """
@@ -47,30 +49,119 @@ class Evidence:
     observed: Observed = NO_SERIES
     signals: tuple[Signal, ...] = ()
     notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     clocks_ahead: Mapping[str, float] = field(default_factory=dict)
 
 
 @cycle_search.put_off()
-def reports(
-    diagnoses: Iterable[Diagnosis], evidence: Evidence, made_unix_seconds: float
-) -> tuple[JobReport, ...]:
-    """Return a report of each job with step records, or ranks by its series; the worst first."""
-    known = whereabouts(evidence.observed)
-    judged = {diagnosis.frame.job_id: diagnosis for diagnosis in diagnoses}
-    told = _nodes_told(evidence.observed)
-    made = []
-    for name in sorted({*judged, *known.jobs}):
-        diagnosis = judged.get(name)
-        view = job_view(name, known.of(name, diagnosis.frame if diagnosis else None))
+def reports(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> tuple[JobReport, ...]:
+    """Return a report of each job with step records, or ranks by its series; the worst first.
+
+    Where an analyzer raises, a report lacks what it would have said, and says so.
+    """
+    reporter = _reporter(timing, evidence, made_unix_seconds)
+    return tuple(sorted(map(reporter.report, reporter.names()), key=_weight))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reporter:
+    """What is known of all jobs.
+
+    Args:
+        known: where their ranks run.
+        told: the nodes that have anything to say of each job; its ranks may be gone from them.
+        errors: of what was to be known of all jobs.
+    """
+
+    timing: Timed
+    judged: Mapping[str, Diagnosis]
+    evidence: Evidence
+    made_unix_seconds: float
+    known: Whereabouts
+    told: Mapping[str, set[str]]
+    errors: tuple[AnalysisError, ...]
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all jobs."""
+        raised = (error.about for error in self.timing.errors)
+        return sorted({*self.judged, *self.known.jobs, *self.timing.senseless, *raised})
+
+    def report(self, name: str) -> JobReport:
+        """Return a job's report; where that raises, the one that step times give alone."""
+        errors = (*(one for one in self.timing.errors if one.about == name), *self.errors)
+        senseless = self.timing.senseless.get(name)
+        missing = (*([senseless] if senseless else ()), *map(str, errors))
+        blank = _blank(name, self.made_unix_seconds, self.evidence, missing, errors)
+        made = attempt("report", name, lambda: self._of_everything(blank))
+        if not isinstance(made, AnalysisError):
+            return made
+        poorer = _blamed(blank, made)
+        made = attempt("report", name, lambda: self._of_steps(poorer))
+        return _blamed(poorer, made) if isinstance(made, AnalysisError) else made
+
+    def _of_everything(self, blank: JobReport) -> JobReport:
+        name = blank.job_id
+        diagnosis = self.judged.get(name)
+        view = job_view(name, self.known.of(name, diagnosis.frame if diagnosis else None))
         # Of thousands of nodes a job has a few: nothing else is looked at for it.
-        seen = evidence.observed.on(view.nodes | told.get(name, frozenset()))
-        made.append(_report(view, diagnosis, replace(evidence, observed=seen), made_unix_seconds))
-    return tuple(sorted(made, key=_weight))
+        seen = self.evidence.observed.on(view.nodes | self.told.get(name, set()))
+        return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
+
+    def _of_steps(self, blank: JobReport) -> JobReport:
+        name = blank.job_id
+        diagnosis = self.judged.get(name)
+        view = job_view(name, Whereabouts({}).of(name, diagnosis.frame if diagnosis else None))
+        alone = replace(self.evidence, observed=NO_SERIES, signals=(), clocks_ahead={})
+        return _report(blank, view, diagnosis, alone)
+
+
+def _reporter(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> _Reporter:
+    seen = attempt(
+        "look", "", lambda: (whereabouts(evidence.observed), _nodes_told(evidence.observed))
+    )
+    known, told = (Whereabouts({}), {}) if isinstance(seen, AnalysisError) else seen
+    judged = {diagnosis.frame.job_id: diagnosis for diagnosis in timing.diagnoses}
+    errors = (seen,) if isinstance(seen, AnalysisError) else ()
+    return _Reporter(timing, judged, evidence, made_unix_seconds, known, told, errors)
+
+
+def _blank(
+    name: str,
+    made_unix_seconds: float,
+    evidence: Evidence,
+    missing: Sequence[str],
+    errors: Sequence[AnalysisError],
+) -> JobReport:
+    """Return a report that says nothing but why."""
+    return JobReport(
+        job_id=name,
+        verdict=None,
+        frame=None,
+        incidents=(),
+        observations=(),
+        places={},
+        unobserved=tuple(dict.fromkeys((*missing, *evidence.notes))),
+        sources=evidence.sources,
+        made_unix_seconds=made_unix_seconds,
+        missing=tuple(missing),
+        errors=tuple(errors),
+    )
+
+
+def _blamed(report: JobReport, *errors: AnalysisError) -> JobReport:
+    """Return a report that lacks more, on account of these errors."""
+    said = tuple(map(str, errors))
+    return replace(
+        report,
+        unobserved=tuple(dict.fromkeys((*said, *report.unobserved))),
+        missing=(*report.missing, *said),
+        errors=(*report.errors, *errors),
+    )
 
 
 def _nodes_told(observed: Observed) -> Mapping[str, set[str]]:
-    """Return the nodes that have anything to say of each job; its ranks may be gone from them."""
+    """Return the nodes that have anything to say of each job."""
     found: dict[str, set[str]] = defaultdict(set)
     for metric in NAMING_JOBS:
         for series in observed.of(metric):
@@ -86,32 +177,31 @@ def _weight(job: JobReport) -> tuple[bool, bool, float]:
 
 
 def _report(
-    view: JobView, diagnosis: Diagnosis | None, evidence: Evidence, made_unix_seconds: float
+    blank: JobReport, view: JobView, diagnosis: Diagnosis | None, evidence: Evidence
 ) -> JobReport:
-    job_id, places = view.job_id, view.places
-    told = [signal for signal in evidence.signals if signal.job_id == job_id]
-    signals = [*told, *_unless_told(layers.signals(evidence.observed, view), told)]
-    seen = _layers_seen(evidence.observed, view)
-    judged = fuse(_findings(diagnosis), signals, places, seen)
+    told = [signal for signal in evidence.signals if signal.job_id == view.job_id]
+    heard = layers.told(evidence.observed, view)
+    signals = [*told, *_unless_told(heard.signals, told)]
+    seen = _layers_seen(evidence.observed, view) - heard.unheard
+    judged = fuse(_findings(diagnosis), signals, view.places, seen)
     verdict = diagnosis.verdict if diagnosis else None
     unobserved = (
-        *evidence.notes,
-        *(_no_steps() if verdict is None else verdict.unobserved),
+        *blank.unobserved,
+        *(_no_steps(blank) if verdict is None else verdict.unobserved),
         *_not_looked(evidence, view),
-        *_guessed(places),
+        *_guessed(view.places),
         *_clocks(evidence, view),
     )
-    return JobReport(
-        job_id=job_id,
+    made = replace(
+        blank,
         verdict=verdict,
         frame=diagnosis.frame if diagnosis else None,
         incidents=judged.incidents,
         observations=judged.observations,
-        places=places,
+        places=view.places,
         unobserved=tuple(dict.fromkeys(unobserved)),
-        sources=evidence.sources,
-        made_unix_seconds=made_unix_seconds,
     )
+    return _blamed(made, *heard.errors)
 
 
 def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
@@ -134,7 +224,9 @@ def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
     )
 
 
-def _no_steps() -> tuple[str, ...]:
+def _no_steps(blank: JobReport) -> tuple[str, ...]:
+    if blank.missing:
+        return ()  # there are records, or should be: that is said
     return (
         "no step records: without the probe in the job nobody knows which rank waits for which",
     )

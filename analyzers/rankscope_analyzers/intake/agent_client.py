@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from urllib.request import Request
 
 from rankscope_agent.contract import api_version
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
+from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
@@ -80,8 +80,8 @@ class Agent:
             AgentError: there is none.
         """
         try:
-            document = json.loads(self.body(path, most_bytes))
-        except (ValueError, RecursionError) as error:
+            document = foreign_json.read(self.body(path, most_bytes))
+        except ValueError as error:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error}"
             ) from None

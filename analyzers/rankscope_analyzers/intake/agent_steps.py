@@ -21,7 +21,8 @@ from rankscope_analyzers.intake.step_history import (
     lacks_sync,
     step_answer,
 )
-from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
 WINDOWS_SECONDS = 900.0
@@ -56,7 +57,7 @@ def from_agents(
     entry: Entry = NONE,
     history: StepHistory | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
-) -> tuple[JobRecords, ...]:
+) -> Read:
     """Ask agents for the step records of their nodes and put them together by job.
 
     Args:
@@ -69,26 +70,28 @@ def from_agents(
             shorter is the time that is looked at.
 
     Raises:
-        SourceError: no agent answered, or none has a step record.
+        SourceError: no agent answered, or none that did has a step record.
     """
     oldest, known = since_unix_seconds, StepHistory() if history is None else history
     known.keep(urls)
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         agents = [Agent(url, entry) for url in urls]
-        answers = list(pool.map(lambda agent: _ask(agent, job_id, oldest, known), agents))
-    failures = tuple(answer for answer in answers if isinstance(answer, str))
-    nodes = [answer for answer in answers if not isinstance(answer, str)]
+        answers = list(pool.map(lambda agent: _asked(agent, job_id, oldest, known), agents))
+    nodes = [answer for answer in answers if isinstance(answer, _NodeAnswer)]
+    errors = tuple(answer for answer in answers if isinstance(answer, AnalysisError))
+    failures = tuple(map(_sentence, (one for one in answers if not isinstance(one, _NodeAnswer))))
     if not nodes:
-        raise SourceError("; ".join(failures))
+        raise SourceError("; ".join(failures), errors=errors)
     steps = known.add([node.steps for node in nodes], oldest)
     if steps.empty:
         wanted = f"of job {job_id} " if job_id else ""
-        raise SourceError(f"no step records {wanted}at {', '.join(urls)}: is the probe injected?")
+        none = f"no step records {wanted}at {', '.join(urls)}: is the probe injected?"
+        raise SourceError("; ".join((*failures, none)), bool(failures), errors)
     blind = [node.agent for node in nodes if known.lacks_sync(node.steps.url)]
     length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * patience_seconds / max(1, len(blind)))
     windows = _windows_by_job(blind, job_id, oldest, length, known)
     sizes = _world_sizes(nodes, known)
-    return tuple(
+    jobs = tuple(
         JobRecords(
             str(name),
             rows.drop(columns=AGENT),
@@ -99,6 +102,11 @@ def from_agents(
         )
         for name, rows in steps.groupby("job_id", sort=True)
     )
+    return Read(jobs, failures, errors)
+
+
+def _sentence(answer: str | AnalysisError) -> str:
+    return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,12 @@ class _NodeAnswer:
     agent: Agent
     steps: StepAnswer
     ranks: list[dict[str, Any]]
+
+
+def _asked(
+    agent: Agent, job_id: str | None, oldest: float, history: StepHistory
+) -> _NodeAnswer | str | AnalysisError:
+    return attempt("source", agent.url, lambda: _ask(agent, job_id, oldest, history))
 
 
 def _ask(

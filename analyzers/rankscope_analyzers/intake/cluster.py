@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_analyzers.intake.credentials import Entry
+from rankscope_analyzers.text import foreign_json
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 AGENT_PORT = 9877
@@ -142,7 +142,7 @@ def _items(method: str, namespace: str | None, **more: str | int | None) -> list
         answer = getattr(api, method)(
             *where, **more, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
         )
-        items = json.loads(answer.data).get("items")
+        items = foreign_json.read(answer.data).get("items")
     except ConfigException as error:
         raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
     except ApiException as error:

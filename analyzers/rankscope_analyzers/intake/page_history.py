@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake.observed import BySeriesName, Observed, Series
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 
 MAXIMUM_SERIES_OF_A_PAGE = 20_000
@@ -75,7 +77,7 @@ class PageHistory:
         self._nodes: dict[str, _Node] = {}
         self.looks = 0
 
-    def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> None:
+    def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> tuple[AnalysisError, ...]:
         """Take the pages of one look; of a node that answers no more the older ones stay a while.
 
         A line that is none of Prometheus' text format is skipped, of a series that a page shows
@@ -84,13 +86,19 @@ class PageHistory:
         Args:
             pages: of all nodes that answered.
             oldest: Unix time; pages that were read before it are dropped.
+
+        Returns:
+            The errors of pages that made something raise; they are left out.
         """
         self.looks += 1
-        for page in pages:
-            self._nodes.setdefault(page.node, _Node()).add(page, self._line, self.looks)
+        made = [attempt("source", page.node, partial(self._add, page)) for page in pages]
         for name, node in list(self._nodes.items()):
             if not node.forget(self.looks - self._kept, oldest):
                 del self._nodes[name]
+        return tuple(one for one in made if one is not None)
+
+    def _add(self, page: Page) -> None:
+        self._nodes.setdefault(page.node, _Node()).add(page, self._line, self.looks)
 
     def observed(self, source: str = "") -> Observed:
         """Return the series of all pages that are kept."""

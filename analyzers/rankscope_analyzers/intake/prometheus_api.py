@@ -9,7 +9,6 @@ API: https://prometheus.io/docs/prometheus/latest/querying/api.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -23,6 +22,7 @@ import pandas as pd
 
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""
@@ -99,7 +99,7 @@ class Prometheus:
         """
         body = self._get("/api/v1/query", {"query": query, "time": f"{at:.3f}"})
         try:
-            rows = json.loads(body)["data"]["result"]
+            rows = foreign_json.read(body)["data"]["result"]
             return [(row["metric"], float(row["value"][1])) for row in rows]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise PrometheusError(
@@ -182,7 +182,7 @@ def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
 
 def _labels(text: bytes) -> Mapping[str, str]:
     try:
-        found = json.loads(text)
+        found = foreign_json.read(text)
     except ValueError as error:
         raise PrometheusError(f"labels of a series are no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -215,7 +215,7 @@ def _reason(error: HTTPError) -> str:
     """Return what Prometheus says about a refused query, or the beginning of what another says."""
     body = error.read(4096)
     try:
-        document: Any = json.loads(body)
+        document: Any = foreign_json.read(body)
         return str(document["error"])[:300]
     except (ValueError, KeyError, TypeError):
         return body[:200].decode("utf-8", "replace")

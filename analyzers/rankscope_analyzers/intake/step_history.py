@@ -25,6 +25,9 @@ KNOWN = frozenset((*STEP_COLUMNS, "tokens"))
 PLAIN = frozenset((str, int, float, bool, type(None)))
 """What may stand in a record."""
 
+OWNER = frozenset(("job_id", "rank"))
+"""Columns without which nobody knows whose a record is."""
+
 LARGEST = 2**63 - 1
 """Numbers beyond are in no record, and not all of them can be made floats."""
 
@@ -71,11 +74,16 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
     """Return what an agent's answer says in the columns that are known here.
 
     Raises:
-        ValueError: a row is too long, too short or no row, or holds what no record does.
+        ValueError: a row is too long, too short or no row, or holds what no record does; a column
+            is there twice; records do not say of which job and rank they are.
         KeyError: there are no columns or no rows.
         TypeError: these are of a wrong type.
     """
     names, rows = list(document["columns"]), document["rows"]
+    if len(set(names)) < len(names):
+        raise ValueError("a column is there twice")
+    if rows and not set(names) >= OWNER:
+        raise ValueError(f"records lack {sorted(OWNER - set(names))}")
     if {type(row) for row in rows} - {list} or {len(row) for row in rows} - {len(names)}:
         raise ValueError(f"a row does not have {len(names)} values")
     known = [place for place, name in enumerate(names) if name in KNOWN]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.signals import Layer, Signal
 from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import (
     environment,
     gpu_clocks,
@@ -62,10 +64,37 @@ READS: tuple[Metric, ...] = tuple(
 """All series that any layer needs."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
-    """Yield what the layers say of one job."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the layers say of one job.
+
+    Args:
+        errors: of the modules that raised.
+        unheard: their layers, of which nobody knows all that there was to say.
+    """
+
+    signals: tuple[Signal, ...]
+    errors: tuple[AnalysisError, ...] = ()
+    unheard: frozenset[Layer] = frozenset()
+
+
+def told(observed: Observed, job: JobView) -> Told:
+    """Return what each layer says of a job; one that raises costs what it would have said."""
+    said: list[Signal] = []
+    errors: list[AnalysisError] = []
+    unheard: set[Layer] = set()
     for subject in SUBJECTS:
-        yield from subject.signals(observed, job)
+        heard = attempt("layer", job.job_id, partial(_heard, subject, observed, job))
+        if isinstance(heard, AnalysisError):
+            errors.append(heard)
+            unheard.add(subject.layer)
+        else:
+            said.extend(heard)
+    return Told(tuple(said), tuple(errors), frozenset(unheard))
+
+
+def _heard(subject: Subject, observed: Observed, job: JobView) -> list[Signal]:
+    return list(subject.signals(observed, job))
 
 
 def nodes_seen(observed: Observed) -> Mapping[Layer, frozenset[str]]:

@@ -142,7 +142,9 @@ def _nics(observed: Observed) -> Mapping[tuple[str, str], tuple[str, ...]]:
     for series in observed.of(topology.GPU_NIC_INFO):
         distance = series.labels.get("distance", "")
         far = DISTANCES.index(distance) if distance in DISTANCES else len(DISTANCES)
-        found[series.node, series.labels.get("uuid", "")].append((far, series.labels["device"]))
+        device = series.labels.get("device", "")
+        if device:
+            found[series.node, series.labels.get("uuid", "")].append((far, device))
     return {key: tuple(name for _, name in sorted(several)) for key, several in found.items()}
 
 

@@ -22,7 +22,7 @@ import pandas as pd
 from rankscope_analyzers.profiles.json_stream import JsonStream, JsonStreamError
 from rankscope_analyzers.profiles.kineto import RankSteps, Writer, node_name, rank_steps, writer
 from rankscope_analyzers.profiles.kineto_spans import TraceError, TraceSpans
-from rankscope_analyzers.steps.job_records import JobRecords, SourceError
+from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError, each
 from rankscope_analyzers.steps.process_groups import Layout
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
@@ -48,19 +48,19 @@ class _Trace:
     steps: RankSteps
 
 
-def from_kineto(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
+def from_kineto(directories: Sequence[Path]) -> Read:
     """Read one job from each directory; it is named after the directory.
 
     Raises:
-        SourceError: a directory is missing or holds no usable trace, or two have one name.
+        SourceError: no directory holds a usable trace, or two have one name.
     """
     names = [directory.resolve().name for directory in directories]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise SourceError(f"several directories hold a job {repeated[0]}; give them other names")
-    return tuple(_job(path, name) for path, name in zip(directories, names, strict=True))
+    return each(directories, _job)
 
 
-def _job(directory: Path, name: str) -> JobRecords:
+def _job(directory: Path) -> JobRecords:
     read = [_read(path) for path in _files(directory)]
     traces = [trace for trace in read if isinstance(trace, _Trace)]
     refused = [trace for trace in read if isinstance(trace, str)]
@@ -74,7 +74,7 @@ def _job(directory: Path, name: str) -> JobRecords:
     if not stepping:
         raise SourceError("; ".join(_shortened(refused)))
     return JobRecords(
-        job_id=name,
+        job_id=directory.resolve().name,
         records=pd.concat([_records(trace) for trace in stepping], ignore_index=True),
         world_size=max((trace.by.world_size or 0 for trace in stepping), default=0) or None,
         notes=(*_shortened(refused), *_doubts(stepping)),

@@ -29,6 +29,8 @@ def headline(report: JobReport) -> str:
     if report.incidents:
         return sentence(report.incidents[0])
     verdict = report.verdict
+    if verdict is None and report.missing:
+        return f"No verdict: {report.missing[0]}."
     if verdict is None:
         return "Nothing is known to be wrong; no step records say how fast the ranks are."
     if not verdict.confidence:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_analyzers.findings.signals import RankPlace, Signal
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.reports import verdict_json as report
 
 
 def as_object(job: JobReport) -> dict[str, Any]:
     """Return JSON-ready values: the answer of step times, then what all layers make of it."""
-    found = report.as_object(job.verdict) if job.verdict else _without_steps()
+    found = report.as_object(job.verdict) if job.verdict else _without_steps(job.missing)
     found["verdict"] |= _answer(job)
     return found | {
         "unobserved": list(job.unobserved),
+        "missing": list(job.missing),
+        "analysis_errors": [_error(error) for error in job.errors],
         "incidents": [_incident(incident) for incident in job.incidents],
         "observations": [_signal(signal) for signal in job.observations],
         "places": [_place(place) for _, place in sorted(job.places.items())],
@@ -24,14 +27,19 @@ def as_object(job: JobReport) -> dict[str, Any]:
     }
 
 
-def _without_steps() -> dict[str, Any]:
+def _error(error: AnalysisError) -> dict[str, Any]:
+    return {"part": error.part, "reason": error.reason, "place": error.place}
+
+
+def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
+    why = missing[0] if missing else "there are no step records"
     return {
         "verdict": {
             "class": None,
             "ranks": [],
             "lost_fraction": 0.0,
             "confidence": 0.0,
-            "summary": "no verdict: there are no step records",
+            "summary": f"no verdict: {why}",
         },
         "other_findings": [],
         "what_if": None,

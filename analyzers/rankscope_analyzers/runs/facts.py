@@ -43,17 +43,12 @@ def facts(look: agent_pages.Look, job_id: str) -> Iterator[RankFacts]:
         answers = list(pool.map(_asked, agents.values()))
     for node, (pods, ranks) in zip(agents, answers, strict=True):
         images = {
-            (pod.get("uid"), name): image
+            (str(pod.get("uid")), name): image
             for pod in _rows(pods, "pods")
             for name, image in _mapping(pod.get("images")).items()
         }
-        by_process = {
-            row.get("rank"): row for row in _rows(pods, "ranks") if row.get("job_id") == job_id
-        }
-        by_probe = {
-            row.get("rank"): row for row in _rows(ranks, "ranks") if row.get("job_id") == job_id
-        }
-        for rank in sorted({r for r in (*by_process, *by_probe) if isinstance(r, int)}):
+        by_process, by_probe = _of_job(pods, job_id), _of_job(ranks, job_id)
+        for rank in sorted({*by_process, *by_probe}):
             row, probe = by_process.get(rank, {}), by_probe.get(rank, {})
             yield _rank(rank, node, row, probe, images, versions.get(node, {}))
 
@@ -63,7 +58,7 @@ def _rank(
     node: str,
     row: Mapping[str, Any],
     probe: Mapping[str, Any],
-    images: Mapping[tuple[Any, Any], Any],
+    images: Mapping[tuple[str, str], Any],
     versions: Mapping[str, str],
 ) -> RankFacts:
     own = {
@@ -80,7 +75,7 @@ def _rank(
         uuid=str(row.get("uuid") or ""),
         pod="" if pod == "/" else pod,
         attempt=attempt if isinstance(attempt, int) else 0,
-        image=str(images.get((row.get("pod_uid"), row.get("container_name")), "")),
+        image=str(images.get((str(row.get("pod_uid")), str(row.get("container_name"))), "")),
         command=tuple(map(str, command)) if isinstance(command, list) else (),
         environment={str(k): str(v) for k, v in _mapping(row.get("environment")).items()},
         versions={**versions, **own},
@@ -92,6 +87,14 @@ def _asked(agent: Agent) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return agent.json("/api/v1/pods"), agent.json("/api/v1/ranks")
     except AgentError:
         return {}, {}
+
+
+def _of_job(document: Mapping[str, Any], job_id: str) -> Mapping[int, Mapping[str, Any]]:
+    """Return a job's rows by rank."""
+    rows = ((row.get("rank"), row) for row in _rows(document, "ranks"))
+    return {
+        rank: row for rank, row in rows if isinstance(rank, int) and row.get("job_id") == job_id
+    }
 
 
 def _rows(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

@@ -6,10 +6,10 @@ others remain it becomes a note on the verdict, if none does it is a `SourceErro
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -17,7 +17,9 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
+from rankscope_analyzers.text import foreign_json
 
 RECORD_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     "records.csv": pd.read_csv,
@@ -29,7 +31,19 @@ RECORD_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
 
 
 class SourceError(Exception):
-    """Nothing could be read; the message says from where and why."""
+    """Nothing could be read; the message says from where and why.
+
+    Args:
+        failed: what could have been read was not, as against that there is nothing to be read.
+        errors: of sources that made something raise.
+    """
+
+    def __init__(
+        self, message: str, failed: bool = True, errors: tuple[AnalysisError, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.failed = failed
+        self.errors = errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +70,62 @@ class JobRecords:
     windows: tuple[Mapping[str, Any], ...] = ()
 
 
-def from_traces(directories: Sequence[Path]) -> tuple[JobRecords, ...]:
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read of jobs.
+
+    Args:
+        jobs: their step records.
+        failures: a sentence for each source that gave none; it stands in the notes of jobs, too.
+        errors: of sources that made something raise.
+    """
+
+    jobs: tuple[JobRecords, ...] = ()
+    failures: tuple[str, ...] = ()
+    errors: tuple[AnalysisError, ...] = ()
+
+
+def from_traces(directories: Sequence[Path]) -> Read:
     """Read job directories, or directories of job directories, in the format of the contract.
 
     Raises:
-        SourceError: a directory is missing or holds no trace, a file in it cannot be read, or
-            two of them hold a job of one name.
+        SourceError: a directory is missing or holds no trace, no trace can be read, or two of
+            them hold a job of one name.
     """
     places = [place for directory in directories for place in job_directories(directory)]
-    jobs = tuple(trace(place) for place in places)
+    return each(places, trace)
+
+
+def each(places: Sequence[Path], read: Callable[[Path], JobRecords]) -> Read:
+    """Read places of one job each, every one by itself.
+
+    Raises:
+        SourceError: none can be read, or two of them hold a job of one name.
+    """
     named: dict[str, Path] = {}
-    for job, place in zip(jobs, places, strict=True):
-        if named.setdefault(job.job_id, place) != place:
-            raise SourceError(f"{named[job.job_id]} and {place} both hold job {job.job_id}")
-    return jobs
+    jobs: list[JobRecords] = []
+    failures: list[str] = []
+    errors: list[AnalysisError] = []
+    for place in places:
+        job = attempt("source", str(place), partial(_job_or_reason, read, place))
+        if isinstance(job, JobRecords):
+            jobs.append(job)
+            if named.setdefault(job.job_id, place) != place:
+                raise SourceError(f"{named[job.job_id]} and {place} both hold job {job.job_id}")
+            continue
+        errors.extend([job] if isinstance(job, AnalysisError) else [])
+        failures.append(job if isinstance(job, str) else f"{place}: {job}")
+    if not jobs:
+        raise SourceError("; ".join(failures), errors=tuple(errors))
+    noted = tuple(replace(job, notes=(*job.notes, *failures)) for job in jobs)
+    return Read(noted, tuple(failures), tuple(errors))
+
+
+def _job_or_reason(read: Callable[[Path], JobRecords], place: Path) -> JobRecords | str:
+    try:
+        return read(place)
+    except SourceError as error:
+        return str(error)
 
 
 def job_directories(directory: Path) -> list[Path]:
@@ -153,7 +209,7 @@ def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
 def _whole(path: Path) -> pd.DataFrame:
     try:
         records = RECORD_READERS[path.name](path)
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zlib.error, BadZipFile) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
     if records.empty:
         raise SourceError(f"{path} holds no step records")
@@ -162,7 +218,7 @@ def _whole(path: Path) -> pd.DataFrame:
 
 def _meta(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta = foreign_json.read(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -12,9 +12,11 @@ cannot tell that from work that is dealt unevenly. The small ones accused nobody
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rankscope_analyzers.findings.finding import Analyzer
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.profiles import flight_records
 from rankscope_analyzers.steps import clocks, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
@@ -48,16 +50,42 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
     return tuple(diagnosis(job).verdict for job in jobs)
 
 
-def sensible(jobs: Iterable[JobRecords]) -> tuple[tuple[Diagnosis, ...], tuple[str, ...]]:
-    """Diagnose the jobs whose records make sense; return a sentence for each of the others."""
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the step records of several jobs say.
+
+    Args:
+        diagnoses: of the jobs that could be judged.
+        senseless: why the records of the others make no sense, by job.
+        errors: of the jobs on which an analyzer raised.
+    """
+
+    diagnoses: tuple[Diagnosis, ...] = ()
+    senseless: Mapping[str, str] = field(default_factory=dict)
+    errors: tuple[AnalysisError, ...] = ()
+
+
+def timed(jobs: Iterable[JobRecords]) -> Timed:
+    """Diagnose jobs, each by itself: what is wrong with one costs no other its verdict."""
     found: list[Diagnosis] = []
-    senseless: list[str] = []
+    senseless: dict[str, str] = {}
+    errors: list[AnalysisError] = []
     for job in jobs:
-        try:
-            found.append(diagnosis(job))
-        except RecordError as error:  # noqa: PERF203 - one bad job must not cost the others
-            senseless.append(visible(f"job {job.job_id} cannot be judged: {error}"))
-    return tuple(found), tuple(senseless)
+        made = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job))
+        if isinstance(made, AnalysisError):
+            errors.append(made)
+        elif isinstance(made, str):
+            senseless[job.job_id] = made
+        else:
+            found.append(made)
+    return Timed(tuple(found), senseless, tuple(errors))
+
+
+def _diagnosis_or_reason(job: JobRecords) -> Diagnosis | str:
+    try:
+        return diagnosis(job)
+    except RecordError as error:
+        return visible(f"its step records cannot be judged: {error}")
 
 
 def diagnosis(job: JobRecords) -> Diagnosis:

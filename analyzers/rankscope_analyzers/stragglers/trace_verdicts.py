@@ -14,10 +14,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import job_records as sources
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import RecordError
@@ -80,7 +82,14 @@ def _judged(directories: Sequence[Path], workers: int) -> Iterator[tuple[int, Jo
 
 
 def judge(directory: Path) -> JobVerdicts:
-    """Judge one trace directory; what is wrong with it becomes a note."""
+    """Judge one trace directory; what is wrong with it, or raises on it, becomes a note."""
+    judged = attempt("timing", directory.name, partial(_judge, directory))
+    if isinstance(judged, AnalysisError):
+        return JobVerdicts(directory.name, None, (f"{directory}: {judged}", judged.trace))
+    return judged
+
+
+def _judge(directory: Path) -> JobVerdicts:
     try:
         job = sources.table(directory)
     except sources.SourceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.watch.findings import Watch
 from rankscope_analyzers.watch.leadership import Alone, Leadership
 
@@ -36,7 +37,7 @@ class Exported(Collector):
 
     def update(
         self, reports: Sequence[JobReport], now: float, senseless: int, more: Sequence[Sample]
-    ) -> None:
+    ) -> tuple[AnalysisError, ...]:
         """Take the reports of an evaluation.
 
         Args:
@@ -44,12 +45,21 @@ class Exported(Collector):
             now: Unix time of the evaluation.
             senseless: jobs whose records made no sense.
             more: series about the evaluation itself.
+
+        Returns:
+            The errors of jobs whose reports could not be made series of.
         """
         with self._lock:
             self._watch.note_failures(senseless)
-            self._watch.update(reports, now)
+            errors = self._watch.update(reports, now)
             self._more = tuple(more)
         self._evaluated.set()
+        return errors
+
+    def note_errors(self, errors: Iterable[AnalysisError]) -> None:
+        """Count what was not made because something raised."""
+        with self._lock:
+            self._watch.note_errors(errors)
 
     def fail(self) -> None:
         """Take an evaluation that could read nothing."""

@@ -7,12 +7,15 @@ part of every second between two evaluations, from all GPUs of the job.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.findings.whereabouts import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text.inert_text import name as inert
 
 LONGEST_GAP_SECONDS = 300.0
@@ -35,13 +38,18 @@ class Watch:
         self._lost: dict[str, dict[str, float]] = {}
         self._observed: dict[str, float] = {}
         self._failures = 0
+        self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
+        self._of_jobs: tuple[Sample, ...] = ()
 
-    def update(self, reports: Sequence[JobReport], now: float) -> None:
+    def update(self, reports: Sequence[JobReport], now: float) -> tuple[AnalysisError, ...]:
         """Take the reports of an evaluation.
 
         Args:
             reports: one for each job.
             now: Unix time of the evaluation.
+
+        Returns:
+            The errors of jobs whose reports could not be made series of.
         """
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         if passed > LONGEST_GAP_SECONDS:
@@ -53,11 +61,19 @@ class Watch:
         self._reports, self._newest = tuple(reports), now
         for report in reports:
             self._keep(report.job_id)
+        made = [attempt("report", one.job_id, partial(_of_job, one)) for one in reports]
+        self._of_jobs = tuple(chain.from_iterable(one for one in made if isinstance(one, tuple)))
+        return tuple(one for one in made if isinstance(one, AnalysisError))
 
     def fail(self) -> None:
         """Note that nothing could be read: what was found before is not known to be true now."""
-        self._reports = ()
+        self._reports = self._of_jobs = ()
         self._failures += 1
+
+    def note_errors(self, errors: Iterable[AnalysisError]) -> None:
+        """Count what was not made because something raised."""
+        for error in errors:
+            self._errors[error.part] += 1
 
     def note_failures(self, count: int) -> None:
         """Count jobs whose records made no sense."""
@@ -84,10 +100,7 @@ class Watch:
 
     def samples(self) -> Iterator[Sample]:
         """Yield what Prometheus gets."""
-        for report in self._reports:
-            yield metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=_id(report.job_id))
-            yield from _clocks(report)
-            yield from _findings(report)
+        yield from self._of_jobs
         for job_id, by_cause in self._lost.items():
             for cause, seconds in by_cause.items():
                 yield metrics.LOST_GPU_SECONDS.sample(seconds, job_id=_id(job_id), cause=cause)
@@ -95,8 +108,20 @@ class Watch:
             yield metrics.OBSERVED_GPU_SECONDS.sample(seconds, job_id=_id(job_id))
         yield metrics.WATCH_JOBS.sample(len(self._reports))
         yield metrics.WATCH_FAILURES.sample(self._failures)
+        for part, count in self._errors.items():
+            yield metrics.WATCH_ANALYSIS_ERRORS.sample(count, part=part)
         if self._newest is not None:
             yield metrics.WATCH_LAST.sample(self._newest)
+
+
+def _of_job(report: JobReport) -> tuple[Sample, ...]:
+    job_id = _id(report.job_id)
+    return (
+        metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=job_id),
+        metrics.JOB_ANALYSIS_ERRORS.sample(len(report.errors), job_id=job_id),
+        *_clocks(report),
+        *_findings(report),
+    )
 
 
 def _clocks(report: JobReport) -> Iterator[Sample]:

@@ -103,7 +103,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("Jobs", [*_jobs(runbooks), *_errors(runbooks)]),
                 ("GPUs and nodes", on_call_nodes.health(runbooks)),
                 ("Network", on_call_nodes.network(runbooks)),
-                ("What cannot be seen", on_call_nodes.unseen()),
+                ("What cannot be seen", on_call_nodes.unseen(runbooks)),
             ]
         ),
     )

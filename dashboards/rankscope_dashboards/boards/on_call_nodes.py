@@ -184,8 +184,12 @@ def network(runbooks: str) -> list[Panel]:
     ]  # fmt: skip
 
 
-def unseen() -> list[Panel]:
-    """Return panels about what nobody looks at or can look at."""
+def unseen(runbooks: str) -> list[Panel]:
+    """Return panels about what nobody looks at or can look at.
+
+    Args:
+        runbooks: address under which docs/runbooks is served.
+    """
     failing = f"{of(agent.COLLECTOR_SUCCESS, NODE)} == 0"
     return [
         BarGauge(
@@ -212,5 +216,25 @@ def unseen() -> list[Panel]:
             decimals=0,
             steps=ANY_IS_ODD,
             missing="rankscope watch is not scraped",
+        ),
+        TimeSeries(
+            title="Errors of analyzers, by job",
+            description="Things that an evaluation did not conclude of a job because an analyzer"
+            " raised on its data, which is a defect of Rankscope: findings on it may be missing,"
+            " those on other jobs are not. The watch's log has the traceback.",
+            targets=targets(
+                (
+                    largest(FEW, of(watch.JOB_ANALYSIS_ERRORS, JOB), "job_id"),
+                    "{{job_id}} {{cluster}}",
+                ),
+            ),
+            overrides=lettered(),
+            several=True,
+            minimum=0,
+            at_least=4,
+            decimals=0,
+            steps=ANY_IS_ODD,
+            missing="rankscope watch is not scraped",
+            links=[links.runbook(runbooks, "RankscopeAnalysisErrors")],
         ),
     ]

@@ -54,6 +54,13 @@ JOB_UNOBSERVED = Metric(
     "Things about the job that could not be seen; rankscope diagnose names them.",
     ("job_id",),
 )
+JOB_ANALYSIS_ERRORS = Metric(
+    "rankscope_job_analysis_errors",
+    "gauge",
+    "Things that the last evaluation did not conclude about the job because an analyzer raised on"
+    " its data; rankscope diagnose and the watch's log name them.",
+    ("job_id",),
+)
 JOB_CLOCK_OFFSET = Metric(
     "rankscope_job_clock_offset_seconds",
     "gauge",
@@ -73,6 +80,13 @@ WATCH_FAILURES = Metric(
     "rankscope_watch_failed_evaluations_total",
     "counter",
     "Evaluations that could read nothing at all, and jobs whose records made no sense.",
+)
+WATCH_ANALYSIS_ERRORS = Metric(
+    "rankscope_watch_analysis_errors_total",
+    "counter",
+    "Answers of agents, verdicts and reports of jobs that were not made because reading or judging"
+    " them raised, by what was being made: a defect of Rankscope that cost nothing else.",
+    ("part",),
 )
 WATCH_AGENTS = Metric(
     "rankscope_watch_agents",

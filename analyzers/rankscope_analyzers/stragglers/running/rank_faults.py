@@ -138,7 +138,9 @@ def _fault(members: list[tuple[int, Span]], excess: Floats) -> RankFault:
 
 def _convicts(frame: StepFrame, fault: RankFault, error: Floats, duration: Floats) -> bool:
     accused = fault.mask()
-    if not _is_minority(frame, accused):
+    # Nobody is accused where a rank that others wait for, to write a checkpoint, makes up in the
+    # mean for the steps in which it was late.
+    if not accused.any() or not _is_minority(frame, accused):
         return False
     least = float(fault.excess[accused].min())
     others = float(fault.excess[~accused].max(initial=0.0))

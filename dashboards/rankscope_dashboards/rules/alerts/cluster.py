@@ -21,6 +21,16 @@ never be reached; 14.4 is a loss of 72 %."""
 WATCH_SECONDS = 300
 """Ten evaluations of the default interval."""
 
+ERRORS_WITHIN = "15m"
+"""Thirty evaluations of the default interval: an alert that ends before somebody looks at the
+job that it names helps nobody."""
+
+_RAISED_FOR = texts.known(
+    f"topk(5, max by (job_id) ({watch.JOB_ANALYSIS_ERRORS.name}{{cluster=%q}}) > 0)",
+    "Job {{ .Labels.job_id }} is one.",
+    "cluster",
+)
+
 AGENT_MEMORY = "1h"
 """How long an agent that is gone is missed where kube-state-metrics does not tell of its node."""
 
@@ -202,6 +212,20 @@ OWN: tuple[Alert, ...] = (
         summary="rankscope watch does not judge jobs",
         description="The last evaluation was {{ $value | humanizeDuration }} ago. Alerts"
         " from findings, stragglers among them, are silent until it is back.",
+    ),
+    Alert(
+        name="RankscopeAnalysisErrors",
+        expression=f"sum {by('part')}"
+        f" (increase({watch.WATCH_ANALYSIS_ERRORS.name}[{ERRORS_WITHIN}])) > 0",
+        hold="0s",
+        keep="1h",
+        why="One is one too many, and what a job's data hold once they hold at the next look, too.",
+        severity="ticket",
+        scope="cluster",
+        summary="rankscope watch raises on what it reads (part {{ $labels.part }})",
+        description="{{ $value | humanize }} times within a quarter of an hour reading or judging"
+        " raised (part {{ $labels.part }}). It costs the jobs concerned their verdicts, no other"
+        f" job anything.{_RAISED_FOR}",
     ),
     Alert(
         name="RankscopeNodeMaintenance",

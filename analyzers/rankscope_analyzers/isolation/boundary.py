@@ -1,0 +1,131 @@
+"""Where an error that nobody expected stops: it costs one job, or one agent, its answer only.
+
+Pods, agents and logs write what is analysed, so that it can hold what no analyzer expects. What
+raises on it is a defect of Rankscope: it is caught here and nowhere else, told in the report of
+whom it costs, counted, and logged with its traceback.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rankscope_analyzers.text.inert_text import visible
+
+Made = TypeVar("Made")
+
+Part = Literal["source", "timing", "layer", "report", "look"]
+"""What was being made: sense of an agent's answer or of a trace, a verdict on a job's step times,
+what one layer says of a job, its report, or the whole look at all of them."""
+
+PARTS: tuple[Part, ...] = ("source", "timing", "layer", "report", "look")
+
+REASON_CHARACTERS = 300
+"""Messages quote what they were raised on, which may be a whole file."""
+
+MOST_FRAMES = 20
+"""Of a traceback; what recurses for ever has a thousand."""
+
+TRACE_CHARACTERS = 16_000
+"""Twenty frames and a message of usual length are a tenth of that."""
+
+OURS = "rankscope_"
+"""What the folders of our packages begin with: a line in NumPy says less than the one above it."""
+
+ERRORS_KEPT = 4096
+"""Errors that are remembered as logged; the longest known is forgotten first and told again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisError:
+    """What could not be made because something raised.
+
+    Args:
+        part: what was being made.
+        about: the job or agent that it costs, empty for all.
+        reason: type and message of what was raised.
+        place: file and line that raised it.
+        trace: its traceback.
+    """
+
+    part: Part
+    about: str
+    reason: str
+    place: str
+    trace: str
+
+    def __str__(self) -> str:
+        """Say what is missing, and that it is not the job's fault."""
+        return (
+            f"{_MISSING[self.part]}: {self.reason} at {self.place}, which is a defect of Rankscope"
+        )
+
+
+_MISSING = {
+    "source": "what it answers or holds",
+    "timing": "a verdict on its step times",
+    "layer": "one of its layers",
+    "report": "what its layers say together",
+    "look": "everything that was read",
+}
+
+
+def attempt(part: Part, about: str, make: Callable[[], Made]) -> Made | AnalysisError:
+    """Return what `make` does, or the error that it raised.
+
+    RecursionError and MemoryError are such errors too: what is nested or long enough brings them
+    about. What is expected to fail is to be caught inside, with a sentence of its own.
+
+    Args:
+        part: what is being made.
+        about: the job or agent that it costs.
+        make: makes it.
+    """
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - the isolation that all other verdicts stand on
+        return _told(part, about, error)
+
+
+def _told(part: Part, about: str, error: Exception) -> AnalysisError:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames[1:] if OURS in frame.filename]
+    where = (ours or frames)[-1]
+    return AnalysisError(
+        part,
+        about,
+        visible(f"{type(error).__name__}: {error}".rstrip(": "), REASON_CHARACTERS),
+        f"{Path(where.filename).name}:{where.lineno}",
+        "".join(traceback.format_exception(error, limit=-MOST_FRAMES))[-TRACE_CHARACTERS:],
+    )
+
+
+class ErrorLog:
+    """Writes each error once, with its traceback.
+
+    Args:
+        write: takes a line.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._written: dict[tuple[str, str, str, str], None] = {}
+
+    def note(self, errors: Iterable[AnalysisError]) -> None:
+        """Write those that were not written before; the same line may raise for several jobs."""
+        for error in errors:
+            # Not by its message: that may hold a number which is another one at each look.
+            key = (error.part, error.about, error.reason.partition(":")[0], error.place)
+            known = key in self._written
+            self._written.pop(key, None)
+            self._written[key] = None
+            if not known:
+                whom = f"{error.about}: " if error.about else ""
+                self._write(visible(f"{whom}{error}"))
+                for line in error.trace.splitlines():
+                    self._write(visible(line))
+        while len(self._written) > ERRORS_KEPT:
+            del self._written[next(iter(self._written))]

@@ -1,0 +1,57 @@
+"""JSON of others that nests too deeply or holds too much is unreadable, as that which is none."""
+
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
+from rankscope_analyzers.text import foreign_json
+
+UNREADABLE = ["", "{", b"\xff", "[" * 100_000, '{"a":' * 100_000, "1" * 5000]
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_cannot_be_read_is_a_value_error(text):
+    try:
+        foreign_json.read(text)
+    except ValueError:
+        return
+    raise AssertionError("it was read")
+
+
+def test_what_does_not_fit_into_memory_is_a_value_error(monkeypatch):
+    def full(_):
+        raise MemoryError
+
+    monkeypatch.setattr(json, "loads", full)
+    with pytest.raises(ValueError, match="MemoryError"):
+        foreign_json.read("[]")
+
+
+def test_labels_that_nest_for_ever_are_an_error_of_their_server():
+    head = b'{"status":"success","data":{"resultType":"matrix","result":['
+    body = head + b'{"metric":' + b'{"a":' * 50_000 + b',"values":[[1,"2"]]}]}}'
+    with pytest.raises(PrometheusError, match="no JSON"):
+        parse_matrix(body, np.array([1.0]))
+
+
+@pytest.mark.parametrize("status", [200, 422])
+def test_an_answer_that_nests_for_ever_is_an_error_of_its_server(status):
+    class Deep(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"[" * 100_000)
+
+        def log_message(self, *_):
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Deep) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(PrometheusError, match=r"does not answer as|answers 422: \[\["):
+            Prometheus(f"127.0.0.1:{server.server_port}").instant("up", 0.0)
+        server.shutdown()

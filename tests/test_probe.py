@@ -86,7 +86,7 @@ def boundaries(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 def open_ring(directory: Path) -> Path:
     """Make a small ring as the probe does, and let it go."""
-    os.close(rankscope_probe._open_ring(str(directory), "2.13.0+cpu", None, 0))
+    rankscope_probe._Ring(str(directory), "2.13.0+cpu", None, 0).held.close()
     (path,) = directory.glob("*.ring")
     return path
 
@@ -173,9 +173,9 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
     code = (
         "import os, rankscope_probe as p, types\n"
         "probe = object.__new__(p._Probe)\n"
-        "probe.ring = p._open_ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
+        "probe.ring = p._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
         "probe.begin_unix_ns = probe.data_ns = probe.sync_ns = probe.samples = 0\n"
-        "probe.written = probe.step = probe.attempt = 0\n"
+        "probe.step = 0\n"
         "probe.loader_used, probe.timing, probe.device_waits = False, 2, None\n"
         "probe.looked_ns = p._NEVER_NS\n"
         "for number in range(p._CAPACITY + 3): probe.record(number, 0)\n"
@@ -190,7 +190,7 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
 
 
 def test_ring_is_held_until_its_descriptor_is_closed(tmp_path: Path) -> None:
-    descriptor = rankscope_probe._open_ring(str(tmp_path), "2.13.0+cpu", None, 3)
+    descriptor = rankscope_probe._Ring(str(tmp_path), "2.13.0+cpu", None, 3).descriptor
     (path,) = tmp_path.glob("*.ring")
     ring = read_ring(path)
     assert ring.held
@@ -205,7 +205,8 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     code = (
         "import os, resource, rankscope_probe\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "print(rankscope_probe._open_ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0) < 64)"
+        "ring = rankscope_probe._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
+        "print(ring.descriptor < 64)"
     )
     variables = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path)}
     shown = subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **variables})
@@ -246,7 +247,7 @@ def test_symlink_in_the_rings_place_is_not_followed(tmp_path: Path) -> None:
     (target := tmp_path / "target").write_text("precious")
     (tmp_path / f".{os.getpid()}-{ticks}.ring").symlink_to(target)
     with pytest.raises(FileExistsError):
-        rankscope_probe._open_ring(str(tmp_path), "2.13.0", None, 0)
+        rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     assert target.read_text() == "precious"
 
 
@@ -375,7 +376,7 @@ def test_every_python_writes_a_ring_and_warns_of_nothing(
     interpreter = interpreter_of(version)
     if interpreter is None:
         pytest.skip(f"no Python {version} is installed here")
-    code = "import rankscope_probe as p; p._open_ring({!r}, '1.13', None, 0)"
+    code = "import rankscope_probe as p; p._Ring({!r}, '1.13', None, 0)"
     variables = {**os.environ, "PYTHONPATH": str(PROBE), "RANKSCOPE_JOB_ID": "old"}
     command = [interpreter, "-W", "error", "-c", code.format(str(tmp_path))]
     subprocess.run(command, check=True, env=variables)

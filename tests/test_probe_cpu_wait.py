@@ -22,7 +22,7 @@ class Schedule:
         self.probe = object.__new__(rankscope_probe._Probe)
         self.probe.cpu_wait_ns = self.probe.seen_wait_ns = self.probe.looked_ns = 0
         self.says(0)
-        self.probe.schedule = os.open(self.file, os.O_RDONLY)
+        self.probe.schedule = rankscope_probe._Held(os.open(self.file, os.O_RDONLY))
 
     def says(self, waited: int) -> None:
         self.file.write_text(f"1 {waited} 1\n")
@@ -59,7 +59,7 @@ def test_a_wait_that_began_behind_a_stretch_is_of_the_next_one(schedule: Schedul
 
 
 @pytest.mark.parametrize("content", ["", "7", "a b c"])
-def test_a_descriptor_that_became_another_file_ends_the_counting(
+def test_a_schedule_written_in_another_way_ends_the_counting(
     schedule: Schedule, content: str
 ) -> None:
     schedule.file.write_text(content)
@@ -70,9 +70,21 @@ def test_a_descriptor_that_became_another_file_ends_the_counting(
 
 
 def test_a_descriptor_that_the_program_closed_ends_the_counting(schedule: Schedule) -> None:
-    os.close(schedule.probe.schedule)
+    os.close(schedule.probe.schedule.number)
     schedule.probe.look(LATE)
     assert schedule.probe.looked_ns == rankscope_probe._NEVER_NS
+
+
+def test_a_descriptor_that_became_another_file_is_neither_read_nor_closed(
+    schedule: Schedule, tmp_path: Path
+) -> None:
+    (other := tmp_path / "other").write_text("1 999999999 1")
+    number = schedule.probe.schedule.number
+    with other.open() as own:
+        os.dup2(own.fileno(), number)
+    schedule.probe.look(LATE)
+    assert (schedule.probe.cpu_wait_ns, schedule.probe.looked_ns) == (0, rankscope_probe._NEVER_NS)
+    os.close(number)  # still the program's
 
 
 def test_a_counter_that_falls_is_no_negative_wait(schedule: Schedule) -> None:
@@ -85,12 +97,12 @@ def test_a_counter_that_falls_is_no_negative_wait(schedule: Schedule) -> None:
 
 def test_each_thread_has_its_own_schedule() -> None:
     probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = -1
+    probe.schedule = None
     places = []
 
     def watch() -> None:
         probe.watch_schedule()
-        places.append(Path(f"/proc/self/fd/{probe.schedule}").readlink().as_posix())
+        places.append(Path(f"/proc/self/fd/{probe.schedule.number}").readlink().as_posix())
 
     watch()
     thread = threading.Thread(target=watch)
@@ -99,25 +111,25 @@ def test_each_thread_has_its_own_schedule() -> None:
     assert places[0] != places[1]
     assert all(place.endswith("/schedstat") for place in places)
     assert probe.looked_ns < rankscope_probe._NEVER_NS
-    os.close(probe.schedule)
+    probe.schedule.close()
 
 
 def test_threads_that_have_only_just_begun_are_watched() -> None:
     """Their time on a CPU reads zero until the kernel adds it up: here one in forty does."""
     probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = -1
+    probe.schedule = None
     for _ in range(500):
         thread = threading.Thread(target=probe.watch_schedule)
         thread.start()
         thread.join()
         assert probe.looked_ns < rankscope_probe._NEVER_NS
-    os.close(probe.schedule)
+    probe.schedule.close()
 
 
 def test_a_kernel_that_counts_nothing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rankscope_probe.os, "pread", lambda *_: b"0 0 0\n")
     probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = -1
+    probe.schedule = None
     probe.watch_schedule()
     assert probe.looked_ns == rankscope_probe._NEVER_NS
-    os.close(probe.schedule)
+    probe.schedule.close()

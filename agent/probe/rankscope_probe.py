@@ -47,11 +47,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import functools
 import hashlib
 import itertools
 import os
 import re
+import signal
 import struct
 import sys
 import threading
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
+_FIRST_SLOT, _SLOT = _HEADER.size, _RECORD.size
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
 _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
@@ -81,6 +84,8 @@ _PENDING_STEPS = 8  # that the host runs ahead of the device; more than framewor
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
+_SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
+_MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
 _LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms); a look takes 1.6 us
 _NEVER_NS = 1 << 62  # the time of the last look where there is nothing to look at
 
@@ -199,49 +204,148 @@ def _header(
     return _HEADER.pack(*geometry, *process, *identity, *texts, *layout)
 
 
-def _open_ring(
-    directory: str,
-    torch_version: str,
-    distributed: Any,
-    attempt: int,
-    layout: tuple[int, ...] = _NO_LAYOUT,
-) -> int:
-    """Make this process's ring and return its descriptor, locked for as long as it is open."""
-    import fcntl
-
-    os.makedirs(directory, exist_ok=True)
-    _remove_stale(directory)
-    start_ticks = _process_start_ticks()
-    number = start_ticks  # one more for a process that became another program, by exec
-    while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
-        number += 1
-    name = "{}-{}.ring".format(os.getpid(), number)
-    temporary = os.path.join(directory, "." + name)
-    low = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC)
-    ring = _high(low)
-    try:
-        os.fchmod(ring, 0o644)  # whatever the umask: the agent may be another user
-        os.posix_fallocate(ring, 0, _HEADER.size + _CAPACITY * _RECORD.size)
-        os.pwrite(ring, _header(torch_version, distributed, attempt, start_ticks, layout), 0)
-        fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(temporary, os.path.join(directory, name))
-    except BaseException:
-        os.close(ring)
-        os.unlink(temporary)
-        raise
-    return ring
+class _LostError(OSError):
+    """A descriptor of ours leads to nothing, or to what is not ours."""
 
 
-def _high(low: int) -> int:
-    """Return a copy of a descriptor under a high number, and close the original."""
-    import fcntl
+class _Held:
+    """A descriptor of ours, under a high number, and how to tell that the number still is ours.
 
-    try:
-        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
-    except OSError:  # RLIMIT_NOFILE is lower
-        return os.dup(low)
-    finally:
-        os.close(low)
+    Programs close all descriptors, as daemons do and children before an exec, and what they open
+    next may get the number: that is neither read, written to nor closed.
+    """
+
+    def __init__(self, low: int) -> None:
+        import fcntl
+
+        try:
+            self.number = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
+        except OSError:  # RLIMIT_NOFILE is lower
+            self.number = os.dup(low)
+        finally:
+            os.close(low)
+        self.identity = self.look()
+
+    def look(self) -> tuple[int, int]:
+        """Return device and inode of what the number leads to now, zeros for nothing."""
+        try:
+            status = os.fstat(self.number)
+        except OSError:
+            return 0, 0
+        return status.st_dev, status.st_ino
+
+    def close(self) -> None:
+        """Close what is ours."""
+        if self.look() == self.identity:
+            os.close(self.number)
+
+
+class _Ring:
+    """This process's ring, locked for as long as its descriptor is open.
+
+    The descriptor's offset, which `pwrite` neither needs nor moves, is set to a random number far
+    behind the end: who finds it there has the file of that device and inode before him, for a third
+    of what `fstat` takes. A mapping would need no descriptor, but whoever truncates the file
+    would end the training by SIGBUS.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        torch_version: str,
+        distributed: Any,
+        attempt: int,
+        layout: tuple[int, ...] = _NO_LAYOUT,
+    ) -> None:
+        import fcntl
+
+        os.makedirs(directory, exist_ok=True)
+        _remove_stale(directory)
+        start_ticks = _process_start_ticks()
+        number = start_ticks  # one more for a process that became another program, by exec
+        while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
+            number += 1
+        name = "{}-{}.ring".format(os.getpid(), number)
+        self.path, temporary = os.path.join(directory, name), os.path.join(directory, "." + name)
+        self.attempt, self.written = attempt, 0
+        self.pack, self.seek, self.put = _RECORD.pack, os.lseek, os.pwrite
+        # Without the conversion to an enumeration, which costs ten times as much.
+        self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.held = _Held(os.open(temporary, flags))
+        self.descriptor = self.held.number
+        self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
+        try:
+            os.fchmod(self.descriptor, 0o644)  # whatever the umask: the agent may be another user
+            size = _HEADER.size + _CAPACITY * _RECORD.size
+            _check_limit(size)
+            os.posix_fallocate(self.descriptor, 0, size)
+            page = _header(torch_version, distributed, attempt, start_ticks, layout)
+            os.pwrite(self.descriptor, page, 0)
+            os.lseek(self.descriptor, self.mark, os.SEEK_SET)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(temporary, self.path)
+        except BaseException:
+            self.held.close()
+            os.unlink(temporary)
+            raise
+
+    def write(
+        self,
+        start_unix_ns: int,
+        step_ns: int,
+        data_ns: int,
+        compute_ns: int,
+        sync_ns: int,
+        step: int,
+        samples: int,
+        flags: int,
+    ) -> None:
+        """Put the next record into its slot.
+
+        Raises:
+            _LostError: the program has closed the descriptor, or uses its number again.
+            OSError: the file system or RLIMIT_FSIZE refuses.
+        """
+        seq = self.written + 1
+        check = seq & 0xFFFFFFFF
+        packed = self.pack(
+            seq,
+            start_unix_ns,
+            step_ns,
+            data_ns,
+            compute_ns,
+            sync_ns,
+            step,
+            samples,
+            flags,
+            self.attempt,
+            check,
+        )
+        place = _FIRST_SLOT + self.written % _CAPACITY * _SLOT
+        if self.handler_of(_SIGXFSZ) != _IGNORED:
+            _check_limit(place + _SLOT)
+        descriptor = self.descriptor
+        try:
+            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from where it stands
+                raise OSError
+        except OSError as error:  # closed, or a pipe or socket by now
+            lost = "the program closed descriptor {}, {}".format(descriptor, self.path)
+            raise _LostError(lost) from error
+        self.put(descriptor, packed, place)
+        self.written = seq
+
+
+def _check_limit(end: int) -> None:
+    """Refuse a write that ends where SIGXFSZ would come, which at its default ends the program.
+
+    Python ignores that signal, but programs set it back; and limits change while they run.
+    """
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if 0 <= limit < end:
+        raise OSError(errno.EFBIG, "RLIMIT_FSIZE of {} bytes is too small".format(limit))
 
 
 def _remove_stale(directory: str) -> None:
@@ -346,25 +450,27 @@ class _Probe:
         self.distributed: Any = torch.distributed if torch.distributed.is_available() else None
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
-        self.errors, self.ring, self.schedule = 0, -1, -1
+        self.errors = 0
+        self.ring: _Ring | None = None
+        self.schedule: _Held | None = None
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.backwards_hooked = False
         self.restart()
 
     def restart(self) -> None:
         """Forget all that was measured, as a forked child must: the ring is its parent's."""
-        for descriptor in (self.ring, self.schedule):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)  # the ring's lock stays with the parent's descriptor
-        self.ring = self.schedule = -1
+        for held in (self.ring and self.ring.held, self.schedule):
+            if held:
+                held.close()  # the ring's lock stays with the parent's descriptor
+        self.ring = self.schedule = None
         self.looked_ns = _NEVER_NS
         self.cpu_wait_ns = self.data_cpu_wait_ns = self.seen_wait_ns = 0
-        self.written = self.step = self.thread = 0  # thread 0: no step has ended yet
-        self.ring_refused = self.loader_used = self.stepped = False  # stepped: since the scaler
+        self.step = self.thread = self.rings = 0  # thread 0: no step has ended yet
+        self.loader_used = self.stepped = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
-        self.device, self.timing, self.attempt = "", _TIMING_NONE, 0
+        self.device, self.timing = "", _TIMING_NONE
         self.mesh: Any = None  # that the primary optimizer's parameters are distributed over
         self.layout: tuple[int, ...] = _NO_LAYOUT
         self.armed = False  # the backward that begins next is to be watched
@@ -436,7 +542,7 @@ class _Probe:
                     self.look(now)
                 self.record(now - self.begin_ns, flags | self.flags)
         finally:
-            if thread != self.thread and self.schedule >= 0:
+            if thread != self.thread and self.schedule:
                 self.guarded(self.watch_schedule)()
             self.thread = thread
             self.begin_ns, self.begin_unix_ns = now, time.time_ns()
@@ -449,21 +555,11 @@ class _Probe:
 
     def record(self, step_ns: int, flags: int) -> None:
         """Write one record, into a ring made at the first; what fails is not recorded."""
-        if self.ring < 0:
-            if self.ring_refused:
+        if self.ring is None:
+            if self.rings >= _MAX_RINGS:
                 return
-            self.ring_refused = True  # one try: a full disk is not asked again every step
-            directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
-            joined = self.distributed if self.connected else None
-            if joined is not None:
-                self.guarded(self.find_layout)()
-            self.attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
-            version, attempt = self.torch.__version__, self.attempt
-            self.ring = _open_ring(directory, version, joined, attempt, self.layout)
+            self.open_ring()
             flags |= _FIRST
-            blind = not self.timing or self.device_waits is not None
-            if joined is not None and blind and joined.get_world_size() > 1:
-                self.guarded(self.serve_flight_recorder)()
         samples, data_ns = self.samples, min(self.data_ns, step_ns)
         if not self.loader_used:
             samples = -1
@@ -474,6 +570,21 @@ class _Probe:
         else:
             self.pending.append((step, *self.device_waits.take()))
             self.write_passed(_PENDING_STEPS)
+
+    def open_ring(self) -> None:
+        """Make a ring; a full disk, or what else refuses the first, is not asked again."""
+        again, self.rings = self.rings, _MAX_RINGS
+        directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
+        joined = self.distributed if self.connected else None
+        if joined is not None and not again:
+            self.guarded(self.find_layout)()
+        attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
+        version = self.torch.__version__
+        self.ring = _Ring(directory, version, joined, attempt, self.layout)
+        self.rings = again + 1
+        blind = not self.timing or self.device_waits is not None
+        if joined is not None and blind and joined.get_world_size() > 1 and not again:
+            self.guarded(self.serve_flight_recorder)(self.ring.path)
 
     def write_passed(self, kept: int) -> None:
         """Write the steps that the device has passed, and unmeasured what else is too many."""
@@ -500,11 +611,14 @@ class _Probe:
                 compute_ns = max(compute_ns - (self.cpu_wait_ns - self.data_cpu_wait_ns), 0)
                 data_ns -= in_data
                 flags |= _CPU_WAIT
-        seq = self.written + 1
-        times = (begin_unix_ns, step_ns, data_ns if loader_used else -1, compute_ns, sync_ns)
-        packed = _RECORD.pack(seq, *times, step, samples, flags, self.attempt, seq)
-        os.pwrite(self.ring, packed, _HEADER.size + (seq - 1) % _CAPACITY * _RECORD.size)
-        self.written = seq
+        data_ns = data_ns if loader_used else -1
+        if self.ring is not None:
+            times = (begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns)
+            try:
+                self.ring.write(*times, step, samples, flags)
+            except _LostError:
+                self.ring = None  # the next step makes another one, with a lock that holds
+                raise
 
     def find_layout(self) -> None:
         """Learn from the process groups which ranks share a layer or a pipeline with this one."""
@@ -571,7 +685,7 @@ class _Probe:
 
         return wait
 
-    def serve_flight_recorder(self) -> None:
+    def serve_flight_recorder(self, ring: str) -> None:
         """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
 
         The server is never shut down: that hangs right after its start, and its destructor does so
@@ -583,7 +697,7 @@ class _Probe:
         if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
             return
         self.guarded(self.time_collectives)()
-        path = os.readlink("/proc/self/fd/{}".format(self.ring))[: -len("ring")] + "sock"
+        path = ring[: -len("ring")] + "sock"
         if len(os.fsencode(path)) > _SOCKET_PATH:
             raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
         import ctypes
@@ -637,15 +751,28 @@ class _Probe:
 
     def watch_schedule(self) -> None:
         """Follow how long this thread waits for a CPU, where the kernel counts that."""
-        if self.schedule >= 0:
-            os.close(self.schedule)
-        self.schedule, self.looked_ns = -1, _NEVER_NS
+        if self.schedule:
+            self.schedule.close()
+        self.schedule, self.looked_ns = None, _NEVER_NS
         with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
             flags = os.O_RDONLY | os.O_CLOEXEC
-            self.schedule = _high(os.open("/proc/thread-self/schedstat", flags))
-            _, self.seen_wait_ns, turns = map(int, os.pread(self.schedule, 64, 0).split())
+            self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
+            _, self.seen_wait_ns, turns = self.read_schedule()
             if turns:  # else nothing is counted; the time run is zero until a thread's first tick
                 self.looked_ns = time.perf_counter_ns()
+
+    def read_schedule(self) -> tuple[int, ...]:
+        """Return how long this thread ran and waited, in nanoseconds, and how often it ran.
+
+        Raises:
+            OSError: it cannot be read, or the descriptor is not ours any more.
+            ValueError: it is written in another way.
+        """
+        held = self.schedule
+        if held is None or held.look() != held.identity:
+            raise _LostError("no schedstat")
+        run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
+        return run, waited, turns
 
     def look(self, now: int, outside: bool = True) -> None:
         """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
@@ -655,9 +782,9 @@ class _Probe:
         """
         if now - self.looked_ns > _LOOK_NS:
             try:
-                total = int(os.pread(self.schedule, 64, 0).split()[1])
-            except (OSError, ValueError, IndexError):  # the program closed it, or took its number
-                self.schedule, self.looked_ns = -1, _NEVER_NS
+                total = self.read_schedule()[1]
+            except (OSError, ValueError):  # the program closed it, or took its number
+                self.schedule, self.looked_ns = None, _NEVER_NS
                 return
             waited = max(min(total - self.seen_wait_ns, now - self.looked_ns), 0)
             if outside:
@@ -841,21 +968,33 @@ _probe: _Probe | None = None
 
 
 def watch() -> None:
-    """Measure this process's optimizer steps from now on; further calls do nothing."""
+    """Measure this process's optimizer steps from now on; further calls do nothing.
+
+    Never raises but for the user's Ctrl-C: what keeps the probe from starting gets one line.
+    """
+    try:
+        _start()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - training goes on without us
+        sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
+
+
+def _autoload() -> None:
+    """Run `_start` at the end of `import torch`, which any error from here would make fail."""
+    try:
+        _start()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - see above; says it where one can see it
+        if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
+            sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
+
+
+def _start() -> None:
     global _probe
     if _probe is None and os.environ.get("RANKSCOPE_PROBE") != "0":
         import torch.utils.data
 
         _probe = _Probe(torch)
         _probe.guarded(_probe.install)()
-
-
-def _autoload() -> None:
-    """Run `watch` at the end of `import torch`, which any error from here would make fail."""
-    try:
-        watch()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - see above; says it where one can see it
-        if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
-            sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))

@@ -1,0 +1,138 @@
+"""The probe reads, writes and closes nothing that is not its own, whatever a program does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rankscope_probe
+from probe_jobs.running import PROBE, Nursery, read_only_ring, read_rings
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    nursery = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="module")
+def weights(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give what a training prints that nobody disturbs."""
+    (ended,) = nursery.run(tmp_path_factory.mktemp("rings"), "steps.py", str(STEPS))
+    assert ended.output.startswith("weights")
+    return ended.output
+
+
+def test_file_that_took_over_the_rings_descriptor_is_left_as_it_is(
+    nursery: Nursery, weights: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    (ended,) = nursery.run(
+        tmp_path / "rings", "steps.py", str(STEPS), "take-over", OWN_FILE=str(own)
+    )
+    assert (ended.code, ended.output) == (0, weights)
+    assert own.read_bytes() == b"precious" * 4096
+
+
+def test_steps_go_on_in_a_new_ring_when_the_program_closed_the_first(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close")
+    (line,) = ended.errors.splitlines()
+    assert "closed" in line
+    before, after = sorted(read_rings(tmp_path), key=lambda ring: ring.records[0].step)
+    assert [record.step for record in before.records] == [1, 2, 3, 4, 5]
+    assert [record.step for record in after.records] == [7, 8, 9, 10, 11]
+
+
+def test_program_that_closes_all_descriptors_again_and_again_gets_few_rings(
+    nursery: Nursery, weights: str, tmp_path: Path
+) -> None:
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), "close-always")
+    assert (ended.code, ended.output) == (0, weights)
+    assert len(read_rings(tmp_path)) == rankscope_probe._MAX_RINGS
+
+
+def test_forked_child_closes_no_file_of_the_programs(
+    nursery: Nursery, weights: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    (ended,) = nursery.run(
+        tmp_path / "rings", "steps.py", str(STEPS), "take-over-and-fork", OWN_FILE=str(own)
+    )
+    assert (ended.code, ended.output) == (0, "child keeps its files True\n" + weights)
+
+
+@pytest.mark.parametrize(("kind", "rings"), [("limit-first", 0), ("limit", 1)])
+def test_limit_on_file_sizes_ends_no_training(
+    nursery: Nursery, weights: str, tmp_path: Path, kind: str, rings: int
+) -> None:
+    """SIGXFSZ is at its default there, which ends whatever writes beyond the limit."""
+    (ended,) = nursery.run(tmp_path, "steps.py", str(STEPS), kind)
+    assert (ended.code, ended.output) == (0, weights)
+    (line,) = ended.errors.splitlines()
+    assert "RLIMIT_FSIZE" in line
+    assert [len(ring.records) for ring in read_rings(tmp_path)] == [STEPS // 2 - 1] * rings
+    assert len(list(tmp_path.iterdir())) == rings
+
+
+def test_descriptor_is_not_ours_once_its_number_leads_elsewhere(tmp_path: Path) -> None:
+    ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    with (tmp_path / "other").open("w+b") as other:
+        other.write(bytes(8192))
+        os.dup2(other.fileno(), ring.descriptor)
+        with pytest.raises(rankscope_probe._LostError, match="closed"):
+            ring.write(1, 2, 3, 4, 5, 6, 7, 2)
+        ring.held.close()
+        os.fstat(ring.descriptor)  # still open
+        os.close(ring.descriptor)
+        assert not any(Path(other.name).read_bytes())
+
+
+def test_pipe_in_the_rings_place_gets_nothing(tmp_path: Path) -> None:
+    ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    reading, writing = os.pipe()
+    os.dup2(writing, ring.descriptor)
+    with pytest.raises(rankscope_probe._LostError):
+        ring.write(1, 2, 3, 4, 5, 6, 7, 2)
+    for descriptor in (ring.descriptor, writing):
+        os.close(descriptor)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_writing_leaves_the_mark_by_which_the_descriptor_is_known(tmp_path: Path) -> None:
+    ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    for _ in range(3):
+        ring.write(1, 2, 3, 4, 5, 6, 7, 2)
+    ring.held.close()
+    assert len(read_only_ring(tmp_path).records) == 3
+
+
+@pytest.mark.parametrize("failure", ["raise SystemExit(3)", "import no_such_module"])
+def test_watch_raises_no_more_than_loading_by_torch_does(failure: str) -> None:
+    code = (
+        "import rankscope_probe\n"
+        f"def refuse(torch):\n {failure}\n"
+        "rankscope_probe._Probe = refuse\n"
+        "rankscope_probe.watch()\n"
+        "print('trains')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(PROBE), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "trains\n")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("rankscope probe: not started")

@@ -18,17 +18,16 @@ from benchmarks.processes import cpu_seconds, free_port, scrape, series_on, serv
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from rankscope_agent.contract import metrics
 from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.api import Api
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 
 FAMILIES = tuple(
-    metric
-    for metric in metrics.CATALOGUE
-    if metric.labels == metrics.training.RANK and metric.kind != "histogram"
+    metric for metric in CATALOGUE if metric.labels == training.RANK and metric.kind != "histogram"
 )
 SERIES = 2000
 RANKS = SERIES // len(FAMILIES)

@@ -26,9 +26,9 @@ from alert_timelines import (
     steady,
 )
 from rankscope_agent.collecting.summary import gpus, nccl_conditions
-from rankscope_agent.contract import metrics
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.kernel.xid import XIDS
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.metrics import summary
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS, GROUPS
@@ -260,8 +260,8 @@ def test_conditions_that_alerts_ask_for_are_those_that_agents_tell():
         ):
             asked.setdefault(series, set()).update(matched.split("|"))
     assert asked == {
-        metrics.summary.GPU_CONDITION.name: set(gpus.CONDITIONS),
-        metrics.summary.POD_CONDITION.name: set(nccl_conditions.CONDITIONS),
+        summary.GPU_CONDITION.name: set(gpus.CONDITIONS),
+        summary.POD_CONDITION.name: set(nccl_conditions.CONDITIONS),
     }
 
 

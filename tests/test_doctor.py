@@ -14,11 +14,11 @@ from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import pod, uid
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract.requirements import COMPONENTS
+from rankscope_agent.contract.sources import SEEN_APART
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
-from rankscope_analyzers.doctor.checks import REMEDIES, AgentFacts, Check, node_checks, remedy
+from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, remedy
 from rankscope_analyzers.intake import cluster
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.intake.credentials import Entry
@@ -198,9 +198,10 @@ def test_ranks_whose_environments_differ_are_named(node, api, capsys):
 
 
 def test_every_collector_has_a_remedy_that_names_its_component():
-    collectors = set(all_collectors(PodDirectory(), FlightWindows()))
-    assert collectors <= set(REMEDIES)
-    assert set(REMEDIES) == set(COMPONENTS)
+    for name in (*all_collectors(PodDirectory(), FlightWindows()), "api", "kubelet", "processes"):
+        assert SEEN_APART[name].remedy in remedy(name)
+        assert remedy(name).endswith(f"In Kubernetes: {SEEN_APART[name].needs}")
+        assert SEEN_APART[name].needs
     assert remedy("kernel_log").endswith("component tier-3; or journald's files: component journal")
 
 

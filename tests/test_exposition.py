@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract import metrics
+from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_agent.contract.metrics import topology, training
 from rankscope_agent.contract.model import HistogramValue, Sample, Scrape, Snapshot
 from rankscope_agent.serving.exposition import (
     COMES_WITH_JOBS,
@@ -46,9 +47,9 @@ def values(page: bytes, read=read_text) -> dict[tuple[str, tuple[tuple[str, str]
 
 
 FULL = snapshot_of(
-    metrics.training.STEPS.sample(12, **RANK),
-    metrics.training.LAST_STEP_SECONDS.sample(0.125, **RANK),
-    metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="ns/train"),
+    training.STEPS.sample(12, **RANK),
+    training.LAST_STEP_SECONDS.sample(0.125, **RANK),
+    training.STEP_LATENCY.sample(HISTOGRAM, job_id="ns/train"),
 )
 
 
@@ -68,7 +69,7 @@ def test_both_formats_carry_every_value(form, read):
 
 def test_the_text_format_declares_each_metric_as_the_catalogue_does():
     page = render(FULL, TEXT, None).decode()
-    assert f"# HELP rankscope_steps_total {metrics.training.STEPS.help}\n" in page
+    assert f"# HELP rankscope_steps_total {training.STEPS.help}\n" in page
     assert "# TYPE rankscope_steps_total counter\n" in page
     assert "# TYPE rankscope_last_step_seconds gauge\n" in page
     assert "# TYPE rankscope_step_latency_seconds histogram\n" in page
@@ -103,19 +104,19 @@ def test_the_agent_says_how_it_and_its_collectors_do():
 @pytest.mark.parametrize("job", ['a"b', "a\\b", "a\nb", "a}b", "日本", "# EOF", "", "a\rb"])
 @pytest.mark.parametrize(("form", "read"), [(TEXT, read_text), (OPENMETRICS, read_openmetrics)])
 def test_any_label_value_comes_through(job, form, read):
-    snapshot = snapshot_of(metrics.training.STEPS.sample(1, job_id=job, rank="0"))
+    snapshot = snapshot_of(training.STEPS.sample(1, job_id=job, rank="0"))
     found = values(render(snapshot, form, None), read)
     assert found["rankscope_steps_total", (("job_id", job), ("rank", "0"))] == 1
 
 
 @pytest.mark.parametrize("value", [0, 0.1, 1e-9, 123456789.5, 1e300, -3, math.inf, -math.inf])
 def test_values_come_through_exactly(value):
-    found = values(render(snapshot_of(metrics.training.RINGS.sample(value)), TEXT, None))
+    found = values(render(snapshot_of(training.RINGS.sample(value)), TEXT, None))
     assert found["rankscope_training_rings", ()] == value
 
 
 def test_series_beyond_the_limit_are_left_off_and_counted():
-    ranks = [metrics.training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(10)]
+    ranks = [training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(10)]
     found = values(render(snapshot_of(*ranks), TEXT, 4))
     shown = [labels for name, labels in found if name == "rankscope_steps_total"]
     assert shown == [(("job_id", "a"), ("rank", str(rank))) for rank in range(4)]
@@ -123,7 +124,7 @@ def test_series_beyond_the_limit_are_left_off_and_counted():
 
 
 def test_a_histogram_counts_with_all_its_series_and_is_never_cut():
-    histogram = metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")  # 2 + 3 series
+    histogram = training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")  # 2 + 3 series
     for limit, dropped in ((5, 0), (4, 5)):
         found = values(render(snapshot_of(histogram), TEXT, limit))
         assert found.get(("rankscope_series_dropped", (("collector", "training"),)), 0) == dropped
@@ -133,8 +134,8 @@ def test_a_histogram_counts_with_all_its_series_and_is_never_cut():
 
 
 def test_after_the_first_series_that_does_not_fit_none_does_in_any_collector():
-    histogram = metrics.training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")
-    nearest = metrics.topology.GPU_NIC_INFO.sample(1, uuid="a", device="b", distance="PIX")
+    histogram = training.STEP_LATENCY.sample(HISTOGRAM, job_id="a")
+    nearest = topology.GPU_NIC_INFO.sample(1, uuid="a", device="b", distance="PIX")
     first = snapshot_of(histogram, name="one").scrapes[0]
     second = snapshot_of(nearest, name="two").scrapes[0]
     found = values(render(Snapshot("n", 1.0, (second, first)), TEXT, 4))
@@ -143,7 +144,7 @@ def test_after_the_first_series_that_does_not_fit_none_does_in_any_collector():
 
 
 def test_without_a_limit_nothing_is_left_off():
-    ranks = [metrics.training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(3000)]
+    ranks = [training.STEPS.sample(1, job_id="a", rank=str(rank)) for rank in range(3000)]
     found = values(render(snapshot_of(*ranks), TEXT, None))
     assert found["rankscope_page_series_dropped", ()] == 0
     assert sum(name == "rankscope_steps_total" for name, _ in found) == 3000
@@ -252,7 +253,7 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric():
     of_the_agent = render(snapshot_of(), TEXT, None).decode()
     samples = [
         Sample(metric, ("x",) * len(metric.labels), HISTOGRAM if metric.kind == "histogram" else 1)
-        for metric in metrics.CATALOGUE
+        for metric in CATALOGUE
         if f"# TYPE {metric.name} " not in of_the_agent
     ]
     page = render(snapshot_of(*samples), TEXT, None)
@@ -287,7 +288,7 @@ def test_a_source_that_comes_with_jobs_is_not_missed_when_they_end(name):
 
 
 def test_series_left_off_the_page_are_added_up_over_collectors():
-    samples = tuple(metrics.training.STEPS.sample(1, job_id="a", rank=str(n)) for n in range(8))
+    samples = tuple(training.STEPS.sample(1, job_id="a", rank=str(n)) for n in range(8))
     scrapes = tuple(Scrape(name, True, 0.1, samples, "", 1.7e9) for name in ("one", "two"))
     found = values(render(Snapshot("node-1", 1.8e9, scrapes[:1]), TEXT, 5))
     assert found["rankscope_page_series_dropped", ()] == 3

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from link_frames import NOISE, PERIOD, RATE, SAMPLES, START, STORAGE, Cluster
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.links.counters import analyze
 from rankscope_analyzers.links.frame import LinkFrameError, column_of, read_ports
 from rankscope_analyzers.links.quantities import FLAPS, QUANTITIES, RUNBOOKS

@@ -21,7 +21,7 @@ from manifest_parts import containers
 from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract.requirements import COMPONENTS
+from rankscope_agent.contract.sources import SEEN_APART
 from rankscope_agent.settings.config import parse_config
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import watch as watch_command
@@ -168,12 +168,10 @@ def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
 
 
 def test_what_an_agent_misses_is_named_with_a_component_that_exists():
-    collectors = set(all_collectors(None, None))
-    assert collectors <= set(COMPONENTS)
     named = {
         part.split()[0].strip(";")
-        for text in COMPONENTS.values()
-        for part in text.split("component ")[1:]
+        for seen in SEEN_APART.values()
+        for part in seen.needs.split("component ")[1:]
     }
     assert named <= {path.name for path in (ROOT / "components").iterdir()}
 

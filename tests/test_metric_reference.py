@@ -1,6 +1,6 @@
 import re
 
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_dashboards.references.metric_reference import markdown
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 from benchmarks import rule_fleet
 
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 

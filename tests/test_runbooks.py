@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from alert_cases import FOREIGN
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers import cli
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS

@@ -5,13 +5,24 @@ from __future__ import annotations
 from types import ModuleType
 
 from rankscope_agent.collecting.series_budget import (
-    BY_IMPORTANCE,
     FAIR_JOBS,
     FAIR_RANKS,
+    IMPORTANCE,
     within_budget,
 )
-from rankscope_agent.contract import metrics
-from rankscope_agent.contract.metrics import agent, gpu, netdev, pods, topology, training, watch
+from rankscope_agent.contract.catalogue import CATALOGUE, declared
+from rankscope_agent.contract.metrics import (
+    agent,
+    gpu,
+    kernel,
+    netdev,
+    pods,
+    rdma,
+    summary,
+    topology,
+    training,
+    watch,
+)
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
 
@@ -36,7 +47,14 @@ PODS = samples(first_metric(pods), 10)
 
 
 def test_every_subject_of_an_agent_has_its_place():
-    assert set(BY_IMPORTANCE) == {*metrics.SUBJECTS} - {agent, watch}
+    of_others = {metric.name for metric in declared((agent, watch))}
+    assert set(IMPORTANCE) == {metric.name for metric in CATALOGUE} - of_others
+
+
+def test_what_rules_read_stays_before_what_explains_and_that_before_what_describes():
+    subjects = (pods, training, summary, gpu, kernel, rdma, netdev, topology)
+    first = [IMPORTANCE[first_metric(subject).name] for subject in subjects]
+    assert first == sorted(first)
 
 
 def test_a_page_that_fits_is_left_as_it_is():

@@ -11,29 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import cast
 
 from rankscope_agent.collecting.summary.node import NodeSummary
 from rankscope_agent.collecting.vetting import vet
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.requirements import brings
+from rankscope_agent.contract.sources import SOURCES, Shared, Source
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Collector, lacks_source, log_failure, scrape
-from rankscope_agent.sources.flight_recorder import collector as flight_recorder
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
-from rankscope_agent.sources.gpus import collector_dcgm as dcgm
-from rankscope_agent.sources.gpus import collector_nvml as nvml
-from rankscope_agent.sources.host import collector as host
-from rankscope_agent.sources.kernel_log import collector as kernel_log
-from rankscope_agent.sources.nccl_inspector import collector as nccl_inspector
-from rankscope_agent.sources.nccl_log import collector as nccl_log
-from rankscope_agent.sources.nccl_ras import collector as nccl_ras
-from rankscope_agent.sources.netdev import collector as netdev
-from rankscope_agent.sources.pods import collector as pods
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.rdma import collector as rdma
-from rankscope_agent.sources.starvation import collector as starvation
-from rankscope_agent.sources.topology import collector as topology
-from rankscope_agent.sources.training import collector as training
 
 log = logging.getLogger(__name__)
 
@@ -41,33 +31,20 @@ CREATE_RETRY_SECONDS = 60.0
 """Pause before a collector that could not be made is made again: a driver or library that is
 installed later is found within the minute, and one that never comes costs next to nothing."""
 
-COLLECTORS: Mapping[str, Callable[[Config], Collector]] = {
-    "nccl_log": nccl_log.create,
-    "nccl_ras": nccl_ras.create,
-    "nccl_inspector": nccl_inspector.create,
-    "rdma": rdma.create,
-    "netdev": netdev.create,
-    "topology": topology.create,
-    "nvml": nvml.create,
-    "dcgm": dcgm.create,
-    "kernel_log": kernel_log.create,
-}
-"""The collectors that need nothing but settings; each imports its libraries in its create function.
-"""
-
 
 def all_collectors(
     directory: PodDirectory, windows: FlightWindows
 ) -> Mapping[str, Callable[[Config], Collector]]:
-    """Return every collector by name, those that share what they know with others among them."""
-    return {
-        "pods": lambda config: pods.create(config, directory),
-        "training": lambda config: training.create(config, directory),
-        "starvation": lambda config: starvation.create(config, directory),
-        "flight_recorder": lambda config: flight_recorder.create(config, directory, windows),
-        **COLLECTORS,
-        "host": lambda config: host.create(config, directory),
-    }
+    """Return what makes each collector of the table of sources, by name."""
+    shared: Mapping[Shared, object] = {"pods": directory, "windows": windows}
+    return {source.name: partial(_create, source, shared) for source in SOURCES}
+
+
+def _create(source: Source, shared: Mapping[Shared, object], config: Config) -> Collector:
+    """Import a source's collector and make it; one that is switched off is never imported."""
+    module, _, function = source.create.rpartition(".")
+    create = getattr(import_module(module), function)
+    return cast("Collector", create(config, *(shared[what] for what in source.shares)))
 
 
 @dataclass(frozen=True, slots=True)

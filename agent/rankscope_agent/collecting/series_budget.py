@@ -5,48 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.contract.metrics import (
-    flight_recorder,
-    gpu,
-    host,
-    inspector,
-    job_logs,
-    kernel,
-    nccl,
-    netdev,
-    pods,
-    ras,
-    rdma,
-    starvation,
-    summary,
-    topology,
-    training,
-)
-from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
+from rankscope_agent.contract.catalogue import declared
+from rankscope_agent.contract.metrics import summary, training
+from rankscope_agent.contract.model import HistogramValue, Sample, Scrape
+from rankscope_agent.contract.sources import SOURCES, SUMMARY_IMPORTANCE
 
 HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
-
-BY_IMPORTANCE = (
-    pods,
-    training,
-    starvation,
-    summary,
-    gpu,
-    kernel,
-    nccl,
-    rdma,
-    ras,
-    flight_recorder,
-    host,
-    job_logs,
-    netdev,
-    inspector,
-    topology,
-)
-"""Subjects, the most important first. Who holds what comes before all, because everything else is
-joined with it; then what says who is slow and what rules read, then why; what only describes comes
-last."""
-
 
 FAIR_JOBS, FAIR_RANKS = 8, 8
 """Jobs, and ranks of each, that come before further ones: those of an ordinary node, a job on every
@@ -55,14 +19,15 @@ whatever ranks it makes up, keeps GPUs, errors or the jobs that were there befor
 
 
 def _importance() -> Mapping[str, int]:
-    """Number the families: within a subject they stand in the order of the catalogue."""
+    """Number the families: within a source they stand in the order of the catalogue."""
+    ranked = [(source.importance, source.metrics) for source in SOURCES]
+    ranked.append((SUMMARY_IMPORTANCE, (summary,)))
     named = (
         metric.name
-        for subject in BY_IMPORTANCE
-        for metric in vars(subject).values()
-        if isinstance(metric, Metric)
+        for _, modules in sorted(ranked, key=lambda pair: pair[0])
+        for metric in declared(modules)
     )
-    return {name: number for number, name in enumerate(named)}
+    return {name: number for number, name in enumerate(dict.fromkeys(named))}
 
 
 IMPORTANCE = _importance()

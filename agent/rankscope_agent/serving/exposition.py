@@ -28,15 +28,14 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.series_budget import within_budget
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape, Snapshot
+from rankscope_agent.contract.sources import SOURCES
 from rankscope_agent.sources.collector import lacks_source
 from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
 
 MISSED_SECONDS = 6 * 3600.0
 """How long a source that is gone is missed: a shift, within which somebody has looked."""
 
-COMES_WITH_JOBS = frozenset(("flight_recorder", "nccl_inspector", "pods", "starvation", "training"))
-"""Collectors whose source may be there only while a job runs (pods: its processes, on nodes without
-a kubelet): when it goes, the job has ended, and nobody misses it."""
+COMES_WITH_JOBS = frozenset(source.name for source in SOURCES if source.comes_with_jobs)
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 

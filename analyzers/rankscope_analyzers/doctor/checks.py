@@ -9,46 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankscope_agent.contract.requirements import COMPONENTS
+from rankscope_agent.contract.sources import SEEN_APART
 from rankscope_analyzers.text.name_lists import named
 
 State = Literal["seen", "not seen", "off"]
 
-REMEDIES: Mapping[str, str] = {
-    "training": "put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"
-    " pod volume named rankscope (component probe-injection does both), or, outside of pods, to"
-    " RANKSCOPE_RING_DIR",
-    "flight_recorder": "nothing where the probe times waiting by itself (as on gloo); else let"
-    " the job keep torch's Flight Recorder (set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 up to torch 2.6;"
-    " TORCH_FR_BUFFER_SIZE and RANKSCOPE_PROBE_FLIGHT not 0) and its ring directory's path below 90"
-    " characters",
-    "starvation": "run with hostPID, so that ranks' processes are seen, beside the probe's rings",
-    "nccl_log": "set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
-    "nccl_inspector": "set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and"
-    " NCCL_INSPECTOR_DUMP_DIR in the job (NCCL 2.28 and newer); outside of pods name that directory"
-    " with --nccl.inspector-dirs",
-    "pods": "run with a service account that may list and watch pods, and as root",
-    "rdma": "say where the host's /sys is (--path.sysfs)",
-    "netdev": "say where the host's /sys is (--path.sysfs), and run with hostPID for /proc/1/net",
-    "host": "run with hostPID, so that /proc is the host's",
-    "topology": "say where the host's /sys is (--path.sysfs), and give the agent the driver",
-    "nccl_ras": "start the agent with --nccl.ras-address and hostNetwork, and let the job keep RAS"
-    " on (NCCL_RAS_ENABLE, NCCL 2.24 and newer)",
-    "nvml": "give the agent the driver (runtime class nvidia, NVIDIA_VISIBLE_DEVICES=all), or point"
-    " it to a dcgm-exporter",
-    "dcgm": "point the agent to the node's dcgm-exporter",
-    "kernel_log": "add CAP_SYSLOG, or let the agent read the journal (--path.system-logs)",
-    "api": "bind the agent's service account to a role that lists and watches pods",
-    "kubelet": "mount /var/lib/kubelet/pod-resources into the agent and run it as root",
-    "processes": "run with hostPID, and add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
-}
-"""What brings a source that is not seen, by collector or by source of the pods collector."""
-
 
 def remedy(source: str) -> str:
-    """Return what brings a source, and which part of daemonset/ does so in Kubernetes."""
-    component = COMPONENTS.get(source)
-    return f"{REMEDIES.get(source, '')}. In Kubernetes: {component}" if component else ""
+    """Return what brings a source, and which part of daemonset/ does so in Kubernetes.
+
+    Args:
+        source: name of a source or of a part of one.
+    """
+    known = SEEN_APART.get(source)
+    return f"{known.remedy}. In Kubernetes: {known.needs}" if known else ""
 
 
 LOG_SERIES = ("rankscope_nccl_", "rankscope_job_log_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from rankscope_agent.contract.metrics import CATALOGUE
+from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.findings.finding import Evidence, Severity
 from rankscope_analyzers.findings.signals import Layer, Signal, Where
 

@@ -1,0 +1,27 @@
+"""The metric catalogue: every series that Rankscope exports, of `metrics`' modules put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+
+from rankscope_agent.contract.metrics import agent, summary, watch
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.contract.sources import SOURCES
+
+SUBJECTS: tuple[ModuleType, ...] = (
+    agent,
+    *dict.fromkeys(module for source in SOURCES for module in source.metrics),
+    summary,
+    watch,
+)
+"""The modules of the catalogue, in the order in which docs/metrics.md shows them."""
+
+
+def declared(subjects: Iterable[ModuleType]) -> Iterator[Metric]:
+    """Yield the metrics that modules declare, in their order."""
+    for subject in subjects:
+        yield from (value for value in vars(subject).values() if isinstance(value, Metric))
+
+
+CATALOGUE: tuple[Metric, ...] = tuple(declared(SUBJECTS))

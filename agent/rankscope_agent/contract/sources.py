@@ -1,0 +1,241 @@
+"""Every source of a node, one row each: who reads it, what it exports, what it takes.
+
+Registry, catalogue, series budget, requirements, the page and `rankscope doctor` read this table.
+It names collectors and imports none: only the registry does, when it makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from rankscope_agent.contract.metrics import (
+    flight_recorder,
+    gpu,
+    host,
+    inspector,
+    job_logs,
+    kernel,
+    nccl,
+    netdev,
+    pods,
+    ras,
+    rdma,
+    starvation,
+    topology,
+    training,
+)
+
+Shared = Literal["pods", "windows"]
+"""What collectors share: what is known of the node's pods, and the windows of collectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a source that may be missing by itself, and is reported by its own name.
+
+    Args:
+        name: what /readyz and `rankscope doctor` call it.
+        needs: as of `Source`.
+        remedy: as of `Source`.
+    """
+
+    name: str
+    needs: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of a node.
+
+    Args:
+        name: of its collector, in flags, variables, labels and messages.
+        create: dotted name of the function that makes its collector of the settings, and of what
+            it shares.
+        metrics: the modules that declare its series.
+        importance: of its series where a page would have too many; the lowest number stays longest.
+        needs: what it takes of the node, and the kustomize component of daemonset/ that adds it.
+        remedy: what to do where it is not seen.
+        comes_with_jobs: it may be there only while a job runs (pods: its processes, on nodes
+            without a kubelet): when it goes, the job has ended, and nobody misses it.
+        shares: what its collector knows together with others.
+        parts: what of it may be missing by itself.
+    """
+
+    name: str
+    create: str
+    metrics: tuple[ModuleType, ...]
+    importance: int
+    needs: str
+    remedy: str
+    comes_with_jobs: bool = False
+    shares: tuple[Shared, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+# Importance: who holds what comes first, because everything else is joined with it; then what says
+# who is slow and what rules read (SUMMARY_IMPORTANCE), then why; what only describes comes last.
+SOURCES: tuple[Source, ...] = (
+    Source(
+        "pods",
+        "rankscope_agent.sources.pods.collector.create",
+        (pods,),
+        importance=10,
+        needs="hostPath /var/lib/kubelet/pod-resources, root and a role for pods: base",
+        remedy="run with a service account that may list and watch pods, and as root",
+        comes_with_jobs=True,
+        shares=("pods",),
+        parts=(
+            Part(
+                "api",
+                needs="a role that lists and watches pods: base",
+                remedy="bind the agent's service account to a role that lists and watches pods",
+            ),
+            Part(
+                "kubelet",
+                needs="hostPath /var/lib/kubelet/pod-resources and root: base",
+                remedy="mount /var/lib/kubelet/pod-resources into the agent and run it as root",
+            ),
+            Part(
+                "processes",
+                needs="hostPID, CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: component tier-2",
+                remedy="run with hostPID, and add CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+            ),
+        ),
+    ),
+    Source(
+        "training",
+        "rankscope_agent.sources.training.collector.create",
+        (training,),
+        importance=20,
+        needs="hostPath /var/lib/kubelet/pods: component probe",
+        remedy="put the probe on the job's PYTHONPATH (rankscope probe-path) and let it write to a"
+        " pod volume named rankscope (component probe-injection does both), or, outside of pods,"
+        " to RANKSCOPE_RING_DIR",
+        comes_with_jobs=True,
+        shares=("pods",),
+    ),
+    Source(
+        "starvation",
+        "rankscope_agent.sources.starvation.collector.create",
+        (starvation,),
+        importance=30,
+        needs="hostPID beside the rings: components probe and tier-1",
+        remedy="run with hostPID, so that ranks' processes are seen, beside the probe's rings",
+        comes_with_jobs=True,
+        shares=("pods",),
+    ),
+    Source(
+        "flight_recorder",
+        "rankscope_agent.sources.flight_recorder.collector.create",
+        (flight_recorder,),
+        importance=100,
+        needs="hostPath /var/lib/kubelet/pods: component probe",
+        remedy="nothing where the probe times waiting by itself (as on gloo); else let the job"
+        " keep torch's Flight Recorder (set TORCH_NCCL_TRACE_BUFFER_SIZE=2000 up to torch 2.6;"
+        " TORCH_FR_BUFFER_SIZE and RANKSCOPE_PROBE_FLIGHT not 0) and its ring directory's path"
+        " below 90 characters",
+        comes_with_jobs=True,
+        shares=("pods", "windows"),
+    ),
+    Source(
+        "nccl_log",
+        "rankscope_agent.sources.nccl_log.collector.create",
+        (nccl, job_logs),
+        importance=70,
+        needs="hostPath /var/log/pods: base",
+        remedy="set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
+    ),
+    Source(
+        "nccl_ras",
+        "rankscope_agent.sources.nccl_ras.collector.create",
+        (ras,),
+        importance=90,
+        needs="--nccl.ras-address, and for jobs on the host component host-network",
+        remedy="start the agent with --nccl.ras-address and hostNetwork, and let the job keep RAS"
+        " on (NCCL_RAS_ENABLE, NCCL 2.24 and newer)",
+    ),
+    Source(
+        "nccl_inspector",
+        "rankscope_agent.sources.nccl_inspector.collector.create",
+        (inspector,),
+        importance=130,
+        needs="hostPath /var/lib/kubelet/pods: component probe",
+        remedy="set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and NCCL_INSPECTOR_DUMP_DIR in"
+        " the job (NCCL 2.28 and newer); outside of pods name that directory with"
+        " --nccl.inspector-dirs",
+        comes_with_jobs=True,
+    ),
+    Source(
+        "rdma",
+        "rankscope_agent.sources.rdma.collector.create",
+        (rdma,),
+        importance=80,
+        needs="hostPath /sys at --path.sysfs: base",
+        remedy="say where the host's /sys is (--path.sysfs)",
+    ),
+    Source(
+        "netdev",
+        "rankscope_agent.sources.netdev.collector.create",
+        (netdev,),
+        importance=120,
+        needs="hostPath /sys at --path.sysfs: base; the node's TCP: component tier-1;"
+        " ethtool: component host-network",
+        remedy="say where the host's /sys is (--path.sysfs), and run with hostPID for /proc/1/net",
+    ),
+    Source(
+        "topology",
+        "rankscope_agent.sources.topology.collector.create",
+        (topology,),
+        importance=140,
+        needs="hostPath /sys at --path.sysfs: base",
+        remedy="say where the host's /sys is (--path.sysfs), and give the agent the driver",
+    ),
+    Source(
+        "nvml",
+        "rankscope_agent.sources.gpus.collector_nvml.create",
+        (gpu,),
+        importance=50,
+        needs="the driver: component nvml; without it a dcgm-exporter: component dcgm",
+        remedy="give the agent the driver (runtime class nvidia, NVIDIA_VISIBLE_DEVICES=all), or"
+        " point it to a dcgm-exporter",
+    ),
+    Source(
+        "dcgm",
+        "rankscope_agent.sources.gpus.collector_dcgm.create",
+        (gpu,),
+        importance=50,
+        needs="--dcgm.url: component dcgm",
+        remedy="point the agent to the node's dcgm-exporter",
+    ),
+    Source(
+        "kernel_log",
+        "rankscope_agent.sources.kernel_log.collector.create",
+        (kernel,),
+        importance=60,
+        needs="CAP_SYSLOG: component tier-3; or journald's files: component journal",
+        remedy="add CAP_SYSLOG, or let the agent read the journal (--path.system-logs)",
+    ),
+    Source(
+        "host",
+        "rankscope_agent.sources.host.collector.create",
+        (host,),
+        importance=110,
+        needs="hostPID for pods' limits and the node's NFS: component tier-1",
+        remedy="run with hostPID, so that /proc is the host's",
+        shares=("pods",),
+    ),
+)
+"""All sources, in the order in which their series stand on the page."""
+
+SUMMARY_IMPORTANCE = 40
+"""What `importance` is to a source, of what a node sums up of all of them."""
+
+SEEN_APART: Mapping[str, Source | Part] = {
+    **{source.name: source for source in SOURCES},
+    **{part.name: part for source in SOURCES for part in source.parts},
+}
+"""What may be there or not: sources and parts of them, by name."""

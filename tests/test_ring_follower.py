@@ -178,7 +178,7 @@ def test_half_of_the_descriptors_are_left_to_the_rest_of_the_agent(monkeypatch):
     monkeypatch.setattr(
         "rankscope_agent.sources.training.follower.resource.getrlimit", lambda _: (256, 4096)
     )
-    assert ring_limit() == 128
+    assert ring_limit() == 64
 
 
 def test_pods_are_found_when_they_come_and_released_when_they_go(tmp_path):

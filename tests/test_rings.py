@@ -60,6 +60,8 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
         "flags": 1 << 5,
         "timing_source": "wall",
         "cpu_wait_seconds": None,
+        "other_seconds": None,
+        "microbatches": None,
     }
     writer.end()
 

@@ -150,8 +150,14 @@ STEP_COLUMNS: tuple[str, ...] = (
     "flags",
     "timing_source",
     "cpu_wait_seconds",
+    "other_seconds",
+    "microbatches",
 )
-"""Columns of a step record on the wire: those of the trace contract, between job and extras."""
+"""Columns of a step record on the wire: those of the trace contract, between job and extras.
+
+Where `other_seconds` is known, data, compute, sync, other and CPU wait add up to the step; where it
+is not, compute holds what it would. `microbatches` counts the backward passes of the step.
+"""
 
 StepRow = tuple[str | int | float | None, ...]
 """One step of one rank, in the order of `STEP_COLUMNS`; None stands for not measured."""

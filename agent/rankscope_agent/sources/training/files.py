@@ -254,7 +254,7 @@ def open_ring(
         RingError: it is no ring of this version, or none of this directory.
     """
     try:
-        descriptor = _open_regular(directory_descriptor, name)
+        descriptor = open_regular(directory_descriptor, name)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -272,7 +272,7 @@ def open_ring(
     return OpenRing(directory, name, (status.st_dev, status.st_ino), header, descriptor)
 
 
-def _open_regular(directory_descriptor: int, name: str) -> int:
+def open_regular(directory_descriptor: int, name: str) -> int:
     """Open a regular file for reading.
 
     O_PATH takes hold of a file without opening it, so that even one that is swapped for a device

@@ -32,9 +32,9 @@ and removes files under new names."""
 
 
 def ring_limit() -> int:
-    """Return how many rings may be open: half of the descriptors that this process may have."""
+    """Return how many rings may be open, each with its extension, in half of the descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_RINGS if soft == resource.RLIM_INFINITY else min(MAX_RINGS, soft // 2)
+    return MAX_RINGS if soft == resource.RLIM_INFINITY else min(MAX_RINGS, soft // 4)
 
 
 class RingFollower:

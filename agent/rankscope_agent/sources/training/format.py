@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Literal, NamedTuple, get_args
 
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
@@ -69,7 +70,7 @@ TIMING_MASK = 0b11
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _SEQ_AND_CHECK = struct.Struct("<Q52xI")
-_CHECK_MASK = 0xFFFFFFFF
+CHECK_MASK = 0xFFFFFFFF
 
 # The probe replaces what is not among these characters; a label needs no others.
 _NAME = re.compile(r"[A-Za-z0-9._/:@-]*")
@@ -118,7 +119,11 @@ class RingHeader:
 
 
 class StepRecord(NamedTuple):
-    """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown."""
+    """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown.
+
+    The last three come from the ring's extension. With `other_ns`, which holds optimizer,
+    evaluation, checkpoints and logging, `compute_ns` is without them.
+    """
 
     seq: int
     start_unix_ns: int
@@ -131,6 +136,9 @@ class StepRecord(NamedTuple):
     flags: int
     attempt: int
     check: int
+    other_ns: int = NOT_MEASURED
+    waited_ns: int = NOT_MEASURED
+    microbatches: int | None = None
 
     @property
     def timing_source(self) -> str:
@@ -143,9 +151,11 @@ class StepRecord(NamedTuple):
 
         That is what the other parts leave of the step, where the probe counted it.
         """
+        if self.waited_ns != NOT_MEASURED:
+            return self.waited_ns
         if not self.flags & FLAG_CPU_WAIT or self.compute_ns < 0 or self.sync_ns < 0:
             return NOT_MEASURED
-        parts = max(self.data_ns, 0) + self.compute_ns + self.sync_ns
+        parts = max(self.data_ns, 0) + self.compute_ns + self.sync_ns + max(self.other_ns, 0)
         return max(self.step_ns - parts, 0)
 
 
@@ -296,8 +306,8 @@ def parse_run(stretch: bytes, first_seq: int, capacity: int) -> Run:
     records = []
     seq = first_seq
     whole = memoryview(stretch)[: len(stretch) // RECORD_SIZE * RECORD_SIZE]
-    for record in map(StepRecord._make, _RECORD.iter_unpack(whole)):
-        if record.seq != seq or record.check != seq & _CHECK_MASK:
+    for record in starmap(StepRecord, _RECORD.iter_unpack(whole)):
+        if record.seq != seq or record.check != seq & CHECK_MASK:
             break
         if is_plausible(record):
             records.append(record)
@@ -312,7 +322,7 @@ def _look_ahead(stretch: memoryview, seq: int, capacity: int) -> tuple[RunEnd, i
     if not stretch:
         return "end", seq
     for ahead, (found, check) in enumerate(_SEQ_AND_CHECK.iter_unpack(stretch)):
-        if check != found & _CHECK_MASK or found > MAX_SEQ:
+        if check != found & CHECK_MASK or found > MAX_SEQ:
             continue
         newer = found - (seq + ahead)
         if newer >= 0 and newer % capacity == 0:
@@ -325,7 +335,7 @@ def seq_in_slot(stretch: bytes, slot: int, capacity: int) -> int:
     if len(stretch) < RECORD_SIZE:
         return 0
     seq, check = _SEQ_AND_CHECK.unpack_from(stretch)
-    fits = 0 < seq <= MAX_SEQ and (seq - 1) % capacity == slot and check == seq & _CHECK_MASK
+    fits = 0 < seq <= MAX_SEQ and (seq - 1) % capacity == slot and check == seq & CHECK_MASK
     return int(seq) if fits else 0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rankscope_agent.sources.training.cursor import Cursor, locate
+from rankscope_agent.sources.training.extension import SUFFIX, OpenExtension, open_extension
 from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_DIRECTORY,
     OWN_NAMES,
@@ -37,13 +38,24 @@ _Key = tuple[str, tuple[int, int]]
 
 
 class FollowedRing:
-    """A ring that is read on and on, as it stood at the last look."""
+    """A ring that is read on and on, as it stood at the last look.
 
-    __slots__ = ("cursor", "linked", "liveness", "ring")
+    `refusal` says why the extension that lies beside it is not read.
+    """
 
-    def __init__(self, ring: OpenRing, cursor: Cursor) -> None:
+    __slots__ = ("_extension", "_refusal", "cursor", "linked", "liveness", "ring")
+
+    def __init__(
+        self,
+        ring: OpenRing,
+        cursor: Cursor,
+        extension: OpenExtension | None = None,
+        refusal: RingError | None = None,
+    ) -> None:
         self.ring = ring
         self.cursor = cursor
+        self._extension = extension
+        self._refusal = refusal
         self.liveness: Liveness = "alive"
         self.linked = True
 
@@ -53,6 +65,17 @@ class FollowedRing:
         ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)
         return ended and self.cursor.at_head
 
+    @property
+    def refusal(self) -> RingError | None:
+        """Why its extension is not read, None where it is, or where there is none."""
+        return self._extension.failure if self._extension else self._refusal
+
+    def close(self) -> None:
+        """Close its descriptors."""
+        os.close(self.ring.descriptor)
+        if self._extension:
+            self._extension.close()
+
     def read(self, now_unix_seconds: float, limit: int) -> Iterator[list[StepRecord]]:
         """Yield what was written since the last look, in batches, up to about `limit` records.
 
@@ -61,7 +84,8 @@ class FollowedRing:
         """
         # Asked before reading: what an ended process wrote last is then read as well.
         self.liveness = self.ring.liveness(now_unix_seconds)
-        yield from self.cursor.read(self.ring.descriptor, limit)
+        for records in self.cursor.read(self.ring.descriptor, limit):
+            yield self._extension.join(records) if self._extension else records
 
 
 class RingPlace:
@@ -78,6 +102,7 @@ class RingPlace:
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
         self._refused: dict[str, tuple[RingFile, RingError]] = {}
+        self._refused_extensions: list[Refusal] = []
         self._failure: RingError | None = None
         self._too_many = 0
 
@@ -92,6 +117,7 @@ class RingPlace:
             yield self._failure.reason
         yield from (refusal.reason for _, refusal in self._refused.values())
         yield from (refusal.reason for refusal in self._done.values() if refusal)
+        yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
         yield from itertools.repeat("too_many", self._too_many)
 
     def scan(self, room: int) -> Sequence[Refusal]:
@@ -137,7 +163,7 @@ class RingPlace:
     def _close(self, followed: FollowedRing, refusal: RingError | None) -> None:
         ring = followed.ring
         self._rings.remove(followed)
-        os.close(ring.descriptor)
+        followed.close()
         self._done[ring.name, ring.inode] = refusal
 
     def _admit(self, descriptor: int, listing: Listing, room: int) -> Sequence[Refusal]:
@@ -186,8 +212,16 @@ class RingPlace:
             os.close(ring.descriptor)
             self._refused[file.name] = (file, refuse(error, ring.path))
             return False
-        self._rings.append(FollowedRing(ring, cursor))
+        self._rings.append(self._follow(descriptor, ring, cursor))
         return True
+
+    def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
+        """Put a ring together with its extension, or with why that is refused."""
+        try:
+            return FollowedRing(ring, cursor, open_extension(descriptor, ring))
+        except RingError as refusal:
+            self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refusal))
+            return FollowedRing(ring, cursor, None, refusal)
 
     def _news(
         self, before: dict[str, tuple[RingFile, RingError]], too_many_before: int
@@ -198,6 +232,8 @@ class RingPlace:
             for name, (_, refusal) in self._refused.items()
             if name not in before or before[name][1].reason != refusal.reason
         ]
+        news += self._refused_extensions
+        self._refused_extensions = []
         if self._too_many and not too_many_before:
             seen = f"holds {self._too_many} more files than are read"
             news.append((self.directory.path, RingError("too_many", seen)))

@@ -22,6 +22,7 @@ from rankscope_agent.sources.training.cursor import (
     oldest_seq,
     read_record,
 )
+from rankscope_agent.sources.training.extension import OpenExtension, open_extension
 from rankscope_agent.sources.training.files import (
     LIVENESS_SECONDS,
     MAX_RINGS,
@@ -201,7 +202,8 @@ class RingStepSource:
             _opened(answer.directory, descriptor, answer.file, self._names) as ring,
         ):
             if ring.inode == answer.file.inode and answer.newest:
-                yield from _ring_rows(ring, answer, since_unix_seconds)
+                with _extension_of(descriptor, ring) as extension:
+                    yield from _ring_rows(ring, extension, answer, since_unix_seconds)
 
 
 @contextmanager
@@ -221,13 +223,28 @@ def _opened(
         os.close(ring.descriptor)
 
 
-def _ring_rows(ring: OpenRing, answer: RingAnswer, since: float) -> Iterator[StepRow]:
+@contextmanager
+def _extension_of(directory_descriptor: int, ring: OpenRing) -> Iterator[OpenExtension | None]:
+    """Open a ring's extension and close it again; None if there is none that can be read."""
+    extension = None
+    with suppress(RingError):  # the collector names it
+        extension = open_extension(directory_descriptor, ring)
+    try:
+        yield extension
+    finally:
+        if extension:
+            extension.close()
+
+
+def _ring_rows(
+    ring: OpenRing, extension: OpenExtension | None, answer: RingAnswer, since: float
+) -> Iterator[StepRow]:
     capacity = ring.header.capacity
     first = _first_seq(ring.descriptor, answer.newest, capacity, since)
     # What is written while rows are sent waits for the next question.
     limit = answer.newest - first + 1
     for records in Cursor(capacity, first).read(ring.descriptor, limit):
-        for record in records:
+        for record in extension.join(records) if extension else records:
             if round(record.start_unix_ns / NS, 6) >= since:
                 yield _row(answer.identity, record)
 
@@ -269,6 +286,8 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         record.flags & ~TIMING_MASK,
         record.timing_source,
         _seconds(record.cpu_wait_ns),
+        _seconds(record.other_ns),
+        record.microbatches,
     )
 
 

@@ -1,0 +1,166 @@
+"""The extension of a ring: what newer probes know of a step beyond a record of version 1.
+
+It lies beside the ring, `4242-99.ext` for `4242-99.ring`, because agents before it refuse a ring
+that is longer than they expect, or of another version. Slots have the numbers of the ring's; the
+probe writes a slot before the record itself, so that whoever has read the record finds it. Rings
+of older probes have none; one that is damaged, or is another ring's, costs these columns only.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
+from rankscope_agent.sources.training.format import (
+    BYTE_ORDER_MARK,
+    CHECK_MASK,
+    NOT_MEASURED,
+    RingError,
+    RingHeader,
+    StepRecord,
+)
+
+SUFFIX = ".ext"
+MAGIC = b"RKSCEXTN"
+VERSION = 1
+SLOT_SIZE = 64
+UNKNOWN_MICROBATCHES = 0xFFFF
+
+_HEADER = struct.Struct("<8sHHIIqI32x")
+_SLOT = struct.Struct("<QqqqqqqHHI")
+
+
+class Extension(NamedTuple):
+    """One slot as it lies in the file; durations in nanoseconds, `NOT_MEASURED` where unknown.
+
+    `other_ns` is the part of the ring's compute time that is not computing: optimizer, evaluation,
+    checkpoints, logging. Of it are `checkpoint_ns` and `evaluation_ns`. `copies_ns` and
+    `host_late_ns` are of the device's stream: waits for copies, and time without work queued.
+    """
+
+    seq: int
+    other_ns: int
+    cpu_wait_ns: int
+    checkpoint_ns: int
+    evaluation_ns: int
+    copies_ns: int
+    host_late_ns: int
+    microbatches: int
+    reserved: int
+    check: int
+
+    def fits(self, record: StepRecord) -> bool:
+        """Whether it is that record's, and says nothing that cannot be true of it."""
+        return (
+            self.seq == record.seq
+            and self.check == record.seq & CHECK_MASK
+            and NOT_MEASURED <= self.other_ns <= max(record.compute_ns, NOT_MEASURED)
+            and NOT_MEASURED <= self.cpu_wait_ns <= record.step_ns
+        )
+
+
+def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
+    """Return a record with what its extension says of it; without one, it stays what it is.
+
+    The ring's compute time holds the rest of the step as well, for agents that know no better.
+    """
+    if extension is None or not extension.fits(record):
+        return record
+    counted = extension.microbatches not in (0, UNKNOWN_MICROBATCHES)
+    return record._replace(
+        compute_ns=record.compute_ns - max(extension.other_ns, 0),
+        other_ns=extension.other_ns,
+        waited_ns=extension.cpu_wait_ns,
+        microbatches=extension.microbatches if counted else None,
+    )
+
+
+def check_header(page: bytes, size: int, ring: RingHeader) -> None:
+    """Compare an extension's first slot and size with the ring that it lies beside.
+
+    Raises:
+        RingError: it is of another version, of another ring or no extension at all.
+    """
+    if len(page) < _HEADER.size:
+        raise RingError("too_small", f"{len(page)} bytes, an extension begins with {_HEADER.size}")
+    magic, version, slot_size, mark, capacity, created_unix_ns, pid = _HEADER.unpack(page)
+    if magic != MAGIC:
+        raise RingError("magic", f"begins with {magic!r}, an extension with {MAGIC!r}")
+    if mark != BYTE_ORDER_MARK:
+        raise RingError("byte_order", f"byte order mark {mark:#010x}, not {BYTE_ORDER_MARK:#010x}")
+    if version != VERSION:
+        raise RingError("version", f"version {version}, this agent reads {VERSION}")
+    expected = SLOT_SIZE * (1 + ring.capacity)
+    if (slot_size, capacity, size) != (SLOT_SIZE, ring.capacity, expected):
+        seen = f"{capacity} slots of {slot_size} bytes in {size} bytes"
+        raise RingError("geometry", f"{seen}, its ring has {ring.capacity}")
+    if (created_unix_ns, pid) != (ring.created_unix_ns, ring.pid):
+        raise RingError("identity", f"of pid {pid} at {created_unix_ns}, its ring is of {ring.pid}")
+
+
+class OpenExtension:
+    """The extension of an open ring, under a descriptor of its own.
+
+    `failure` says why there is none to be read any more; None while there is one.
+    """
+
+    __slots__ = ("_capacity", "_descriptor", "failure")
+
+    def __init__(self, descriptor: int, capacity: int) -> None:
+        self._descriptor = descriptor
+        self._capacity = capacity
+        self.failure: RingError | None = None
+
+    def join(self, records: Sequence[StepRecord]) -> list[StepRecord]:
+        """Return records, which follow one another but for damaged ones, with what is known."""
+        if not records or self.failure:
+            return list(records)
+        try:
+            slots = self._read(records[0].seq, records[-1].seq - records[0].seq + 1)
+        except OSError as error:
+            self.failure = RingError("unreadable", f"cannot be read: {error.strerror}")
+            return list(records)
+        return [extended(record, slots.get(record.seq)) for record in records]
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+    def _read(self, first_seq: int, count: int) -> Mapping[int, Extension]:
+        """Read the slots of records that follow one another, around the end where need be."""
+        slot = (first_seq - 1) % self._capacity
+        before_end = min(count, self._capacity - slot)
+        stretch = self._slots(slot, before_end)
+        if count > before_end and len(stretch) == before_end * SLOT_SIZE:
+            stretch += self._slots(0, count - before_end)
+        whole = memoryview(stretch)[: len(stretch) // SLOT_SIZE * SLOT_SIZE]
+        found = map(Extension._make, _SLOT.iter_unpack(whole))
+        return {extension.seq: extension for extension in found}
+
+    def _slots(self, slot: int, count: int) -> bytes:
+        return os.pread(self._descriptor, count * SLOT_SIZE, SLOT_SIZE * (1 + slot))
+
+
+def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension | None:
+    """Open what lies beside a ring; None where nothing does, as with older probes.
+
+    Raises:
+        RingError: it is no extension of this ring.
+    """
+    name = ring.name.removesuffix(".ring") + SUFFIX
+    try:
+        descriptor = open_regular(directory_descriptor, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refuse(error, ring.directory.path / name) from error
+    try:
+        page = os.pread(descriptor, _HEADER.size, 0)
+        check_header(page, os.fstat(descriptor).st_size, ring.header)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return OpenExtension(descriptor, ring.header.capacity)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.gpus.session import Session
 from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml
-from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 
 NODES = ("h100x8", "h100x8:nvlink@all", "h100x8-mig", "a100x8")
 ROUNDS = 7

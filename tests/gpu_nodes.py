@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.gpus.nvml import Device, Event, FieldRequest, FieldValue, NvmlError
 from rankscope_agent.sources.gpus.session import Session
 from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml
-from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 
 PATIENCE = 5.0  # of tests in which nothing hangs, on a busy machine
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.settings.config import parse_config
+from rankscope_agent.settings.command_line import parse_config
 from servers import require_server, require_tool
 
 FOLDER = Path(__file__).parent.parent / "daemonset" / "bare-metal"

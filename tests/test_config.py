@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress, parse_listen_address
-from rankscope_agent.settings.config import Config, UsageError, collector_variable, parse_config
-from rankscope_agent.settings.options import OPTIONS
-from rankscope_agent.sources.pods.job_labels import DEFAULT_LABELS
+from rankscope_agent.settings.command_line import UsageError, collector_variable, parse_config
+from rankscope_agent.settings.config import OPTIONS, Config
+from rankscope_agent.settings.job_labels import DEFAULT_LABELS
 
 COLLECTORS = ("training", "nvml")
 
@@ -74,16 +74,17 @@ def test_an_empty_variable_counts_as_unset():
 
 
 def test_every_option_has_a_flag_and_a_variable_of_its_own():
-    flags = [option.flag for option in OPTIONS]
-    variables = [option.variables[0] for option in OPTIONS]
+    flags = [option.flag for option in OPTIONS.values()]
+    variables = [option.variables[0] for option in OPTIONS.values()]
     variables += [collector_variable(name) for name in COLLECTORS]
     assert len(set(flags)) == len(flags)
     assert len(set(variables)) == len(variables)
     assert all(variable.startswith("RANKSCOPE_") for variable in variables)
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.field)
-def test_every_option_is_read_from_flag_and_from_variable_alike(option):
+@pytest.mark.parametrize("field", OPTIONS)
+def test_every_option_is_read_from_flag_and_from_variable_alike(field):
+    option = OPTIONS[field]
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
     texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
     texts |= {"dcgm_url": "http://n:9400/m", "simulate": "h100x8:flap"}
@@ -92,10 +93,10 @@ def test_every_option_is_read_from_flag_and_from_variable_alike(option):
         "inspector_dirs": "/a",
         "ras_address": "localhost:28028",
     } | KUBERNETES_TEXTS
-    text = texts.get(option.field, "1" if option.switch else "17")
+    text = texts.get(field, "1" if option.switch else "17")
     by_flag = parsed(f"{option.flag}={text}")
     assert by_flag == parsed(**{option.variables[0]: text})
-    assert getattr(by_flag, option.field) == option.parse(text)
+    assert getattr(by_flag, field) == option.parse(text)
     assert by_flag != parsed()
 
 
@@ -196,7 +197,7 @@ def test_completion_knows_every_flag(shell, capsys):
         parsed("--print-completion", shell)
     assert caught.value.code == 0
     script = capsys.readouterr().out
-    for option in OPTIONS:
+    for option in OPTIONS.values():
         assert option.flag.removeprefix("--") in script
 
 
@@ -204,7 +205,7 @@ def test_help_names_every_flag_and_variable(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
     text = capsys.readouterr().out
-    for option in OPTIONS:
+    for option in OPTIONS.values():
         assert option.flag in text
         assert option.variables[0] in text
     assert "--no-collector.nvml" in text

@@ -25,6 +25,7 @@ from nvml_library import (
     point,
 )
 from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus import collector_dcgm as dcgm
 from rankscope_agent.sources.gpus import collector_nvml as nvml
@@ -32,7 +33,6 @@ from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary, short_pci
 from rankscope_agent.sources.gpus.nvml import NvmlError
 from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
-from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 
 PER_GPU = sorted(set(hopper(0)) - {"nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMetricsGet"})
 

@@ -16,6 +16,7 @@ from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.metrics import gpu as metrics
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
+from rankscope_agent.settings.simulation import SCENARIOS, parse_simulation
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS
 from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
@@ -29,7 +30,6 @@ from rankscope_agent.sources.gpus.simulation.ports import (
     remove_abandoned,
     simulated_sysfs,
 )
-from rankscope_agent.sources.gpus.simulation.spec import SCENARIOS, parse_simulation
 from rankscope_agent.sources.pods.directory import PodDirectory
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.metrics import host as metrics
-from rankscope_agent.settings.config import parse_config
+from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.host.collector import LOOK_SECONDS, POD_SECONDS, HostCollector, create
 from rankscope_agent.sources.host.pod_groups import PodGroups

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from rankscope_agent.contract.metrics import rdma
+from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.gpus.simulation.ports import PortTree, served_gpu
-from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 from rankscope_agent.sources.rdma.tree import RdmaTree
 from rankscope_analyzers.links.counters import analyze
 from rankscope_analyzers.links.frame import column_of

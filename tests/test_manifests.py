@@ -22,7 +22,7 @@ from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.sources import SEEN_APART
-from rankscope_agent.settings.config import parse_config
+from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import watch as watch_command
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed

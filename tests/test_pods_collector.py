@@ -8,10 +8,10 @@ from pod_json import pod, uid
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.settings.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods.collector import PodsCollector, Roots, in_cluster_url
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.job_labels import DEFAULT_LABELS, parse_job_labels
 from rankscope_agent.sources.pods.kubelet import KubeletError
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.pods.reflector import Reflector

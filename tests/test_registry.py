@@ -11,7 +11,7 @@ import pytest
 from rankscope_agent.collecting.registry import Registry, create_registry, next_start
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.sources import SEEN_APART
-from rankscope_agent.settings.config import parse_config
+from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.collector import NoData
 
 PATIENCE_SECONDS = 20.0  # far above what anything here takes; only a failing test waits that long

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.metrics import topology as metrics
+from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.simulation.nvml import simulated_gpus
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
-from rankscope_agent.sources.gpus.simulation.spec import parse_simulation
 from rankscope_agent.sources.topology.collector import TopologyCollector
 from rankscope_agent.sources.topology.distance import MAX_NEAREST, distance, location, nearest
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus, parse_uuid

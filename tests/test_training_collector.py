@@ -7,7 +7,7 @@ import pytest
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
 from pod_json import pod, uid
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.settings.config import parse_config
+from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import collector as training

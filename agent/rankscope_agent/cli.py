@@ -19,7 +19,8 @@ from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.serving import logs
 from rankscope_agent.serving.api import Api
 from rankscope_agent.serving.exposition import TEXT, render
-from rankscope_agent.settings.config import PROGRAM, Config, UsageError, parse_config
+from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Collector
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs

@@ -1,213 +1,250 @@
-"""The agent's settings as given by flags and environment variables; `options` is their table.
-
-A flag beats its environment variable, which beats the default; there is no configuration file.
-"""
+"""The agent's settings: each is declared once, here, with its flag, its default and its help."""
 
 from __future__ import annotations
 
-import argparse
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
-from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.settings.completion import add_completion
-from rankscope_agent.settings.options import OPTIONS
-from rankscope_agent.settings.setting_values import parse_switch
-from rankscope_agent.sources.gpus.simulation.spec import Simulation
-
-PROGRAM = "rankscope-agent"
-
-
-class UsageError(Exception):
-    """A flag or variable cannot be used; the argument is one sentence for whoever started us."""
+from rankscope_agent.contract.address import ListenAddress, parse_listen_address
+from rankscope_agent.settings.job_labels import parse_job_labels
+from rankscope_agent.settings.option import option, options_of
+from rankscope_agent.settings.setting_values import (
+    LOG_LEVELS,
+    parse_api_url,
+    parse_http_url,
+    parse_jitter,
+    parse_log_level,
+    parse_log_paths,
+    parse_max_series,
+    parse_node_name,
+    parse_optional_path,
+    parse_path,
+    parse_remote_address,
+    parse_seconds,
+    parse_switch,
+)
+from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent was told.
+    """What the agent was told; what each field is stands in its option's help.
 
     Args:
-        listen: address of the HTTP server.
-        web_config_file: TLS, certificates and passwords, None without.
-        token_file: bearer tokens of readers, None without.
-        insecure_api: answer /api/v1 to everybody.
-        protect_metrics: ask scrapers for credentials, too.
-        procfs: where the node's /proc is.
-        sysfs: where the node's /sys is.
-        kubelet: the kubelet's directory, under which pods' own volumes lie.
-        ring_dir: directory of probe rings outside of pods.
-        pod_logs: the kubelet's directory of containers' logs.
-        nccl_logs: further logs in which NCCL speaks, with wildcards in their names.
-        inspector_dirs: directories of NCCL Inspector, with wildcards in their names.
-        ras_address: where NCCL's RAS listens, None if it is not asked.
-        ras_interval_seconds: time from one question to RAS to the next.
-        kmsg: the kernel's log device.
-        system_logs: the node's directory of logs, for its journal and its record of shutdowns.
-        state_dir: where the agent keeps what it wants to know after a restart.
-        kubernetes_api: URL of the API server, empty to find it as pods do.
-        kubernetes_jitter_seconds: longest wait before the API server is first asked.
-        job_labels: pod labels that say whose a job is, in order of preference, by fact.
-        dcgm_url: address of dcgm-exporter's page, empty for none.
-        simulate: the node of GPUs and RDMA ports to make up, None for the real one.
-        copy_probe: where to copy the probe instead of serving, None to serve.
-        node_name: this node's name on every series.
-        interval_seconds: time from the start of one run of a collector to the next.
-        deadline_seconds: a run that lasts longer counts as failed.
-        log_level: one of `LOG_LEVELS`.
-        max_series: series on the page, beyond which collectors' series are left off.
         collectors: names of the enabled collectors.
-        once: print the page once instead of serving it.
     """
 
-    listen: ListenAddress
-    web_config_file: Path | None
-    token_file: Path | None
-    insecure_api: bool
-    protect_metrics: bool
-    procfs: Path
-    sysfs: Path
-    kubelet: Path
-    ring_dir: Path
-    pod_logs: Path
-    nccl_logs: tuple[Path, ...]
-    inspector_dirs: tuple[Path, ...]
-    ras_address: ListenAddress | None
-    ras_interval_seconds: float
-    kmsg: Path
-    system_logs: Path
-    state_dir: Path
-    kubernetes_api: str
-    kubernetes_jitter_seconds: float
-    job_labels: Mapping[str, Sequence[str]]
-    dcgm_url: str
-    simulate: Simulation | None
-    copy_probe: Path | None
-    node_name: str
-    interval_seconds: float
-    deadline_seconds: float
-    log_level: str
-    max_series: int
     collectors: tuple[str, ...]
-    once: bool
-
-
-ONCE_VARIABLE = "RANKSCOPE_ONCE"
-
-
-def collector_variable(name: str) -> str:
-    """Name the environment variable that switches a collector on or off."""
-    return f"RANKSCOPE_COLLECTOR_{name.upper()}"
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse that raises instead of leaving the process with its own exit code."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {PROGRAM} --help lists the flags")
-
-
-def build_parser(collectors: Sequence[str], version: str) -> argparse.ArgumentParser:
-    """Make the command line's parser; what it leaves None comes from the environment."""
-    parser = _Parser(
-        prog=PROGRAM,
-        description="Serves what this node knows about its training ranks to Prometheus.",
-        epilog="Each flag has the environment variable named in brackets; the flag wins.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {version}")
-    parser.add_argument(
+    once: bool = option(
         "--once",
-        action="store_const",
-        const="1",
-        help=f"run each collector once, print the page, exit 0 [{ONCE_VARIABLE}]",
+        parse_switch,
+        "0",
+        "0|1",
+        "run each collector once, print the page, exit 0",
+        switch=True,
     )
-    for option in OPTIONS:
-        shown = "" if option.default is None else f" (default: {option.default})"
-        parser.add_argument(
-            option.flag,
-            dest=option.field,
-            metavar=option.metavar,
-            nargs="?" if option.switch else None,
-            const="1" if option.switch else None,
-            help=f"{option.help}{shown} [{option.variables[0]}]",
-        )
-    for name in collectors:
-        _add_switch(parser, name)
-    add_completion(parser)
-    return parser
+    listen: ListenAddress = option(
+        "--web.listen-address",
+        parse_listen_address,
+        ":9877",
+        "HOST:PORT",
+        "address to listen on; port 0 takes a free one, which the log names",
+    )
+    web_config_file: Path | None = option(
+        "--web.config.file",
+        parse_optional_path,
+        "",
+        "FILE",
+        "TLS, client certificates and passwords, as exporters of Prometheus have them configured",
+    )
+    token_file: Path | None = option(
+        "--web.token-file",
+        parse_optional_path,
+        "",
+        "FILE",
+        "bearer tokens, one per line, of those who may read /api/v1; read again when it changes",
+    )
+    insecure_api: bool = option(
+        "--web.insecure-api",
+        parse_switch,
+        "0",
+        "0|1",
+        "answer /api/v1 to everybody; without, and without credentials, only on loopback",
+        switch=True,
+    )
+    protect_metrics: bool = option(
+        "--web.protect-metrics",
+        parse_switch,
+        "0",
+        "0|1",
+        "ask for credentials on /metrics and / as well",
+        switch=True,
+    )
+    max_series: int = option(
+        "--web.max-series",
+        parse_max_series,
+        "2000",
+        "N",
+        "most series on the page; later ones are left off and counted; --once has no limit",
+    )
+    procfs: Path = option(
+        "--path.procfs",
+        parse_path,
+        "/proc",
+        "DIR",
+        "the node's procfs",
+    )
+    sysfs: Path = option(
+        "--path.sysfs",
+        parse_path,
+        "/sys",
+        "DIR",
+        "the node's sysfs",
+    )
+    kubelet: Path = option(
+        "--path.kubelet",
+        parse_path,
+        "/var/lib/kubelet",
+        "DIR",
+        "the kubelet's directory, under which pods keep their rings",
+    )
+    ring_dir: Path = option(
+        "--path.ring-dir",
+        parse_path,
+        "/run/rankscope",
+        "DIR",
+        "directory of the rings that probes write outside of pods",
+        variables=("RANKSCOPE_RING_DIR",),
+    )
+    pod_logs: Path = option(
+        "--path.pod-logs",
+        parse_path,
+        "/var/log/pods",
+        "DIR",
+        "the kubelet's directory of containers' logs, read for what NCCL says",
+    )
+    nccl_logs: tuple[Path, ...] = option(
+        "--nccl.log-files",
+        parse_log_paths,
+        "",
+        "PATHS",
+        "further logs, parted by commas: /logs/nccl.%%h.%%p.log as NCCL_DEBUG_FILE has it, or *",
+    )
+    inspector_dirs: tuple[Path, ...] = option(
+        "--nccl.inspector-dirs",
+        parse_log_paths,
+        "",
+        "PATHS",
+        "directories of NCCL Inspector outside of pods, parted by commas: /logs/nccl-inspector-*",
+    )
+    ras_address: ListenAddress | None = option(
+        "--nccl.ras-address",
+        parse_remote_address,
+        "",
+        "HOST:PORT",
+        "ask NCCL's RAS there for ranks that lag or are missing: localhost:28028; off if empty",
+    )
+    ras_interval_seconds: float = option(
+        "--nccl.ras-interval",
+        parse_seconds,
+        "60",
+        "SECONDS",
+        "time between two questions to NCCL's RAS, each of which all ranks of the job answer",
+    )
+    kmsg: Path = option(
+        "--path.kmsg",
+        parse_path,
+        "/dev/kmsg",
+        "FILE",
+        "the kernel's log device; without it the agent asks syslog(2), then reads the journal",
+    )
+    system_logs: Path = option(
+        "--path.system-logs",
+        parse_path,
+        "/var/log",
+        "DIR",
+        "the node's logs: journald's files and the record of shutdowns (wtmp)",
+    )
+    state_dir: Path = option(
+        "--path.state",
+        parse_path,
+        "/var/lib/rankscope",
+        "DIR",
+        "where the agent keeps how far it read logs; without it, it reads them again",
+    )
+    kubernetes_api: str = option(
+        "--kubernetes.api",
+        parse_api_url,
+        "",
+        "URL",
+        "the Kubernetes API server, for a proxy; without it, the one that every pod is told",
+    )
+    kubernetes_jitter_seconds: float = option(
+        "--kubernetes.start-jitter",
+        parse_jitter,
+        "30",
+        "SECONDS",
+        "longest wait before the API server is first asked, so that not all nodes ask at once",
+    )
+    job_labels: Mapping[str, Sequence[str]] = option(
+        "--kubernetes.job-labels",
+        parse_job_labels,
+        "",
+        "FACT=LABEL",
+        "pod labels that say whose a job is: project=LABEL,class=...,owner=...,team=...",
+    )
+    dcgm_url: str = option(
+        "--dcgm.url",
+        parse_http_url,
+        "",
+        "URL",
+        "read GPUs from a dcgm-exporter, such as http://localhost:9400/metrics, not from NVML",
+    )
+    simulate: Simulation | None = option(
+        "--simulate",
+        parse_simulation,
+        "",
+        "NODE",
+        f"make up GPUs and RDMA ports: {'|'.join(MODELS)}xN[-mig][:{'|'.join(SCENARIOS)}[@GPU]]",
+    )
+    node_name: str = option(
+        "--node-name",
+        parse_node_name,
+        None,
+        "NAME",
+        "this node's name on every series (default: the host name)",
+        variables=("RANKSCOPE_NODE_NAME", "NODE_NAME"),
+    )
+    copy_probe: Path | None = option(
+        "--copy-probe",
+        parse_optional_path,
+        "",
+        "DIR",
+        "copy the probe there, for a trainer's PYTHONPATH, and exit; for init containers",
+    )
+    interval_seconds: float = option(
+        "--collector.interval",
+        parse_seconds,
+        "1",
+        "SECONDS",
+        "time between two runs of a collector",
+    )
+    deadline_seconds: float = option(
+        "--collector.deadline",
+        parse_seconds,
+        "10",
+        "SECONDS",
+        "a collector's run that lasts longer counts as failed",
+    )
+    log_level: str = option(
+        "--log.level",
+        parse_log_level,
+        "info",
+        "LEVEL",
+        f"least level to log: {', '.join(LOG_LEVELS)}",
+    )
 
 
-def _add_switch(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the pair of flags that switches one collector on or off; the last one given wins."""
-    for flag, value in ((f"--collector.{name}", "1"), (f"--no-collector.{name}", "0")):
-        parser.add_argument(
-            flag,
-            dest=f"collector.{name}",
-            action="store_const",
-            const=value,
-            help=f"switch the {name} collector {'on' if value == '1' else 'off'}"
-            f" [{collector_variable(name)}={value}]",
-        )
-
-
-def _resolve(
-    flag: str,
-    variables: Sequence[str],
-    parse: Callable[[str], Any],
-    given: str | None,
-    environ: Mapping[str, str],
-    default: str,
-) -> Any:
-    """Read the first text there is: flag, variables in order (an empty one is unset), default."""
-    named = [(flag, given), *((name, environ.get(name) or None) for name in variables)]
-    origin, text = next(((n, t) for n, t in named if t is not None), (flag, default))
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{origin}: {error}") from None
-
-
-def parse_config(
-    argv: Sequence[str], environ: Mapping[str, str], collectors: Sequence[str], version: str
-) -> Config:
-    """Read the settings from a command line and an environment.
-
-    Args:
-        argv: arguments without the program's name.
-        environ: environment variables.
-        collectors: names that the registry has, all switched on unless told otherwise.
-        version: what `--version` prints.
-
-    Raises:
-        UsageError: a flag is unknown or a value cannot be used.
-        SystemExit: `--help` or `--version` was asked for and printed.
-    """
-    given = vars(build_parser(collectors, version).parse_args(argv))
-    values = {
-        option.field: _resolve(
-            option.flag,
-            option.variables,
-            option.parse,
-            given[option.field],
-            environ,
-            socket.gethostname() if option.default is None else option.default,
-        )
-        for option in OPTIONS
-    }
-    switches = {
-        name: _resolve(
-            f"--collector.{name}",
-            (collector_variable(name),),
-            parse_switch,
-            given[f"collector.{name}"],
-            environ,
-            "1",
-        )
-        for name in collectors
-    }
-    once = _resolve("--once", (ONCE_VARIABLE,), parse_switch, given["once"], environ, "0")
-    enabled = tuple(name for name in collectors if switches[name])
-    return Config(**values, collectors=enabled, once=once)
+OPTIONS = options_of(Config)
+"""Every option by its field, in the order of --help."""

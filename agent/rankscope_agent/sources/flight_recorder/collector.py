@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import flight_recorder as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.budget import ASSUMED_SECONDS, Budget
 from rankscope_agent.sources.flight_recorder.dump import REASONS, Dump, FlightError, parse_dump
@@ -54,23 +54,7 @@ MAX_SOCKETS = 256
 """Sockets asked at most: 32 nodes' worth of eight ranks, for machines that run small tests."""
 
 
-class FlightConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def ring_dir(self) -> Path:
-        """The node's own directory of rings."""
-        ...
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory."""
-        ...
-
-
-def create(
-    config: FlightConfig, pods: PodDirectory, windows: FlightWindows
-) -> FlightRecorderCollector:
+def create(config: Config, pods: PodDirectory, windows: FlightWindows) -> FlightRecorderCollector:
     """Make the collector; what it hears goes into `windows`."""
     return FlightRecorderCollector(config.ring_dir, config.kubelet, windows, pods, time.time)
 

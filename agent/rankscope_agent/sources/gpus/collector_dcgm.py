@@ -12,15 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from rankscope_agent import __version__
 from rankscope_agent.contract.metrics import gpu as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
-from rankscope_agent.sources.gpus.simulation.spec import Simulation
 
 FETCH_SECONDS = 5.0
 """Time between two fetches: dcgm-exporter itself looks at the GPUs every 30 s unless told
@@ -40,25 +39,6 @@ STALE_SECONDS = 150.0
 go on showing the last values of a GPU whose driver hangs."""
 
 
-class DcgmConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def dcgm_url(self) -> str:
-        """Address of dcgm-exporter's page, empty for none."""
-        ...
-
-    @property
-    def simulate(self) -> Simulation | None:
-        """The node to make up, None for the real one."""
-        ...
-
-    @property
-    def deadline_seconds(self) -> float:
-        """Seconds after which a run counts as failed."""
-        ...
-
-
 GpuLabels = tuple[str, ...]
 """Index, uuid and PCI address of a GPU."""
 
@@ -67,7 +47,7 @@ class EndpointError(Exception):
     """The endpoint does not answer as a dcgm-exporter does; the argument says how."""
 
 
-def create(config: DcgmConfig) -> DcgmCollector:
+def create(config: Config) -> DcgmCollector:
     """Make the collector of a dcgm-exporter.
 
     Raises:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, Nvml, NvmlError
 from rankscope_agent.sources.gpus.session import Session
-from rankscope_agent.sources.gpus.simulation.spec import Simulation
 
 PATIENCE_SECONDS = 2.0
 """How long a run waits for the driver: a thousand times what a GPU's calls take when it is well."""
@@ -27,36 +25,7 @@ ABSENT = {
 """Answers of a machine without GPUs, or a container that was not given any."""
 
 
-class NvmlConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def procfs(self) -> Path:
-        """Where the node's /proc is."""
-        ...
-
-    @property
-    def dcgm_url(self) -> str:
-        """Address of dcgm-exporter's page, empty for none."""
-        ...
-
-    @property
-    def simulate(self) -> Simulation | None:
-        """The node to make up, None for the real one."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """Name of this node."""
-        ...
-
-    @property
-    def deadline_seconds(self) -> float:
-        """Seconds after which a run counts as failed."""
-        ...
-
-
-def create(config: NvmlConfig) -> NvmlCollector:
+def create(config: Config) -> NvmlCollector:
     """Make the collector of the node's GPUs.
 
     Raises:
@@ -68,7 +37,7 @@ def create(config: NvmlConfig) -> NvmlCollector:
     return NvmlCollector(_library(config), patience, config.deadline_seconds / 2)
 
 
-def _library(config: NvmlConfig) -> Nvml:
+def _library(config: Config) -> Nvml:
     if config.simulate is not None:
         from rankscope_agent.sources.gpus.simulation.nvml import SimulatedNvml
 

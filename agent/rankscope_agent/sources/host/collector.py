@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.host import node, pod_samples
 from rankscope_agent.sources.host.nfs import parse_mountstats
@@ -31,26 +31,7 @@ MAX_MOUNTSTATS_BYTES = 4 << 20  # of some 1,000 NFS mounts
 NODE_PROCESS = 1
 
 
-class HostConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def procfs(self) -> Path:
-        """The node's procfs."""
-        ...
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory."""
-        ...
-
-
-def create(config: HostConfig, directory: PodDirectory) -> HostCollector:
+def create(config: Config, directory: PodDirectory) -> HostCollector:
     """Make the collector of the node."""
     return HostCollector(
         config.procfs,

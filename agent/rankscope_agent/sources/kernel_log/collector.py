@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from rankscope_agent.contract.kernel.log import read
 from rankscope_agent.contract.metrics import kernel as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.kernel_log import reboots
@@ -41,40 +42,6 @@ SAVE_SECONDS = 10.0
 
 MAX_STATE_BYTES = 4 << 20
 STATE_FILE = "kernel_log.json"
-
-
-class KernelLogConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def kmsg(self) -> Path:
-        """The kernel's log device."""
-        ...
-
-    @property
-    def system_logs(self) -> Path:
-        """The node's directory of logs."""
-        ...
-
-    @property
-    def procfs(self) -> Path:
-        """The node's procfs."""
-        ...
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def state_dir(self) -> Path:
-        """Where the agent keeps what it wants to know after a restart."""
-        ...
-
-    @property
-    def once(self) -> bool:
-        """Whether this is one look, perhaps beside an agent that runs."""
-        ...
 
 
 class Source(Protocol):
@@ -121,7 +88,7 @@ class Node:
         return read_text(self.procfs / "sys" / "kernel" / "random" / "boot_id")
 
 
-def create(config: KernelLogConfig) -> KernelLogCollector:
+def create(config: Config) -> KernelLogCollector:
     """Make the collector of the kernel's log."""
     node = Node(
         config.procfs,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import inspector as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
 
@@ -24,26 +23,7 @@ RESCAN_SECONDS = 5.0
 """How often files are looked for; Inspector writes its Prometheus files every 30 s at most."""
 
 
-class InspectorConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory, under which pods keep their volumes."""
-        ...
-
-    @property
-    def inspector_dirs(self) -> tuple[Path, ...]:
-        """Directories of Inspector, with wildcards in the last part of their paths."""
-        ...
-
-    @property
-    def interval_seconds(self) -> float:
-        """Time between two runs."""
-        ...
-
-
-def create(config: InspectorConfig) -> NcclInspectorCollector:
+def create(config: Config) -> NcclInspectorCollector:
     """Make the collector of Inspector's files."""
     budget = CPU_SHARE * config.interval_seconds
     follower = InspectorFollower(config.kubelet, config.inspector_dirs, time.thread_time, budget)

@@ -10,10 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import nccl as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.nccl_log.segments import REASONS
@@ -40,36 +40,7 @@ MAX_STATE_BYTES = 64 << 20
 STATE_FILE = "nccl_logs.json"
 
 
-class NcclLogConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def pod_logs(self) -> Path:
-        """The kubelet's directory of logs."""
-        ...
-
-    @property
-    def nccl_logs(self) -> tuple[Path, ...]:
-        """Further logs, with wildcards in the last part of their paths."""
-        ...
-
-    @property
-    def state_dir(self) -> Path:
-        """Where the agent keeps what it wants to know after a restart."""
-        ...
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def interval_seconds(self) -> float:
-        """Time between two runs."""
-        ...
-
-
-def create(config: NcclLogConfig) -> NcclLogCollector:
+def create(config: Config) -> NcclLogCollector:
     """Make the collector of the node's logs."""
     budget = CPU_SHARE * config.interval_seconds
     follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget)

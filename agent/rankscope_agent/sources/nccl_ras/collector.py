@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.metrics import ras as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_ras import json_reply, text_reply
 from rankscope_agent.sources.nccl_ras.client import RasError, Reply, ReplyTooLargeError, ask
@@ -28,26 +28,7 @@ DEADLINE_SHARE = 0.5
 _VERSION = re.compile(r"\d{1,2}\.\d{1,3}\.\d{1,3}")
 
 
-class RasConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def ras_address(self) -> ListenAddress | None:
-        """Where RAS listens, None if it is not asked."""
-        ...
-
-    @property
-    def ras_interval_seconds(self) -> float:
-        """Time between two questions."""
-        ...
-
-    @property
-    def deadline_seconds(self) -> float:
-        """Time that a run of a collector may take."""
-        ...
-
-
-def create(config: RasConfig) -> NcclRasCollector:
+def create(config: Config) -> NcclRasCollector:
     """Make the collector of what RAS says."""
     seconds = min(QUERY_SECONDS, DEADLINE_SHARE * config.deadline_seconds)
     address = config.ras_address

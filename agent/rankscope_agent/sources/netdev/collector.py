@@ -13,10 +13,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_bytes
 from rankscope_agent.sources.netdev.counters import (
@@ -48,26 +48,7 @@ TCP_EVENTS: tuple[tuple[str, str], ...] = (
 """Names in the TcpExt line of /proc/net/netstat, and ours."""
 
 
-class NetdevConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def procfs(self) -> Path:
-        """The node's procfs."""
-        ...
-
-    @property
-    def once(self) -> bool:
-        """Whether the page is printed once: then all interfaces are on it one by one."""
-        ...
-
-
-def create(config: NetdevConfig) -> NetdevCollector:
+def create(config: Config) -> NetdevCollector:
     """Make the collector of the node's interfaces."""
     inside = in_node_network(config.procfs, config.sysfs)
     return NetdevCollector(

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods.api_client import SERVICE_ACCOUNT, ApiServer
 from rankscope_agent.sources.pods.devices import Allocation, parse_pod_resources
@@ -42,51 +43,7 @@ FIRST_LIST_SECONDS = 5.0
 API, KUBELET, PROCESSES = "api", "kubelet", "processes"
 
 
-class PodsConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def procfs(self) -> Path:
-        """The node's /proc."""
-        ...
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's /sys."""
-        ...
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """Name of this node, as Kubernetes knows it."""
-        ...
-
-    @property
-    def kubernetes_api(self) -> str:
-        """URL of the API server, empty to find it as pods do."""
-        ...
-
-    @property
-    def kubernetes_jitter_seconds(self) -> float:
-        """Longest wait before the first list."""
-        ...
-
-    @property
-    def job_labels(self) -> Mapping[str, Sequence[str]]:
-        """Pod labels that tell whose a job is, by fact."""
-        ...
-
-    @property
-    def once(self) -> bool:
-        """Whether this is the only run."""
-        ...
-
-
-def create(config: PodsConfig, directory: PodDirectory) -> PodsCollector:
+def create(config: Config, directory: PodDirectory) -> PodsCollector:
     """Make the collector and begin to follow the API server, if there is one."""
     reflector = None
     url = config.kubernetes_api or in_cluster_url(os.environ)

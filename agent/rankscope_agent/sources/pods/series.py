@@ -9,7 +9,6 @@ from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.job_labels import job_facts
 from rankscope_agent.sources.pods.launchers import job_id
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement import PlacedRank, place_ranks
@@ -202,3 +201,11 @@ def _rank(rank: PlacedRank, node: str, *, probed: bool) -> Iterator[Sample]:
 
 def _text(number: int | None, unknown: str = "") -> str:
     return unknown if number is None else str(number)
+
+
+def job_facts(pod: Pod, labels: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+    """Return every fact of a pod, empty where no label gives it."""
+    return {
+        fact: next((pod.labels[key] for key in keys if pod.labels.get(key)), "")
+        for fact, keys in labels.items()
+    }

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import allow_descriptors
 from rankscope_agent.sources.rdma.tree import RdmaTree
@@ -23,21 +23,7 @@ KEPT_SHARE = 0.5
 """Share of this process' descriptors that counters may hold; the rest is for rings and logs."""
 
 
-class RdmaConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def once(self) -> bool:
-        """Whether the page is printed once: then counters that are zero are on it, too."""
-        ...
-
-
-def create(config: RdmaConfig) -> RdmaCollector:
+def create(config: Config) -> RdmaCollector:
     """Make the collector of the node's RDMA ports."""
     descriptors = int(allow_descriptors() * KEPT_SHARE)
     tree = RdmaTree(config.sysfs, descriptors, everything=config.once)

@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -49,31 +49,7 @@ MAX_RANKS = 64
 RankKey = tuple[str, int]
 
 
-class StarvationConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def ring_dir(self) -> Path:
-        """The node's own directory of rings."""
-        ...
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory."""
-        ...
-
-    @property
-    def procfs(self) -> Path:
-        """The node's procfs."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """Name of this node."""
-        ...
-
-
-def create(config: StarvationConfig, pods: PodDirectory) -> StarvationCollector:
+def create(config: Config, pods: PodDirectory) -> StarvationCollector:
     """Make the collector of waits for CPUs."""
     rings = RingStepSource(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
     return StarvationCollector(config.procfs, rings.holders, time.monotonic)

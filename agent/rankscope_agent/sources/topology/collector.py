@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import topology as metrics
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.simulation.nvml import simulated_gpus
-from rankscope_agent.sources.gpus.simulation.spec import Simulation
 from rankscope_agent.sources.kernel_files import names_in, read_number, resolved
 from rankscope_agent.sources.netdev.interfaces import list_interfaces
 from rankscope_agent.sources.topology.distance import Location, location, nearest
@@ -26,31 +25,7 @@ RESCAN_SECONDS = 60.0
 MAX_ADAPTERS = 64
 
 
-class TopologyConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def sysfs(self) -> Path:
-        """The node's sysfs."""
-        ...
-
-    @property
-    def procfs(self) -> Path:
-        """The node's procfs."""
-        ...
-
-    @property
-    def simulate(self) -> Simulation | None:
-        """The node to make up, None for the real one."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """Name of this node."""
-        ...
-
-
-def create(config: TopologyConfig) -> TopologyCollector:
+def create(config: Config) -> TopologyCollector:
     """Make the collector of the node's wiring."""
     made_up, node = config.simulate, config.node_name
     if made_up is not None:

@@ -11,10 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, RankIdentity, Sample
+from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
@@ -40,26 +40,7 @@ FIRST_NAMES_SECONDS = 5.0
 collector's deadline. Later runs find them, and rings keep what was written meanwhile."""
 
 
-class TrainingConfig(Protocol):
-    """What the collector needs of the agent's settings."""
-
-    @property
-    def ring_dir(self) -> Path:
-        """The node's own directory of rings."""
-        ...
-
-    @property
-    def kubelet(self) -> Path:
-        """The kubelet's directory."""
-        ...
-
-    @property
-    def node_name(self) -> str:
-        """Name of this node."""
-        ...
-
-
-def create(config: TrainingConfig, pods: PodDirectory) -> TrainingCollector:
+def create(config: Config, pods: PodDirectory) -> TrainingCollector:
     """Make the collector of the node's rings, whose jobs are called as Kubernetes calls them."""
     return TrainingCollector(config.ring_dir, config.kubelet, config.node_name, time.time, pods)
 

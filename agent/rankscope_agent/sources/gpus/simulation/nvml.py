@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
+from rankscope_agent.settings.simulation import MODELS, Simulation
 from rankscope_agent.sources.gpus.nvml import (
     ALL_LINKS,
     CLOCK_SM,
@@ -25,7 +26,6 @@ from rankscope_agent.sources.gpus.nvml import (
 )
 from rankscope_agent.sources.gpus.simulation import physics
 from rankscope_agent.sources.gpus.simulation.physics import State
-from rankscope_agent.sources.gpus.simulation.spec import MODELS, Simulation
 
 DRIVER = "590.48.01"
 MEBI = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rankscope_agent.sources.gpus.simulation.spec import MODELS, Fault, Model, Simulation
+from rankscope_agent.settings.simulation import MODELS, Fault, Model, Simulation
 
 UPTIME_SECONDS = 3600.0
 """How long the node has been training when the simulation begins: counters have values already."""

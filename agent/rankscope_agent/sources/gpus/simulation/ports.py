@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from rankscope_agent.settings.simulation import MODELS, Model, Simulation
 from rankscope_agent.sources.gpus.simulation import physics
 from rankscope_agent.sources.gpus.simulation.nvml import pci_address
-from rankscope_agent.sources.gpus.simulation.spec import MODELS, Model, Simulation
 
 PREFIX = "rankscope-simulated-"
 LOCK = ".lock"

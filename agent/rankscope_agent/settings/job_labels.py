@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankscope_agent.sources.pods.records import Pod
-
 FACTS = ("project", "class", "owner", "team")
 
 DEFAULT_LABELS: Mapping[str, Sequence[str]] = {
@@ -30,11 +28,3 @@ def parse_job_labels(text: str) -> Mapping[str, Sequence[str]]:
             raise ValueError(f"takes FACT=LABEL with FACT one of {', '.join(FACTS)}, got {part!r}")
         chosen.setdefault(fact, []).append(key)
     return {fact: chosen.get(fact, DEFAULT_LABELS[fact]) for fact in FACTS}
-
-
-def job_facts(pod: Pod, labels: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """Return every fact of a pod, empty where no label gives it."""
-    return {
-        fact: next((pod.labels[key] for key in keys if pod.labels.get(key)), "")
-        for fact, keys in labels.items()
-    }

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
+from known_pods import pods_of
 from probe_jobs.running import Nursery, Outcome, read_rings
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.budget import CORE_SHARE, SAVED_SECONDS, Budget, period
@@ -28,7 +29,6 @@ from rankscope_agent.sources.flight_recorder.windows import (
     NS,
     FlightWindows,
 )
-from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers.profiles.flight_records import complete
 from ring_writer import HEADER_FIELDS, RingWriter
 
@@ -49,7 +49,7 @@ def make(
     rings: Path, windows: FlightWindows, clock: Clock, kubelet: Path | None = None
 ) -> FlightRecorderCollector:
     place = kubelet or rings / "no-kubelet"
-    return FlightRecorderCollector(rings, place, windows, PodDirectory(), clock)
+    return FlightRecorderCollector(rings, place, windows, pods_of("team"), clock)
 
 
 def values(collector: FlightRecorderCollector) -> dict[str, float]:

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from known_pods import pods_of
+from pod_json import pod, uid
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import files as ring_files
 from rankscope_agent.sources.training.files import (
     OpenRing,
@@ -22,7 +26,7 @@ from rankscope_agent.sources.training.files import (
     open_ring,
     pod_directories,
 )
-from rankscope_agent.sources.training.format import RingError
+from rankscope_agent.sources.training.format import PASSING_REASONS, RingError
 from ring_writer import PAGE, RingWriter, header_page
 
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
@@ -32,7 +36,7 @@ VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 def opened(path: Path, name: str = "4242-99.ring", pod_uid: str = "") -> Iterator[OpenRing]:
     directory = RingDirectory(path, (), pod_uid)
     with open_directory(directory) as descriptor:
-        ring = open_ring(directory, descriptor, name)
+        ring = open_ring(directory, descriptor, name, pods_of("team"))
     try:
         yield ring
     finally:
@@ -227,6 +231,42 @@ def test_a_ring_of_another_pod_is_refused_in_a_pods_volume(tmp_path):
     assert refusal(tmp_path, pod_uid="uid-b") == "identity"
     with opened(tmp_path, pod_uid="uid-a") as ring:
         assert ring.pod_uid == "uid-a"
+
+
+def test_a_ring_in_a_pods_volume_is_of_a_job_in_the_pods_namespace_or_of_none(tmp_path):
+    for job_id, called in (("llm", "team/llm"), ("team/llm", "team/llm"), ("local/1a2b3c4d", None)):
+        RingWriter(tmp_path, job_id=job_id).end()
+        with opened(tmp_path, pod_uid="uid-a") as ring:
+            assert ring.header.job_id == (called or f"team/{job_id}")
+            assert ring.pod_namespace == "team"
+        with opened(tmp_path) as ring:
+            assert (ring.header.job_id, ring.pod_namespace) == (job_id, "")
+    RingWriter(tmp_path, job_id="other/llm").end()
+    assert refusal(tmp_path, pod_uid="uid-a") == "identity"
+
+
+def test_a_ring_of_a_pod_that_nobody_knows_waits(tmp_path):
+    RingWriter(tmp_path).end()
+    directory = RingDirectory(tmp_path, (), "uid-a")
+    with open_directory(directory) as descriptor, pytest.raises(RingError) as caught:
+        open_ring(directory, descriptor, "4242-99.ring")
+    assert caught.value.reason == "pod_unknown"
+    assert caught.value.reason in PASSING_REASONS
+
+
+def test_a_ring_outside_of_pods_volumes_speaks_for_no_pod_where_there_are_pods(tmp_path):
+    pods = PodDirectory()
+    directory = RingDirectory(tmp_path, (), "")
+    pods.replace([parse_pod(pod("w0", "team", number=1))], 1.0)
+    for fields in ({"job_id": "team/llm"}, {"job_id": "alone", "pod_uid": uid(1)}):
+        RingWriter(tmp_path, **fields).end()
+        with open_directory(directory) as descriptor, pytest.raises(RingError, match="pod"):
+            open_ring(directory, descriptor, "4242-99.ring", pods)
+        with opened(tmp_path) as ring:  # without an API server or pods nothing is changed
+            assert ring.header.job_id == fields["job_id"]
+    RingWriter(tmp_path, job_id="elsewhere/llm").end()
+    with open_directory(directory) as descriptor:
+        os.close(open_ring(directory, descriptor, "4242-99.ring", pods).descriptor)
 
 
 def test_a_pods_ring_is_of_the_agents_node_and_of_the_volumes_pod(tmp_path):

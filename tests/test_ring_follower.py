@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from known_pods import pods_of
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import place as ring_place
 from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower, ring_limit
@@ -19,7 +20,7 @@ VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 
 
 def follower(tmp_path: Path) -> RingFollower:
-    return RingFollower(tmp_path, tmp_path / "kubelet")
+    return RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"))
 
 
 def refused(rings: RingFollower) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from known_pods import pods_of
 from rankscope_agent.contract.model import FLAG_CPU_WAIT, STEP_COLUMNS, StepRow
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import HEADER_FIELDS, NS, RingWriter, header_page, record_bytes
@@ -17,7 +18,7 @@ VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 
 
 def source(tmp_path: Path, now: float = CREATED) -> RingStepSource:
-    return RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: now)
+    return RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: now, pods_of("team"))
 
 
 def column(rows: list[StepRow], name: str) -> list[object]:
@@ -247,7 +248,7 @@ def test_rings_of_pods_are_read_with_the_agents_node(tmp_path):
     writer = RingWriter(volume, node="trainer-0")
     writer.step()
     (rank,) = source(tmp_path).ranks()
-    assert (rank.node, rank.pod_uid) == ("gpu-01", "uid-a")
+    assert (rank.node, rank.pod_uid, rank.pod_namespace) == ("gpu-01", "uid-a", "team")
     assert column(list(source(tmp_path).steps(None, 0.0)), "node") == ["gpu-01"]
     writer.end()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
+from known_pods import pods_of
 from pod_json import pod, uid
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.settings.command_line import parse_config
@@ -252,9 +253,10 @@ def test_a_pods_volume_is_enough(tmp_path):
     volume.mkdir(parents=True)
     writer = RingWriter(volume, node="trainer-0")
     writer.step()
-    rings = TrainingCollector(tmp_path / "none", tmp_path / "kubelet", "gpu-01", Clock())
+    kubelet = tmp_path / "kubelet"
+    rings = TrainingCollector(tmp_path / "none", kubelet, "gpu-01", Clock(), pods_of("team"))
     (info,) = Page(rings).labels(metrics.RANK_INFO)
-    assert (info[2], info[6]) == ("gpu-01", "uid-a")
+    assert (info[2], *info[6:9]) == ("gpu-01", "uid-a", "team", "pod-uid-a")
     writer.end()
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from rankscope_agent.sources.collector import Collector
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.log_folders import LogFolders
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.server import WebServer
@@ -63,6 +65,7 @@ def main(
         config = parse_config(arguments, variables, tuple(collectors), __version__)
     except UsageError as error:
         return _complain(str(error))
+    pods.fall_back_on(LogFolders(config.pod_logs, time.monotonic).find)
     logs.set_up(config.log_level)
     if config.copy_probe is not None:
         return _copy_probe(config.copy_probe)

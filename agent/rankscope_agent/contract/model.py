@@ -104,6 +104,7 @@ class RankIdentity:
         tp_group: ranks that share a layer, pp_stage * DP + d.
         pp_stage: pipeline stage.
         torch_version: of the process, empty if unknown; likewise the probe's.
+        pod_namespace: of the pod that it runs in, as Kubernetes has it; empty outside of pods.
     """
 
     job_id: str
@@ -123,6 +124,7 @@ class RankIdentity:
     pp_stage: int | None = None
     torch_version: str = ""
     probe_version: str = ""
+    pod_namespace: str = ""
 
     def left(self, world_size: int | None) -> bool:
         """Say whether the rank is gone for good from a job that now has this many ranks."""

@@ -31,6 +31,13 @@ POD_API_REQUESTS = Metric(
     "Requests to the API server: list and watch.",
     ("request",),
 )
+JOB_NAMES_REJECTED = Metric(
+    "rankscope_job_names_rejected",
+    "gauge",
+    "Pods and processes of this node that name their job as they may not, by reason; absent"
+    " without any.",
+    ("reason",),
+)
 GPU_ALLOCATION_INFO = Metric(
     "rankscope_gpu_allocation_info",
     "gauge",

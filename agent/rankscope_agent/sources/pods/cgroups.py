@@ -47,14 +47,14 @@ def parse_cgroup(text: str) -> Placement:
         path = line.split(":", 2)[-1]
         if _MONITOR.search(path):
             continue
-        pods = _POD.findall(path)
+        # The outermost one: a container may be let make groups of any name below its own.
+        pod = _POD.search(path)
         slurm = _SLURM.search(path)
-        if not (pods or slurm):
+        if not (pod or slurm):
             continue
-        after = path.rpartition("pod")[2] if pods else path
-        containers = _CONTAINER.findall(after)
+        containers = _CONTAINER.findall(path[pod.end() :] if pod else path)
         return Placement(
-            pod_uid=pods[-1].replace("_", "-") if pods else "",
+            pod_uid=pod[1].replace("_", "-") if pod else "",
             container_id=containers[0] if containers else "",
             slurm_job=slurm[1] if slurm else "",
         )

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,12 @@ from rankscope_agent.sources.pods.devices import Allocation, parse_pod_resources
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.gpu_order import read_gpus
 from rankscope_agent.sources.pods.kubelet import KubeletClient, KubeletError
-from rankscope_agent.sources.pods.placement import container_environment, hold, status_allocations
+from rankscope_agent.sources.pods.placement import (
+    container_environment,
+    hold,
+    refused_names,
+    status_allocations,
+)
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.process_scan import ProcessScanner, Scan
 from rankscope_agent.sources.pods.protobuf import WireError
@@ -39,6 +45,9 @@ than that to start training, and both cost some milliseconds."""
 
 FIRST_LIST_SECONDS = 5.0
 """How long the first run waits for the API server's list, half of a collector's deadline."""
+
+MAX_TOLD = 64
+"""Refused names that are logged: those of a node's pods, and no flood."""
 
 API, KUBELET, PROCESSES = "api", "kubelet", "processes"
 
@@ -148,6 +157,7 @@ class PodsCollector:
         self._refreshed_at: float | None = None
         self._placed: tuple[float | None, int, Mapping[str, str]] | None = None
         self._samples: tuple[Sample, ...] = ()
+        self._told: frozenset[str] = frozenset()
 
     def collect(self) -> Iterator[Sample]:
         """Yield what is known of the node's pods.
@@ -179,9 +189,18 @@ class PodsCollector:
             self._placed = key
             view = self._view(problems)
             self._directory.publish(view)
+            self._tell_refused(view)
             self._samples = tuple(
                 placement_samples(view, self._directory, self._node, self._job_labels)
             )
+
+    def _tell_refused(self, view: PlacementView) -> None:
+        """Log each name that is not believed once, as long as it stands."""
+        refused = islice(refused_names(view, self._directory), MAX_TOLD)
+        told = frozenset(f"{who}: {error}" for who, error in refused)
+        for sentence in sorted(told - self._told):
+            log.warning("%s", sentence)
+        self._told = told
 
     def _ask_kubelet(self, now: float) -> None:
         source = self._sources[KUBELET]

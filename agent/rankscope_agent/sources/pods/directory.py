@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_of, within
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
-from rankscope_agent.sources.pods.launchers import job_id, membership
+from rankscope_agent.sources.pods.job_naming import job_of_pod
+from rankscope_agent.sources.pods.launchers import membership
+from rankscope_agent.sources.pods.log_folders import PodName
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import Pod
@@ -21,8 +24,16 @@ PENDING_SECONDS = 60.0
 two are made up for within a minute."""
 
 
+MAX_AWAITED = 1024
+"""Pods that are asked for and not known, which are remembered; beyond, nobody waits for more."""
+
+
+def _nobody(_uid: str) -> PodName | None:
+    return None
+
+
 class PodDirectory:
-    """What the API server told; `expected` says whether it is asked at all.
+    """What the API server told; `expect` says that it is asked at all.
 
     All methods may be called from any thread.
     """
@@ -39,6 +50,12 @@ class PodDirectory:
         self._changes = 0
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
+        self._awaited: dict[str, float] = {}
+        self._fallback: Callable[[str], PodName | None] = _nobody
+
+    def fall_back_on(self, names: Callable[[str], PodName | None]) -> None:
+        """Take who else knows what a pod is called, where the API server does not tell of it."""
+        self._fallback = names
 
     def expect(self) -> None:
         """Take note that pods will come: until then, whoever needs them may wait."""
@@ -151,18 +168,52 @@ class PodDirectory:
             return self._members[pod.uid]
 
     def job_of(self, pod_uid: str) -> str | None:
-        """Name the job of a pod, None where the pod is not known or is no part of one.
+        """Name the job of a pod, None where the pod is not known or is no part of one."""
+        pod = self.find(pod_uid)
+        return None if pod is None else job_of_pod(pod, self.member(pod))
 
-        A name that the user gave in the pod's own variables goes first.
+    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
+        """Name the job of a pod whose processes call it `told`; None where the pod is not known.
+
+        What the processes say counts only where Kubernetes knows of no job, and as a name within
+        the pod's namespace. A pod that the API server has not told of is waited for; where the
+        server stays silent, the folders of its logs tell the namespace.
+
+        Raises:
+            JobNameError: the pod may not call its job so.
         """
         pod = self.find(pod_uid)
-        if pod is None:
+        if pod is not None:
+            known = self.job_of(pod_uid)
+            return PodJob(known or within(pod.namespace, told), pod.namespace)
+        if self._awaits(pod_uid):
             return None
-        given = {c.environment.get("RANKSCOPE_JOB_ID", "") for c in pod.containers} - {""}
-        if len(given) == 1:
-            return given.pop()
-        member = self.member(pod)
-        return job_id(pod, member) if member else None
+        name = self._fallback(pod_uid)
+        return PodJob(within(name.namespace, told), name.namespace) if name else None
+
+    def check_outside(self, pod_uid: str, told: str) -> None:
+        """Refuse what a process that is in no pod may not say of itself on a node with pods.
+
+        Raises:
+            JobNameError: it speaks for a pod, or for a job in the namespace of one.
+        """
+        with self._lock:
+            expected = self._expected_since is not None
+            namespaces = {pod.namespace for pod in self._pods.values()}
+        if pod_uid and (expected or namespaces):
+            raise JobNameError("namespace", f"speaks for pod {pod_uid} outside of its volume")
+        if namespace_of(told) in namespaces:
+            raise JobNameError("namespace", f"job {told} is one of pods, and this is none")
+
+    def _awaits(self, uid: str) -> bool:
+        """Say whether the API server may still tell of a pod, which it has for a minute."""
+        now = time.monotonic()
+        with self._lock:
+            if self._expected_since is None or not self._synced.is_set():
+                return False
+            if uid not in self._awaited and len(self._awaited) >= MAX_AWAITED:
+                self._awaited.clear()
+            return now - self._awaited.setdefault(uid, now) < PENDING_SECONDS
 
     def publish(self, view: PlacementView) -> None:
         """Take what the pods collector found out about devices and processes."""
@@ -194,7 +245,12 @@ class PodDirectory:
         pod = self.find(pod_uid) if pod_uid else None
         if pod is None:
             held = () if pod_uid else tuple(gpu.uuid for gpu in view.gpus)
-            return RankPlace(uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus))
+            name = (self._fallback(pod_uid) if pod_uid else None) or PodName("", "")
+            return RankPlace(
+                pod_namespace=name.namespace,
+                pod_name=name.name,
+                uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
+            )
         container = _only_container(pod)
         held = tuple(view.gpus_of(pod.uid, container or None))
         return RankPlace(

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rankscope_agent.contract.job_names import MAX_NAME, is_name
 from rankscope_agent.sources.pods import launcher_ranks as ranks
 from rankscope_agent.sources.pods.membership import Membership, label, number
 from rankscope_agent.sources.pods.records import Pod
@@ -210,6 +211,12 @@ _GANGS = (
 )
 
 
+_NAMING = (*_QUEUES, *_GANGS, *(name for launcher in LAUNCHERS for name in launcher.names))
+"""What becomes part of a name or label."""
+
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
+
+
 def membership(pod: Pod) -> Membership | None:
     """Say which job a pod belongs to, and as what; None for pods that are no part of a job."""
     if pod.owner and pod.owner.kind in NO_JOB_OWNERS:
@@ -218,10 +225,25 @@ def membership(pod: Pod) -> Membership | None:
         job = _job_name(launcher, pod)
         if job:
             return _with_queue(pod, _read(launcher, pod, job))
-    if pod.owner is None:
+    if pod.owner is None or not is_name(pod.owner.name):
         return _with_queue(pod, Membership(pod.name, "Pod"))
     # A controller that the table does not know is still one job, under its own name.
-    return _with_queue(pod, Membership(pod.owner.name, pod.owner.kind or "unknown"))
+    kind = pod.owner.kind if _KIND.fullmatch(pod.owner.kind) else "unknown"
+    return _with_queue(pod, Membership(pod.owner.name, kind))
+
+
+def ill_named(pod: Pod) -> str:
+    """Say what of a pod's annotations or owner is asked for a name and can be none; empty if none.
+
+    Who makes a pod chooses both: the API server takes any text there.
+    """
+    for key in _NAMING:
+        found = pod.annotations.get(key)
+        if found and not is_name(found):
+            return f"annotation {key} is no name: {found[:MAX_NAME]!a}"
+    if pod.owner and not is_name(pod.owner.name):
+        return f"its owner has no name: {pod.owner.name[:MAX_NAME]!a}"
+    return ""
 
 
 def job_id(pod: Pod, member: Membership) -> str:
@@ -235,7 +257,7 @@ def _job_name(launcher: Launcher, pod: Pod) -> str:
     if named and _has(pod, launcher.required):
         return named
     owner = pod.owner
-    if owner is None or owner.kind not in launcher.owner_kinds:
+    if owner is None or owner.kind not in launcher.owner_kinds or not is_name(owner.name):
         return ""
     return owner.name if owner.api_version.partition("/")[0] in launcher.groups else ""
 
@@ -273,5 +295,5 @@ def _parent(launcher: Launcher, pod: Pod, job: str) -> str:
 
 
 def _with_queue(pod: Pod, member: Membership) -> Membership:
-    gang = pod.scheduling_group or label(pod, *_GANGS)
+    gang = pod.scheduling_group if is_name(pod.scheduling_group) else label(pod, *_GANGS)
     return replace(member, queue=label(pod, *_QUEUES), gang=gang)

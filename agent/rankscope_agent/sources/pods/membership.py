@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rankscope_agent.contract.job_names import is_name
 from rankscope_agent.sources.pods.records import Pod
 
 MAX_RANKS = 1 << 20
@@ -73,9 +74,14 @@ def variable(pod: Pod, name: str) -> str | None:
 
 
 def label(pod: Pod, *names: str) -> str:
-    """Return the first label, or annotation, that the pod carries under one of the names."""
+    """Return the first label, or annotation, that the pod carries under one of the names.
+
+    Annotations may hold anything, as may labels of an API server that does not check them: what
+    could not be a name counts as absent.
+    """
     for name in names:
-        found = pod.labels.get(name) or pod.annotations.get(name)
-        if found:
-            return found
+        for held in (pod.labels, pod.annotations):
+            found = held.get(name)
+            if found and is_name(found):
+                return found
     return ""

@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankscope_agent.contract.job_names import JobNameError, PodJob
 from rankscope_agent.sources.pods.cgroups import Placement
 from rankscope_agent.sources.pods.devices import Allocation, parse_device_id
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.gpu_order import NodeGpu, gpu_of_rank
+from rankscope_agent.sources.pods.job_naming import refusal
 from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
 from rankscope_agent.sources.pods.process_scan import RankProcess
+
+NO_JOB = PodJob("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +70,59 @@ def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[Placed
     """Say where each rank runs; a rank whose job has no name at all is left out."""
     for process in view.processes:
         placement = process.placement
-        pod = directory.find(placement.pod_uid) if placement.pod_uid else None
-        job_id = directory.job_of(placement.pod_uid) if pod else None
-        job_id = job_id or process.identity.own_job
-        if not job_id:
+        job = _job(directory, process)
+        if isinstance(job, JobNameError) or not job.job_id:
             continue
+        pod = directory.find(placement.pod_uid) if placement.pod_uid else None
         container = container_name(directory, placement)
         held = view.gpus_of(pod.uid, container or None) if pod else [gpu.uuid for gpu in view.gpus]
         yield PlacedRank(
-            job_id=job_id,
+            job_id=job.job_id,
             process=process,
             pod_uid=pod.uid if pod else placement.pod_uid,
-            namespace=pod.namespace if pod else "",
+            namespace=job.pod_namespace,
             pod=pod.name if pod else "",
             container=container,
             uuid=gpu_of_rank(
                 process.identity.local_rank, process.identity.local_world_size, held, view.gpus
             ),
         )
+
+
+def refused_names(
+    view: PlacementView, directory: PodDirectory
+) -> Iterator[tuple[str, JobNameError]]:
+    """Yield who names a job that it may not name, and why that is so."""
+    for pod in directory.pods():
+        if error := refusal(pod):
+            yield f"pod {pod.namespace}/{pod.name}", error
+    for process in view.processes:
+        job = _job(directory, process)
+        if isinstance(job, JobNameError):
+            yield f"a process of pod {process.placement.pod_uid or 'none'}", job
+
+
+def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError:
+    """Say whose rank a process is, or why it is not that of the job that it names."""
+    try:
+        return _named(directory, process)
+    except JobNameError as error:
+        return error
+
+
+def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
+    """Say whose rank a process is; without a job if nobody names it, or nobody knows its pod.
+
+    Raises:
+        JobNameError: it may not have the name that it gives.
+    """
+    told, uid = process.identity.own_job, process.placement.pod_uid
+    if not uid:
+        directory.check_outside("", told)
+        return PodJob(told, "")
+    if not told and directory.job_of(uid) is None:
+        return NO_JOB
+    return directory.of_pod(uid, told) or NO_JOB
 
 
 def container_name(directory: PodDirectory, placement: Placement) -> str:

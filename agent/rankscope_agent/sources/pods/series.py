@@ -11,7 +11,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.launchers import job_id
 from rankscope_agent.sources.pods.membership import Membership
-from rankscope_agent.sources.pods.placement import PlacedRank, place_ranks
+from rankscope_agent.sources.pods.placement import PlacedRank, place_ranks, refused_names
 from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
 from rankscope_agent.sources.pods.processes import environment_hash
 from rankscope_agent.sources.pods.records import Pod
@@ -35,12 +35,20 @@ def placement_samples(
 ) -> Iterator[Sample]:
     """Yield what is known of jobs, devices and ranks on this node."""
     ranks = tuple(place_ranks(view, directory))
+    yield from _rejected(view, directory)
     yield from _jobs(view, directory, job_labels)
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
     probed = directory.probed_ranks()
     for rank in _unique(ranks):
         yield from _rank(rank, node, probed=(rank.job_id, rank.process.identity.rank) in probed)
+
+
+def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:
+    """Count who claims a job that is not its own, or calls it what is no name."""
+    refused = refused_names(view, directory)
+    for reason, count in Counter(error.reason for _, error in refused).items():
+        yield metrics.JOB_NAMES_REJECTED.sample(count, reason=reason)
 
 
 def _jobs(

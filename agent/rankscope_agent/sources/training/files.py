@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol
 
+from rankscope_agent.contract.job_names import JobNameError, PodJob
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError, RingHeader, parse_header
 
 RING_SUFFIX = ".ring"
@@ -177,13 +178,18 @@ def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
 
 @dataclass(frozen=True, slots=True)
 class OpenRing:
-    """A ring under an open descriptor, which whoever opened it closes."""
+    """A ring under an open descriptor, which whoever opened it closes.
+
+    Args:
+        pod_namespace: of the pod in whose volume it lies, empty outside of pods.
+    """
 
     directory: RingDirectory
     name: str
     inode: tuple[int, int]
     header: RingHeader
     descriptor: int
+    pod_namespace: str = ""
 
     @property
     def path(self) -> Path:
@@ -224,34 +230,53 @@ class JobNames(Protocol):
         """Whether that is still to be learnt, so that pods' rings had better wait."""
         ...
 
-    def job_of(self, pod_uid: str) -> str | None:
-        """Name the job of a pod, None where the pod is not known."""
+    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
+        """Name the job of a pod whose processes call it `told`, None where the pod is not known.
+
+        Raises:
+            JobNameError: Kubernetes has no name for it, and the pod may not have this one.
+        """
+        ...
+
+    def check_outside(self, pod_uid: str, told: str) -> None:
+        """Refuse what a process that is in no pod's volume may not say of itself.
+
+        Args:
+            pod_uid: the pod that it says it is in, mostly empty.
+            told: what it calls its job.
+
+        Raises:
+            JobNameError: it speaks for a pod, or for a job of pods.
+        """
         ...
 
 
-class _OwnNames:
-    """Nobody to ask: rings are called what their processes call themselves."""
+class _NoPods:
+    """Nobody knows of any pod: other processes' jobs are called what these call them."""
 
     pending = False
 
-    def job_of(self, pod_uid: str) -> str | None:
+    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
         return None
 
+    def check_outside(self, pod_uid: str, told: str) -> None:
+        return
 
-OWN_NAMES: JobNames = _OwnNames()
+
+NO_PODS: JobNames = _NoPods()
 
 
 def open_ring(
     directory: RingDirectory,
     directory_descriptor: int,
     name: str,
-    names: JobNames = OWN_NAMES,
+    names: JobNames = NO_PODS,
 ) -> OpenRing:
     """Open a ring and read its header; a pod's job is called as Kubernetes calls it.
 
     Raises:
         FileNotFoundError: it is gone.
-        RingError: it is no ring of this version, or none of this directory.
+        RingError: it is no ring of this version, or none of this directory, or nobody knows whose.
     """
     try:
         descriptor = open_regular(directory_descriptor, name)
@@ -262,14 +287,13 @@ def open_ring(
     try:
         status = os.fstat(descriptor)
         header = _read_header(descriptor, status.st_size, directory.path / name)
-        _check_owner(header, directory.pod_uid)
+        job = _job(header, directory.pod_uid, names)
     except BaseException:
         os.close(descriptor)
         raise
-    job_id = names.job_of(directory.pod_uid or header.pod_uid)
-    if job_id is not None:
-        header = dataclasses.replace(header, job_id=job_id)
-    return OpenRing(directory, name, (status.st_dev, status.st_ino), header, descriptor)
+    header = dataclasses.replace(header, job_id=job.job_id)
+    inode = status.st_dev, status.st_ino
+    return OpenRing(directory, name, inode, header, descriptor, job.pod_namespace)
 
 
 def open_regular(directory_descriptor: int, name: str) -> int:
@@ -313,14 +337,25 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
     return header
 
 
-def _check_owner(header: RingHeader, pod_uid: str) -> None:
-    """Refuse a ring in a pod's volume that says it is of another pod.
+def _job(header: RingHeader, pod_uid: str, names: JobNames) -> PodJob:
+    """Say whose a ring is; in a pod's volume its place counts, not what it says.
 
     Raises:
-        RingError: it does.
+        RingError: it says that it is of another pod or of a job that is not its own, or nobody
+            knows the pod.
     """
-    if pod_uid and header.pod_uid not in ("", pod_uid):
-        raise RingError("identity", f"pod uid {header.pod_uid} in the volume of pod {pod_uid}")
+    try:
+        if not pod_uid:
+            names.check_outside(header.pod_uid, header.job_id)
+            return PodJob(header.job_id, "")
+        if header.pod_uid not in ("", pod_uid):
+            raise RingError("identity", f"pod uid {header.pod_uid} in the volume of pod {pod_uid}")
+        job = names.of_pod(pod_uid, header.job_id)
+    except JobNameError as error:
+        raise RingError("identity", str(error)) from error
+    if job is None:
+        raise RingError("pod_unknown", f"nobody knows the namespace of pod {pod_uid} yet")
+    return job
 
 
 def _is_held(descriptor: int) -> bool | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,
-    OWN_NAMES,
+    NO_PODS,
     JobNames,
     RingDirectory,
     pod_directories,
@@ -46,7 +46,7 @@ class RingFollower:
         names: what pods' jobs are called; while that is pending, pods' rings wait unread.
     """
 
-    def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = OWN_NAMES) -> None:
+    def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = NO_PODS) -> None:
         self._names = names
         self._own = RingPlace(RingDirectory(ring_dir, (), ""), names)
         self._pods_path = kubelet / "pods"

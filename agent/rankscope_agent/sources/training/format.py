@@ -24,6 +24,7 @@ Reason = Literal[
     "version",
     "geometry",
     "identity",
+    "pod_unknown",
     "symlink",
     "not_regular",
     "permission",
@@ -33,7 +34,9 @@ Reason = Literal[
 REASONS: tuple[Reason, ...] = get_args(Reason)
 """Why a file is refused; the label values of `rankscope_training_rings_rejected`."""
 
-PASSING_REASONS: frozenset[Reason] = frozenset({"permission", "unreadable", "too_many"})
+PASSING_REASONS: frozenset[Reason] = frozenset(
+    {"pod_unknown", "permission", "unreadable", "too_many"}
+)
 """Refusals that may end without a change of the file; the others last as long as it is the same."""
 
 MAGIC = b"RKSCRING"

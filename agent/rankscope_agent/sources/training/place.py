@@ -16,7 +16,7 @@ from rankscope_agent.sources.training.cursor import Cursor, locate
 from rankscope_agent.sources.training.extension import SUFFIX, OpenExtension, open_extension
 from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_DIRECTORY,
-    OWN_NAMES,
+    NO_PODS,
     JobNames,
     Listing,
     Liveness,
@@ -95,7 +95,7 @@ class RingPlace:
     read twice.
     """
 
-    def __init__(self, directory: RingDirectory, names: JobNames = OWN_NAMES) -> None:
+    def __init__(self, directory: RingDirectory, names: JobNames = NO_PODS) -> None:
         self.directory = directory
         self._names = names
         self.exists = False

@@ -27,7 +27,7 @@ from rankscope_agent.sources.training.files import (
     LIVENESS_SECONDS,
     MAX_RINGS,
     MAX_RINGS_PER_DIRECTORY,
-    OWN_NAMES,
+    NO_PODS,
     JobNames,
     OpenRing,
     RingDirectory,
@@ -84,6 +84,7 @@ def rank_identity(
         timing_source=last.timing_source if last else "none",
         launcher=launcher if launcher in LAUNCHERS else "other",
         pod_uid=ring.pod_uid,
+        pod_namespace=ring.pod_namespace,
         pid=header.pid,
         alive=alive,
         dp_group=header.dp_group,
@@ -111,7 +112,7 @@ class RingStepSource:
         kubelet: Path,
         node: str,
         clock: Callable[[], float] = time.time,
-        names: JobNames = OWN_NAMES,
+        names: JobNames = NO_PODS,
     ) -> None:
         self._names = names
         self._own = RingDirectory(ring_dir, (), "")

@@ -1,0 +1,63 @@
+"""Names of pods by the folders that the kubelet makes for their logs, without the API server.
+
+/var/log/pods/<namespace>_<name>_<uid> is there from before a pod's first container until the pod is
+gone (kubelet pkg/kubelet/kuberuntime/helpers.go BuildPodLogsDirectory). No pod can make one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+MAX_FOLDERS = 4096
+"""Folders looked at: many times what the largest nodes run."""
+
+AGAIN_SECONDS = 5.0
+"""Pause between two looks, as between those for pods' rings."""
+
+_PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """What a pod is called."""
+
+    namespace: str
+    name: str
+
+
+class LogFolders:
+    """Pods by UID; may be asked by any thread.
+
+    Args:
+        root: the kubelet's directory of logs.
+        clock: gives seconds that never go back.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], float]) -> None:
+        self._root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._names: Mapping[str, PodName] = {}
+        self._looked = float("-inf")
+
+    def find(self, uid: str) -> PodName | None:
+        """Return what a pod is called; None where it has no folder, or folders cannot be seen."""
+        with self._lock:
+            if uid not in self._names and self._clock() - self._looked >= AGAIN_SECONDS:
+                self._looked = self._clock()
+                self._names = _look(self._root)
+            return self._names.get(uid)
+
+
+def _look(root: Path) -> Mapping[str, PodName]:
+    try:
+        with os.scandir(root) as entries:
+            parts = [entry.name.split("_") for entry in islice(entries, MAX_FOLDERS)]
+    except OSError:
+        return {}
+    return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == _PARTS}

@@ -1,0 +1,13 @@
+"""Pods of which nothing is known but what they are called, as of a node without an API server."""
+
+from __future__ import annotations
+
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.log_folders import PodName
+
+
+def pods_of(namespace: str = "team") -> PodDirectory:
+    """Return a directory in which every pod is of one namespace."""
+    directory = PodDirectory()
+    directory.fall_back_on(lambda uid: PodName(namespace, f"pod-{uid}"))
+    return directory

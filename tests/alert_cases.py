@@ -462,6 +462,12 @@ CASES: dict[str, Case] = {
     "RankscopeSeriesBudgetExceeded": Case(
         (gauge(f"rankscope_page_series_dropped{{{NODE}}}", 120, 0, 0),)
     ),
+    "RankscopeJobNameRefused": Case(
+        (
+            gauge(f'rankscope_job_names_rejected{{{NODE},reason="namespace"}}', 2, None, None),
+            gauge(f'rankscope_training_rings_rejected{{{NODE},reason="symlink"}}', None, None, 1),
+        )
+    ),
     "RankscopeWatchLagging": Case(
         (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
     ),

@@ -47,6 +47,14 @@ def test_a_cgroup_names_pod_and_container(text, placement):
     assert parse_cgroup(text) == placement
 
 
+def test_the_outermost_pod_of_a_path_counts():
+    """A container that may make groups can name one like another pod's."""
+    other, inner = UID.replace("0", "1"), "d" * 64
+    assert parse_cgroup(f"0::/kubepods/pod{UID}/{CID}/kubepods/pod{other}/{inner}") == Placement(
+        UID, CID
+    )
+
+
 PIECES = (*"/:-._\n", "kubepods", "pod", UID, LOW, CID, CID[1:], "cri-containerd", ".scope")
 
 

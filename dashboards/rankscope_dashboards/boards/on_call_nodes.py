@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpu, rdma, watch
+from rankscope_agent.contract.metrics import agent, gpu, pods, rdma, training, watch
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -201,6 +201,23 @@ def unseen(runbooks: str) -> list[Panel]:
             decimals=0,
             targets=now((f"topk({MANY}, count by (collector) ({failing}))", "{{collector}}")),
             missing="all collectors have their source, or no agent is scraped",
+        ),
+        BarGauge(
+            title="Names and rings not believed",
+            description="Pods that name a job of another namespace, or what is no name, and files"
+            " beside the probe's that are refused, by reason. What they say is left out.",
+            unit="none",
+            minimum=0,
+            decimals=0,
+            targets=now(
+                (
+                    f"sum by (reason) ({of(pods.JOB_NAMES_REJECTED, NODE)}"
+                    f" or {of(training.RINGS_REJECTED, NODE)})",
+                    "{{reason}}",
+                )
+            ),
+            missing="nothing is refused, or no agent is scraped",
+            links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
         ),
         TimeSeries(
             title="What could not be seen of jobs",

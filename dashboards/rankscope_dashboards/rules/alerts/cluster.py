@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, watch
+from rankscope_agent.contract.metrics import agent, pods, training, watch
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
@@ -198,6 +198,22 @@ OWN: tuple[Alert, ...] = (
         summary=f"The agent of {texts.NODE} leaves series off its page",
         description=f"The agent of {texts.NODE} has {{{{ $value }}}} series more than it may show:"
         " some of its metrics, and alerts on them, are missing.",
+    ),
+    Alert(
+        name="RankscopeJobNameRefused",
+        expression=worst(f"{pods.JOB_NAMES_REJECTED.name} > 0", "node", "reason")
+        + "\nor "
+        + worst(f'{training.RINGS_REJECTED.name}{{reason="identity"}} > 0', "node", "reason"),
+        hold="5m",
+        keep="15m",
+        why="A pod that is mended is gone within minutes.",
+        severity="ticket",
+        scope="node",
+        summary=f"{texts.number_of('name')} or {texts.by_number('ring', 'rings')} of pods on"
+        f" {texts.NODE} {texts.by_number('is', 'are')} not believed",
+        description=f"On {texts.NODE} pods speak for a job of another namespace or of another pod,"
+        " or call their job what is no name (reason {{ $labels.reason }}). What they say of it is"
+        " left out; the job that they name is not touched. The agent's log names them.",
     ),
     Alert(
         name="RankscopeWatchLagging",

@@ -159,12 +159,18 @@ def mutated(
 
 
 def denials(
-    spec: Document, old: Document, new: Document, user: Document, resource: str = "nodes/status"
+    spec: Document,
+    old: Document | None,
+    new: Document | None,
+    user: Document,
+    resource: str = "nodes/status",
 ) -> Iterator[str]:
-    """Yield the messages by which a validating policy denies an update."""
-    request = {"operation": "UPDATE", "resource": resource, "userInfo": user}
+    """Yield the messages by which a validating policy denies a request; None: no such object."""
+    operation = "CREATE" if old is None else "DELETE" if new is None else "UPDATE"
+    request = {"operation": operation, "resource": resource, "userInfo": user}
     given = {"object": new, "oldObject": old, "request": request}
-    if concerns(spec, request, new, {}) and conditions_hold(spec, Activation({}, **given)):
+    concerned = concerns(spec, request, new or old or {}, {})
+    if concerned and conditions_hold(spec, Activation({}, **given)):
         activation = Activation(spec, **given)
         for rule in spec["validations"]:
             if not evaluated(rule["expression"], activation):

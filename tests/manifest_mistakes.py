@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 
 def agent(objects):
     return next(one for one in objects if one["kind"] == "DaemonSet")
@@ -42,8 +44,38 @@ def mount(objects, name):
     return next(one for one in box(objects)["volumeMounts"] if one["name"] == name)
 
 
+def watching(objects):
+    return kind("Deployment")(objects)["spec"]["template"]["spec"]
+
+
 def watch(objects):
-    return kind("Deployment")(objects)["spec"]["template"]["spec"]["securityContext"]
+    return watching(objects)["securityContext"]
+
+
+def variable(objects, name):
+    return next(one for one in box(objects)["env"] if one["name"] == name)
+
+
+def token_that_lives(seconds):
+    def mutate(objects):
+        (token, *_) = volume(objects, "service-account")["projected"]["sources"]
+        token["serviceAccountToken"]["expirationSeconds"] = seconds
+
+    return mutate
+
+
+def policy_named(objects, part):
+    return next(
+        o for o in objects if o["kind"].endswith("Policy") and part in o["metadata"]["name"]
+    )
+
+
+def edit_expression(objects, of_kind, old, new):
+    """Replace text in every expression of the policies of a kind."""
+    for found in objects:
+        if found["kind"] == of_kind:
+            text = json.dumps(found["spec"])
+            found["spec"] = json.loads(text.replace(json.dumps(old)[1:-1], json.dumps(new)[1:-1]))
 
 
 MISTAKES = {
@@ -61,25 +93,24 @@ MISTAKES = {
     "is not the containerPort": put(lambda o: box(o)["ports"][0], "hostPort", 9999),
     "privileged without": put(within(box, "securityContext"), "privileged", True),
     "port name": put(lambda o: box(o)["ports"][0], "name", "metrics-of-the-agent"),
-    "fieldPath": put(lambda o: box(o)["env"][0]["valueFrom"]["fieldRef"], "fieldPath", "spec.node"),
+    "fieldPath": put(
+        lambda o: variable(o, "NODE_NAME")["valueFrom"]["fieldRef"], "fieldPath", "spec.node"
+    ),
     "label ": put(within(agent, "metadata", "labels"), "team", "a b"),
     "maxUnavailable 0": put(
         within(agent, "spec", "updateStrategy", "rollingUpdate"), "maxUnavailable", 0
     ),
     "image ''": put(box, "image", ""),
     "image 'a:latest'": put(box, "image", "a:latest"),
-    "expirationSeconds": put(
-        lambda o: volume(o, "service-account")["projected"]["sources"][0]["serviceAccountToken"],
-        "expirationSeconds",
-        60,
-    ),
+    "expirationSeconds 60": token_that_lives(60),
+    "expirationSeconds 3607": token_that_lives(3607),
     "mountPropagation": put(lambda o: mount(o, "sys"), "mountPropagation", "FromHost"),
     "asks port": put(lambda o: box(o)["livenessProbe"]["httpGet"], "port", "web"),
     "capabilities [": put(within(box, "securityContext", "capabilities"), "add", ["CAP_SYSLOG"]),
     "does not drop all": put(within(box, "securityContext", "capabilities"), "drop", ["CHOWN"]),
     "SYS_PTRACE reaches nothing": lambda o: pod(o).pop("hostPID"),
     "is given twice": lambda o: box(o)["env"].append({"name": "NODE_NAME", "value": "x"}),
-    "is not in env": lambda o: box(o)["env"].pop(1),
+    "is not in env": lambda o: box(o)["env"].remove(variable(o, "HOST_IP")),
     "may gain privileges": put(within(box, "securityContext"), "allowPrivilegeEscalation", True),
     "root file system": put(within(box, "securityContext"), "readOnlyRootFilesystem", False),
     "no seccomp": lambda o: pod(o)["securityContext"].pop("seccompProfile"),
@@ -124,7 +155,53 @@ MISTAKES = {
     "['list', 'watch'] on": put(lambda o: kind("ClusterRole")(o)["rules"][0], "apiGroups", ["*"]),
     "unasked": lambda o: pod(o).pop("automountServiceAccountToken"),
     "does not allow host paths": lambda o: kind("Namespace")(o)["metadata"].pop("labels"),
-    "no quota speaks of": put(pod, "priorityClassName", "system-cluster-critical"),
+    "is not where the agents are": put(within(kind("Namespace"), "metadata"), "name", "team"),
+    "class system-node-critical": put(pod, "priorityClassName", "system-node-critical"),
+    "may preempt by priority class None": lambda o: pod(o).pop("priorityClassName"),
+    "ends running pods": put(kind("PriorityClass"), "preemptionPolicy", "PreemptLowerPriority"),
+    "ends running": lambda o: kind("PriorityClass")(o).pop("preemptionPolicy"),
+    "globalDefault": put(kind("PriorityClass"), "globalDefault", True),
+    "waits behind others": put(pod, "priorityClassName", "rankscope-watch.rankscope"),
+    "removal by label": put(
+        within(agent, "metadata", "labels"), "app.kubernetes.io/instance", "other"
+    ),
+    "Namespace/rankscope: removal": lambda o: kind("Namespace")(o)["metadata"]["labels"].update(
+        agent(o)["metadata"]["labels"]
+    ),
+    "has the same name": put(
+        within(kind("ValidatingAdmissionPolicy"), "metadata"), "name", "rankscope-agent-own-node"
+    ),
+    "is of no namespace": put(
+        within(kind("MutatingAdmissionPolicy"), "metadata"), "namespace", "rankscope"
+    ),
+    "nodes of another kernel": lambda o: pod(o).pop("nodeSelector"),
+    "goes to virtual nodes": lambda o: pod(o).pop("affinity"),
+    "on nodes with GPUs": lambda o: watching(o).pop("affinity"),
+    "a drain may end": put(
+        within(kind("PodDisruptionBudget"), "spec", "selector", "matchLabels"), "a", "b"
+    ),
+    "or wait for what": lambda o: kind("PodDisruptionBudget")(o)["spec"].pop(
+        "unhealthyPodEvictionPolicy"
+    ),
+    "is empty, and not stored": put(box, "command", []),
+    "stored with an apiVersion": lambda o: variable(o, "NODE_NAME")["valueFrom"]["fieldRef"].pop(
+        "apiVersion"
+    ),
+    "in another spelling": put(within(box, "resources", "requests"), "cpu", "0.05"),
+    "cpu 1000m is stored": put(within(box, "resources", "requests"), "cpu", "1000m"),
+    "asks otherwise than the trainer": lambda o: edit_expression(
+        o, "MutatingAdmissionPolicy", "['cpu', 'memory',", "['memory',"
+    ),
+    "has the types of one version": lambda o: edit_expression(
+        o, "ValidatingAdmissionPolicy", "variables.node.spec ==", "object.spec =="
+    ),
+    "from deleting nodes": lambda o: o.remove(policy_named(o, "no-nodes")),
+    "from long messages": lambda o: edit_expression(
+        o, "ValidatingAdmissionPolicy", "size(c.message) <= 1024", "true"
+    ),
+    "from many conditions": lambda o: edit_expression(
+        o, "ValidatingAdmissionPolicy", "size(variables.own) <= 8", "true"
+    ),
     "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),
     "listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
     "no pod has port": put(

@@ -84,22 +84,6 @@ def accounts_and_roles_exist(objects: Objects) -> Iterator[str]:
                     yield f"{named(found)}: {one['kind']} {one['name']} is not there"
 
 
-def critical_pods_have_a_quota_that_speaks_of_them(objects: Objects) -> Iterator[str]:
-    spoken_of = {
-        (found["metadata"].get("namespace"), name)
-        for found in objects
-        if found["kind"] == "ResourceQuota"
-        for term in found["spec"]["scopeSelector"]["matchExpressions"]
-        if (term["scopeName"], term["operator"]) == ("PriorityClass", "In")
-        for name in term["values"]
-    }
-    for name, found, pod in workloads(objects):
-        wanted = pod.get("priorityClassName", "")
-        place = (found["metadata"].get("namespace"), wanted)
-        if wanted.startswith("system-") and place not in spoken_of:
-            yield f"{name}: no quota speaks of priority class {wanted}"
-
-
 def monitors_find_ports_of_pods(objects: Objects) -> Iterator[str]:
     have = {
         (key, value, port.get("name"))
@@ -213,7 +197,6 @@ REFERENCES: tuple[Rule, ...] = (
     probes_name_a_port,
     arguments_use_variables_that_are_there,
     accounts_and_roles_exist,
-    critical_pods_have_a_quota_that_speaks_of_them,
     monitors_find_ports_of_pods,
     schemes_agree,
     probes_come_out_of_the_agents_image,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 
+from manifest_clusters import CLUSTERS
 from manifest_parts import Objects, Rule, containers, named, repeats, workloads
 from manifest_references import REFERENCES
+from quantities import quantity
 
 HOST_PATH_TYPES = {
     *("", "Directory", "DirectoryOrCreate", "File", "FileOrCreate"),
@@ -24,9 +25,6 @@ FIELD_PATHS = re.compile(
     r"|spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?)"
 )
 CAPABILITIES = {"DAC_READ_SEARCH", "SYSLOG", "SYS_PTRACE"}
-QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]i?)?")
-UNITS = {"m": Decimal("0.001"), **{u: Decimal(1000) ** n for n, u in enumerate("kMGTPE", 1)}}
-UNITS |= {f"{u.upper()}i": Decimal(1024) ** n for n, u in enumerate("KMGTPE", 1)}
 LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9](-?[a-z0-9])*")
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -37,11 +35,6 @@ HOST_PATHS = {
 }
 MOST_ANNOTATED = 250 << 10  # room for other annotations is left
 MOST_SAMPLES = 3000  # of a page: the agent leaves series off beyond 2,000
-
-
-def quantity(text: object) -> Decimal | None:
-    match = QUANTITY.fullmatch(str(text))
-    return Decimal(match[1]) * UNITS.get(match[2] or "", Decimal(1)) if match else None
 
 
 def host_paths_have_a_known_type(objects: Objects) -> Iterator[str]:
@@ -130,14 +123,6 @@ def images_are_named_with_a_version(objects: Objects) -> Iterator[str]:
             yield f"{name}: image {image!r} has no version"
 
 
-def tokens_live_ten_minutes_at_least(objects: Objects) -> Iterator[str]:
-    for name, _, pod in workloads(objects):
-        for volume in pod.get("volumes", ()):
-            for source in volume.get("projected", {}).get("sources", ()):
-                if source.get("serviceAccountToken", {}).get("expirationSeconds", 3600) < 600:
-                    yield f"{name}: expirationSeconds below 600"
-
-
 def propagations_are_known(objects: Objects) -> Iterator[str]:
     for name, _, container in containers(objects):
         for mount in container.get("volumeMounts", ()):
@@ -201,19 +186,6 @@ def tokens_are_mounted_by_hand(objects: Objects) -> Iterator[str]:
     for name, _, pod in workloads(objects):
         if pod.get("automountServiceAccountToken") is not False:
             yield f"{name}: the service account's token is mounted unasked"
-
-
-def namespaces_allow_what_is_in_them(objects: Objects) -> Iterator[str]:
-    level = "pod-security.kubernetes.io/enforce"
-    levels = {
-        found["metadata"]["name"]: (found["metadata"].get("labels") or {}).get(level)
-        for found in objects
-        if found["kind"] == "Namespace"
-    }
-    for name, found, pod in workloads(objects):
-        host = any("hostPath" in volume for volume in pod.get("volumes", ()))
-        if host and levels.get(found["metadata"].get("namespace")) != "privileged":
-            yield f"{name}: its namespace does not allow host paths"
 
 
 def host_networks_are_used_with_care(objects: Objects) -> Iterator[str]:
@@ -285,7 +257,6 @@ RULES: tuple[Rule, ...] = (
     labels_are_labels,
     updates_can_go_on,
     images_are_named_with_a_version,
-    tokens_live_ten_minutes_at_least,
     propagations_are_known,
     capabilities_are_few_and_spelt_as_kubernetes_does,
     variables_are_given_once,
@@ -293,7 +264,6 @@ RULES: tuple[Rule, ...] = (
     hosts_are_only_read,
     rights_are_to_read_pods_and_to_hold_one_lease,
     tokens_are_mounted_by_hand,
-    namespaces_allow_what_is_in_them,
     host_networks_are_used_with_care,
     host_paths_are_few,
     no_more_of_the_host_is_shared,
@@ -301,6 +271,7 @@ RULES: tuple[Rule, ...] = (
     objects_fit_into_an_annotation,
     names_are_names,
     *REFERENCES,
+    *CLUSTERS,
 )
 
 

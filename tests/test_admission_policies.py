@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from admission import TypeMismatchError, add, check_names, denials, evaluated, mutated
+from limit_ranges import refusals
 
 ROOT = Path(__file__).parent.parent / "daemonset"
 PROBE = "/opt/rankscope/probe"
@@ -23,6 +24,9 @@ def first(*path: str) -> dict:
 INJECTION = first("components", "probe-injection", "policy.yaml")["spec"]
 KYVERNO = first("probe", "kyverno.yaml")["spec"]
 OWN_NODE = first("components", "admission-policy", "policy.yaml")["spec"]
+NO_NODES = list(
+    yaml.safe_load_all((ROOT / "components" / "admission-policy" / "policy.yaml").read_text())
+)[2]["spec"]
 
 
 def trainer(name="trainer", **fields) -> dict:
@@ -81,10 +85,11 @@ def test_a_pod_with_gpus_gets_the_probe():
 
 
 def test_the_template_for_people_says_the_same():
-    (copier,) = admitted(pod())["spec"]["initContainers"]
     template = first("probe", "pod-template.yaml")
-    assert template["spec"]["initContainers"] == [copier]
-    assert template["spec"]["volumes"] == admitted(pod())["spec"]["volumes"]
+    (container,) = template["spec"]["containers"]
+    found = admitted(pod(trainer(resources=container["resources"])))["spec"]
+    assert template["spec"]["initContainers"] == found["initContainers"]
+    assert template["spec"]["volumes"] == found["volumes"]
     assert mutated(INJECTION, template, LABELLED) == template
 
 
@@ -221,11 +226,77 @@ def test_a_pod_of_root_still_starts():
     assert copier["securityContext"]["runAsNonRoot"] is False
 
 
-def test_a_guaranteed_pod_stays_one():
-    """Or it loses the cores and the memory node that the kubelet pins guaranteed pods to."""
-    (copier,) = admitted(pod())["spec"]["initContainers"]
-    assert set(copier["resources"]["limits"]) == {"cpu", "memory"}
-    assert copier["resources"]["requests"] == copier["resources"]["limits"]
+def sized(requests: dict, limits: dict | None = None, name="trainer") -> dict:
+    gpus = {"nvidia.com/gpu": "8"}
+    limits = requests if limits is None else limits
+    return trainer(name, resources={"requests": requests | gpus, "limits": limits | gpus})
+
+
+SIZES = {
+    "guaranteed": ({"cpu": "96", "memory": "1Ti"}, None),
+    "burstable": ({"cpu": "2", "memory": "8Gi"}, {"cpu": "8", "memory": "16Gi"}),
+    "no limit of CPU": ({"cpu": "500m", "memory": "8Gi"}, {"memory": "8Gi"}),
+    "disk, too": ({"cpu": "1", "memory": "1Gi", "ephemeral-storage": "10Gi"}, None),
+    "GPUs alone": ({}, None),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_init_container_asks_for_what_the_trainer_asks_for(name):
+    """A guaranteed pod stays one, or the kubelet takes the cores away that it pinned it to."""
+    requests, limits = SIZES[name]
+    (copier,) = admitted(pod(sized(requests, limits)))["spec"]["initContainers"]
+    wanted = {"requests": requests, "limits": requests if limits is None else limits}
+    assert copier["resources"] == wanted
+
+
+def test_of_two_trainers_the_first_one_counts():
+    small = sized({"cpu": "1", "memory": "1Gi"})
+    large = sized({"cpu": "2", "memory": "2Gi"}, name="other")
+    (copier,) = admitted(pod(small, large))["spec"]["initContainers"]
+    assert copier["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    alone = trainer("claims", resources={"claims": [{"name": "gpus"}]})
+    (copier,) = admitted(pod(alone, large))["spec"]["initContainers"]
+    assert copier["resources"] == {"requests": {}, "limits": {}}
+
+
+LIMITS = {
+    "min": {"type": "Container", "min": {"cpu": "2", "memory": "8Gi"}},
+    "max": {"type": "Container", "max": {"cpu": "8", "memory": "16Gi"}},
+    "ratio": {"type": "Container", "maxLimitRequestRatio": {"cpu": "4", "memory": "2"}},
+    "disk": {"type": "Container", "min": {"ephemeral-storage": "1Gi"}},
+    "min of the pod": {"type": "Pod", "min": {"cpu": "2"}, "max": {"memory": "16Gi"}},
+    "ratio of the pod": {"type": "Pod", "maxLimitRequestRatio": {"cpu": "4", "memory": "2"}},
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_where_a_limit_range_takes_the_trainer_it_takes_the_pod_with_the_probe(name):
+    """Each bound is just what the trainer asks for, or may take."""
+    amounts = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "1Gi"}
+    most = {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "1Gi"}
+    given = pod(sized(amounts, most))
+    assert list(refusals([LIMITS[name]], given)) == []
+    assert list(refusals([LIMITS[name]], admitted(given))) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [
+        ({"type": "Container", "min": {"memory": "65Mi"}}, "asks for less memory"),
+        ({"type": "Container", "max": {"cpu": "99m"}}, "may take more cpu"),
+        ({"type": "Container", "max": {"hugepages-2Mi": "1Gi"}}, "may take more hugepages-2Mi"),
+        ({"type": "Container", "maxLimitRequestRatio": {"cpu": "1"}}, "1 times the cpu"),
+        ({"type": "Container", "maxLimitRequestRatio": {"a": "1"}}, "asks for no a"),
+        ({"type": "Pod", "max": {"cpu": "199m"}}, "pod: may take more cpu"),
+        ({"type": "Pod", "min": {"memory": "1Gi"}}, "pod: asks for less memory"),
+    ],
+)
+def test_limit_ranges_refuse_what_an_api_server_refuses(limit, wanted):
+    small = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m"}}
+    given = pod({"name": "web", "image": "a:1", "resources": small})
+    (reason,) = refusals([limit], given)
+    assert wanted in reason
 
 
 def test_kyvernos_policy_is_kubernetes_own():
@@ -324,6 +395,31 @@ def test_the_agent_may_write_conditions_of_its_own_node():
 def test_the_agent_may_write_nothing_else_of_any_node(attack, resource):
     (message,) = denials(OWN_NODE, *ATTACKS[attack], AGENT, resource)
     assert attack in message
+
+
+SWOLLEN = {
+    "nine conditions": [{"type": f"Rankscope{n}", "status": "True"} for n in range(9)],
+    "a message": [OURS | {"message": "x" * 1025}],
+    "a reason": [OURS | {"reason": "x" * 129}],
+    "a type": [{"type": "Rankscope" + "x" * 64, "status": "True"}],
+}
+
+
+@pytest.mark.parametrize("name", SWOLLEN)
+def test_the_agent_cannot_swell_its_node(name):
+    (message,) = denials(OWN_NODE, node(), node(status__conditions=[READY, *SWOLLEN[name]]), AGENT)
+    assert "eight conditions" in message
+    most = [OURS | {"type": f"Rankscope{n}", "message": "x" * 1024} for n in range(8)]
+    assert list(denials(OWN_NODE, node(), node(status__conditions=[READY, *most]), AGENT)) == []
+
+
+def test_the_agent_may_create_and_delete_no_node():
+    for old, new in ((None, node()), (node(), None)):
+        (message,) = denials(NO_NODES, old, new, AGENT, "nodes")
+        assert "create or delete" in message
+        others = {"username": "system:node:gpu-07", "extra": {}}
+        assert list(denials(NO_NODES, old, new, others, "nodes")) == []
+    assert list(denials(NO_NODES, node(), node(), AGENT, "nodes")) == []
 
 
 def test_a_token_that_names_no_node_may_write_none():

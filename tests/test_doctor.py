@@ -18,6 +18,7 @@ from rankscope_agent.contract.sources import SEEN_APART
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
+from rankscope_analyzers.doctor import agent_starts
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, remedy
 from rankscope_analyzers.intake import cluster
 from rankscope_analyzers.intake.cluster import ClusterError
@@ -280,7 +281,10 @@ def test_what_keeps_agents_from_starting_is_named_with_what_mends_it(api, kubeco
     assert 'secret "rankscope-api-token" not found (base takes it: kubectl' in said
     assert "/var/lib/kubelet/pods is not a directory (component probe takes" in said
     assert "(component nvml takes it; nvml-default-runtime and dcgm do without)" in said
-    assert "take a ResourceQuota that speaks of it: base has one" in said
+    assert (
+        "only where a ResourceQuota of the namespace speaks of it: ask its administrators" in said
+    )
+    assert "another namespace than rankscope takes transformers: daemonset/installation" in said
     assert "component tls" not in said
     api.events = [warning(f"{KEPT[1]} \x1b[2J")]
     assert "\x1b" not in doctor(capsys, "--cluster")[1]
@@ -298,8 +302,57 @@ KEPT = (
     'Error creating: pods "rankscope-agent-x" is forbidden: pod rejected: RuntimeClass "nvidia" not'
     " found",
     "Error creating: insufficient quota to match these scopes: [{PriorityClass In"
-    " [system-node-critical system-cluster-critical]}]",
+    " [rankscope-agent.rankscope]}]",
+    'Error creating: pods "rankscope-agent-x" is forbidden: no PriorityClass with name'
+    " rankscope-agent.team was found",
 )
+
+
+FULL = (
+    "0/3 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 2 node(s) didn't satisfy"
+    " plugin(s) [NodeAffinity]. preemption: not eligible due to preemptionPolicy=Never."
+)
+
+
+def without_place(name: str, number: int, on: str, message: str) -> dict:
+    """Make a DaemonSet's pod that the scheduler finds no place for."""
+    data = agent_pod(name, number, on, "")
+    field = {"key": "metadata.name", "operator": "In", "values": [data["spec"].pop("nodeName")]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    data["spec"]["affinity"] = {"nodeAffinity": required}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    data["status"] = {"phase": "Pending", "conditions": [condition | {"message": message}]}
+    return data
+
+
+def test_an_agent_without_room_is_pending_and_named_with_what_its_node_lacks(
+    api, kubeconfig, capsys
+):
+    """Nothing is preempted for it, so that somebody has to hear of it."""
+    for number in range(12):
+        api.put(without_place(f"rankscope-agent-{number}", number, f"gpu-{number:02d}", FULL))
+    api.put(without_place("rankscope-agent-x", 20, "gpu-77", "0/3 nodes: \x1b[2J of no use"))
+    _, text = doctor(capsys, "--cluster", "--namespace", "rankscope")
+    said = " ".join(text.split())
+    assert "the agents of nodes gpu-00, gpu-01" in said
+    assert "gpu-07 and 4 more are Pending: Insufficient cpu, Insufficient memory: nothing" in said
+    assert "the agent of node gpu-77 is Pending: 0/3 nodes:" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"conditions": "x"},
+        {"conditions": [3, {"type": "PodScheduled", "status": "True"}]},
+    ],
+)
+def test_pods_that_have_a_place_or_say_nothing_are_not_said_to_wait(odd):
+    assert agent_starts.waiting([{"status": odd, "spec": {"affinity": []}}]) == ()
+    lost = {"conditions": [{"type": "PodScheduled", "status": "False", "message": FULL}]}
+    (sentence,) = agent_starts.waiting([{"status": lost, "spec": None}])
+    assert sentence.startswith("the agent of node unknown is Pending: Insufficient cpu")
 
 
 OTHERS = 'MountVolume.SetUp failed for volume "a" : secret "rankscope-agent-tls" not found'

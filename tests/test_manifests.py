@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from manifest_mistakes import MISTAKES, agent, box, kind, pod, put, within
+from manifest_mistakes import MISTAKES, agent, box, pod, put, within
 from manifest_parts import containers
 from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
@@ -34,9 +33,9 @@ CRDS |= {"PrometheusRule": "prometheusrules"}
 
 TIERS = ((), ("tier-1",), ("tier-2",), ("tier-3",))
 NETWORKS = ((), ("host-network",))
-GPUS = ((), ("nvml",), ("nvml-default-runtime",), ("dcgm",))
+GPUS = ((), ("nvml",), ("nvml-default-runtime",), ("nvml-default-runtime", "nvml"), ("dcgm",))
 REST = ("journal", "selinux", "probe", "watch", "gpu-nodes", "network-policy", "admission-policy")
-REST += ("pod-monitor", "service-monitor", "probe-injection", "tls")
+REST += ("pod-monitor", "service-monitor", "probe-injection", "tls", "namespace")
 GENERATED = ("prometheus-rules", "dashboards")
 
 COMBINATIONS = [
@@ -176,23 +175,8 @@ def test_what_an_agent_misses_is_named_with_a_component_that_exists():
     assert named <= {path.name for path in (ROOT / "components").iterdir()}
 
 
-def test_the_overlay_that_the_documentation_shows_names_images_and_namespace_everywhere(tmp_path):
-    page = (ROOT.parent / "docs" / "daemonset.md").read_text()
-    (shown,) = re.findall(r"```yaml\n(# kustomization\.yaml.*?)```", page, re.DOTALL)
-    shown = shown.replace("rankscope/daemonset", os.path.relpath(ROOT, tmp_path))
-    (tmp_path / "kustomization.yaml").write_text(shown)
-    text = kustomize(tmp_path)
-    objects = parsed(text)
-    assert complaints(objects) == []
-    assert "ghcr.io" not in text
-    images = [container["image"] for _, _, container in containers(objects)]
-    assert images == ["registry.example/rankscope:1", "registry.example/rankscope-agent:1"]
-    namespaces = {one["metadata"].get("namespace") for one in objects} - {None}
-    assert namespaces == {kind("Namespace")(objects)["metadata"]["name"]} == {"observability"}
-
-
-def test_the_rendered_file_is_the_plain_overlay():
-    assert (ROOT / "install.yaml").read_text() == kustomize(ROOT / "overlays" / "plain")
+def test_the_rendered_file_is_the_plain_overlay_with_its_namespace():
+    assert (ROOT / "install.yaml").read_text() == kustomize(ROOT / "install")
 
 
 def test_every_image_of_ours_has_the_version_of_this_project():
@@ -239,7 +223,6 @@ def test_unknown_fields_and_wrong_types_are_caught_by_the_schema(rendered, mutat
 
 def test_tiers_differ_in_what_they_may_do_and_in_nothing_else(rendered):
     base = copy.deepcopy(rendered["base"])
-    box(base)["securityContext"]["capabilities"]["add"] = []
     given = {
         name: (
             bool(pod(rendered[name]).get("hostPID")),
@@ -256,7 +239,7 @@ def test_tiers_differ_in_what_they_may_do_and_in_nothing_else(rendered):
     for name in given:
         objects = copy.deepcopy(rendered[name])
         pod(objects).pop("hostPID", None)
-        box(objects)["securityContext"]["capabilities"]["add"] = []
+        box(objects)["securityContext"]["capabilities"].pop("add", None)
         assert objects == base
 
 

@@ -19,6 +19,7 @@ from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
     AGENT_PORT,
     ClusterError,
+    agent_pods,
     node_of_pod,
     trusted_agents,
     warnings,
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    kept = agent_starts.reasons(warnings(options.namespace)) if options.cluster else ()
+    kept = _kept_from_starting(options.namespace) if options.cluster else ()
     answers = _ask(_addresses(options, kept), entry_of(options))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
@@ -90,6 +91,11 @@ def run(options: argparse.Namespace) -> int:
         for sentence in kept:
             console.print(f"Kept from starting: {sentence}.", style="yellow", markup=False)
     return 0
+
+
+def _kept_from_starting(namespace: str | None) -> Sequence[str]:
+    waiting = agent_starts.waiting(agent_pods(namespace))
+    return (*waiting, *agent_starts.reasons(warnings(namespace)))
 
 
 def _addresses(options: argparse.Namespace, kept: Sequence[str]) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """Why agents do not start: what Kubernetes says of their DaemonSet and pods, and what mends it.
 
-An agent that runs says itself what it misses; one that is not let run cannot. Pure: from events.
+An agent that runs says itself what it misses; one that is not let run cannot. Pure: from events
+and pods.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.name_lists import named
 
 AGENT = "rankscope-agent"
 """The name of the DaemonSet, and what its pods' names begin with."""
@@ -26,7 +28,12 @@ MENDS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"insufficient quota to match these scopes"),
-        "pods of class system-node-critical take a ResourceQuota that speaks of it: base has one",
+        "this cluster lets a priority class be used only where a ResourceQuota of the namespace"
+        " speaks of it: ask its administrators for one that names rankscope-agent.NAMESPACE",
+    ),
+    (
+        re.compile(r"no PriorityClass with name"),
+        "base has it; another namespace than rankscope takes transformers: daemonset/installation",
     ),
     (
         re.compile(r"hostPath type check failed: /var/lib/kubelet/pods"),
@@ -58,6 +65,16 @@ MENDS: tuple[tuple[re.Pattern[str], str], ...] = (
 """What Kubernetes says, and which part of daemonset/ it is about; the first that fits counts."""
 
 
+NO_ROOM = re.compile(r"Insufficient [\w./-]{1,64}|Too many pods")
+"""Of "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s)
+[NodeAffinity]", what the one node lacks (kubernetes pkg/scheduler, noderesources)."""
+
+MAKE_ROOM = (
+    "nothing is ended to make room for an agent; it starts when something ends there, or lower what"
+    " pods of that node request"
+)
+
+
 def reasons(events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return a sentence for each thing that keeps agents from starting, the commonest first."""
     count: dict[str, int] = {}
@@ -66,6 +83,57 @@ def reasons(events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         known = next((one for one in count if one.endswith(f"({mend})")), sentence)
         count[known] = count.get(known, 0) + 1
     return tuple(sorted(count, key=lambda one: -count[one]))[:MOST_SENTENCES]
+
+
+def waiting(pods: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return a sentence for each reason why agents' pods get no place on their nodes.
+
+    Args:
+        pods: of agents, as the API server lists them.
+    """
+    nodes: dict[str, list[str]] = {}
+    for pod in pods:
+        why = _unplaced(pod)
+        if why is not None:
+            nodes.setdefault(why, []).append(_meant_for(pod))
+    sentences = [
+        f"{named(sorted(at), 'the agent of node', 'the agents of nodes')}"
+        f" {'is' if len(at) == 1 else 'are'} Pending: {why}"
+        for why, at in sorted(nodes.items(), key=lambda item: -len(item[1]))
+    ]
+    return tuple(sentences[:MOST_SENTENCES])
+
+
+def _unplaced(pod: Mapping[str, Any]) -> str | None:
+    """Return why the scheduler finds no place for a pod, None if it has found one."""
+    status = _mapping(pod.get("status"))
+    for condition in _rows(status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            lacks = sorted(set(NO_ROOM.findall(str(condition.get("message")))))
+            if lacks:
+                return f"{', '.join(lacks)}: {MAKE_ROOM}"
+            return visible(str(condition.get("message")), MOST_CHARACTERS)
+    return None
+
+
+def _meant_for(pod: Mapping[str, Any]) -> str:
+    """Return the node that the DaemonSet made a pod for, which stands in its affinity."""
+    affinity = _mapping(_mapping(_mapping(pod.get("spec")).get("affinity")).get("nodeAffinity"))
+    required = _mapping(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for term in _rows(required.get("nodeSelectorTerms")):
+        for field in _rows(term.get("matchFields")):
+            values = field.get("values")
+            if field.get("key") == "metadata.name" and isinstance(values, list) and values:
+                return visible(str(values[0]), MOST_CHARACTERS)
+    return "unknown"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _rows(value: object) -> Sequence[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _understood(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -57,9 +57,20 @@ def agents_of_cluster(
     """
     return {
         str(pod["spec"]["nodeName"]): f"{scheme}://{_address(pod)}"
-        for pod in _pods(label_selector=selector, namespace=namespace)
+        for pod in agent_pods(namespace, selector)
         if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName")
     }
+
+
+def agent_pods(
+    namespace: str | None = None, selector: str = AGENT_SELECTOR
+) -> Sequence[Mapping[str, Any]]:
+    """Return the agents' pods as JSON has them, those included that do not run.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    return _pods(label_selector=selector, namespace=namespace)
 
 
 def node_of_pod(wanted: str) -> str | None:

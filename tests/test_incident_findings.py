@@ -55,6 +55,13 @@ def test_unequal_sequences_come_with_their_spread():
     assert "Deal sequences to replicas" in cause.action
 
 
+def test_the_cost_in_gpu_hours_is_what_all_ranks_lost_together():
+    slow = made(fault("gpu_compute", "gpu", 1.5, first=60, last=200))
+    (label,) = slow.labels["faults"]
+    cause = cause_of(fault("gpu_compute", "gpu", 1.5, first=60, last=200))
+    assert cause.cost.gpu_hours == pytest.approx(label["gpu_hours_lost"], rel=0.25)
+
+
 def test_the_cost_grows_with_the_time_that_a_fault_lasted():
     short = cause_of(fault("gpu_compute", "gpu", 1.5, first=60, last=100))
     long = cause_of(fault("gpu_compute", "gpu", 1.5, first=60, last=200))

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -63,10 +63,14 @@ def test_markdown_shows_a_sentence_as_it_is(text, before):
 
 
 @given(st.text(max_size=60))
+@example("a|b")
+@example("a\\|")
 def test_whatever_stands_in_a_table_cell_leaves_the_table_alone(text):
     table = f"| a | b |\n|---|---|\n| {markdown(text)} | 1 |\n"
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(table)
-    assert sum(token.type == "td_open" for token in tokens) == 2
+    # A row is always given as many cells as its head has: what counts is what is in the last one.
+    starts = [place for place, token in enumerate(tokens) if token.type == "td_open"]
+    assert [tokens[place + 1].content for place in starts][1:] == ["1"]
     inline = [child for token in tokens for child in token.children or ()]
     assert all(child.type in {"text", "text_special"} for child in inline)
 

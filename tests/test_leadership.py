@@ -9,11 +9,17 @@ import pytest
 
 import kubeconfigs
 from fake_api_server import FakeApiServer
+from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.watch import leadership
 from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.leadership import Lease
+from rankscope_analyzers.watch.leadership import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    Lease,
+)
 
 PATIENCE_SECONDS = 30.0
 HANG_SECONDS = 4.0  # longer than a holder has to renew its lease here
@@ -41,6 +47,16 @@ def api(tmp_path, monkeypatch):
         monkeypatch.setattr(leadership, name, seconds)
     yield server
     server.close()
+
+
+def test_a_holder_stops_before_others_may_take_over_and_not_for_one_bad_answer():
+    assert RENEW_SECONDS + RETRY_SECONDS < LEASE_SECONDS
+    assert RENEW_SECONDS >= 3 * RETRY_SECONDS
+    # A lease that nobody renews is free after one evaluation is missed, and not after two.
+    parser = argparse.ArgumentParser()
+    watch_command.add_arguments(parser)
+    interval = age_seconds(parser.get_default("interval"))
+    assert interval <= LEASE_SECONDS < 2 * interval
 
 
 def holder(api):

@@ -46,6 +46,8 @@ def test_a_socket_connection_of_one_rank_among_others_is_a_fallback():
         ("NCCL_NET set by environment to Socket", "forced_by_environment"),
         ("NCCL_IB_DISABLE set by environment to 1.", "forced_by_environment"),
         ("NCCL_IB_DISABLE set by environment to 0.", "unexplained"),
+        ("NCCL_NET_PLUGIN set by environment to none", "forced_by_environment"),
+        ("NCCL_NET_PLUGIN set by environment to libx.so", "unexplained"),
         ("NET/OFI No eligible providers were found", "plugin_failed"),
         ("Failed to initialize NET plugin Libfabric", "plugin_failed"),
         ("Failed to initialize NET plugin IB", "unexplained"),

@@ -37,6 +37,15 @@ def counters_of_runs(records, job=FLAT):
     return runs
 
 
+@pytest.mark.parametrize(("behind", "late"), [(16, False), (17, True)])
+def test_a_record_sixteen_steps_behind_its_run_is_in_time_and_one_more_is_too_late(behind, late):
+    straggling = rows(1, step=[10], rank=[1], t_start_unix_seconds=[110.5 + behind])
+    made_of, dropped = assembled(pd.concat([rows(60), straggling]))
+    (block,) = made_of[1:]
+    assert [one.reason for one in dropped] == ["late"] * late
+    assert np.isfinite(block.steps.step.reshape(60, -1)[10]).sum() == (1 if late else 2)
+
+
 @pytest.mark.parametrize("column", REQUIRED)
 def test_a_missing_column_is_named(column):
     with pytest.raises(RecordError, match=rf"lack the columns \['{column}'\]"):

@@ -84,6 +84,16 @@ def test_a_thermal_slowdown_is_named_with_reason_clock_and_time_lost():
     assert clock.expected == pytest.approx(1965e6, abs=16e6)
 
 
+@pytest.mark.parametrize(("less_busy", "compared"), [(0.0, True), (0.17, True), (0.24, False)])
+def test_a_gpu_is_compared_with_those_that_are_as_busy_give_or_take_a_fifth(less_busy, compared):
+    frame = samples()
+    frame["utilization_ratio"] = 0.98
+    rows = gpu_rows(frame, 5)
+    frame.loc[rows, "utilization_ratio"] -= less_busy
+    frame.loc[rows, "sm_clock_hertz"] = 1500e6
+    assert [found.gpus for found in analyze(frame)] == [("5",)] * compared
+
+
 def test_slowdowns_of_before_the_window_are_none_now():
     frame = samples()
     frame.loc[gpu_rows(frame, 5), "hw_thermal_slowdown_seconds"] = 50_000.0

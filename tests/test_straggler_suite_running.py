@@ -13,10 +13,10 @@ from suite_jobs import fault, made
 SHIFT = 1000.0
 
 
-def rows_read(folder, simulated):
+def rows_read(folder, simulated, extended=True):
     """Return what an agent reads of a simulated job's rings."""
     folder.mkdir()
-    with placed([(folder, ring) for ring in rank_rings(simulated, SHIFT)]):
+    with placed([(folder, ring) for ring in rank_rings(simulated, SHIFT, extended)]):
         source = RingStepSource(folder, folder / "kubelet", "elsewhere")
         rows = pd.DataFrame(list(source.steps(None, 0.0)), columns=list(STEP_COLUMNS))
         return rows, source.ranks()
@@ -47,12 +47,26 @@ def test_an_agent_reads_what_was_simulated(tmp_path, timing):
     assert set(rows["timing_source"]) == {"kernel" if timing == "kernel" else "wall"}
 
 
-def test_compute_is_the_kernels_time_or_all_that_is_neither_input_nor_waiting(tmp_path):
+@pytest.mark.parametrize("timing", ["kernel", "wall", "blocked"])
+def test_a_new_probe_keeps_the_rest_of_a_step_apart_and_counts_micro_batches(tmp_path, timing):
+    simulated = made(fault("host_transient", "noisy_host", 0.5, duty=0.3), timing=timing)
+    read, meant = same_steps(rows_read(tmp_path / "rings", simulated)[0], simulated)
+    assert read["compute_seconds"].to_numpy() == pytest.approx(meant["compute_seconds"].to_numpy())
+    parts = meant["data_seconds"] + meant["compute_seconds"] + meant["sync_seconds"]
+    rest = np.maximum(meant["step_seconds"] - parts, 0)
+    assert read["other_seconds"].to_numpy() == pytest.approx(rest.to_numpy(), abs=3e-6)
+    assert (rest > 0.01).all()  # the optimizer
+    assert set(read["microbatches"]) == {8}
+    waits = read["cpu_wait_seconds"]
+    assert waits.isna().all() if timing == "kernel" else (waits == 0).all()
+
+
+def test_an_old_probe_calls_the_rest_of_a_step_compute_unless_it_times_kernels(tmp_path):
     by_kernels = made(fault("gpu_compute", "gpu", 1.5), timing="kernel")
-    read, meant = same_steps(rows_read(tmp_path / "a", by_kernels)[0], by_kernels)
+    read, meant = same_steps(rows_read(tmp_path / "a", by_kernels, extended=False)[0], by_kernels)
     assert read["compute_seconds"].to_numpy() == pytest.approx(meant["compute_seconds"].to_numpy())
     by_clock = made(fault("gpu_compute", "gpu", 1.5), timing="wall")
-    read, meant = same_steps(rows_read(tmp_path / "b", by_clock)[0], by_clock)
+    read, meant = same_steps(rows_read(tmp_path / "b", by_clock, extended=False)[0], by_clock)
     rest = meant["step_seconds"] - meant["data_seconds"] - meant["sync_seconds"]
     assert read["compute_seconds"].to_numpy() == pytest.approx(rest.to_numpy(), abs=2e-6)
     assert (rest > 1.001 * meant["compute_seconds"]).all()  # the optimizer is in it
@@ -72,7 +86,7 @@ def test_after_a_restart_other_processes_write_other_rings(tmp_path):
 
 def job(name, nodes):
     """Return a job without records, on nodes with so many rings."""
-    rings = [running.RankRing(node, {}, b"", ended=False) for node in nodes]
+    rings = [running.RankRing(node, {}, b"", b"", ended=False) for node in nodes]
     return running.Running(name, name, {}, rings, 0.0)
 
 

@@ -113,10 +113,10 @@ def _classes(counted: scorer.Tally) -> list[str]:
     return lines
 
 
-def run_jobs(made: Iterator[job.Job], since: str) -> final.Outcome:
+def run_jobs(made: Iterator[job.Job], since: str, extended: bool = True) -> final.Outcome:
     """Return the final verdicts on jobs by the way of running ones."""
     outcome = final.Outcome()
-    for answer in running.answers(map(running.running, made), since):
+    for answer in running.answers((running.running(one, extended) for one in made), since):
         one = answer.job
         outcome.add(one.name, one.labels, answer.said, one.shift, answer.problem)
     return outcome
@@ -180,6 +180,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("words", nargs="+", metavar="FIRST COUNT [SUITE]")
     parser.add_argument("--path", choices=("trace", "running", "both"), default="trace")
     parser.add_argument("--timing", choices=TIMINGS, default="mixed")
+    parser.add_argument(
+        "--probe", choices=("new", "old"), default="new", help="old: the rest of a step is compute"
+    )
     parser.add_argument("--since", default="1h", help="for diagnose --agent; as its own default")
     return parser.parse_args(arguments)
 
@@ -194,7 +197,7 @@ def _score(options: argparse.Namespace, suite: str) -> None:
     if options.path != "running":
         sys.stdout.write(report(compare(again())) + "\n\n")
     if options.path != "trace":
-        outcomes = {"running": run_jobs(again(), options.since)}
+        outcomes = {"running": run_jobs(again(), options.since, options.probe == "new")}
         if options.path == "both":
             outcomes["trace"] = run_traces(again())
         sys.stdout.write(report_final(outcomes) + "\n")

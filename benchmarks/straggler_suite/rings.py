@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,16 @@ SLOT = np.dtype([
 ])  # fmt: skip
 """A record of a ring as numpy knows it; `RECORD` is the same."""
 
+EXTENSION = np.dtype([
+    ("seq", "<u8"), ("other", "<i8"), ("cpu_wait", "<i8"), ("checkpoint", "<i8"),
+    ("evaluation", "<i8"), ("copies", "<i8"), ("host_late", "<i8"), ("microbatches", "<u2"),
+    ("reserved", "<u2"), ("check", "<u4"),
+])  # fmt: skip
+"""A slot of the file beside a ring, in which newer probes say more of each step."""
+
+EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
+NOT_MEASURED = -1
+
 
 @dataclass(frozen=True, slots=True)
 class RankRing:
@@ -41,12 +52,14 @@ class RankRing:
         node: the node it ran on.
         header: the first fields of the ring, all but what only the file knows.
         records: its records, one behind the other.
+        extension: what newer probes add to each; empty for an older one.
         ended: whether its process is gone, so that nobody holds the ring's lock.
     """
 
     node: str
     header: Mapping[str, int | bytes]
     records: bytes
+    extension: bytes
     ended: bool
 
 
@@ -55,24 +68,25 @@ def job_id(made: Job) -> str:
     return f"suite/{made.meta['job']}"
 
 
-def rank_rings(made: Job, shift: float) -> list[RankRing]:
+def rank_rings(made: Job, shift: float, extended: bool = True) -> list[RankRing]:
     """Return the rings of a job, those of its first processes first.
 
     Args:
         made: the job.
         shift: seconds that all its times are moved by.
+        extended: whether the probe keeps the rest of a step and its micro-batches apart.
     """
     starts = np.array([attempt.begin_unix_seconds for attempt in made.attempts])
     begun = made.records["t_start_unix_seconds"].to_numpy()
     attempts = np.searchsorted(starts, begun + 1.0) - 1  # clocks are less than a second apart
     ordered = made.records.assign(attempt=attempts).sort_values("t_start_unix_seconds")
     return [
-        _ring(made, rows, int(attempt), shift)
+        _ring(made, rows, int(attempt), shift, extended)
         for (attempt, _), rows in ordered.groupby(["attempt", "rank"], sort=True)
     ]
 
 
-def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float) -> RankRing:
+def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float, extended: bool) -> RankRing:
     begin, world = made.attempts[attempt].begin_unix_seconds, made.attempts[attempt].world_size
     first = rows.iloc[0]
     node = f"{made.meta['job']}-{first['node']}"
@@ -87,21 +101,25 @@ def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float) -> RankRing
         "node": node.encode(),
         "groups": tuple(int(first[name]) + 1 for name in ("dp_group", "tp_group", "pp_stage")),
     }
-    slots = _slots(rows, made.labels["timing"], attempt, shift)
-    return RankRing(node, header, slots.tobytes(), attempt + 1 < len(made.attempts))
+    slots = _slots(rows, made.labels["timing"], attempt, shift, extended)
+    more = _extension(rows, slots, made).tobytes() if extended else b""
+    return RankRing(node, header, slots.tobytes(), more, attempt + 1 < len(made.attempts))
 
 
-def _slots(rows: pd.DataFrame, timing: str, attempt: int, shift: float) -> np.ndarray:
+def _slots(
+    rows: pd.DataFrame, timing: str, attempt: int, shift: float, extended: bool
+) -> np.ndarray:
     """Return the records of a process.
 
-    In wall timing the compute of a probe is all that is neither input nor waiting.
+    A probe's compute is all that is neither input nor waiting. Where an extension says how much of
+    that is not computing, readers take it off; without one, kernel timing has to do it here.
     """
     slots = np.zeros(len(rows), dtype=SLOT)
     slots["seq"] = slots["check"] = np.arange(1, len(rows) + 1)
     slots["start"] = _ns(rows["t_start_unix_seconds"] + shift)
     for field, column in (("lasted", "step"), ("data", "data"), ("sync", "sync")):
         slots[field] = _ns(rows[f"{column}_seconds"])
-    if timing == "kernel":
+    if timing == "kernel" and not extended:
         slots["compute"] = _ns(rows["compute_seconds"])
     else:
         slots["compute"] = np.maximum(slots["lasted"] - slots["data"] - slots["sync"], 0)
@@ -109,6 +127,22 @@ def _slots(rows: pd.DataFrame, timing: str, attempt: int, shift: float) -> np.nd
     slots["flags"] = TIMING_FLAGS[timing] | (0 if timing == "kernel" else CPU_WAIT_FLAG)
     slots["flags"][0] |= FIRST_FLAG
     return slots
+
+
+def _extension(rows: pd.DataFrame, slots: np.ndarray, made: Job) -> np.ndarray:
+    """Return what newer probes say beside the records of a process.
+
+    Waits for a CPU are known to be none by the clock, and unknown where only kernels are timed.
+    """
+    timing = made.labels["timing"]
+    more = np.zeros(len(slots), dtype=EXTENSION)
+    more["seq"], more["check"] = slots["seq"], slots["check"]
+    more["other"] = np.maximum(slots["compute"] - _ns(rows["compute_seconds"]), 0)
+    more["cpu_wait"] = NOT_MEASURED if timing == "kernel" else 0
+    for name in ("checkpoint", "evaluation", "copies", "host_late"):
+        more[name] = NOT_MEASURED
+    more["microbatches"] = made.meta["microbatches"]
+    return more
 
 
 def _ns(seconds: pd.Series) -> np.ndarray:
@@ -143,5 +177,16 @@ def _write(folder: Path, number: int, ring: RankRing) -> int:
     os.truncate(descriptor, HEADER_SIZE + CAPACITY * RECORD.size)
     os.pwrite(descriptor, header, 0)
     os.pwrite(descriptor, ring.records, HEADER_SIZE)
+    if ring.extension:
+        _write_extension(folder / f"{pid}-1.ext", pid, ring)
     hidden.rename(folder / f"{pid}-1.ring")
     return descriptor
+
+
+def _write_extension(path: Path, pid: int, ring: RankRing) -> None:
+    created = ring.header["created"]
+    fields = (b"RKSCEXTN", 1, EXTENSION.itemsize, 0x01020304, CAPACITY, created, pid)
+    with path.open("wb") as file:
+        header = EXTENSION_HEADER.pack(*fields)
+        file.write(header + ring.extension)
+        file.truncate(EXTENSION.itemsize * (1 + CAPACITY))

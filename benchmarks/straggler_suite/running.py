@@ -61,10 +61,10 @@ class Answer:
     problem: str = ""
 
 
-def running(made: Job) -> Running:
-    """Let a job run so that its last step has just ended."""
+def running(made: Job, extended: bool = True) -> Running:
+    """Let a job run so that its last step has just ended, under a new probe or an old one."""
     shift = time.time() - made.labels["exec_end_unix"][-1]
-    rings = rank_rings(made, shift)
+    rings = rank_rings(made, shift, extended)
     return Running(made.meta["job"], job_id(made), made.labels, rings, shift)
 
 

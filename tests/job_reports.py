@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.findings.signals import RankPlace, Signal, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
@@ -11,7 +13,7 @@ from rankscope_analyzers.stragglers import verdict
 from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from simulated_jobs import Fault, Job, records
 
-THERMAL = "docs/runbooks/RankscopeGpuThermalSlowdown.md"
+THERMAL = "RankscopeGpuThermalSlowdown"
 
 
 def frame(job: Job, job_id: str = "team/pretrain", seed: int = 0) -> StepFrame:
@@ -69,7 +71,7 @@ def incident(cause: Finding, known: dict[int, RankPlace], **changes) -> Incident
         where=where,
         summary=cause.summary,
         action=cause.action,
-        runbook=cause.runbook,
+        runbook=PurePosixPath(cause.runbook).stem,
         evidence=cause.evidence,
         since_unix_seconds=cause.since_unix_seconds,
         until_unix_seconds=cause.until_unix_seconds,

@@ -17,8 +17,8 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import of_agents
 from rankscope_analyzers.intake import agent_client, foreign_clocks
 from rankscope_analyzers.intake.page_history import Page, from_pages
-from rankscope_analyzers.layers.advice import query
 from rankscope_analyzers.layers.places import whereabouts
+from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
 from rankscope_analyzers.stragglers.diagnosis import Timed, timed
 from simulated_jobs import Fault, Job, records

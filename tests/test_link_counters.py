@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,13 @@ from link_frames import NOISE, PERIOD, RATE, SAMPLES, START, STORAGE, Cluster
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.links.counters import analyze
 from rankscope_analyzers.links.frame import LinkFrameError, column_of, read_ports
-from rankscope_analyzers.links.quantities import FLAPS, QUANTITIES, RUNBOOKS
+from rankscope_analyzers.links.quantities import FLAPS, QUANTITIES
 
 SEEDS = range(2)
 
 
 def named(findings):
-    return [(f.kind, f.subject.nodes, f.subject.device) for f in findings]
+    return [(f.kind, f.where.nodes, f.where.devices[0]) for f in findings]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -54,11 +53,11 @@ def test_one_port_that_stands_out_is_named_and_nobody_else(kind, column, rate, n
     cluster = Cluster(nodes, seed)
     cluster.add(cluster.rows("node0", "mlx5_3"), column, rate)
     (found,) = analyze(cluster.frame)
-    assert (found.kind, found.subject.nodes, found.subject.device) == (kind, ("node0",), "mlx5_3")
-    assert found.subject.port == "1"
-    assert found.subject.gpus == ("GPU-0-3",)
-    assert found.subject.ranks == (3,)
-    assert found.subject.job_id == "team/job"
+    assert (found.kind, found.where.nodes, found.where.devices[0]) == (kind, ("node0",), "mlx5_3")
+    assert "mlx5_3 port 1 of node node0" in found.summary
+    assert found.where.gpus == ("GPU-0-3",)
+    assert found.where.ranks == (3,)
+    assert found.job_id == "team/job"
     assert column in {name for e in found.evidence for name in e.source.split("+")}
     assert found.evidence[0].observed > 3 * found.evidence[0].expected
 
@@ -83,7 +82,7 @@ def test_a_storage_port_is_compared_with_its_like_only():
     cluster = Cluster(4, 3)
     cluster.add(cluster.rows("node1", STORAGE), "out_of_sequence", 2.0)
     (found,) = analyze(cluster.frame)
-    assert (found.subject.device, found.subject.gpus) == (STORAGE, ())
+    assert (found.where.devices[0], found.where.gpus) == (STORAGE, ())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -91,8 +90,8 @@ def test_a_node_that_is_congested_as_a_whole_is_named_port_by_port(seed):
     cluster = Cluster(8, seed)
     cluster.add(cluster.rows("node4"), "pfc_pause_seconds_receive", 0.3)
     found = analyze(cluster.frame)
-    assert {f.subject.nodes for f in found} == {("node4",)}
-    assert {f.subject.device for f in found} >= {f"mlx5_{index}" for index in range(8)}
+    assert {f.where.nodes for f in found} == {("node4",)}
+    assert {f.where.devices[0] for f in found} >= {f"mlx5_{index}" for index in range(8)}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -100,7 +99,7 @@ def test_a_rail_whose_switch_is_congested_is_one_finding(seed):
     cluster = Cluster(8, seed)
     cluster.add(cluster.rows(device="mlx5_6"), "cnp_handled", 4000.0)
     (found,) = analyze(cluster.frame)
-    assert (found.kind, found.subject.device, len(found.subject.nodes)) == (
+    assert (found.kind, found.where.devices[0], len(found.where.nodes)) == (
         "asymmetric_rail",
         "mlx5_6",
         8,
@@ -120,7 +119,7 @@ def test_a_rail_that_carries_less_on_every_node_is_one_finding():
     cluster = Cluster(4, 5)
     cluster.scale(cluster.rows(device="mlx5_2"), 0.4)
     (found,) = analyze(cluster.frame)
-    assert found.subject.nodes == ("node0", "node1", "node2", "node3")
+    assert found.where.nodes == ("node0", "node1", "node2", "node3")
 
 
 def test_a_storage_port_that_carries_little_is_no_rail():
@@ -172,7 +171,7 @@ def test_a_link_that_goes_down_is_named_with_its_time():
     cluster = Cluster(4, 11)
     cluster.set(cluster.rows("node1", "mlx5_4"), "state", 1.0, since=450.0)
     (found,) = analyze(cluster.frame)
-    assert (found.kind, found.severity, found.subject.ranks) == ("link_down", "page", (12,))
+    assert (found.kind, found.severity, found.where.ranks) == ("link_down", "page", (12,))
     assert found.since_unix_seconds == pytest.approx(START + 450, abs=PERIOD)
 
 
@@ -297,7 +296,7 @@ def test_without_names_of_ranks_gpus_or_jobs_ports_are_still_compared():
     cluster.add(cluster.rows("node0", "mlx5_3"), "out_of_sequence", 3.0)
     bare = cluster.frame.drop(columns=["job_id", "rank", "gpu"])
     (found,) = analyze(bare)
-    assert found.subject.ranks == ()
+    assert found.where.ranks == ()
     assert found.summary.startswith("mlx5_3 port 1 of node node0 has ")
 
 
@@ -307,7 +306,7 @@ def test_a_port_of_several_ranks_names_them_all():
     second = cluster.frame[cluster.rows("node0", "mlx5_3")].copy()
     second["rank"] = 99.0
     (found,) = analyze(pd.concat([cluster.frame, second]))
-    assert found.subject.ranks == (3, 99)
+    assert found.where.ranks == (3, 99)
 
 
 def test_counters_read_at_different_times_are_added_all_the_same():
@@ -383,11 +382,6 @@ def test_series_of_the_agent_become_the_columns_that_are_read():
                 reachable.add(column_of(metric.name, {name: value}))
     assert {c for q in QUANTITIES for c in q.columns} | set(FLAPS) <= reachable
     assert column_of("rankscope_steps_total", {}) is None
-
-
-def test_every_kind_of_finding_has_its_runbook(pytestconfig):
-    for runbook in RUNBOOKS.values():
-        assert (Path(pytestconfig.rootpath) / runbook).is_file(), runbook
 
 
 def test_the_frames_of_these_tests_are_long_enough_to_judge():

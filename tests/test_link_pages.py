@@ -82,20 +82,20 @@ def test_healthy_nodes_have_no_findings(findings, nodes):
 @pytest.mark.parametrize("healthy", [0, 2])
 def test_a_congested_port_is_named_with_its_gpu(findings, healthy):
     found = findings("h100x8:congestion@5", *["h100x8"] * healthy)
-    assert {f.subject.device for f in found} == {"mlx5_5"}
-    assert {f.subject.nodes for f in found} == {("node0",)}
+    assert {f.where.devices[0] for f in found} == {"mlx5_5"}
+    assert {f.where.nodes for f in found} == {("node0",)}
     assert {"congestion", "asymmetric_rail"} <= {f.kind for f in found}
-    assert {f.subject.ranks for f in found} == {(4,)}  # mlx5_2 is for storage and has no GPU
+    assert {f.where.ranks for f in found} == {(4,)}  # mlx5_2 is for storage and has no GPU
 
 
 @pytest.mark.parametrize("healthy", [0, 2])
 def test_a_flapping_port_is_named_and_pages(findings, healthy):
     found = findings("h100x8:flap@3", *["h100x8"] * healthy)
-    assert {f.subject.device for f in found} == {"mlx5_3"}
+    assert {f.where.devices[0] for f in found} == {"mlx5_3"}
     assert ("flapping", "page") in {(f.kind, f.severity) for f in found}
 
 
 def test_a_node_that_is_congested_as_a_whole_is_named_beside_others(findings):
     found = findings("h100x8:congestion@all", "h100x8", "h100x8", "h100x8")
-    assert {f.subject.nodes for f in found} == {("node0",)}
-    assert {f.subject.device for f in found} >= {f"mlx5_{i}" for i in range(9) if i != 2}
+    assert {f.where.nodes for f in found} == {("node0",)}
+    assert {f.where.devices[0] for f in found} >= {f"mlx5_{i}" for i in range(9) if i != 2}

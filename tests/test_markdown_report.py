@@ -57,7 +57,7 @@ def test_it_says_what_it_cost_why_and_what_to_do(slow):
     cost = slow.incidents[0].cost
     assert f"{cost.gpu_hours:.3g} GPU-hours lost, {cost.lost_fraction:.1%} of every step" in written
     assert "- [ ] Drain the node and hand it to hardware." in written
-    assert f"[RankscopeGpuThermalSlowdown]({THERMAL})" in written
+    assert f"[{THERMAL}](docs/runbooks/{THERMAL}.md)" in written
     assert "no DCGM profiling counters on any node" in written
     assert "Confidence 0.93 of 1" in written
 
@@ -121,7 +121,7 @@ def test_text_from_outside_is_inert():
     ]
     assert not kinds & {"html_block", "code_block", "fence", "hr", "blockquote_open"}
     assert not inline & {"html_inline", "code_inline", "strong_open", "em_open", "image"}
-    assert links == [THERMAL]
+    assert links == [f"docs/runbooks/{THERMAL}.md"]
     assert "\x1b" not in written
     assert "[x](http://evil.example) <script>alert(1)</script> | `a` **b**" in shown(written)
     assert sum(token.type == "heading_open" for token in tokens) == 10

@@ -6,10 +6,11 @@ import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.logs.nccl_findings import NcclFinding, findings
+from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.logs.nccl_findings import findings
 
 
-def found(text: str) -> dict[str, NcclFinding]:
+def found(text: str) -> dict[str, Signal]:
     facts = facts_of(text)
     return {finding.kind: finding for finding in findings(facts, judge(facts))}
 
@@ -28,13 +29,13 @@ def test_a_fallback_comes_first_and_says_why():
     finding = found(start(7, 16, "NET/Socket/0", extra=("NET/IB : No device found.",)))
     assert next(iter(finding)) == "socket_fallback"
     assert "sees no RDMA device" in finding["socket_fallback"].summary
-    assert finding["socket_fallback"].hosts == ("gpu-00",)
+    assert finding["socket_fallback"].where.nodes == ("gpu-00",)
 
 
 def test_a_rank_without_gpudirect_among_others_is_named():
     text = healthy(15).replace("nranks 15", "nranks 16") + start(15, 16, "NET/IB/0")
     finding = found(text)["gdr_missing"]
-    assert (finding.ranks, finding.hosts) == ((15,), ("gpu-01",))
+    assert (finding.where.ranks, finding.where.nodes) == ((15,), ("gpu-01",))
 
 
 def test_a_job_in_which_nobody_has_gpudirect_is_none_of_its_ranks_fault():
@@ -44,12 +45,12 @@ def test_a_job_in_which_nobody_has_gpudirect_is_none_of_its_ranks_fault():
 def test_a_rank_claimed_twice_is_found_with_its_hosts():
     text = start(3, 4, "NET/IB/0") + start(3, 4, "NET/IB/0").replace("gpu-00:4003", "gpu-09:4003")
     finding = found(text)["duplicate_rank"]
-    assert (finding.ranks, finding.hosts) == ((3,), ("gpu-00", "gpu-09"))
+    assert (finding.where.ranks, finding.where.nodes) == ((3,), ("gpu-00", "gpu-09"))
 
 
 def test_a_world_size_that_disagrees_is_found():
     text = healthy(8) + start(8, 9, "NET/IB/0/GDRDMA")
-    assert found(text)["world_size_disagrees"].ranks == (8,)
+    assert found(text)["world_size_disagrees"].where.ranks == (8,)
 
 
 def test_a_rank_on_another_network_or_with_fewer_channels_is_named():
@@ -57,15 +58,15 @@ def test_a_rank_on_another_network_or_with_fewer_channels_is_named():
     slow = slow.replace("16 coll channels", "2 coll channels")
     others = "".join(start(r, 16, "NET/IB/0/GDRDMA") for r in range(16) if r != 9)
     result = found(others + slow)
-    assert result["network_differs"].ranks == result["channels_differ"].ranks == (9,)
+    assert result["network_differs"].where.ranks == result["channels_differ"].where.ranks == (9,)
     assert "most have IB" in result["network_differs"].summary
 
 
 def test_a_start_that_does_not_end_names_who_hangs_and_who_never_began():
     text = "".join(info(rank, comm(rank, 16, "START")) for rank in range(16) if rank not in {4, 11})
     result = found(text)
-    assert len(result["init_incomplete"].ranks) == 14
-    assert result["missing_rank"].ranks == (4, 11)
+    assert len(result["init_incomplete"].where.ranks) == 14
+    assert result["missing_rank"].where.ranks == (4, 11)
 
 
 def test_ranks_whose_logs_are_not_there_are_not_missing():
@@ -78,7 +79,7 @@ def test_shared_memory_is_degraded_only_beside_hosts_that_do_without():
     direct = "".join(start(rank, 16, "P2P/CUMEM") for rank in range(8, 16))
     assert "intra_node_degraded" not in found(shared)
     finding = found(shared + direct)["intra_node_degraded"]
-    assert finding.hosts == ("gpu-00",)
+    assert finding.where.nodes == ("gpu-00",)
 
 
 SWITCH = "NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)"
@@ -102,4 +103,4 @@ def test_versions_that_differ_name_the_rare_one():
         for r in range(24)
     )
     finding = found(text)["version_differs"]
-    assert finding.hosts == ("gpu-02",)
+    assert finding.where.nodes == ("gpu-02",)

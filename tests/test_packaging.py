@@ -75,7 +75,7 @@ def test_an_installed_rankscope_writes_reports_with_their_runbooks(wheel, tmp_pa
     ask = (
         "import rankscope_analyzers.reports.html as report;"
         "import rankscope_analyzers.text.runbooks as books;"
-        "print(len(report.write([]))); print(books.text('docs/runbooks/RankscopeStragglerData.md'))"
+        "print(len(report.write([]))); print(books.text('RankscopeStragglerData'))"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r}); {ask}"]
     environment = {**os.environ, "PYTHONPATH": str(site)}

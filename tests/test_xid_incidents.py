@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES
 from rankscope_agent.contract.kernel.xid import XIDS, describe
+from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.gpus.errors import GpuError
-from rankscope_analyzers.gpus.xid_incidents import RUNBOOKS, analyze
+from rankscope_analyzers.gpus.xid_incidents import analyze
 from rankscope_analyzers.gpus.xid_rates import PUBLISHED_GPU_HOURS, rates
+from rankscope_analyzers.text import runbooks
 
 START = 1_800_000_000.0
 ROOT = Path(__file__).parent.parent
@@ -47,7 +49,7 @@ def error(
 
 
 def brief(*errors: GpuError) -> list[tuple[str, str, str]]:
-    return [(one.kind, one.action, one.where.gpu) for one in analyze(errors)]
+    return [(one.cause, one.action, one.where.gpu) for one in analyze(errors)]
 
 
 def test_without_errors_there_is_nothing():
@@ -62,16 +64,16 @@ def test_a_lost_gpu_takes_its_jobs_clean_up_on_all_nodes_into_one_incident():
         for gpu in range(8)
     ]
     (found,) = analyze([*clean_up, lost])
-    assert (found.kind, found.action, found.severity) == ("pcie", "reboot_node", "page")
+    assert (found.cause, found.action, found.signal.severity) == ("pcie", "reboot_node", "page")
     assert (found.where.node, found.where.gpu, found.ranks) == ("gpu-07", "3", ("13",))
     assert found.codes == {"Xid 79": 1, "Xid 45": 4 * 8 * 1470}
     assert len(found.affected) == 31
-    assert found.summary.startswith(
+    assert found.signal.summary.startswith(
         "GPU 3 of node gpu-07 (0000:03:00, GPU-gpu-07-3), rank 13 of job ml/llm-7b: Xid 79, "
     )
-    assert found.summary.endswith("31 more GPUs are hit")
-    assert found.since_unix_seconds == START
-    assert found.until_unix_seconds == START + 27
+    assert found.signal.summary.endswith("31 more GPUs are hit")
+    assert found.signal.since_unix_seconds == START
+    assert found.signal.until_unix_seconds == START + 27
 
 
 def test_order_of_delivery_does_not_matter():
@@ -95,7 +97,7 @@ def test_effects_end_some_time_after_the_cause():
 def test_a_programs_fault_on_many_gpus_is_one_incident_of_the_program():
     faults = [error(31, gpu, f"gpu-{gpu % 2}", gpu / 10) for gpu in range(8)]
     (found,) = analyze([*faults, error(43, 9, "gpu-5", 30.0)])
-    assert (found.kind, found.action, found.severity) == ("app", "restart_app", "ticket")
+    assert (found.cause, found.action, found.signal.severity) == ("app", "restart_app", "ticket")
     assert len(found.affected) == 8
 
 
@@ -107,10 +109,10 @@ def test_clean_up_alone_is_nothing_to_act_on():
 def test_a_gpu_on_which_two_unrelated_jobs_fault_is_suspected(code):
     errors = [error(code, job_id="ml/llm-7b"), error(code, seconds=9000, job_id="vision/resnet")]
     (found,) = analyze(errors)
-    assert (found.kind, found.action, found.where.gpu) == ("gpu_hardware", "drain", "3")
+    assert (found.cause, found.action, found.where.gpu) == ("gpu_hardware", "drain", "3")
     assert found.job_ids == ("ml/llm-7b", "vision/resnet")
-    assert found.runbook == "docs/runbooks/RankscopeGpuHardwareFault.md"
-    assert "2 jobs that have nothing in common" in found.summary
+    assert found.signal.runbook == "RankscopeGpuHardwareFault"
+    assert "2 jobs that have nothing in common" in found.signal.summary
 
 
 @pytest.mark.parametrize(
@@ -136,16 +138,16 @@ def test_programs_are_not_cleared_by_less(what, others):
 
 def test_the_same_fault_again_and_again_is_one_incident():
     (found,) = analyze([error(94, seconds=7200.0 * n) for n in range(5)])
-    assert found.kind == "gpu_memory"
-    assert "5 times" in found.summary
-    assert found.until_unix_seconds - found.since_unix_seconds == 4 * 7200
+    assert found.cause == "gpu_memory"
+    assert "5 times" in found.signal.summary
+    assert found.signal.until_unix_seconds - found.signal.since_unix_seconds == 4 * 7200
 
 
 def test_a_row_remap_is_a_ticket_for_the_jobs_boundary():
     (found,) = analyze([error(63)])
-    assert (found.action, found.severity) == ("reset_gpu", "ticket")
-    assert "next boundary, not before" in found.summary
-    assert found.runbook == "docs/runbooks/RankscopeGpuRowRemapPending.md"
+    assert (found.action, found.signal.severity) == ("reset_gpu", "ticket")
+    assert "next boundary, not before" in found.signal.summary
+    assert found.signal.runbook == "RankscopeGpuRowRemapPending"
 
 
 def test_the_drivers_advice_decides_the_action():
@@ -162,7 +164,7 @@ def test_gpus_that_are_lost_together_are_one_incident_of_what_they_share():
 
 def test_both_ends_of_a_link_are_one_incident_on_any_nodes_of_the_job():
     (found,) = analyze([error(149, 0, "tray-1"), error(149, 2, "tray-7", 4.0)])
-    assert (found.kind, found.action) == ("nvlink_fabric", "drain")
+    assert (found.cause, found.action) == ("nvlink_fabric", "drain")
     assert len(analyze([error(149, 0, "tray-1"), error(149, 2, "tray-7", 4.0, "ml/x")])) == 2
 
 
@@ -190,15 +192,13 @@ def test_every_code_alone_is_an_incident_or_harmless_and_its_runbook_exists(code
     known = XIDS[code]
     assert (found == ()) == (known.action == "none" and known.severity == "info")
     for one in found:
-        assert one.kind == known.cause
-        assert (one.severity == "page") == (known.severity == "fatal")
-        assert (ROOT / one.runbook).is_file()
+        assert one.cause == known.cause
+        assert (one.signal.severity == "page") == (known.severity == "fatal")
+        assert (ROOT / runbooks.path(one.signal.runbook)).is_file()
 
 
-def test_every_cause_has_a_runbook():
-    assert {known.cause for known in XIDS.values()} <= set(RUNBOOKS)
-    for name in RUNBOOKS.values():
-        assert (ROOT / "docs" / "runbooks" / f"{name}.md").is_file()
+def test_every_cause_has_advice():
+    assert {known.cause for known in XIDS.values()} <= set(ADVICE)
 
 
 ERRORS = st.builds(

@@ -15,13 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.gpus.frames import of_pages
-from rankscope_analyzers.gpus.throttle import GpuFinding
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.page_history import Page
+from rankscope_analyzers.text import runbooks
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError)
 
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"there is no GPU{whose} at {', '.join(options.agent)}")
     findings = throttle.analyze(samples)
     if options.json:
-        print_json({"findings": [_plain(asdict(at)) for at in findings], "unobserved": silent})
+        print_json({"findings": [_plain(_object(at)) for at in findings], "unobserved": silent})
     else:
         console = Console(no_color=options.no_color, highlight=False)
         _show(console, throttle.summarize(samples), findings, silent)
@@ -104,6 +105,22 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     return pages, silent
 
 
+def _object(deviation: Signal) -> dict[str, Any]:
+    return {
+        "kind": deviation.kind,
+        "severity": deviation.severity,
+        "node": deviation.where.nodes[0],
+        "gpus": deviation.where.gpus,
+        "uuids": deviation.where.uuids,
+        "job_id": deviation.job_id,
+        "reason": throttle.reason_of(deviation),
+        "summary": deviation.summary,
+        "seconds_lost": throttle.seconds_lost(deviation),
+        "evidence": [asdict(one) for one in deviation.evidence],
+        "runbook": runbooks.path(deviation.runbook),
+    }
+
+
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it: what is not known is null."""
     if isinstance(value, dict):
@@ -116,12 +133,12 @@ def _plain(value: Any) -> Any:
 def _show(
     console: Console,
     gpus: pd.DataFrame,
-    findings: Sequence[GpuFinding],
+    findings: Sequence[Signal],
     silent: Sequence[str],
 ) -> None:
     for finding in findings:
         console.print(f"[bold]{finding.kind}[/bold]: {escape(finding.summary)}.")
-        console.print(f"  See {finding.runbook}.")
+        console.print(f"  See {runbooks.path(finding.runbook)}.")
     if not findings:
         console.print("No GPU deviates from its peers.")
     for sentence in silent:

@@ -20,13 +20,14 @@ from rankscope_analyzers.command import (
     print_json,
 )
 from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus
-from rankscope_analyzers.gpus.xid_incidents import XidFinding, analyze
+from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
 from rankscope_analyzers.gpus.xid_rates import PUBLISHED, Rate, rates
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, PrometheusError)
@@ -79,17 +80,37 @@ def run(options: argparse.Namespace) -> int:
 
 
 def as_object(
-    log: ErrorLog, findings: Sequence[XidFinding], compared: Sequence[Rate], silent: Sequence[str]
+    log: ErrorLog, findings: Sequence[XidIncident], compared: Sequence[Rate], silent: Sequence[str]
 ) -> dict[str, Any]:
     """Return incidents and rates as JSON-ready values, null for what is not known."""
     return {
         "since_unix_seconds": log.since_unix_seconds,
         "until_unix_seconds": log.until_unix_seconds,
         "gpu_hours": log.gpu_hours,
-        "incidents": [asdict(one) for one in findings],
+        "incidents": [_object(one) for one in findings],
         "rates": [asdict(rate) for rate in compared],
         "rates_published_by": PUBLISHED,
         "unobserved": [*_unobserved(log), *silent],
+    }
+
+
+def _object(one: XidIncident) -> dict[str, Any]:
+    signal = one.signal
+    return {
+        "kind": one.cause,
+        "severity": signal.severity,
+        "action": one.action,
+        "fatality": one.fatality,
+        "where": asdict(one.where),
+        "affected": [asdict(place) for place in one.affected],
+        "job_ids": one.job_ids,
+        "ranks": one.ranks,
+        "codes": one.codes,
+        "summary": signal.summary,
+        "evidence": [asdict(item) for item in signal.evidence],
+        "runbook": runbooks.path(signal.runbook),
+        "since_unix_seconds": signal.since_unix_seconds,
+        "until_unix_seconds": signal.until_unix_seconds,
     }
 
 
@@ -104,15 +125,15 @@ def _unobserved(log: ErrorLog) -> Iterator[str]:
 def _show(
     console: Console,
     log: ErrorLog,
-    findings: Sequence[XidFinding],
+    findings: Sequence[XidIncident],
     compared: Sequence[Rate],
     silent: Sequence[str],
 ) -> None:
     for one in findings:
-        style = "bold red" if one.severity == "page" else "bold"
-        console.print(f"[{style}]{one.kind}[/]: {_text(one.summary)}.")
+        style = "bold red" if one.signal.severity == "page" else "bold"
+        console.print(f"[{style}]{one.cause}[/]: {_text(one.signal.summary)}.")
         console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
-        console.print(f"  See {one.runbook}.")
+        console.print(f"  See {runbooks.path(one.signal.runbook)}.")
     if not findings:
         console.print("No GPU reported an error that asks for something.")
     for sentence in (*_unobserved(log), *silent):
@@ -125,8 +146,8 @@ def _text(text: str) -> str:
     return escape(visible(text))
 
 
-def _when(one: XidFinding) -> str:
-    since, until = _clock(one.since_unix_seconds), _clock(one.until_unix_seconds)
+def _when(one: XidIncident) -> str:
+    since, until = _clock(one.began), _clock(one.ended)
     return f"At {since}" if since == until else f"From {since} to {until}"
 
 

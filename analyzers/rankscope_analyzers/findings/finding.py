@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rankscope_analyzers.steps.frames import StepFrame
+if TYPE_CHECKING:  # explaining a log needs neither numpy nor pandas
+    from rankscope_analyzers.steps.frames import StepFrame
 
 FaultClass = Literal[
     "gpu_compute",
@@ -81,5 +82,5 @@ class Finding:
     until_unix_seconds: float | None
 
 
-Analyzer = Callable[[StepFrame], Sequence[Finding]]
+Analyzer = Callable[["StepFrame"], Sequence[Finding]]
 """Pure: no clock, no files, no network; the same frame gives the same findings."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.advice import ADVICE, Advice
+from rankscope_analyzers.findings.finding import Cost, Evidence, Severity
 
 Layer = Literal["training", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"]
 
@@ -80,14 +81,15 @@ class Signal:
     """One thing that one layer saw.
 
     Args:
-        kind: what, a key of `causality.KINDS`.
+        kind: what, a key of `advice.ADVICE` or a class of step times.
         job_id: whose, empty if the layer does not know jobs.
         summary: one sentence that names who and how much.
         action: what to do first.
-        runbook: file under docs/runbooks.
+        runbook: name of the alert whose runbook says more.
         since_unix_seconds: when it began, None if it was there when we looked first.
         until_unix_seconds: when it ended, None while it goes on.
         source: the series, file or query that it was read from.
+        cost: what it took, where the layer itself can tell.
     """
 
     kind: str
@@ -102,3 +104,38 @@ class Signal:
     since_unix_seconds: float | None = None
     until_unix_seconds: float | None = None
     source: str = ""
+    cost: Cost | None = None
+
+
+def advised(
+    kind: str,
+    layer: Layer,
+    job_id: str,
+    where: Where,
+    summary: str,
+    evidence: tuple[Evidence, ...] = (),
+    since_unix_seconds: float | None = None,
+    *,
+    source: str = "",
+    severity: Severity | None = None,
+    instead: Advice | None = None,
+) -> Signal:
+    """Return a signal with what the table of advice says of its kind.
+
+    Where it is worse or milder than its kind usually is `severity` says so; `instead` is advice in
+    place of the table's.
+    """
+    advice = instead or ADVICE[kind]
+    return Signal(
+        kind=kind,
+        layer=layer,
+        severity=severity or advice.severity,
+        job_id=job_id,
+        where=where,
+        summary=summary,
+        action=advice.action,
+        runbook=advice.runbook,
+        evidence=evidence,
+        since_unix_seconds=since_unix_seconds,
+        source=source,
+    )

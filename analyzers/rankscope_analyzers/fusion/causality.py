@@ -45,7 +45,7 @@ class Kind:
     elsewhere: bool = False
 
 
-GONE = NO_RANK | STUCK | SLOW_RANK | frozenset(("job_failed",))
+GONE = NO_RANK | STUCK | SLOW_RANK
 """What a GPU, node or process that is gone brings about."""
 
 KINDS: Mapping[str, Kind] = {
@@ -66,7 +66,6 @@ KINDS: Mapping[str, Kind] = {
     "gdr_missing": Kind(3, SLOW_NETWORK, alone=True),
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, alone=True),
-    "job_failed": Kind(5, NO_RANK | STUCK, alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), alone=True),
     "pod_failed": Kind(4, STUCK | {"missing_rank"}, alone=True),
@@ -84,11 +83,10 @@ KINDS: Mapping[str, Kind] = {
         4, SLOW_RANK | SLOW_INPUT | {"cpu_pressure", "cpu_starved", "workers_starved"}
     ),
     "nfs_slow": Kind(4, SLOW_INPUT | {"io_pressure"}),
-    "disk_full": Kind(6, NO_RANK | {"storage_checkpoint", "job_failed"}),
-    "shm_full": Kind(6, NO_RANK | {"data_loader", "job_failed"}),
-    "pids_exhausted": Kind(6, NO_RANK | {"data_loader", "job_failed"}),
-    "oom_kill": Kind(6, NO_RANK | STUCK | {"job_failed", "data_loader"}, alone=True),
-    "node_silent": Kind(4, STUCK | {"missing_rank"}, alone=True),
+    "disk_full": Kind(6, NO_RANK | {"storage_checkpoint"}),
+    "shm_full": Kind(6, NO_RANK | {"data_loader"}),
+    "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),
+    "oom_kill": Kind(6, NO_RANK | STUCK | {"data_loader"}, alone=True),
     # GPUs.
     "power_low": Kind(2),
     "temperature_high": Kind(2),
@@ -116,8 +114,8 @@ KINDS: Mapping[str, Kind] = {
     "flapping": Kind(9, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES),
     "link_down": Kind(10, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES | {"flapping"}, alone=True),
     # The kernel's log, by the cause that it names.
-    "app": Kind(6, NO_RANK | STUCK | {"job_failed"}, alone=True),
-    "storage": Kind(7, SLOW_INPUT | {"io_pressure", "nfs_slow", "disk_full", "job_failed"}),
+    "app": Kind(6, NO_RANK | STUCK, alone=True),
+    "storage": Kind(7, SLOW_INPUT | {"io_pressure", "nfs_slow", "disk_full"}),
     "host_memory": Kind(8, GONE | HOST_FAULTS),
     "host_kernel": Kind(7, GONE | HOST_FAULTS | SLOW_INPUT),
     "driver": Kind(9, GONE | GPU_STATE | {"gpu_lost"}, alone=True),

@@ -136,8 +136,7 @@ def _in_time(cause: Signal, symptom: Signal) -> bool:
     if began is not None and began > showed + NOTICED_LATE_SECONDS:
         return False
     ended = cause.until_unix_seconds
-    stuck = symptom.kind in STUCK or symptom.kind == "job_failed"
-    allowed = TIMEOUT_SECONDS if stuck else GONE_BEFORE_SECONDS
+    allowed = TIMEOUT_SECONDS if symptom.kind in STUCK else GONE_BEFORE_SECONDS
     return ended is None or ended >= showed - allowed
 
 

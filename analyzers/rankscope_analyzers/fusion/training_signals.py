@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.findings.whereabouts import Places
@@ -25,7 +27,7 @@ def of_finding(found: Finding, places: Places) -> Signal:
         where=where if ranks else Where(),
         summary=found.summary,
         action=found.action,
-        runbook=found.runbook,
+        runbook=PurePosixPath(found.runbook).stem,
         evidence=found.evidence,
         since_unix_seconds=found.since_unix_seconds,
         until_unix_seconds=found.until_unix_seconds,

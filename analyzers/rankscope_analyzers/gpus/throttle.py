@@ -9,13 +9,14 @@ in (`gpu_frames.GPU_COLUMNS`), findings out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.finding import Cost, Evidence
+from rankscope_analyzers.findings.signals import Signal, Where, advised
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.text.name_lists import named
 
@@ -79,43 +80,9 @@ REASONS: Mapping[str, str] = {
 }
 """Reasons with a counter of seconds, and how people call them."""
 
-RUNBOOKS: Mapping[Kind, str] = {
-    "thermal_slowdown": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
-    "power_brake": "docs/runbooks/RankscopeGpuPowerLimited.md",
-    "power_cap": "docs/runbooks/RankscopeGpuPowerLimited.md",
-    "power_limit_differs": "docs/runbooks/RankscopeGpuPowerLimited.md",
-    "clock_low": "docs/runbooks/RankscopeGpuClockLow.md",
-    "power_low": "docs/runbooks/RankscopeGpuClockLow.md",
-    "temperature_high": "docs/runbooks/RankscopeGpuThermalSlowdown.md",
-}
-
 GIGA = 1e9
 
-
-@dataclass(frozen=True, slots=True)
-class GpuFinding:
-    """One GPU, or one node's GPUs, that deviate.
-
-    Args:
-        gpus: the driver's indices on the node, in order.
-        uuids: of the same GPUs.
-        reason: what the driver gives as reason for the clock, empty if nothing.
-        seconds_lost: time under load times the share of the clock that was missing, of the worst
-            GPU; 0 where the clock is as it should be.
-        evidence: of the worst of the GPUs.
-    """
-
-    kind: Kind
-    severity: Severity
-    node: str
-    gpus: tuple[str, ...]
-    uuids: tuple[str, ...]
-    job_id: str
-    reason: str
-    summary: str
-    seconds_lost: float
-    evidence: tuple[Evidence, ...]
-    runbook: str
+SECONDS_PER_HOUR = 3600.0
 
 
 Row = Mapping[str, Any]
@@ -135,7 +102,7 @@ class _Judged:
     peers: Normal
 
 
-def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
+def analyze(samples: pd.DataFrame) -> tuple[Signal, ...]:
     """Return what deviates, what costs most first.
 
     Args:
@@ -146,7 +113,7 @@ def analyze(samples: pd.DataFrame) -> tuple[GpuFinding, ...]:
     if gpus.empty:
         return ()
     found = [*_deviations(gpus), *_limits(gpus)]
-    return tuple(sorted(found, key=lambda finding: -finding.seconds_lost))
+    return tuple(sorted(found, key=lambda signal: -seconds_lost(signal)))
 
 
 def summarize(samples: pd.DataFrame) -> pd.DataFrame:
@@ -201,7 +168,7 @@ def _time_share(ordered: pd.DataFrame, reason: str, lasted: pd.Series[float]) ->
     return shares
 
 
-def _deviations(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
+def _deviations(gpus: pd.DataFrame) -> Iterator[Signal]:
     judged: dict[tuple[str, str, Kind, str], list[_Judged]] = {}
     together = gpus["job_id"].where(gpus["job_id"] != "", "\0" + gpus["node"])
     for _, alike in gpus.groupby([together, gpus["model"]], sort=False):
@@ -296,26 +263,24 @@ def _lost(judged: _Judged) -> float:
     return max(0.0, missing) * float(judged.row["loaded_seconds"]) if missing == missing else 0.0
 
 
-def _finding(members: Sequence[_Judged]) -> GpuFinding:
-    """Put the GPUs of a node that have the same fault into one finding."""
+def _finding(members: Sequence[_Judged]) -> Signal:
+    """Put the GPUs of a node that have the same fault into one signal, the worst one's cost on it.
+
+    The cost is the time under load times the share of the clock that was missing.
+    """
     worst = max(members, key=_lost)
-    row, kind = worst.row, worst.kind
-    seconds = _lost(worst)
-    evidence = tuple(_evidence(worst))
-    pages = kind in {"thermal_slowdown", "power_brake"}
-    return GpuFinding(
-        kind=kind,
-        severity="page" if pages else "ticket",
-        node=str(row["node"]),
-        gpus=tuple(str(at.row["gpu"]) for at in members),
+    row, seconds = worst.row, _lost(worst)
+    where = Where(
+        nodes=(str(row["node"]),),
         uuids=tuple(str(at.row["uuid"]) for at in members),
-        job_id=str(row["job_id"]),
-        reason=worst.reason,
-        summary=_summary_text(members, worst, seconds),
-        seconds_lost=seconds,
-        evidence=evidence,
-        runbook=RUNBOOKS[kind],
+        gpus=tuple(str(at.row["gpu"]) for at in members),
     )
+    summary = _summary_text(members, worst, seconds)
+    evidence = tuple(_evidence(worst))
+    made = advised(worst.kind, "gpu", str(row["job_id"]), where, summary, evidence)
+    loaded = float(row["loaded_seconds"])
+    fraction = seconds / loaded if loaded > 0 else 0.0
+    return replace(made, cost=Cost(fraction, seconds / SECONDS_PER_HOUR))
 
 
 def _evidence(judged: _Judged) -> Iterator[Evidence]:
@@ -362,7 +327,7 @@ def _set_against(row: Row, normal: Normal, column: str, unit: str) -> str:
     return text if np.isnan(expected) else f"{text} against {expected:.0f} {unit}"
 
 
-def _limits(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
+def _limits(gpus: pd.DataFrame) -> Iterator[Signal]:
     """Find nodes of a job on which GPUs of the same model have a lower power limit than elsewhere.
 
     Without a job the GPUs of a node are compared with each other.
@@ -376,23 +341,25 @@ def _limits(gpus: pd.DataFrame) -> Iterator[GpuFinding]:
             yield _limit_finding(str(node), part, usual)
 
 
-def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> GpuFinding:
+def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Signal:
     lowest = float(part["power_limit_watts"].min())
     gpus = tuple(str(gpu) for gpu in part["gpu"])
     job = str(part["job_id"].iloc[0])
-    where = f"others of job {job}" if job else "others of the node"
+    others = f"others of job {job}" if job else "others of the node"
     who = f"GPU{'s' if len(gpus) > 1 else ''} {', '.join(gpus)} of node {node}"
     meaning = "enforced power limit"
-    return GpuFinding(
-        kind="power_limit_differs",
-        severity="ticket",
-        node=node,
-        gpus=gpus,
-        uuids=tuple(str(uuid) for uuid in part["uuid"]),
-        job_id=job,
-        reason="",
-        summary=f"{who}: power limit {lowest:.0f} W, {where} have {usual:.0f} W",
-        seconds_lost=0.0,
-        evidence=(Evidence("power_limit_watts", lowest, usual, "W", meaning),),
-        runbook=RUNBOOKS["power_limit_differs"],
-    )
+    evidence = Evidence("power_limit_watts", lowest, usual, "W", meaning)
+    where = Where((node,), uuids=tuple(str(uuid) for uuid in part["uuid"]), gpus=gpus)
+    summary = f"{who}: power limit {lowest:.0f} W, {others} have {usual:.0f} W"
+    return advised("power_limit_differs", "gpu", job, where, summary, (evidence,))
+
+
+def seconds_lost(deviation: Signal) -> float:
+    """Return what a deviation took of the worst GPU's time under load; 0 with a normal clock."""
+    return deviation.cost.gpu_hours * SECONDS_PER_HOUR if deviation.cost else 0.0
+
+
+def reason_of(deviation: Signal) -> str:
+    """Return what the driver gives as reason for the clock, empty if nothing."""
+    shares = (one.source.removesuffix("_share") for one in deviation.evidence)
+    return next((name for name in shares if name in REASONS), "")

@@ -17,7 +17,9 @@ from rankscope_agent.contract.kernel.incidents import CHAIN_SECONDS
 from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
 from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
 from rankscope_agent.contract.kernel.xid import ROW_REMAP
-from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.advice import CODE_ACTIONS, Advice
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal, Where, advised
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_cases import Case, Place, cases, name_of, place_of
 from rankscope_analyzers.text.name_lists import listed
@@ -37,36 +39,31 @@ SHARED: frozenset[Cause] = frozenset(("pcie", "driver", "nvlink_fabric"))
 driver, NVSwitches."""
 
 
-RUNBOOKS: Mapping[Cause, str] = {
-    "pcie": "RankscopeGpuLost",
-    "gpu_memory": "RankscopeGpuMemoryError",
-    "gpu_hardware": "RankscopeGpuHardwareFault",
-    "nvlink_fabric": "RankscopeNvlinkFault",
-    "driver": "RankscopeGpuDriverFault",
-    "app": "RankscopeGpuProgramFault",
-}
+LOST_GPU = Advice("page", CODE_ACTIONS["reboot_node"], "RankscopeGpuLost")
+"""Of a GPU whose PCIe link went: its runbook is not that of other PCIe faults."""
+
 ROW_REMAP_RUNBOOK = "RankscopeGpuRowRemapPending"
 
 
 @dataclass(frozen=True, slots=True)
-class XidFinding:
+class XidIncident:
     """One incident.
 
     Args:
-        kind: where it comes from.
-        severity: page if a GPU or its memory, link or driver is lost, else ticket.
-        action: what to do first.
-        fatality: how much was lost, as the kernel's words are.
+        signal: what happened, where it comes from as its kind, and what to do first. It pages if
+            a GPU or its memory, link or driver is lost. Of no job, as it may have hit several.
+        cause: where it comes from, as the kernel's words are.
+        action: what to do first, likewise.
+        fatality: how much was lost, likewise.
         where: the GPU that it began on, or the switch.
         affected: GPUs and switches that show it too.
         job_ids: jobs that held them.
         ranks: ranks on `where`, as texts.
         codes: how often each error was reported, `Xid 79` or in words.
-        runbook: file under docs/runbooks.
     """
 
-    kind: Cause
-    severity: Severity
+    signal: Signal
+    cause: Cause
     action: Action
     fatality: KernelSeverity
     where: Place
@@ -74,14 +71,19 @@ class XidFinding:
     job_ids: tuple[str, ...]
     ranks: tuple[str, ...]
     codes: Mapping[str, int]
-    summary: str
-    evidence: tuple[Evidence, ...]
-    runbook: str
-    since_unix_seconds: float
-    until_unix_seconds: float
+
+    @property
+    def began(self) -> float:
+        """Unix time of its first error."""
+        return self.signal.since_unix_seconds or 0.0
+
+    @property
+    def ended(self) -> float:
+        """Unix time of its last error."""
+        return self.signal.until_unix_seconds or 0.0
 
 
-def analyze(errors: Iterable[GpuError]) -> tuple[XidFinding, ...]:
+def analyze(errors: Iterable[GpuError]) -> tuple[XidIncident, ...]:
     """Return the incidents among errors of any nodes, the worst first, then the latest.
 
     What is neither harmful nor asks for anything, such as the clean-up after programs that were
@@ -93,9 +95,9 @@ def analyze(errors: Iterable[GpuError]) -> tuple[XidFinding, ...]:
     return tuple(sorted(findings, key=_importance))
 
 
-def _importance(found: XidFinding) -> tuple[int, bool, float, str]:
+def _importance(found: XidIncident) -> tuple[int, bool, float, str]:
     rank = -SEVERITIES.index(found.fatality)
-    return rank, found.kind == "app", -found.until_unix_seconds, found.where.node
+    return rank, found.cause == "app", -found.ended, found.where.node
 
 
 def _is_harmless(case: Case) -> bool:
@@ -233,16 +235,14 @@ def _is_of_program(other: Case, case: Case) -> bool:
     return bool(other.jobs & case.jobs) or same_node
 
 
-def _finding(case: Case) -> XidFinding:
+def _finding(case: Case) -> XidIncident:
     codes: dict[str, int] = defaultdict(int)
     for error in case.errors:
         codes[name_of(error)] += error.count
     affected = dict.fromkeys(place_of(e) for e in case.effects if place_of(e) != case.place)
-    remap = case.code in ROW_REMAP and case.own[0].kind == "xid"
-    runbook = ROW_REMAP_RUNBOOK if remap else RUNBOOKS[case.cause]
-    return XidFinding(
-        kind=case.cause,
-        severity="page" if case.severity == "fatal" else "ticket",
+    return XidIncident(
+        signal=_signal(case, codes, len(affected)),
+        cause=case.cause,
         action=case.action,
         fatality=case.severity,
         where=case.place,
@@ -250,13 +250,34 @@ def _finding(case: Case) -> XidFinding:
         job_ids=tuple(sorted(case.jobs)),
         ranks=tuple(dict.fromkeys(error.rank for error in case.own if error.rank)),
         codes=dict(codes),
-        summary=_summary(case, len(affected)),
-        evidence=tuple(
+    )
+
+
+def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Signal:
+    place = case.place
+    made = advised(
+        case.cause,
+        "kernel",
+        "",
+        Where(
+            nodes=(place.node,),
+            uuids=(place.uuid,) if place.uuid else (),
+            gpus=(place.gpu,) if place.gpu else (),
+        ),
+        _summary(case, affected),
+        tuple(
             Evidence("kernel log", float(count), 0.0, "events", name)
             for name, count in codes.items()
         ),
-        runbook=f"docs/runbooks/{runbook}.md",
-        since_unix_seconds=case.first,
+        case.first,
+        severity="page" if case.severity == "fatal" else "ticket",
+        instead=LOST_GPU if case.cause == "pcie" else None,
+    )
+    remap = case.code in ROW_REMAP and case.own[0].kind == "xid"
+    return replace(
+        made,
+        action=CODE_ACTIONS[case.action],
+        runbook=ROW_REMAP_RUNBOOK if remap else made.runbook,
         until_unix_seconds=max(case.last, *(error.unix_seconds for error in case.errors)),
     )
 

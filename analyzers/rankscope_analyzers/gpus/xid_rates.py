@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.contract.kernel.vocabulary import Cause
-from rankscope_analyzers.gpus.xid_incidents import XidFinding
+from rankscope_analyzers.gpus.xid_incidents import XidIncident
 
 THOUSAND = 1000.0
 PUBLISHED_GPU_HOURS = 16_384 * 54 * 24
@@ -60,14 +60,14 @@ class Rate:
     expected: float | None
 
 
-def rates(findings: Iterable[XidFinding], gpu_hours: float | None) -> tuple[Rate, ...]:
+def rates(findings: Iterable[XidIncident], gpu_hours: float | None) -> tuple[Rate, ...]:
     """Return interruptions per 1,000 GPU-hours of each kind that the paper counted, too."""
     known = tuple(findings)
     return tuple(_rate(kind, known, gpu_hours) for kind in KINDS)
 
 
-def _rate(kind: RateKind, findings: Sequence[XidFinding], gpu_hours: float | None) -> Rate:
-    count = sum(one.kind in kind.causes and one.fatality in ENDS_WORK for one in findings)
+def _rate(kind: RateKind, findings: Sequence[XidIncident], gpu_hours: float | None) -> Rate:
+    count = sum(one.cause in kind.causes and one.fatality in ENDS_WORK for one in findings)
     published = kind.published / PUBLISHED_GPU_HOURS
     return Rate(
         name=kind.name,

@@ -35,24 +35,26 @@ class Subject:
     Args:
         layer: what it looks at.
         reads: series that it needs.
+        kinds: of the signals that it can give.
         signals: what it concludes of one job.
     """
 
     layer: Layer
     reads: tuple[Metric, ...]
+    kinds: frozenset[str]
     signals: Callable[[Observed, JobView], Iterator[Signal]]
 
 
 SUBJECTS: tuple[Subject, ...] = (
-    Subject("gpu", gpu_health.READS, gpu_health.signals),
-    Subject("gpu", gpu_clocks.READS, gpu_clocks.signals),
-    Subject("kernel", kernel_log.READS, kernel_log.signals),
-    Subject("link", link_faults.READS, link_faults.signals),
-    Subject("nccl", nccl_transport.READS, nccl_transport.signals),
-    Subject("host", host_pressure.READS, host_pressure.signals),
-    Subject("host", starvation.READS, starvation.signals),
-    Subject("pod", membership.READS, membership.signals),
-    Subject("environment", environment.READS, environment.signals),
+    Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.signals),
+    Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.signals),
+    Subject("kernel", kernel_log.READS, kernel_log.KINDS, kernel_log.signals),
+    Subject("link", link_faults.READS, link_faults.KINDS, link_faults.signals),
+    Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.signals),
+    Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.signals),
+    Subject("host", starvation.READS, starvation.KINDS, starvation.signals),
+    Subject("pod", membership.READS, membership.KINDS, membership.signals),
+    Subject("environment", environment.READS, environment.KINDS, environment.signals),
 )
 
 SHARED = frozenset((pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS))

@@ -11,18 +11,14 @@ from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.intake.environment_skew import EnvironmentDifference
 from rankscope_analyzers.intake.observed import Observed
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.text.name_lists import ranks_named
 
-SAME = "Give all ranks of the job the same variables and restart it; rankscope doctor lists them."
-
-DIFFERS = Advice(
-    "environment_differs", "environment", "ticket", SAME, "RankscopeEnvironmentDiffers"
-)
-
 READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
+
+KINDS = frozenset(("environment_differs",))
 
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -50,4 +46,6 @@ def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Sig
 def _signal(job_id: str, odd: tuple[int, ...], said: str, count: int) -> Signal:
     name = pods.RANK_ENVIRONMENT_INFO.name
     evidence = Evidence(name, float(count), 0.0, "count", "ranks that differ from most others")
-    return DIFFERS.signal(job_id, Where(ranks=odd), said, (evidence,))
+    return series_signal(
+        "environment_differs", "environment", job_id, Where(ranks=odd), said, (evidence,)
+    )

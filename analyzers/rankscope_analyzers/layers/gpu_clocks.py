@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import get_args
 
 from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.gpus import frames as gpu_frames
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.intake.observed import Observed
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.series_signals import query
 
 READS = gpu_frames.READS
 
-ACTIONS: Mapping[throttle.Kind, str] = {
-    "thermal_slowdown": "Drain the node, then look at fans, air flow, thermal paste and coolant.",
-    "temperature_high": "Look at the node's fans and air flow before the clock is held down.",
-    "power_brake": "Look at the node's power supplies; drain it until they are mended.",
-    "power_cap": "Compare the power limits (nvidia-smi -q -d POWER) and the power drawn.",
-    "power_limit_differs": "Set the power limit that the job's other nodes have (nvidia-smi -pl).",
-    "clock_low": "Look for locked clocks (nvidia-smi -q -d CLOCK) and reset them (-rgc).",
-    "power_low": "Compare what runs on the GPU with its peers.",
-}
+KINDS = frozenset(get_args(throttle.Kind))
 
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -31,12 +24,13 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     samples = samples[samples["node"].isin(job.nodes)]
     samples = samples[samples["job_id"].isin(["", job.job_id])]
     for found in throttle.analyze(samples):
-        where = job.of_gpus(found.node, found.uuids, found.gpus)
+        where = job.of_gpus(found.where.nodes[0], found.where.uuids, found.where.gpus)
         if where is not None:
-            runbook = found.runbook.rpartition("/")[2].removesuffix(".md")
-            advice = Advice(found.kind, "gpu", found.severity, ACTIONS[found.kind], runbook)
             evidence = tuple(replace(item, source=_series(item.source)) for item in found.evidence)
-            yield advice.signal(job.job_id, where, found.summary, evidence)
+            source = query(evidence[0].source, job.job_id, where) if evidence else ""
+            yield replace(
+                found, job_id=job.job_id, where=where, evidence=evidence, source=source, cost=None
+            )
 
 
 def _series(column: str) -> str:

@@ -7,24 +7,16 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import gpu as metrics
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.advice import NVLINK_ERRORS, Advice
 from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.text.name_lists import named
 
 BUSY_UTILIZATION = 0.5
 """An idle GPU lets its PCIe link fall back to save power; one that works has it up."""
-
-RESET = "Let the job end or checkpoint, drain the node, and reset the GPU."
-DRAIN = "Drain the node and restart the job elsewhere; reset the GPU or reboot the node."
-REPLACE = "Drain the node; the GPU is to be replaced."
-LATER = "Reset the GPU at the next boundary between jobs, not in the middle of one."
-FABRIC = "Look at the node's fabric manager and NVLinks; drain the node if it lasts."
-NVLINKS = "Check the NVLinks (nvidia-smi nvlink -e) and drain the node if errors go on."
-RESEAT = "Drain the node, reseat the GPU or its riser, and look for PCIe errors."
-ASKED = "Drain the node and do what the driver asks for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +28,16 @@ class State:
         saying: what is said of the GPU; {label} stands for a label of the series.
         labels: of the series that are looked at.
         counted: it is a counter, so that what counts is what it grew by.
+        instead: advice in place of the table's.
     """
 
     metric: Metric
     wrong: Callable[[Series], bool]
     saying: str
-    advice: Advice
+    kind: str
     labels: Mapping[str, str] = field(default_factory=dict)
     counted: bool = False
+    instead: Advice | None = None
 
 
 def _is_set(series: Series) -> bool:
@@ -67,40 +61,40 @@ NO_RECOVERY = frozenset(("none", "", None))
 STATES: Sequence[State] = (
     State(
         metrics.GPU_LOST, _is_set, "the driver has lost it: it has fallen off the bus",
-        Advice("gpu_lost", "gpu", "page", DRAIN, "RankscopeGpuLost"),
+        "gpu_lost",
     ),
     State(
         metrics.GPU_UNRESPONSIVE, _is_set, "the driver does not answer about it",
-        Advice("gpu_unresponsive", "gpu", "page", DRAIN, "RankscopeGpuLost"),
+        "gpu_unresponsive",
     ),
     State(
         metrics.GPU_RECOVERY_ACTION, _is_asked, "the driver asks for the action {action}",
-        Advice("gpu_recovery_needed", "gpu", "page", ASKED, "RankscopeGpuLost"),
+        "gpu_recovery_needed",
     ),
     State(
         metrics.GPU_ECC_ERRORS, _grew, "memory errors that could not be corrected",
-        Advice("ecc_uncorrected", "gpu", "page", RESET, "RankscopeGpuMemoryError"),
+        "ecc_uncorrected",
         {"kind": "uncorrected", "scope": "volatile"}, counted=True,
     ),
     State(
         metrics.GPU_REMAP_FAILURE, _is_set, "a bad memory row could not be replaced",
-        Advice("row_remap_failed", "gpu", "page", REPLACE, "RankscopeGpuRowRemapFailed"),
+        "row_remap_failed",
     ),
     State(
         metrics.GPU_REMAP_PENDING, _is_set, "bad memory rows wait for a reset to be replaced",
-        Advice("row_remap_pending", "gpu", "ticket", LATER, "RankscopeGpuRowRemapPending"),
+        "row_remap_pending",
     ),
     State(
         metrics.GPU_FABRIC_UNHEALTHY, _is_set, "the NVLink fabric's check {check} fails",
-        Advice("fabric_unhealthy", "gpu", "page", FABRIC, "RankscopeNvlinkFault"),
+        "fabric_unhealthy",
     ),
     State(
         metrics.GPU_NVLINK_LINK_UP, _is_down, "NVLink {link} is down",
-        Advice("nvlink_degraded", "gpu", "page", DRAIN, "RankscopeNvlinkFault"),
+        "nvlink_degraded",
     ),
     State(
         metrics.GPU_NVLINK_LINK_ERRORS, _grew, "NVLink {link} has errors of type {type}",
-        Advice("nvlink_degraded", "gpu", "ticket", NVLINKS, "RankscopeNvlinkFault"), counted=True,
+        "nvlink_degraded", counted=True, instead=NVLINK_ERRORS,
     ),
 )  # fmt: skip
 """What is wrong by itself, whatever other GPUs show."""
@@ -109,7 +103,8 @@ DOWNGRADES = (
     (metrics.GPU_PCIE_WIDTH, metrics.GPU_PCIE_WIDTH_MAX, "lanes"),
     (metrics.GPU_PCIE_GENERATION, metrics.GPU_PCIE_GENERATION_MAX, "generation"),
 )
-DOWNGRADED = Advice("gpu_pcie_degraded", "gpu", "ticket", RESEAT, "RankscopeGpuPcieDegraded")
+DOWNGRADED = "gpu_pcie_degraded"
+KINDS = frozenset((DOWNGRADED, *(state.kind for state in STATES)))
 
 READS: tuple[Metric, ...] = (
     *dict.fromkeys(state.metric for state in STATES),
@@ -134,7 +129,9 @@ def _signal(state: State, series: Series, where: Where, job: JobView) -> Signal:
     since = series.first_change() if state.counted else series.held_since()
     evidence = Evidence(series.name, value, 1.0 if state.wrong is _is_down else 0.0, unit, saying)
     said = f"{gpu_name(where)}: {saying}"
-    return state.advice.signal(job.job_id, where, said, (evidence,), since)
+    return series_signal(
+        state.kind, "gpu", job.job_id, where, said, (evidence,), since, instead=state.instead
+    )
 
 
 def gpu_name(where: Where) -> str:
@@ -159,4 +156,4 @@ def _pcie(observed: Observed, job: JobView) -> Iterator[Signal]:
             if where and key in busy and value < full:
                 said = f"{gpu_name(where)}: its PCIe link runs at {what} {value:.0f} of {full:.0f}"
                 evidence = Evidence(series.name, value, full, what, "PCIe link under load")
-                yield DOWNGRADED.signal(job.job_id, where, said, (evidence,))
+                yield series_signal(DOWNGRADED, "gpu", job.job_id, where, said, (evidence,))

@@ -15,28 +15,16 @@ import numpy as np
 
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.advice import MEMORY_EXHAUSTED, Advice
 from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.numeric.peers import peer_median
 
 TIMES_PEERS = 2.0
 """Nodes of one job do the same work: twice the waiting of the median node is the node's own."""
-
-OWN_CPUS = (
-    "Find what else runs on the node; give the job its own CPUs (static CPU manager) or more."
-)
-LESS_MEMORY = "Find what fills the node's memory; lower the loaders' prefetching or move it away."
-OTHER_DISK = "Find what uses the node's disks; move data set or checkpoints to a faster one."
-NO_LIMIT = "Raise or remove the pod's CPU limit, or start fewer loader workers."
-FREE_DISK = "Free space or inodes on the node's own disk: old images, logs, checkpoints, caches."
-FEWER_THREADS = "Find what starts so many threads: loader workers times OMP_NUM_THREADS."
-LARGER_SHM = "Mount a larger emptyDir with medium Memory at /dev/shm."
-FILE_SERVER = "Look at the file server and at the node's way to it."
-MORE_MEMORY = "Raise the pod's memory limit or lower its use: loader workers, pinned buffers."
-NEW_MEMORY = "Drain the node and have its memory replaced."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,42 +38,27 @@ class Pressure:
 
     resource: str
     least: float
-    advice: Advice
+    kind: str
 
 
 PRESSURES: Sequence[Pressure] = (
     # Runnable tasks that wait a fifth of the time stretch whatever prepares batches or launches
     # kernels by as much.
-    Pressure("cpu", 0.2, Advice("cpu_pressure", "host", "ticket", OWN_CPUS, "RankscopeHostStalls")),
+    Pressure("cpu", 0.2, "cpu_pressure"),
     # Any steady wait for memory means that pages are reclaimed or swapped while the job runs.
-    Pressure(
-        "memory",
-        0.05,
-        Advice("memory_pressure", "host", "ticket", LESS_MEMORY, "RankscopeHostStalls"),
-    ),
+    Pressure("memory", 0.05, "memory_pressure"),
     # Disks serve other pods as well, so that a tenth is the least worth a look.
-    Pressure(
-        "io", 0.1, Advice("io_pressure", "host", "ticket", OTHER_DISK, "RankscopeSlowStorage")
-    ),
+    Pressure("io", 0.1, "io_pressure"),
 )
-
-DISK = Advice("disk_full", "host", "page", FREE_DISK, "RankscopeNodeResourceExhausted")
-PIDS = Advice("pids_exhausted", "host", "page", FEWER_THREADS, "RankscopeNodeResourceExhausted")
-SHM = Advice("shm_full", "host", "page", LARGER_SHM, "RankscopeNodeResourceExhausted")
-MEMORY = Advice("memory_pressure", "host", "page", LESS_MEMORY, "RankscopeNodeResourceExhausted")
-THROTTLED = Advice("cpu_throttled", "host", "ticket", NO_LIMIT, "RankscopeHostStalls")
-NFS = Advice("nfs_slow", "host", "ticket", FILE_SERVER, "RankscopeSlowStorage")
-OOM = Advice("oom_kill", "host", "page", MORE_MEMORY, "RankscopeOomRepeated")
-BAD_MEMORY = Advice("host_memory", "host", "page", NEW_MEMORY, "RankscopeHostHardware")
 
 FULL = 0.95
 """The kubelet evicts pods at 90 % of the disk (eviction-hard nodefs.available<10%), so that 95 % is
 reached where nobody set a limit or where it did not help; pids and inodes alike."""
 
-ROOMS: Sequence[tuple[Metric, str, Advice]] = (
-    (metrics.DISK_USED, "disk space for pods is used to", DISK),
-    (metrics.INODES_USED, "inodes for pods are used to", DISK),
-    (metrics.PIDS_USED, "process numbers are used to", PIDS),
+LIMITS: Sequence[tuple[Metric, str, str]] = (
+    (metrics.DISK_USED, "disk space for pods is used to", "disk_full"),
+    (metrics.INODES_USED, "inodes for pods are used to", "disk_full"),
+    (metrics.PIDS_USED, "process numbers are used to", "pids_exhausted"),
 )
 """Ratios that must not reach their end."""
 
@@ -101,9 +74,17 @@ SLOW_NFS_SECONDS = 0.05
 FEWEST_REQUESTS = 20.0
 """Requests whose mean says something."""
 
+KINDS = frozenset(
+    (
+        *(pressure.kind for pressure in PRESSURES),
+        *(kind for _, _, kind in LIMITS),
+        *("cpu_throttled", "shm_full", "nfs_slow", "oom_kill", "host_memory"),
+    )
+)
+
 READS: tuple[Metric, ...] = (
     metrics.PRESSURE,
-    *(metric for metric, _, _ in ROOMS),
+    *(metric for metric, _, _ in LIMITS),
     metrics.POD_PERIODS,
     metrics.SHM_SIZE,
     metrics.SHM_USED,
@@ -121,12 +102,12 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield what is wrong with the job's nodes and pods."""
     for pressure in PRESSURES:
         yield from _pressure(observed, job, pressure)
-    for metric, what, advice in ROOMS:
+    for metric, what, kind in LIMITS:
         for series in observed.of(metric):
             where = job.of_node(series)
             if where and series.last >= FULL:
                 said = f"{what} {series.last:.0%}"
-                yield _signal(advice, job, where, series, said, (series.last, FULL, "ratio"))
+                yield _signal(kind, job, where, series, said, (series.last, FULL, "ratio"))
     for look in (_throttled, _shm, _memory, _nfs, _events):
         yield from look(observed, job)
 
@@ -148,7 +129,7 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
             said = f"tasks wait for {pressure.resource} {share:.0%} of the time"
             said += f", on its peers {usual:.0%}"
             values = (share, usual, "ratio")
-            yield _signal(pressure.advice, job, Where(nodes=(node,)), series, said, values)
+            yield _signal(pressure.kind, job, Where(nodes=(node,)), series, said, values)
 
 
 def _throttled(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -159,7 +140,9 @@ def _throttled(observed: Observed, job: JobView) -> Iterator[Signal]:
         share = series.increase() / total if total > 0 else float("nan")
         if where and share >= THROTTLED_SHARE:
             said = f"a pod's CPU limit holds it back in {share:.0%} of the periods"
-            yield _signal(THROTTLED, job, where, series, said, (share, THROTTLED_SHARE, "ratio"))
+            yield _signal(
+                "cpu_throttled", job, where, series, said, (share, THROTTLED_SHARE, "ratio")
+            )
 
 
 def _shm(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -169,7 +152,7 @@ def _shm(observed: Observed, job: JobView) -> Iterator[Signal]:
         where = job.of_pod(series) if key[1] else job.of_node(series)
         if where and size > 0 and series.last / size >= FULL:
             said = f"shared memory is used to {series.last / size:.0%} of {size / 2**20:.0f} MiB"
-            yield _signal(SHM, job, where, series, said, (series.last, size, "bytes"))
+            yield _signal("shm_full", job, where, series, said, (series.last, size, "bytes"))
 
 
 def _memory(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -179,7 +162,8 @@ def _memory(observed: Observed, job: JobView) -> Iterator[Signal]:
         if where and whole > 0 and series.last / whole <= LITTLE_MEMORY:
             said = f"{series.last / whole:.1%} of the memory is left"
             values = (series.last, LITTLE_MEMORY * whole, "bytes")
-            yield _signal(MEMORY, job, where, series, said, values)
+            advice = MEMORY_EXHAUSTED
+            yield _signal("memory_pressure", job, where, series, said, values, instead=advice)
 
 
 def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -201,7 +185,7 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
         if mean >= TIMES_PEERS * usual:
             said = f"NFS requests take {mean * 1e3:.0f} ms"
             said += f", on its peers {usual * 1e3:.0f} ms" if peers else ""
-            yield _signal(NFS, job, where, shown[key], said, (mean, usual, "seconds"))
+            yield _signal("nfs_slow", job, where, shown[key], said, (mean, usual, "seconds"))
 
 
 def _events(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -211,13 +195,13 @@ def _events(observed: Observed, job: JobView) -> Iterator[Signal]:
             if where and killed > 0:
                 said = f"{killed:.0f} processes were killed for want of memory"
                 since = series.first_change()
-                yield _signal(OOM, job, where, series, said, (killed, 0.0, "count"), since)
+                yield _signal("oom_kill", job, where, series, said, (killed, 0.0, "count"), since)
     for series in observed.of(metrics.EDAC_ERRORS, severity="uncorrected"):
         where, errors = job.of_node(series), series.increase()
         if where and errors > 0:
             said = f"the node's memory had {errors:.0f} errors that could not be corrected"
             since = series.first_change()
-            yield _signal(BAD_MEMORY, job, where, series, said, (errors, 0.0, "count"), since)
+            yield _signal("host_memory", job, where, series, said, (errors, 0.0, "count"), since)
 
 
 def _median(values: Sequence[float]) -> float:
@@ -238,13 +222,17 @@ def _sums(observed: Observed, metric: Metric) -> Mapping[tuple[str, str], float]
 
 
 def _signal(
-    advice: Advice,
+    kind: str,
     job: JobView,
     where: Where,
     series: Series,
     said: str,
     values: tuple[float, float, str],
     since: float | None = None,
+    instead: Advice | None = None,
 ) -> Signal:
     evidence = Evidence(series.name, *values, said)
-    return advice.signal(job.job_id, where, f"on node {series.node} {said}", (evidence,), since)
+    summary = f"on node {series.node} {said}"
+    return series_signal(
+        kind, "host", job.job_id, where, summary, (evidence,), since, instead=instead
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import get_args
 
 import pandas as pd
 
@@ -11,14 +12,13 @@ from rankscope_agent.contract.metrics import rdma
 from rankscope_agent.contract.metrics.topology import GPU_NIC_INFO
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.series_table import table
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.links import counters as link_counters
 from rankscope_analyzers.links import frame as link_frame
-from rankscope_analyzers.links.finding import LinkFinding
 from rankscope_analyzers.links.quantities import LinkFault
 
 READS: tuple[Metric, ...] = (
@@ -31,16 +31,7 @@ READS: tuple[Metric, ...] = (
 RDMA_SERIES = frozenset(metric for metric in link_frame.READS if metric.labels[:2] == rdma.PORT)
 """Series that name RDMA devices, not network interfaces or PCI addresses."""
 
-ACTIONS: Mapping[LinkFault, str] = {
-    "link_down": "Look at the port and its cable; drain the node until the link is up.",
-    "flapping": "Reseat or replace the cable or transceiver; drain the node if it goes on.",
-    "errors": "Clean, reseat or replace the cable; look at the switch's port.",
-    "retransmission": "Look for losses on this port's way: cable, switch port, PFC settings.",
-    "congestion": "Look at what shares the switch's uplinks, and at ECN and PFC settings.",
-    "rate_below_maximum": "Reseat the cable; the link has come up with fewer lanes or slower.",
-    "pci_link_degraded": "Reseat the adapter; its PCI link has come up narrower or slower.",
-    "asymmetric_rail": "Look at the rail's leaf switch and at how ranks are spread over rails.",
-}
+KINDS = frozenset(get_args(LinkFault))
 
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
@@ -51,19 +42,16 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         return
     series = {column: one.name for column, one, _ in readings}
     for found in link_counters.analyze(frame):
-        about = found.subject
-        everywhere = len(job.nodes) > 1 and set(about.nodes) == job.nodes
-        where = Where(
-            nodes=() if everywhere else about.nodes,
-            ranks=about.ranks,
-            gpus=about.gpus,
-            devices=(about.device,),
-        )
-        runbook = found.runbook.rpartition("/")[2].removesuffix(".md")
-        advice = Advice(found.kind, "link", found.severity, ACTIONS[found.kind], runbook)
+        everywhere = len(job.nodes) > 1 and set(found.where.nodes) == job.nodes
+        where = replace(found.where, nodes=() if everywhere else found.where.nodes)
         evidence = tuple(_with_series(item, series) for item in found.evidence)
-        since = _since(found, frame)
-        yield advice.signal(job.job_id, where, found.summary, evidence, since)
+        yield replace(
+            found,
+            where=where,
+            evidence=evidence,
+            since_unix_seconds=_since(found, frame),
+            source=query(evidence[0].source, job.job_id, where) if evidence else "",
+        )
 
 
 def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
@@ -76,10 +64,10 @@ def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
     return replace(item, source=" + ".join(named), meaning=f"{item.meaning}{parts}")
 
 
-def _since(found: LinkFinding, frame: pd.DataFrame) -> float | None:
+def _since(found: Signal, frame: pd.DataFrame) -> float | None:
     """Return when it began, None if it was there when we looked first."""
     began = found.since_unix_seconds
-    return began if began > float(frame["t_unix_seconds"].min()) else None
+    return began if began is not None and began > float(frame["t_unix_seconds"].min()) else None
 
 
 def _readings(observed: Observed, job: JobView) -> Iterator[tuple[str, Series, str]]:

@@ -12,8 +12,8 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
 
 Placed = tuple[Series, Where]
@@ -26,21 +26,6 @@ NORMAL_LAG = 1.0
 """Ranks launch collectives in their own time, so that one is always ahead by one."""
 
 
-DEVICES = (
-    "Give the job its RDMA devices back (resource request, NCCL_IB_HCA, image with libibverbs) and"
-    " restart it."
-)
-PEERMEM = "Load nvidia-peermem (or use DMA-BUF) on these nodes and look at ACS and the IOMMU."
-PORT = "Look at the port's state, cable and error counters."
-WATCHDOG = "Look for the rank that did not arrive (rankscope explain watchdog-log LOG...)."
-NEVER_STARTED = "Look for ranks that never started or cannot reach the others."
-
-SOCKET = Advice("socket_fallback", "nccl", "page", DEVICES, "RankscopeSocketFallback")
-INIT = Advice("init_incomplete", "nccl", "page", NEVER_STARTED, "RankscopeNcclInitIncomplete")
-MISSING = Advice("ras_missing", "nccl", "page", NEVER_STARTED, "RankscopeNcclInitIncomplete")
-LAG = Advice("ras_lag", "nccl", "ticket", WATCHDOG, "RankscopeNcclCollectiveTimeout")
-
-
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """What a series of NCCL's logs says when it is not zero.
@@ -51,26 +36,29 @@ class Trouble:
 
     metric: Metric
     saying: str
-    advice: Advice
+    kind: str
 
 
 TROUBLES: Sequence[Trouble] = (
     Trouble(
         metrics.NCCL_GDR_MISSING,
         "NCCL moves data of {value:.0f} connections over RDMA without GPUDirect",
-        Advice("gdr_missing", "nccl", "ticket", PEERMEM, "RankscopeNcclGdrMissing"),
+        "gdr_missing",
     ),
     Trouble(
         metrics.NCCL_IB_ERRORS,
         "NCCL met {value:.0f} InfiniBand errors ({status}) on {device}",
-        Advice("ib_errors", "nccl", "page", PORT, "RankscopeNcclIbErrors"),
+        "ib_errors",
     ),
     Trouble(
         metrics.NCCL_TIMEOUTS,
         "PyTorch's watchdog gave up on {value:.0f} {op} operations",
-        Advice("collective_timeout", "nccl", "page", WATCHDOG, "RankscopeNcclCollectiveTimeout"),
+        "collective_timeout",
     ),
 )
+
+SOCKET, INIT, MISSING, LAG = "socket_fallback", "init_incomplete", "ras_missing", "ras_lag"
+KINDS = frozenset((SOCKET, INIT, MISSING, LAG, *(trouble.kind for trouble in TROUBLES)))
 
 READS: tuple[Metric, ...] = (
     metrics.NCCL_SOCKET_FALLBACK,
@@ -121,7 +109,7 @@ def _trouble(observed: Observed, job: JobView, trouble: Trouble) -> Iterator[Sig
     for key, several in found.items():
         named = dict(zip(extra, key, strict=True))
         said = trouble.saying.format(value=_total(several), **named)
-        signal = _together(trouble.advice, job, several, said, named.get("device", ""))
+        signal = _together(trouble.kind, job, several, said, named.get("device", ""))
         yield replace(signal, since_unix_seconds=_warned(observed, several))
 
 
@@ -172,13 +160,14 @@ def _total(several: Sequence[Placed]) -> float:
 
 
 def _together(
-    advice: Advice, job: JobView, several: Sequence[Placed], said: str, device: str = ""
+    kind: str, job: JobView, several: Sequence[Placed], said: str, device: str = ""
 ) -> Signal:
     """Return one signal for several pods, since the first of them."""
     evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", said)
     starts = [start for series, _ in several if (start := series.held_since()) is not None]
     where = _where(several, job, (device,) if device else ())
-    return advice.signal(job.job_id, where, said, (evidence,), min(starts, default=None))
+    since = min(starts, default=None)
+    return series_signal(kind, "nccl", job.job_id, where, said, (evidence,), since)
 
 
 def _where(several: Sequence[Placed], job: JobView, devices: tuple[str, ...]) -> Where:

@@ -16,9 +16,9 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
 from rankscope_analyzers.intake.observed import Observed, Series
-from rankscope_analyzers.layers.advice import Advice
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.numeric.peers import peer_median
 
 LEAST_SHARE = 0.2
@@ -27,28 +27,20 @@ LEAST_SHARE = 0.2
 TIMES_PEERS = 2.0
 """Ranks of one job do the same work: twice the waiting of the median rank is the rank's own."""
 
-OWN_CPUS = (
-    "Find what else runs on the rank's CPUs, and look at its pod's CPU limit; give it CPUs of its"
-    " own, or start fewer threads. Its GPU is not at fault."
-)
-FEWER_WORKERS = (
-    "Find what else runs on the node's CPUs, and look at the pod's CPU limit; give the rank more"
-    " CPUs, or start fewer loader workers."
-)
-RANK = Advice("cpu_starved", "host", "ticket", OWN_CPUS, "RankscopeHostStalls")
-WORKERS = Advice("workers_starved", "host", "ticket", FEWER_WORKERS, "RankscopeHostStalls")
-
 READS: tuple[Metric, ...] = (
     metrics.RANK_STARVED,
     metrics.LOADER_STARVED,
     training.CPU_WAIT_SECONDS,
 )
 
+RANK, WORKERS = "cpu_starved", "workers_starved"
+KINDS = frozenset((RANK, WORKERS))
+
 
 def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     """Yield the job's ranks that wait for CPUs longer than their peers."""
     accounted = _placed(observed, job, training.CPU_WAIT_SECONDS)
-    for metric, advice, who in (
+    for metric, kind, who in (
         (metrics.RANK_STARVED, RANK, "its process"),
         (metrics.LOADER_STARVED, WORKERS, "its loader workers"),
     ):
@@ -58,9 +50,9 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         for (rank, series), share, usual in zip(
             placed.items(), shares.tolist(), of_peers.tolist(), strict=True
         ):
-            told = advice is RANK and rank in accounted
+            told = kind == RANK and rank in accounted
             if not told and share >= LEAST_SHARE and share >= TIMES_PEERS * usual:
-                yield _signal(advice, job, rank, series, who, share, usual)
+                yield _signal(kind, job, rank, series, who, share, usual)
 
 
 def _placed(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Series]:
@@ -70,10 +62,10 @@ def _placed(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Se
 
 
 def _signal(
-    advice: Advice, job: JobView, rank: int, series: Series, who: str, share: float, usual: float
+    kind: str, job: JobView, rank: int, series: Series, who: str, share: float, usual: float
 ) -> Signal:
     said = f"of rank {rank} {who} waits for a CPU {share:.0%} of the time, that of its peers"
     said = f"{said} {usual:.0%}"
     evidence = Evidence(series.name, share, usual, "ratio", said)
     where = Where(nodes=(series.node,), ranks=(rank,))
-    return advice.signal(job.job_id, where, said, (evidence,))
+    return series_signal(kind, "host", job.job_id, where, said, (evidence,))

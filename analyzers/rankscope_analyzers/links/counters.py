@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.links import rails as link_rails
 from rankscope_analyzers.links import states as link_states
-from rankscope_analyzers.links.finding import LinkFinding, finding, subject
 from rankscope_analyzers.links.frame import Ports, read_ports
 from rankscope_analyzers.links.quantities import QUANTITIES, LinkFault, Quantity
+from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.links.skew import skew
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 
@@ -29,7 +30,7 @@ RAIL_NODES = 3
 """Nodes from which on one adapter standing out on most of them is a rail, not a coincidence."""
 
 
-def analyze(frame: pd.DataFrame) -> tuple[LinkFinding, ...]:
+def analyze(frame: pd.DataFrame) -> tuple[Signal, ...]:
     """Return what is wrong with the links in a frame, job by job.
 
     Raises:
@@ -54,7 +55,7 @@ def peer_groups(ports: Ports) -> Integers:
     return pd.factorize(keys)[0].astype(np.int64)
 
 
-def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[LinkFinding]:
+def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[Signal]:
     """Yield the ports that stand out in a kind of fault, by the quantity that shows it most."""
     best: dict[int, tuple[float, Quantity, Floats, Floats]] = {}
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
@@ -110,7 +111,7 @@ def _rails(ports: Ports, rows: Iterable[int]) -> Iterator[tuple[int, ...]]:
 
 def _describe(
     ports: Ports, rows: tuple[int, ...], quantity: Quantity, events: Floats, expected: Floats
-) -> LinkFinding:
+) -> Signal:
     observed = float(np.median(events[list(rows)]))
     usual = float(np.median(expected[list(rows)]))
     columns = [column for column in quantity.columns if ports.has(column)]
@@ -132,7 +133,7 @@ def _describe(
     )
     since = min(_since(ports, row, columns, expected[row]) for row in rows)
     kind: LinkFault = quantity.kind if len(rows) == 1 else "asymmetric_rail"
-    return finding(kind, "ticket", subject(ports, rows), saying, tuple(evidence), since)
+    return signal(kind, "ticket", link(ports, rows), saying, tuple(evidence), since)
 
 
 def _parts(

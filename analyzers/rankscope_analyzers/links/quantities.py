@@ -119,14 +119,3 @@ QUANTITIES: tuple[Quantity, ...] = (
 
 FLAPS = ("link_flaps", "link_downed", "carrier_down")
 """Counters of one and the same thing: the largest counts, they are not added."""
-
-RUNBOOKS: dict[LinkFault, str] = {
-    "retransmission": "docs/runbooks/RankscopeLinkRetransmission.md",
-    "congestion": "docs/runbooks/RankscopeLinkCongestion.md",
-    "errors": "docs/runbooks/RankscopeLinkErrors.md",
-    "flapping": "docs/runbooks/RankscopeLinkFlapping.md",
-    "link_down": "docs/runbooks/RankscopeLinkDown.md",
-    "rate_below_maximum": "docs/runbooks/RankscopeLinkRateLow.md",
-    "pci_link_degraded": "docs/runbooks/RankscopeLinkBelowMaximum.md",
-    "asymmetric_rail": "docs/runbooks/RankscopeAsymmetricRail.md",
-}

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.links.finding import LinkFinding, finding, subject
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.links.frame import Ports
+from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import peer_median
 
@@ -31,7 +32,7 @@ RAIL_NODES = 3
 RAIL_SHARE = 0.5
 
 
-def analyze(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+def analyze(ports: Ports, groups: Integers) -> Iterator[Signal]:
     """Yield ports and whole rails that carry too little."""
     if not ports.has("transmit_bytes"):
         return
@@ -89,7 +90,7 @@ def _whole_rails(ports: Ports, little: Booleans) -> Iterator[tuple[int, ...]]:
             yield low
 
 
-def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Floats) -> LinkFinding:
+def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Floats) -> Signal:
     chosen = list(rows)
     observed, usual = float(np.median(sent[chosen])), float(np.median(siblings[chosen]))
     evidence = Evidence(
@@ -103,6 +104,4 @@ def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Float
     if len(rows) > 1:
         saying = saying.replace("its node carry", "its nodes carry")
     starts = [float(ports.times[ports.numbers == row][0]) for row in rows]
-    return finding(
-        "asymmetric_rail", "ticket", subject(ports, rows), saying, (evidence,), min(starts)
-    )
+    return signal("asymmetric_rail", "ticket", link(ports, rows), saying, (evidence,), min(starts))

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.findings.finding import Evidence, Severity
-from rankscope_analyzers.links.finding import LinkFinding, finding, subject
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import FLAPS
+from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import peer_median
 
@@ -27,7 +28,7 @@ BELOW = 0.99
 GIGABIT = 1e9 / 8
 
 
-def analyze(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+def analyze(ports: Ports, groups: Integers) -> Iterator[Signal]:
     """Yield what states show, what costs most first."""
     yield from _down(ports)
     yield from _flapping(ports, groups)
@@ -35,7 +36,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
     yield from _pci(ports, groups)
 
 
-def _down(ports: Ports) -> Iterator[LinkFinding]:
+def _down(ports: Ports) -> Iterator[Signal]:
     """A port is down if it was up in this window, or if its like is up on most other nodes."""
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
@@ -46,12 +47,12 @@ def _down(ports: Ports) -> Iterator[LinkFinding]:
         usual = likes.any() and active[likes].mean() > 0.5
         if since is None and not usual:
             continue
-        about = subject(ports, (int(row),))
+        about = link(ports, (int(row),))
         evidence = Evidence("state", float(latest[row]), ACTIVE, "state", "4 is active, 1 is down")
         start = float(ports.times[ports.numbers == row][0]) if since is None else since
         saying = "is down" + (" although the same port is up on other nodes" if usual else "")
-        severity: Severity = "page" if about.ranks or about.gpus else "ticket"
-        yield finding("link_down", severity, about, saying, (evidence,), start)
+        severity: Severity = "page" if about.where.ranks or about.where.gpus else "ticket"
+        yield signal("link_down", severity, about, saying, (evidence,), start)
 
 
 def _left_active(ports: Ports, row: int) -> float | None:
@@ -72,7 +73,7 @@ def _likes(ports: Ports, row: int) -> Booleans:
     return likes
 
 
-def _flapping(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+def _flapping(ports: Ports, groups: Integers) -> Iterator[Signal]:
     """A port flaps if it lost its link more often than its peers: a switch's restart meets all."""
     grown = [ports.increase(column) for column in FLAPS if ports.has(column)]
     if not grown:
@@ -85,7 +86,7 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
         if flaps[row] <= usual:
             continue
         count = int(flaps[row])
-        about = subject(ports, (int(row),))
+        about = link(ports, (int(row),))
         evidence = Evidence(
             "+".join(c for c in FLAPS if ports.has(c)),
             count,
@@ -94,11 +95,9 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
             "losses of the link while watched, beside the median of its peers",
         )
         times = "once" if count == 1 else f"{count} times"
-        severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.ranks else "ticket"
+        severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.where.ranks else "ticket"
         saying = f"lost its link {times}, its peers {usual:.0f} times"
-        yield finding(
-            "flapping", severity, about, saying, (evidence,), _first_flap(ports, int(row))
-        )
+        yield signal("flapping", severity, about, saying, (evidence,), _first_flap(ports, int(row)))
 
 
 def _first_flap(ports: Ports, row: int) -> float:
@@ -111,7 +110,7 @@ def _first_flap(ports: Ports, row: int) -> float:
     return min(starts)
 
 
-def _slow(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+def _slow(ports: Ports, groups: Integers) -> Iterator[Signal]:
     """A port is slow if it could do more: by its own word, its own past, or its like.
 
     The rate of a port that is not active is the least that its type can have, and says nothing.
@@ -135,11 +134,11 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
         )
         saying = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
         since = _since_below(ports, int(row), "rate_bytes_per_second", float(could[row]))
-        about = subject(ports, (int(row),))
-        yield finding("rate_below_maximum", "ticket", about, saying, (evidence,), since)
+        about = link(ports, (int(row),))
+        yield signal("rate_below_maximum", "ticket", about, saying, (evidence,), since)
 
 
-def _pci(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
+def _pci(ports: Ports, groups: Integers) -> Iterator[Signal]:
     """An adapter lacks lanes or speed on its PCI link if its like does not."""
     latest = ports.latest("pci_link_ratio")
     like = _like(ports, groups, latest)
@@ -157,8 +156,8 @@ def _pci(ports: Ports, groups: Integers) -> Iterator[LinkFinding]:
         )
         saying = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its like {could[row]:.0%}"
         since = _since_below(ports, int(row), "pci_link_ratio", float(could[row]))
-        about = subject(ports, (int(row),))
-        yield finding("pci_link_degraded", "ticket", about, saying, (evidence,), since)
+        about = link(ports, (int(row),))
+        yield signal("pci_link_degraded", "ticket", about, saying, (evidence,), since)
 
 
 def _like(ports: Ports, groups: Integers, values: Floats) -> Floats:

@@ -7,8 +7,7 @@ that is not in this file) is no finding.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from rankscope_agent.contract.nccl import signs as nccl_signs
@@ -16,6 +15,7 @@ from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.communicators import Communicator, network_of
 from rankscope_agent.contract.nccl.facts import Facts, Member
 from rankscope_agent.contract.nccl.verdict import JobVerdict
+from rankscope_analyzers.findings.signals import Signal, Where, advised
 from rankscope_analyzers.text.name_lists import ranks_listed, ranks_named
 
 Kind = Literal[
@@ -41,21 +41,9 @@ REASON_TEXTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NcclFinding:
-    """One thing that is wrong; `ranks` are those of the communicator it was seen in."""
-
-    kind: Kind
-    summary: str
-    communicator: str
-    ranks: tuple[int, ...]
-    hosts: tuple[str, ...]
-    runbook: str
-
-
-def findings(facts: Facts, verdict: JobVerdict) -> tuple[NcclFinding, ...]:
-    """Return what is wrong, what costs most first."""
-    found: list[NcclFinding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
+def findings(facts: Facts, verdict: JobVerdict) -> tuple[Signal, ...]:
+    """Return what is wrong, what costs most first; a signal's source is its communicator."""
+    found: list[Signal] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
     found.extend(_versions(facts))
     for judged in verdict.communicators:
         communicator = judged.communicator
@@ -66,25 +54,35 @@ def findings(facts: Facts, verdict: JobVerdict) -> tuple[NcclFinding, ...]:
     return tuple(found)
 
 
-def _finding(
-    kind: Kind, summary: str, members: Sequence[Member], runbook: str, name: str = ""
-) -> NcclFinding:
-    ranks = tuple(sorted({member.rank for member in members}))
-    hosts = tuple(sorted({m.process.host for m in members if m.process.host}))
-    return NcclFinding(kind, summary, name, ranks, hosts, f"docs/runbooks/{runbook}.md")
+def _signal(
+    kind: Kind,
+    summary: str,
+    ranks: Iterable[int],
+    hosts: Iterable[str] = (),
+    communicator: str = "",
+) -> Signal:
+    where = Where(nodes=tuple(sorted(hosts)), ranks=tuple(ranks))
+    return advised(kind, "nccl", "", where, summary, source=communicator)
 
 
-def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
+def _of_members(
+    kind: Kind, summary: str, members: Sequence[Member], communicator: str = ""
+) -> Signal:
+    ranks = sorted({member.rank for member in members})
+    hosts = {member.process.host for member in members if member.process.host}
+    return _signal(kind, summary, ranks, hosts, communicator)
+
+
+def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Signal]:
     if verdict.network.socket_fallback is not True:
         return
     why = REASON_TEXTS[verdict.network.reason]
-    hosts = tuple(sorted({p.host for p in facts.processes.values() if p.host}))
+    hosts = {p.host for p in facts.processes.values() if p.host}
     summary = f"data between nodes goes over TCP sockets: {why}"
-    runbook = "docs/runbooks/RankscopeSocketFallback.md"
-    yield NcclFinding("socket_fallback", summary, "", verdict.ranks_seen, hosts, runbook)
+    yield _signal("socket_fallback", summary, verdict.ranks_seen, hosts)
 
 
-def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[NcclFinding]:
+def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[Signal]:
     """Compare by direction: a side that reads host memory on purpose does so on every rank."""
     by_direction: dict[str, set[bool]] = defaultdict(set)
     for transport in communicator.edges:
@@ -96,9 +94,7 @@ def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator
             f"{missing} connections between nodes lack GPUDirect RDMA while others have it"
             + (f": {ranks_named(m.rank for m in lacking)}" if lacking else "")
         )
-        yield _finding(
-            "gdr_missing", summary, lacking, "RankscopeNcclGdrMissing", communicator.name
-        )
+        yield _of_members("gdr_missing", summary, lacking, communicator.name)
 
 
 def _lacks_gdr(member: Member) -> bool:
@@ -108,7 +104,7 @@ def _lacks_gdr(member: Member) -> bool:
     )
 
 
-def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
+def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[Signal]:
     """Shared memory between GPUs of a node is wrong beside NVSwitch, or hosts that use P2P."""
     members = [m for c in verdict.communicators for m in c.communicator.members]
     shared = [m for m in members if any(t.is_shared_memory for t in m.edges.counts)]
@@ -117,20 +113,20 @@ def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[NcclFinding]:
     broken = [m for m in members if m.process.signs & {nccl_signs.NO_P2P, "P2P_DISABLED"}]
     if broken:
         summary = "P2P between GPUs of a node could not be enabled"
-        yield _finding("intra_node_degraded", summary, broken, "RankscopeNcclIntraNodeDegraded")
+        yield _of_members("intra_node_degraded", summary, broken)
     elif switched := [
         m for m in shared if m.nvls_channels or nccl_signs.NVSWITCH in m.process.signs
     ]:
         forced = any(_p2p_disabled(m.process.environment) for m in switched)
         why = ": P2P is switched off (NCCL_P2P_DISABLE or NCCL_P2P_LEVEL)" if forced else ""
         summary = f"GPUs with NVSwitch between them talk through host memory (SHM){why}"
-        yield _finding("intra_node_degraded", summary, switched, "RankscopeNcclIntraNodeDegraded")
+        yield _of_members("intra_node_degraded", summary, switched)
     elif shared and direct - hosts:
         summary = (
             f"GPUs of {', '.join(sorted(hosts)[:4])} talk through host memory (SHM), those of"
             f" {len(direct - hosts)} other hosts directly"
         )
-        yield _finding("intra_node_degraded", summary, shared, "RankscopeNcclIntraNodeDegraded")
+        yield _of_members("intra_node_degraded", summary, shared)
 
 
 def _p2p_disabled(environment: Mapping[str, str]) -> bool:
@@ -142,7 +138,7 @@ def _is_p2p(name: str) -> bool:
     return name.startswith("P2P/")
 
 
-def _versions(facts: Facts) -> Iterator[NcclFinding]:
+def _versions(facts: Facts) -> Iterator[Signal]:
     hosts: dict[str, set[str]] = defaultdict(set)
     for process in facts.processes.values():
         if process.version and process.host:
@@ -150,9 +146,7 @@ def _versions(facts: Facts) -> Iterator[NcclFinding]:
     if len(hosts) > 1:
         odd = min(hosts, key=lambda version: len(hosts[version]))
         summary = f"NCCL versions differ: {', '.join(sorted(hosts))}; {odd} is the rare one"
-        names = tuple(sorted(hosts[odd]))
-        runbook = "docs/runbooks/RankscopeNcclRanksDiffer.md"
-        yield NcclFinding("version_differs", summary, "", (), names, runbook)
+        yield _signal("version_differs", summary, (), hosts[odd])
 
 
 def _odd_ones(
@@ -160,7 +154,7 @@ def _odd_ones(
     kind: Kind,
     what: str,
     value_of: Callable[[Member], str | int | None],
-) -> Iterator[NcclFinding]:
+) -> Iterator[Signal]:
     """Name the members whose value differs from that of most."""
     values = [(member, value_of(member)) for member in communicator.members]
     known = Counter(value for _, value in values if value not in {None, ""})
@@ -170,46 +164,42 @@ def _odd_ones(
     odd = [member for member, value in values if value not in {None, "", usual}]
     seen = sorted({str(value_of(member)) for member in odd})
     summary = f"{ranks_named(m.rank for m in odd)}: {what} {', '.join(seen)}, most have {usual}"
-    yield _finding(kind, summary, odd, "RankscopeNcclRanksDiffer", communicator.name)
+    yield _of_members(kind, summary, odd, communicator.name)
 
 
-def _networks(communicator: Communicator) -> Iterator[NcclFinding]:
+def _networks(communicator: Communicator) -> Iterator[Signal]:
     yield from _odd_ones(communicator, "network_differs", "network", network_of)
 
 
-def _channels(communicator: Communicator) -> Iterator[NcclFinding]:
+def _channels(communicator: Communicator) -> Iterator[Signal]:
     yield from _odd_ones(communicator, "channels_differ", "channels", lambda m: m.coll_channels)
 
 
-def _sizes(communicator: Communicator) -> Iterator[NcclFinding]:
+def _sizes(communicator: Communicator) -> Iterator[Signal]:
     yield from _odd_ones(communicator, "world_size_disagrees", "world size", lambda m: m.nranks)
 
 
-def _duplicates(communicator: Communicator) -> Iterator[NcclFinding]:
+def _duplicates(communicator: Communicator) -> Iterator[Signal]:
     by_rank: dict[int, set[tuple[str, int]]] = defaultdict(set)
     for member in communicator.members:
         by_rank[member.rank].add((member.process.host, member.process.pid))
     twice = [m for m in communicator.members if len(by_rank[m.rank]) > 1]
     if twice:
         summary = f"several processes claim to be {ranks_named(m.rank for m in twice)}"
-        yield _finding(
-            "duplicate_rank", summary, twice, "RankscopeNcclInitIncomplete", communicator.name
-        )
+        yield _of_members("duplicate_rank", summary, twice, communicator.name)
 
 
 COMPARISONS = (_duplicates, _sizes, _networks, _channels)
 
 
-def _init(communicator: Communicator) -> Iterator[NcclFinding]:
+def _init(communicator: Communicator) -> Iterator[Signal]:
     """A start that did not come to its end by the end of the log, and who never began."""
     stuck = set(communicator.stuck_ranks)
     if not stuck:
         return
     members = [m for m in communicator.members if m.rank in stuck]
     summary = f"{ranks_named(stuck)} began to initialise and had not finished by the end of the log"
-    yield _finding(
-        "init_incomplete", summary, members, "RankscopeNcclInitIncomplete", communicator.name
-    )
+    yield _of_members("init_incomplete", summary, members, communicator.name)
     nranks = communicator.nranks or 0
     count = nranks - len(communicator.ranks)
     if not communicator.linked or communicator.complete_ranks or count <= 0:
@@ -218,8 +208,7 @@ def _init(communicator: Communicator) -> Iterator[NcclFinding]:
     summary = (
         f"{count} of {nranks} ranks never began, as far as these logs show: {ranks_listed(absent)}"
     )
-    runbook = "docs/runbooks/RankscopeNcclInitIncomplete.md"
-    yield NcclFinding("missing_rank", summary, communicator.name, absent, (), runbook)
+    yield _signal("missing_rank", summary, absent, communicator=communicator.name)
 
 
 MAX_ABSENT = 1024

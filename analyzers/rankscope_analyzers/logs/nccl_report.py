@@ -11,8 +11,9 @@ from typing import Any
 from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.facts import Facts, Transport
 from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdict
-from rankscope_analyzers.logs.nccl_findings import NcclFinding
+from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.logs.watchdog_suspects import Suspect
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import listed, ranks_listed, ranks_named
 
@@ -44,7 +45,7 @@ REASON_SENTENCES = {
 }
 
 
-def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> dict[str, Any]:
+def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> dict[str, Any]:
     """Return the verdict as JSON-ready values, null for what the log cannot tell."""
     network = verdict.network
     largest = sorted(verdict.communicators, key=lambda c: -(c.communicator.nranks or 0))
@@ -89,14 +90,14 @@ def _warnings(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def _finding(found: NcclFinding) -> dict[str, Any]:
+def _finding(found: Signal) -> dict[str, Any]:
     return {
         "kind": found.kind,
         "summary": found.summary,
-        "communicator": found.communicator or None,
-        "ranks": list(found.ranks[:MAX_LISTED]),
-        "hosts": list(found.hosts),
-        "runbook": found.runbook,
+        "communicator": found.source or None,
+        "ranks": list(found.where.ranks[:MAX_LISTED]),
+        "hosts": list(found.where.nodes),
+        "runbook": runbooks.path(found.runbook),
     }
 
 
@@ -127,7 +128,7 @@ def _written(transport: Transport) -> str:
     return f"{transport.name}{'/GDRDMA' if transport.gdr else ''}{side}"
 
 
-def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> str:
+def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> str:
     """Write the conclusion: what is wrong first, else what carries the data."""
     if findings:
         more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
@@ -142,16 +143,16 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding])
     return carried
 
 
-def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
+def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> Iterator[str]:
     """Yield the report for a person."""
     return map(visible, _lines(facts, verdict, findings))
 
 
-def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[NcclFinding]) -> Iterator[str]:
+def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> Iterator[str]:
     yield f"verdict: {sentence(facts, verdict, findings)}"
     yield from _overview(verdict)
     for found in findings:
-        yield f"finding: {found.kind}: {found.summary}; see {found.runbook}"
+        yield f"finding: {found.kind}: {found.summary}; see {runbooks.path(found.runbook)}"
     for code, warning in facts.warnings.items():
         yield f"warning: {warning.count}x {code}: {warning.example}"
     settings = [f"{name}={' or '.join(sorted(v))}" for name, v in environment(facts).items()]

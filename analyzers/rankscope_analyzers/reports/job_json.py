@@ -9,6 +9,7 @@ from rankscope_analyzers.findings.signals import RankPlace, Signal
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.reports import verdict_json as report
+from rankscope_analyzers.text import runbooks
 
 
 def as_object(job: JobReport) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
         "cause": _signal(first.cause),
         "summary": first.summary,
         "action": first.action,
-        "runbook": first.runbook,
+        "runbook": runbooks.path(first.runbook),
         "severity": first.severity,
         "confidence": round(first.confidence, 4),
     }
@@ -83,7 +84,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "since_unix_seconds": incident.since_unix_seconds,
         "until_unix_seconds": incident.until_unix_seconds,
         "action": incident.action,
-        "runbook": incident.runbook,
+        "runbook": runbooks.path(incident.runbook),
         "cause": _signal(incident.cause),
         "signals": [_signal(signal) for signal in incident.signals],
     }

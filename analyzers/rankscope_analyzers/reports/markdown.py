@@ -149,12 +149,11 @@ def _actions(report: JobReport) -> Iterator[str]:
     yield ""
 
 
-def _link(runbook: str) -> str:
+def _link(name: str) -> str:
     """Return a link to a runbook that exists; a name from elsewhere becomes none."""
-    title = runbooks.title(runbook)
-    if runbooks.text(runbook) is None:
+    if runbooks.text(name) is None:
         return ""
-    return f" Runbook: [{markdown(title)}](docs/runbooks/{title}.md)"
+    return f" Runbook: [{markdown(name)}]({runbooks.path(name)})"
 
 
 def _sources(report: JobReport) -> Iterator[str]:

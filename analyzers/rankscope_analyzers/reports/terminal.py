@@ -15,6 +15,7 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.reports import job_answer, rank_series, verdict_text
 from rankscope_analyzers.reports.verdict_remarks import remarks
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.wording import clock, value
 
@@ -68,7 +69,7 @@ def _headline(report: JobReport) -> RenderableType:
         f"It costs {_lower(job_answer.cost(first.cost))}. Confidence {first.confidence:.2f},"
         f" from {seen}.\n"
     )
-    body.append(f"{visible(first.action)} See {visible(first.runbook)}.")
+    body.append(f"{visible(first.action)} See {runbooks.path(visible(first.runbook))}.")
     return Panel(body, title=title, border_style="red")
 
 
@@ -136,7 +137,7 @@ def _others(report: JobReport) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text(
             f"Also: {visible(one.cause.kind)}: {visible(job_answer.sentence(one))}"
-            f" Confidence {one.confidence:.2f}. See {visible(one.runbook)}."
+            f" Confidence {one.confidence:.2f}. See {runbooks.path(visible(one.runbook))}."
         )
         for one in others[:MOST_LINES]
     ]

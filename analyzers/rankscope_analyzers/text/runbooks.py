@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 
 def folder() -> Path | None:
@@ -17,21 +17,21 @@ def folder() -> Path | None:
     return None
 
 
-def title(runbook: str) -> str:
-    """Return the name of a runbook: "RankscopeOomRepeated" of its path under docs/runbooks."""
-    return PurePosixPath(runbook).stem
+def path(name: str) -> str:
+    """Return where a runbook lies in the source, as reports and labels say it; empty for none."""
+    return f"docs/runbooks/{name}.md" if name else ""
 
 
-def text(runbook: str) -> str | None:
+def text(name: str) -> str | None:
     """Return the Markdown of a runbook, None where there is no such runbook.
 
     Args:
-        runbook: as findings name it; only its last part counts, so that it cannot leave the folder.
+        name: of the alert that it is for; anything but letters and digits cannot be one.
     """
     place = folder()
-    if place is None or not runbook:
+    if place is None or not (name.isascii() and name.isalnum()):
         return None
     try:
-        return (place / f"{title(runbook)}.md").read_text(encoding="utf-8")
+        return (place / f"{name}.md").read_text(encoding="utf-8")
     except OSError:
         return None

@@ -16,6 +16,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.findings.whereabouts import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import name as inert
 
 LONGEST_GAP_SECONDS = 300.0
@@ -172,7 +173,7 @@ def _culprit(report: JobReport, incident: Incident) -> Sample:
         gpu=inert(place.gpu if place else _first(where.gpus if narrow else ())),
         uuid=inert(place.uuid if place else _first(where.uuids if narrow else ())),
         device=inert(_first(where.devices)),
-        runbook=incident.runbook,
+        runbook=runbooks.path(incident.runbook),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePosixPath
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -16,20 +17,20 @@ LOWER = 2
 
 def section(names: Sequence[str]) -> Html | None:
     """Return all these runbooks, the first one open; None where none is found."""
-    texts = {runbooks.title(one): runbooks.text(one) for one in names}
-    known = {title: text for title, text in texts.items() if text is not None}
+    texts = {name: runbooks.text(name) for name in names}
+    known = {name: text for name, text in texts.items() if text is not None}
     if not known:
         return None
     books = [
         element(
             "details",
-            element("summary", title),
+            element("summary", name),
             _html(text, known),
-            id=f"runbook-{title}",
+            id=f"runbook-{name}",
             class_="runbook",
             open=number == 0,
         )
-        for number, (title, text) in enumerate(known.items())
+        for number, (name, text) in enumerate(known.items())
     ]
     return element(
         "section", element("h2", "Runbooks", id="runbooks"), *books, aria_labelledby="runbooks"
@@ -44,8 +45,8 @@ def _html(text: str, embedded: Collection[str]) -> Html:
         if token.type.startswith("heading_"):
             token.tag = f"h{min(6, int(token.tag[1]) + LOWER)}"
         if token.type == "link_open":
-            title = runbooks.title(str(token.attrs.get("href", "")))
-            inside = f"#runbook-{title}" if title in embedded else "#runbooks"
+            name = PurePosixPath(str(token.attrs.get("href", ""))).stem
+            inside = f"#runbook-{name}" if name in embedded else "#runbooks"
             token.attrs = {"href": inside}
     return Html(str(parser.renderer.render(tokens, parser.options, {})))
 

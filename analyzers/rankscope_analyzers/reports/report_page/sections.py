@@ -65,13 +65,13 @@ def _meter(sure: float) -> Html:
 
 
 def _what_to_do(incident: Incident) -> Html:
-    book = runbooks.title(incident.runbook)
+    book = incident.runbook
     return element(
         "div",
         element("h3", "What to do"),
         element("p", incident.action),
         element("p", element("a", f"Runbook: {name(book)}", href=f"#runbook-{name(book)}"))
-        if runbooks.text(incident.runbook) is not None
+        if runbooks.text(book) is not None
         else None,
         class_="action",
     )

@@ -128,7 +128,7 @@ ALERTS: tuple[Alert, ...] = (
 MEMBERS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeMissingRank",
-        expression=with_owner(finding(("missing_rank", "node_silent", "ras_missing"))),
+        expression=with_owner(finding(("missing_rank", "ras_missing"))),
         hold="2m",
         keep="15m",
         why="An elastic launcher replaces a rank within a minute or two.",

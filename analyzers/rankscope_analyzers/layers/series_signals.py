@@ -1,0 +1,64 @@
+"""Signals of what series show: with the query that shows it again."""
+
+from __future__ import annotations
+
+import json
+
+from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_analyzers.findings.advice import Advice
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.signals import Layer, Signal, Where, advised
+
+
+def series_signal(
+    kind: str,
+    layer: Layer,
+    job_id: str,
+    where: Where,
+    said: str,
+    evidence: tuple[Evidence, ...],
+    since_unix_seconds: float | None = None,
+    *,
+    severity: Severity | None = None,
+    instead: Advice | None = None,
+) -> Signal:
+    """Return a signal of a kind as `advised` does; its source is the first evidence's query."""
+    return advised(
+        kind,
+        layer,
+        job_id,
+        where,
+        said,
+        evidence,
+        since_unix_seconds,
+        source=query(evidence[0].source, job_id, where) if evidence else "",
+        severity=severity,
+        instead=instead,
+    )
+
+
+def query(source: str, job_id: str, where: Where) -> str:
+    """Return a query that shows again what was read; what is no series of ours stays as it is.
+
+    Args:
+        source: names of series, several joined by ` + `.
+        job_id: whose.
+        where: what about.
+    """
+    names = source.split(" + ")
+    if not all(name in LABELS for name in names):
+        return source
+    return " or ".join(f"{name}{_selector(name, job_id, where)}" for name in names)
+
+
+def _selector(name: str, job_id: str, where: Where) -> str:
+    values = {"job_id": (job_id,), "uuid": where.uuids, "device": where.devices}
+    matchers = [
+        f"{label}={json.dumps(values[label][0])}"
+        for label in LABELS[name]
+        if len(values.get(label, ())) == 1
+    ]
+    return "{" + ", ".join(matchers) + "}" if matchers else ""
+
+
+LABELS = {metric.name: metric.labels for metric in CATALOGUE}

@@ -1,0 +1,76 @@
+"""What is wrong with a link, as a signal: which port of which node, whose rail it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankscope_analyzers.findings.finding import Evidence, Severity
+from rankscope_analyzers.findings.signals import Signal, Where, advised
+from rankscope_analyzers.links.frame import Ports
+from rankscope_analyzers.links.quantities import LinkFault
+from rankscope_analyzers.text.name_lists import ranks_named
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link that a signal is about.
+
+    Args:
+        where: the node, or all nodes of a rail; the adapter, which has one name on all of them;
+            the GPUs and ranks that it serves, those that are known.
+        port: the port's number; empty for a rail.
+    """
+
+    job_id: str
+    where: Where
+    port: str
+
+
+def link(ports: Ports, rows: tuple[int, ...]) -> Link:
+    """Name a port, or the ports of a rail."""
+    chosen = ports.table.iloc[list(rows)]
+    first = chosen.iloc[0]
+    where = Where(
+        nodes=tuple(chosen["node"]),
+        ranks=tuple(sorted({rank for ranks in chosen["ranks"] for rank in ranks})),
+        gpus=tuple(gpu for gpu in chosen["gpu"] if gpu),
+        devices=(first["device"],),
+    )
+    return Link(first["job_id"], where, first["port"] if len(rows) == 1 else "")
+
+
+def signal(
+    kind: LinkFault,
+    severity: Severity,
+    about: Link,
+    saying: str,
+    evidence: tuple[Evidence, ...],
+    since: float,
+) -> Signal:
+    """Return a signal whose sentence begins with whom it is about, `since` Unix seconds."""
+    summary = f"{_who(about)} {saying}"
+    return advised(
+        kind, "link", about.job_id, about.where, summary, evidence, since, severity=severity
+    )
+
+
+def _who(about: Link) -> str:
+    where = about.where
+    (device,) = where.devices
+    if len(where.nodes) > 1:
+        return f"rail {device} ({len(where.nodes)} nodes{_whose(where)})"
+    return f"{device} port {about.port} of node {where.nodes[0]}{_served(where)}"
+
+
+def _served(where: Where) -> str:
+    whose = _whose(where).removeprefix("; ")
+    return f" ({whose})" if whose else ""
+
+
+def _whose(where: Where) -> str:
+    parts = []
+    if len(where.gpus) == 1:
+        parts.append(f"GPU {where.gpus[0]}")
+    if where.ranks:
+        parts.append(ranks_named(where.ranks))
+    return f"; {', '.join(parts)}" if parts else ""

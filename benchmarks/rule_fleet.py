@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import (
     agent,
-    gpu,
+    gpus,
     host,
     job_logs,
-    kernel,
-    nccl,
+    kernel_log,
+    nccl_log,
     pods,
     rdma,
     summary,
@@ -80,8 +80,8 @@ def _agent(on: str) -> Iterator[str]:
     yield _line(host.EDAC_ERRORS, f'{on},severity="corrected"', 3)
     yield _line(host.EDAC_ERRORS, f'{on},severity="uncorrected"', 0)
     for kind in ("oom_kill", "link_down"):
-        yield _line(kernel.KERNEL_LAST_EVENT, f'{on},kind="{kind}"', 1.7e9)
-    yield _line(kernel.BOOT_TIME, f'{on},reason="clean"', 1.7e9)
+        yield _line(kernel_log.KERNEL_LAST_EVENT, f'{on},kind="{kind}"', 1.7e9)
+    yield _line(kernel_log.BOOT_TIME, f'{on},reason="clean"', 1.7e9)
 
 
 def _pod(node: int, on: str, job: str) -> Iterator[str]:
@@ -90,18 +90,18 @@ def _pod(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(pods.JOB_PODS, f'{on},{job},phase="Running"', 1)
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
     yield _line(summary.POD_JOB_INFO, f'{pod},{job},pod_uid="u-{node}"', 1)
-    yield _line(nccl.NCCL_SOCKET_FALLBACK, f'{pod},reason="none"', 0)
+    yield _line(nccl_log.NCCL_SOCKET_FALLBACK, f'{pod},reason="none"', 0)
     network = f'{pod},pod_uid="u-{node}",net="IB",plugin="",version="2.27.3"'
-    yield _line(nccl.NCCL_NET_INFO, network, 1)
-    yield _line(nccl.NCCL_GDR_MISSING, pod, 0)
-    yield _line(nccl.NCCL_RANKS_EXPECTED, pod, 64)
-    yield _line(nccl.NCCL_RANKS_INITIALIZED, pod, 64)
+    yield _line(nccl_log.NCCL_NET_INFO, network, 1)
+    yield _line(nccl_log.NCCL_GDR_MISSING, pod, 0)
+    yield _line(nccl_log.NCCL_RANKS_EXPECTED, pod, 64)
+    yield _line(nccl_log.NCCL_RANKS_INITIALIZED, pod, 64)
     for transport, gdr, scope in (
         ("P2P", "unknown", "intra_node"),
         ("NET/IB", "true", "inter_node"),
     ):
         ways = f'transport="{transport}",gdr="{gdr}",scope="{scope}"'
-        yield _line(nccl.NCCL_CONNECTIONS, f"{pod},{ways}", 96)
+        yield _line(nccl_log.NCCL_CONNECTIONS, f"{pod},{ways}", 96)
     if node % NODES_OF_A_JOB == 0:
         log = f'{pod},framework="megatron",source="stdout"'
         yield _line(job_logs.JOB_LOG_LOSS, log, 2.5)
@@ -146,15 +146,15 @@ def _gpu(node: int, place: int, on: str, job: str) -> Iterator[str]:
     uuid = f'gpu="{place}",uuid="GPU-{node}-{place}"'
     device = f'{on},{uuid},pci="0000:{place}b:00"'
     yield _line(pods.GPU_ALLOCATION_INFO, f'{on},{uuid},{job},pod_name="p-{node}"', 1)
-    yield _line(gpu.GPU_UTILIZATION, device, 0.95)
-    yield _line(gpu.GPU_NVLINKS_UP, device, 18)
+    yield _line(gpus.GPU_UTILIZATION, device, 0.95)
+    yield _line(gpus.GPU_NVLINKS_UP, device, 18)
     for metric in (
-        *(gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_PENDING, gpu.GPU_REMAP_FAILURE),
-        gpu.GPU_SRAM_THRESHOLD,
+        *(gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE, gpus.GPU_REMAP_PENDING, gpus.GPU_REMAP_FAILURE),
+        gpus.GPU_SRAM_THRESHOLD,
     ):
         yield _line(metric, device, 0)
     for reason in REASONS:
-        yield _line(gpu.GPU_CLOCK_EVENT, f'{device},reason="{reason}"', 0)
+        yield _line(gpus.GPU_CLOCK_EVENT, f'{device},reason="{reason}"', 0)
 
 
 def _port(port: str) -> Iterator[str]:
@@ -190,12 +190,12 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
         yield _line(summary.GPU_CONDITION, f'{device},condition="{condition}"', 1)
     for metric in (
         *(summary.GPU_POWER_REDUCED, summary.GPU_PCIE_REDUCED, summary.GPU_RECENT_UNCORRECTED),
-        gpu.GPU_XID_TIMESTAMP,
+        gpus.GPU_XID_TIMESTAMP,
     ):
         yield _line(metric, device + ',xid="79"' * ("xid" in metric.labels), 0.5)
-    yield _line(kernel.XID_LAST, f'{device},xid="79",severity="fatal"', 1.7e9)
-    yield _line(gpu.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
-    yield _line(gpu.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
+    yield _line(kernel_log.XID_LAST, f'{device},xid="79",severity="fatal"', 1.7e9)
+    yield _line(gpus.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
+    yield _line(gpus.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
     port = f'{on},device="mlx5_3",port="1"'
     for metric in (
         *(summary.PORT_RECENT_ERRORS, summary.PORT_RECENT_RETRANSMISSIONS),
@@ -212,14 +212,14 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
-    yield _line(nccl.NCCL_IB_ERRORS, f'{pod},device="mlx5_3",status="12"', 1)
-    yield _line(nccl.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)
+    yield _line(nccl_log.NCCL_IB_ERRORS, f'{pod},device="mlx5_3",status="12"', 1)
+    yield _line(nccl_log.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)
 
 
 def page_of_watch() -> str:
     """Return what the watch exports: every fourth job has a straggler."""
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
-        _line(watch.WATCH_LAST, "", "1.7e9")
+        _line(watch.WATCH_LAST, "", "1.7e9") + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
     )
 
 

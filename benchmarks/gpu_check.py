@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric, Sample, Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_nodes import Page
 from rankscope_agent.collecting.vetting import vet
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.gpus.dcgm import MAX_GPUS, DcgmPage
 from rankscope_agent.sources.gpus.dcgm_page import parse_page

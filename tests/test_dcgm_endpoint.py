@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_nodes import Page
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.collector_dcgm import (
     FETCH_SECONDS,

@@ -24,7 +24,7 @@ from nvml_library import (
     number,
     point,
 )
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus import collector_dcgm as dcgm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_nodes import Clock, FaultyDevice, device
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS, NvlinkReader
 
 

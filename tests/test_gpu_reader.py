@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_nodes import Clock, FaultyDevice, Page, device
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.call_errors import CallErrors
 from rankscope_agent.sources.gpus.nvml import FieldValue, NvmlError
 from rankscope_agent.sources.gpus.reader import GpuReader

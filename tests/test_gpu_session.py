@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
 from rankscope_agent.collecting.vetting import vet
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.gpus.nvml import NvmlError
 from rankscope_agent.sources.gpus.session import (

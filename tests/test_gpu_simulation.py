@@ -14,7 +14,7 @@ import pytest
 
 from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.settings.simulation import SCENARIOS, parse_simulation
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.contract.metrics import inspector as metrics
+from rankscope_agent.contract.metrics import nccl_inspector as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector import records, textfile

@@ -9,7 +9,7 @@ import pytest
 
 from nccl_job_text import info, start
 from rankscope_agent.contract.metrics import job_logs
-from rankscope_agent.contract.metrics import nccl as metrics
+from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.contract.metrics import ras as metrics
+from rankscope_agent.contract.metrics import nccl_ras as metrics
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_ras.client import MAX_REPLY_BYTES, RasError
 from rankscope_agent.sources.nccl_ras.collector import NcclRasCollector

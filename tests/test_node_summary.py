@@ -3,7 +3,7 @@
 import pytest
 
 from rankscope_agent.collecting.summary.node import NodeSummary
-from rankscope_agent.contract.metrics import gpu, host, nccl, netdev, pods, rdma, training
+from rankscope_agent.contract.metrics import gpus, host, nccl_log, netdev, pods, rdma, training
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import HistogramValue, Scrape
 
@@ -99,7 +99,7 @@ def test_an_ended_job_has_no_live_ranks_and_is_not_judged():
 
 def test_utilisation_is_added_up_over_the_gpus_of_each_job():
     used = [
-        gpu.GPU_UTILIZATION.sample(value, gpu=str(n), uuid=f"GPU-{n}", pci="p")
+        gpus.GPU_UTILIZATION.sample(value, gpu=str(n), uuid=f"GPU-{n}", pci="p")
         for n, value in enumerate((1.0, 0.5, 0.2, 0.9))
     ]
     allocated = [held("GPU-0"), held("GPU-1"), held("GPU-2", "team/b", "b-0"), held("GPU-9")]
@@ -122,7 +122,7 @@ def test_environments_and_nccl_versions_are_told_once_per_job():
         return pods.RANK_ENVIRONMENT_INFO.sample(1, job_id="team/llm", rank=number, hash=value)
 
     def version(text):
-        return nccl.NCCL_NET_INFO.sample(
+        return nccl_log.NCCL_NET_INFO.sample(
             1, **POD, pod_uid="u-1", net="IB", plugin=text, version=text
         )
 
@@ -139,27 +139,27 @@ def test_environments_and_nccl_versions_are_told_once_per_job():
 
 
 def there():
-    more = dict.fromkeys(gpu.GPU_INFO.labels, "") | GPU
-    return gpu.GPU_INFO.sample(1, **more)
+    more = dict.fromkeys(gpus.GPU_INFO.labels, "") | GPU
+    return gpus.GPU_INFO.sample(1, **more)
 
 
-def state(on, metric=gpu.GPU_LOST):
+def state(on, metric=gpus.GPU_LOST):
     return (metric.sample(on, **GPU), there())
 
 
 def test_healthy_gpus_have_no_series_of_conditions():
-    found = Node().look(*state(0), gpu.GPU_CLOCK_EVENT.sample(0, **GPU, reason="hw_power_brake"))
+    found = Node().look(*state(0), gpus.GPU_CLOCK_EVENT.sample(0, **GPU, reason="hw_power_brake"))
     assert found == {}
 
 
 @pytest.mark.parametrize(
     ("condition", "metric"),
     [
-        ("lost", gpu.GPU_LOST),
-        ("row_remap_pending", gpu.GPU_REMAP_PENDING),
-        ("row_remap_failure", gpu.GPU_REMAP_FAILURE),
-        ("page_retirement_pending", gpu.GPU_RETIRED_PENDING),
-        ("sram_threshold", gpu.GPU_SRAM_THRESHOLD),
+        ("lost", gpus.GPU_LOST),
+        ("row_remap_pending", gpus.GPU_REMAP_PENDING),
+        ("row_remap_failure", gpus.GPU_REMAP_FAILURE),
+        ("page_retirement_pending", gpus.GPU_RETIRED_PENDING),
+        ("sram_threshold", gpus.GPU_SRAM_THRESHOLD),
     ],
 )
 def test_a_condition_appears_when_it_is_seen_and_is_zero_when_it_has_ended(condition, metric):
@@ -173,8 +173,8 @@ def test_a_condition_appears_when_it_is_seen_and_is_zero_when_it_has_ended(condi
 def hot(load, reason="hw_thermal_slowdown"):
     return (
         *state(0),
-        gpu.GPU_CLOCK_EVENT.sample(1, **GPU, reason=reason),
-        gpu.GPU_UTILIZATION.sample(load, **GPU),
+        gpus.GPU_CLOCK_EVENT.sample(1, **GPU, reason=reason),
+        gpus.GPU_UTILIZATION.sample(load, **GPU),
     )
 
 
@@ -198,8 +198,8 @@ def test_a_power_brake_counts_without_load():
 
 def limits(enforced, default=700.0):
     return (
-        gpu.GPU_POWER_LIMIT.sample(enforced, **GPU, kind="enforced"),
-        gpu.GPU_POWER_LIMIT.sample(default, **GPU, kind="default"),
+        gpus.GPU_POWER_LIMIT.sample(enforced, **GPU, kind="enforced"),
+        gpus.GPU_POWER_LIMIT.sample(default, **GPU, kind="default"),
     )
 
 
@@ -213,11 +213,11 @@ def test_only_lowered_power_limits_are_told():
 
 def pcie(width, generation, load):
     return (
-        gpu.GPU_PCIE_WIDTH.sample(width, **GPU),
-        gpu.GPU_PCIE_WIDTH_MAX.sample(16, **GPU),
-        gpu.GPU_PCIE_GENERATION.sample(generation, **GPU),
-        gpu.GPU_PCIE_GENERATION_MAX.sample(5, **GPU),
-        gpu.GPU_UTILIZATION.sample(load, **GPU),
+        gpus.GPU_PCIE_WIDTH.sample(width, **GPU),
+        gpus.GPU_PCIE_WIDTH_MAX.sample(16, **GPU),
+        gpus.GPU_PCIE_GENERATION.sample(generation, **GPU),
+        gpus.GPU_PCIE_GENERATION_MAX.sample(5, **GPU),
+        gpus.GPU_UTILIZATION.sample(load, **GPU),
     )
 
 
@@ -231,8 +231,8 @@ def test_a_pcie_link_is_below_its_maximum_only_while_the_gpu_works():
 def errors(aggregate, volatile, kind="uncorrected"):
     return (
         *state(0),
-        gpu.GPU_ECC_ERRORS.sample(aggregate, **GPU, kind=kind, scope="aggregate"),
-        gpu.GPU_ECC_ERRORS.sample(volatile, **GPU, kind=kind, scope="volatile"),
+        gpus.GPU_ECC_ERRORS.sample(aggregate, **GPU, kind=kind, scope="aggregate"),
+        gpus.GPU_ECC_ERRORS.sample(volatile, **GPU, kind=kind, scope="volatile"),
     )
 
 
@@ -342,7 +342,7 @@ def test_resources_of_which_little_is_left_are_told_by_the_fullest_file_system()
 
 def fallback(value, reason="plugin_failed", port_state=4):
     return (
-        nccl.NCCL_SOCKET_FALLBACK.sample(value, **POD, reason=reason),
+        nccl_log.NCCL_SOCKET_FALLBACK.sample(value, **POD, reason=reason),
         rdma.PORT_STATE.sample(port_state, **PORT),
     )
 
@@ -356,15 +356,15 @@ def test_a_fallback_to_tcp_counts_where_a_port_is_active_and_nobody_wanted_it():
 
 
 def test_what_is_amiss_with_a_pod_of_an_unknown_job_has_an_empty_one():
-    found = of(Node().look(nccl.NCCL_GDR_MISSING.sample(8, **POD)), metrics.POD_CONDITION)
+    found = of(Node().look(nccl_log.NCCL_GDR_MISSING.sample(8, **POD)), metrics.POD_CONDITION)
     assert found == {("", "team", "llm-0", "gdr_missing", ""): 8}
 
 
 def test_ranks_that_wait_for_their_communicator_are_counted():
     def initialised(ended):
         return (
-            nccl.NCCL_RANKS_EXPECTED.sample(8, **POD),
-            nccl.NCCL_RANKS_INITIALIZED.sample(ended, **POD),
+            nccl_log.NCCL_RANKS_EXPECTED.sample(8, **POD),
+            nccl_log.NCCL_RANKS_INITIALIZED.sample(ended, **POD),
         )
 
     assert Node().look(*initialised(8)) == {}
@@ -375,11 +375,13 @@ def test_ranks_that_wait_for_their_communicator_are_counted():
 def test_shared_memory_is_amiss_where_gpus_have_nvlinks():
     def connected(links):
         return (
-            nccl.NCCL_CONNECTIONS.sample(
+            nccl_log.NCCL_CONNECTIONS.sample(
                 16, **POD, transport="SHM", gdr="false", scope="intra_node"
             ),
-            nccl.NCCL_CONNECTIONS.sample(2, **POD, transport="SHM", gdr="true", scope="intra_node"),
-            gpu.GPU_NVLINKS_UP.sample(links, **GPU),
+            nccl_log.NCCL_CONNECTIONS.sample(
+                2, **POD, transport="SHM", gdr="true", scope="intra_node"
+            ),
+            gpus.GPU_NVLINKS_UP.sample(links, **GPU),
         )
 
     assert Node().look(*connected(0)) == {}

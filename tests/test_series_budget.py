@@ -13,8 +13,8 @@ from rankscope_agent.collecting.series_budget import (
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
-    gpu,
-    kernel,
+    gpus,
+    kernel_log,
     netdev,
     pods,
     rdma,
@@ -52,7 +52,7 @@ def test_every_subject_of_an_agent_has_its_place():
 
 
 def test_what_rules_read_stays_before_what_explains_and_that_before_what_describes():
-    subjects = (pods, training, summary, gpu, kernel, rdma, netdev, topology)
+    subjects = (pods, training, summary, gpus, kernel_log, rdma, netdev, topology)
     first = [IMPORTANCE[first_metric(subject).name] for subject in subjects]
     assert first == sorted(first)
 
@@ -95,13 +95,17 @@ def test_ranks_that_pods_make_up_keep_neither_gpus_nor_the_jobs_before_them_off_
     """Twenty pods, each with as many rings as are read; their names come first in every listing."""
     honest = of_job("team/job", FAIR_RANKS)
     flood = [of_job(f"a/{number}", 64) for number in range(20)]
-    gpus, held = samples(first_metric(gpu), 400), samples(first_metric(pods), 10)
+    cards, held = samples(first_metric(gpus), 400), samples(first_metric(pods), 10)
     told = tuple(
         Sample(pods.RANK_ENVIRONMENT_INFO, (f"a/{number}", "0", "x"), 1.0) for number in range(20)
     )
-    scrapes = [scrape("pods", told, held), scrape("training", honest, *flood), scrape("nvml", gpus)]
+    scrapes = [
+        scrape("pods", told, held),
+        scrape("training", honest, *flood),
+        scrape("nvml", cards),
+    ]
     found = within_budget(scrapes, 2000)
-    assert {*honest, *gpus, *held} <= {*found.samples}
+    assert {*honest, *cards, *held} <= {*found.samples}
     kept = {sample.labels for sample in found.samples if len(sample.labels) > 1}
     assert len({job for job, *_ in kept if job.startswith("a/")}) > FAIR_JOBS - 1
     assert found.dropped["training"] > 10_000

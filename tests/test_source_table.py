@@ -19,7 +19,8 @@ def test_each_row_names_a_function_that_makes_a_collector(source):
     module, _, function = source.create.rpartition(".")
     assert module.startswith("rankscope_agent.sources.")
     assert callable(getattr(import_module(module), function))
-    assert source.metrics
+    room = module.split(".")[2]
+    assert source.metrics[0].__name__ == f"rankscope_agent.contract.metrics.{room}"
     assert source.needs
     assert source.remedy
 

@@ -13,15 +13,15 @@ from typing import Literal
 
 from rankscope_agent.contract.metrics import (
     flight_recorder,
-    gpu,
+    gpus,
     host,
-    inspector,
     job_logs,
-    kernel,
-    nccl,
+    kernel_log,
+    nccl_inspector,
+    nccl_log,
+    nccl_ras,
     netdev,
     pods,
-    ras,
     rdma,
     starvation,
     topology,
@@ -144,7 +144,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "nccl_log",
         "rankscope_agent.sources.nccl_log.collector.create",
-        (nccl, job_logs),
+        (nccl_log, job_logs),
         importance=70,
         needs="hostPath /var/log/pods: base",
         remedy="set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
@@ -152,7 +152,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "nccl_ras",
         "rankscope_agent.sources.nccl_ras.collector.create",
-        (ras,),
+        (nccl_ras,),
         importance=90,
         needs="--nccl.ras-address, and for jobs on the host component host-network",
         remedy="start the agent with --nccl.ras-address and hostNetwork, and let the job keep RAS"
@@ -161,7 +161,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "nccl_inspector",
         "rankscope_agent.sources.nccl_inspector.collector.create",
-        (inspector,),
+        (nccl_inspector,),
         importance=130,
         needs="hostPath /var/lib/kubelet/pods: component probe",
         remedy="set NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1 and NCCL_INSPECTOR_DUMP_DIR in"
@@ -197,7 +197,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "nvml",
         "rankscope_agent.sources.gpus.collector_nvml.create",
-        (gpu,),
+        (gpus,),
         importance=50,
         needs="the driver: component nvml; without it a dcgm-exporter: component dcgm",
         remedy="give the agent the driver (runtime class nvidia, NVIDIA_VISIBLE_DEVICES=all), or"
@@ -206,7 +206,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "dcgm",
         "rankscope_agent.sources.gpus.collector_dcgm.create",
-        (gpu,),
+        (gpus,),
         importance=50,
         needs="--dcgm.url: component dcgm",
         remedy="point the agent to the node's dcgm-exporter",
@@ -214,7 +214,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "kernel_log",
         "rankscope_agent.sources.kernel_log.collector.create",
-        (kernel,),
+        (kernel_log,),
         importance=60,
         needs="CAP_SYSLOG: component tier-3; or journald's files: component journal",
         remedy="add CAP_SYSLOG, or let the agent read the journal (--path.system-logs)",

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rankscope_agent.contract.metrics import kernel
+from rankscope_agent.contract.metrics import kernel_log
 from rankscope_analyzers.gpus.errors import COUNTERS, HOLDERS, READS, GpuError, errors
 from rankscope_analyzers.intake import page_history
 from rankscope_analyzers.intake.observed import Series
@@ -29,7 +29,7 @@ UUIDS_AT_ONCE = 100
 SECONDS_PER_HOUR = 3600.0
 
 STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in COUNTERS.values()))
-WATCHED = kernel.GPU_FALLEN.name
+WATCHED = kernel_log.GPU_FALLEN.name
 """Has a series for each GPU whose node's kernel log is read, whatever happens."""
 
 

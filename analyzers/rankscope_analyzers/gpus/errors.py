@@ -16,7 +16,7 @@ import numpy as np
 from rankscope_agent.contract.kernel.events import Kind
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, SEVERITIES, Action, Cause, Severity
 from rankscope_agent.contract.kernel.xid import describe
-from rankscope_agent.contract.metrics import kernel, pods, training
+from rankscope_agent.contract.metrics import kernel_log, pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.numeric.arrays import Floats
 
@@ -29,20 +29,20 @@ HELD_SECONDS = 300.0
 gone, which the error may be the reason for, and Prometheus itself looks back for five minutes."""
 
 COUNTERS: Mapping[str, tuple[Metric, Kind]] = {
-    kernel.XID_ERRORS.name: (kernel.XID_LAST, "xid"),
-    kernel.SXID_ERRORS.name: (kernel.SXID_LAST, "sxid"),
-    kernel.GPU_FALLEN.name: (kernel.KERNEL_LAST_EVENT, "gpu_fallen_off_bus"),
-    kernel.GPU_INIT_FAILURES.name: (kernel.KERNEL_LAST_EVENT, "gpu_init_failure"),
+    kernel_log.XID_ERRORS.name: (kernel_log.XID_LAST, "xid"),
+    kernel_log.SXID_ERRORS.name: (kernel_log.SXID_LAST, "sxid"),
+    kernel_log.GPU_FALLEN.name: (kernel_log.KERNEL_LAST_EVENT, "gpu_fallen_off_bus"),
+    kernel_log.GPU_INIT_FAILURES.name: (kernel_log.KERNEL_LAST_EVENT, "gpu_init_failure"),
 }
 """Counters of errors, where the time of the last one stands, and what they count."""
 
 HOLDERS = (pods.GPU_ALLOCATION_INFO.name, training.RANK_INFO.name)
 
 READS: tuple[Metric, ...] = (
-    kernel.XID_ERRORS,
-    kernel.SXID_ERRORS,
-    kernel.GPU_FALLEN,
-    kernel.GPU_INIT_FAILURES,
+    kernel_log.XID_ERRORS,
+    kernel_log.SXID_ERRORS,
+    kernel_log.GPU_FALLEN,
+    kernel_log.GPU_INIT_FAILURES,
     *dict.fromkeys(stamp for stamp, _ in COUNTERS.values()),
     pods.GPU_ALLOCATION_INFO,
     training.RANK_INFO,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pandas as pd
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.metrics.pods import GPU_ALLOCATION_INFO
 from rankscope_agent.contract.metrics.training import RANK_INFO
 from rankscope_agent.contract.model import Metric

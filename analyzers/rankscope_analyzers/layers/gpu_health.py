@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import NVLINK_ERRORS, Advice
 from rankscope_analyzers.findings.finding import Evidence

@@ -8,7 +8,7 @@ from typing import get_args
 
 from rankscope_agent.contract.kernel.vocabulary import Cause
 from rankscope_agent.contract.kernel.xid import describe
-from rankscope_agent.contract.metrics import gpu, kernel
+from rankscope_agent.contract.metrics import gpus, kernel_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import ADVICE, CABLE_REPORTED, Advice
 from rankscope_analyzers.findings.finding import Evidence
@@ -62,11 +62,11 @@ KINDS = frozenset(
 
 READS: tuple[Metric, ...] = (
     *gpu_errors.READS,
-    kernel.KERNEL_EVENTS,
-    kernel.KERNEL_LOG_INFO,
-    kernel.BOOT_TIME,
-    gpu.GPU_XIDS,
-    gpu.GPU_XID_TIMESTAMP,
+    kernel_log.KERNEL_EVENTS,
+    kernel_log.KERNEL_LOG_INFO,
+    kernel_log.BOOT_TIME,
+    gpus.GPU_XIDS,
+    gpus.GPU_XID_TIMESTAMP,
 )
 
 
@@ -84,7 +84,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
     """Yield series of GPU errors; of nodes whose kernel log is not read, those of the driver."""
-    told = observed.nodes_with((kernel.KERNEL_LOG_INFO, kernel.XID_ERRORS))
+    told = observed.nodes_with((kernel_log.KERNEL_LOG_INFO, kernel_log.XID_ERRORS))
     for name in (*gpu_errors.COUNTERS, *gpu_errors.HOLDERS, *_STAMPS):
         for series in observed.named(name):
             if series.node in job.on_node:
@@ -100,7 +100,7 @@ def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
 
 
 _STAMPS = tuple(dict.fromkeys(metric.name for metric, _ in gpu_errors.COUNTERS.values()))
-_BY_DRIVER = ((gpu.GPU_XIDS, kernel.XID_ERRORS), (gpu.GPU_XID_TIMESTAMP, kernel.XID_LAST))
+_BY_DRIVER = ((gpus.GPU_XIDS, kernel_log.XID_ERRORS), (gpus.GPU_XID_TIMESTAMP, kernel_log.XID_LAST))
 
 
 def _where(found: XidIncident, job: JobView) -> Where | None:
@@ -122,7 +122,7 @@ def _of_xids(found: XidIncident, where: Where, job: JobView) -> Signal:
 
 
 def _events(observed: Observed, job: JobView, since: float) -> Iterator[Signal]:
-    for series in observed.of(kernel.KERNEL_LAST_EVENT):
+    for series in observed.of(kernel_log.KERNEL_LAST_EVENT):
         where = job.of_node(series)
         known = EVENTS.get(series.labels.get("kind", ""))
         if where and known and series.last >= since:
@@ -139,7 +139,7 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Signal]:
                 series.last,
                 instead=INSTEAD.get(kind),
             )
-    for series in observed.of(kernel.BOOT_TIME):
+    for series in observed.of(kernel_log.BOOT_TIME):
         where = job.of_node(series)
         if where and series.last >= since:
             reason = series.labels.get("reason", "unknown")

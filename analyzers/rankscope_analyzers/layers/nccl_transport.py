@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rankscope_agent.contract.metrics import nccl as metrics
-from rankscope_agent.contract.metrics import ras
+from rankscope_agent.contract.metrics import nccl_log as metrics
+from rankscope_agent.contract.metrics import nccl_ras
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence
 from rankscope_analyzers.findings.signals import Signal, Where
@@ -67,9 +67,9 @@ READS: tuple[Metric, ...] = (
     metrics.NCCL_RANKS_INITIALIZED,
     metrics.NCCL_LAST_LINE,
     metrics.NCCL_LAST_WARNING,
-    ras.RAS_MISSING_RANKS,
-    ras.RAS_LAG,
-    ras.RAS_LAGGING_RANK,
+    nccl_ras.RAS_MISSING_RANKS,
+    nccl_ras.RAS_LAG,
+    nccl_ras.RAS_LAGGING_RANK,
 )
 
 INIT_PATIENCE_SECONDS = 60.0
@@ -139,11 +139,11 @@ def _init(observed: Observed, job: JobView) -> Iterator[Signal]:
 
 
 def _ras(observed: Observed, job: JobView) -> Iterator[Signal]:
-    for series in observed.of(ras.RAS_MISSING_RANKS):
+    for series in observed.of(nccl_ras.RAS_MISSING_RANKS):
         if series.node in job.on_node and series.last > 0:
             said = f"NCCL's RAS misses {series.last:.0f} ranks"
             yield _together(MISSING, job, [(series, Where())], said)
-    for series in observed.of(ras.RAS_LAG):
+    for series in observed.of(nccl_ras.RAS_LAG):
         if series.node in job.on_node and series.last > NORMAL_LAG:
             op = series.labels.get("op", "")
             said = f"a rank is {series.last:.0f} {op} operations behind by NCCL's RAS"

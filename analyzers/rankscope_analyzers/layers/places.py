@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rankscope_agent.contract.metrics import gpu, pods, topology, training
+from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.signals import RankPlace
 from rankscope_analyzers.intake.observed import Observed, Series
@@ -15,7 +15,7 @@ from rankscope_analyzers.steps.frames import StepFrame
 READS: tuple[Metric, ...] = (
     training.RANK_INFO,
     training.RANK_ALIVE,
-    gpu.GPU_INFO,
+    gpus.GPU_INFO,
     pods.GPU_ALLOCATION_INFO,
     pods.JOB_INFO,
     topology.GPU_NIC_INFO,
@@ -108,7 +108,7 @@ class _Gpus:
 def _gpus(observed: Observed) -> _Gpus:
     indices = {
         (series.node, series.labels.get("uuid", "")): series.labels.get("gpu", "")
-        for series in observed.of(gpu.GPU_INFO)
+        for series in observed.of(gpus.GPU_INFO)
     }
     return _Gpus(indices, {(node, index): uuid for (node, uuid), index in indices.items()})
 

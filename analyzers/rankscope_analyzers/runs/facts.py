@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
-from rankscope_agent.contract.metrics import gpu, nccl
+from rankscope_agent.contract.metrics import gpus, nccl_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
@@ -15,11 +15,11 @@ from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.runs.record import RankFacts
 
 VERSIONS: Sequence[tuple[str, Metric, str]] = (
-    ("GPU driver", gpu.GPU_INFO, "driver"),
-    ("GPU model", gpu.GPU_INFO, "model"),
-    ("GPU firmware", gpu.GPU_INFO, "vbios"),
-    ("NCCL", nccl.NCCL_NET_INFO, "version"),
-    ("NCCL network", nccl.NCCL_NET_INFO, "net"),
+    ("GPU driver", gpus.GPU_INFO, "driver"),
+    ("GPU model", gpus.GPU_INFO, "model"),
+    ("GPU firmware", gpus.GPU_INFO, "vbios"),
+    ("NCCL", nccl_log.NCCL_NET_INFO, "version"),
+    ("NCCL network", nccl_log.NCCL_NET_INFO, "net"),
     ("agent", agent_metrics.BUILD_INFO, "version"),
 )
 """Versions that a node's series carry: name, series and label."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import gpu
+from rankscope_agent.contract.metrics import gpus
 from rankscope_dashboards.expressions.promql import GPU, by, worst
 from rankscope_dashboards.expressions.queries import FEW, NODE, of, rate, whole, with_rank
 from rankscope_dashboards.parts import links, shared
@@ -22,8 +22,8 @@ def panels(runbooks: str) -> list[Panel]:
 
 
 def _gpu_clocks(runbooks: str) -> list[Panel]:
-    clock = of(gpu.GPU_CLOCK, NODE, 'domain="sm"')
-    held = of(gpu.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
+    clock = of(gpus.GPU_CLOCK, NODE, 'domain="sm"')
+    held = of(gpus.GPU_CLOCK_EVENT_SECONDS, NODE, HELD_DOWN)
     longest = _few("topk", whole("rate", held) + " > 0", "reason")
     return [
         TimeSeries(
@@ -63,8 +63,8 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
 
 
 def _gpu_memory_and_heat() -> list[Panel]:
-    used, total = of(gpu.GPU_MEMORY_USED, NODE), of(gpu.GPU_MEMORY_TOTAL, NODE)
-    hot = of(gpu.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
+    used, total = of(gpus.GPU_MEMORY_USED, NODE), of(gpus.GPU_MEMORY_TOTAL, NODE)
+    hot = of(gpus.GPU_TEMPERATURE, NODE, 'sensor=~"core|gpu"')
     fullest = _few("topk", whole("max_over_time", used))
     key = "on (cluster, node, uuid)"
     size = worst(f"{whole('last_over_time', total)} and {key} {fullest}", "node", "uuid")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import (
     host,
-    inspector,
-    nccl,
+    nccl_inspector,
+    nccl_log,
     netdev,
     rdma,
     starvation,
@@ -86,9 +86,9 @@ ERRORS = {
 def collectives(runbooks: str) -> list[Panel]:
     """Return panels about gradient sync, operations and NCCL's logs."""
     sync = f"sum by (le) ({rate(of(training.SYNC_TIME, PLACE, part='_bucket'))})"
-    seconds = job_nodes(rate(of(inspector.INSPECTOR_SECONDS, NODE)))
-    count = job_nodes(rate(of(inspector.INSPECTOR_OPERATIONS, NODE)))
-    lines = job_pods(of(nccl.NCCL_CONNECTIONS, NODE))
+    seconds = job_nodes(rate(of(nccl_inspector.INSPECTOR_SECONDS, NODE)))
+    count = job_nodes(rate(of(nccl_inspector.INSPECTOR_OPERATIONS, NODE)))
+    lines = job_pods(of(nccl_log.NCCL_CONNECTIONS, NODE))
     return [
         TimeSeries(
             title="Gradient sync per step",
@@ -130,7 +130,7 @@ def collectives(runbooks: str) -> list[Panel]:
 
 
 def _nccl_warnings(runbooks: str) -> Panel:
-    warnings = job_pods(growth(of(nccl.NCCL_WARNINGS, NODE)))
+    warnings = job_pods(growth(of(nccl_log.NCCL_WARNINGS, NODE)))
     return Table(
         title="NCCL warnings",
         description="Warnings in the logs of the job's pods in the time range, by code."

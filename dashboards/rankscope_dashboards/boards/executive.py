@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpu, job_logs, pods, summary, training, watch
+from rankscope_agent.contract.metrics import agent, gpus, job_logs, pods, summary, training, watch
 from rankscope_analyzers.fusion.causality import KINDS
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
@@ -258,9 +258,9 @@ def _held() -> str:
 
 
 def _gpus(runbooks: str) -> list[Panel]:
-    every = worst(of(gpu.GPU_INFO, CLUSTER), *GPU_KEY)
-    bad = gpus_with(CLUSTER, gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE, gpu.GPU_REMAP_FAILURE)
-    busy = gpus_with(CLUSTER, gpu.GPU_UTILIZATION)
+    every = worst(of(gpus.GPU_INFO, CLUSTER), *GPU_KEY)
+    bad = gpus_with(CLUSTER, gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE, gpus.GPU_REMAP_FAILURE)
+    busy = gpus_with(CLUSTER, gpus.GPU_UTILIZATION)
     held = _held()
     of_ranks = of(training.RANK_INFO, CLUSTER, 'uuid!=""')
     idle = f"({every} unless on (cluster, node, gpu, uuid) ({bad} or {busy}))"
@@ -311,8 +311,8 @@ def _gpus(runbooks: str) -> list[Panel]:
 
 
 def _kinds() -> list[Panel]:
-    busy = worst(of(gpu.GPU_UTILIZATION, CLUSTER), "node", "uuid")
-    model = worst(of(gpu.GPU_INFO, CLUSTER), "node", "gpu", "model")
+    busy = worst(of(gpus.GPU_UTILIZATION, CLUSTER), "node", "uuid")
+    model = worst(of(gpus.GPU_INFO, CLUSTER), "node", "gpu", "model")
     return [
         TimeSeries(
             title="Mean GPU utilisation",

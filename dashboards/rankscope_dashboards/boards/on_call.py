@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import (
     agent,
-    gpu,
-    kernel,
-    nccl,
+    gpus,
+    kernel_log,
+    nccl_log,
     pods,
     summary,
     training,
@@ -156,9 +156,9 @@ def _counts(runbooks: str) -> list[Panel]:
 
 
 def _devices(runbooks: str) -> list[Panel]:
-    every = worst(of(gpu.GPU_INFO, NODE), *GPU_KEY)
-    lost = gpus_with(NODE, gpu.GPU_LOST, gpu.GPU_UNRESPONSIVE)
-    fallback = worst(of(nccl.NCCL_SOCKET_FALLBACK, NODE), "node", "pod_namespace", "pod_name")
+    every = worst(of(gpus.GPU_INFO, NODE), *GPU_KEY)
+    lost = gpus_with(NODE, gpus.GPU_LOST, gpus.GPU_UNRESPONSIVE)
+    fallback = worst(of(nccl_log.NCCL_SOCKET_FALLBACK, NODE), "node", "pod_namespace", "pod_name")
     return [
         Stat(
             title="Lost GPUs",
@@ -340,9 +340,9 @@ def _jobs(runbooks: str) -> list[Panel]:
 
 
 def _errors(runbooks: str) -> list[Panel]:
-    warnings = of(nccl.NCCL_WARNINGS, NODE)
-    timeouts = of(nccl.NCCL_TIMEOUTS, NODE)
-    events = of(kernel.KERNEL_EVENTS, NODE)
+    warnings = of(nccl_log.NCCL_WARNINGS, NODE)
+    timeouts = of(nccl_log.NCCL_TIMEOUTS, NODE)
+    events = of(kernel_log.KERNEL_EVENTS, NODE)
     return [
         Table(
             title="Recent NCCL errors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpu, pods, rdma, training, watch
+from rankscope_agent.contract.metrics import agent, gpus, pods, rdma, training, watch
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -42,7 +42,7 @@ def health(runbooks: str) -> list[Panel]:
 def _gpus(runbooks: str) -> list[Panel]:
     # Of every GPU there is one series or, with two agents, as many of each: all that is asked of
     # them stays the same, and grouping some 10,000 of them is what would take longest.
-    busy = of(gpu.GPU_UTILIZATION, NODE)
+    busy = of(gpus.GPU_UTILIZATION, NODE)
     return [
         Table(
             title="Xids",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import gpu, training, watch
+from rankscope_agent.contract.metrics import gpus, training, watch
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.joins import with_culprit, with_rank_of_gpu
 from rankscope_dashboards.expressions.promql import by, worst
@@ -112,8 +112,8 @@ def with_rank(expression: str) -> str:
     """
     unknown = _placed('uuid=""')
     numbered = f'label_replace({unknown}, "gpu", "$1", "local_rank", "(.+)")'
-    gpus = worst(whole("last_over_time", of(gpu.GPU_INFO, NODE)), "node", "gpu", "uuid")
-    return with_rank_of_gpu(expression, _placed('uuid!=""'), numbered, gpus)
+    known = worst(whole("last_over_time", of(gpus.GPU_INFO, NODE)), "node", "gpu", "uuid")
+    return with_rank_of_gpu(expression, _placed('uuid!=""'), numbered, known)
 
 
 def with_clusters(expression: str) -> str:

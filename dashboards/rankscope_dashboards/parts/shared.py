@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import agent, gpu, kernel, training, watch
+from rankscope_agent.contract.metrics import agent, gpus, kernel_log, training, watch
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, of
 from rankscope_dashboards.parts import links
@@ -63,8 +63,8 @@ def rank() -> Variable:
 
 def xids() -> str:
     """Return when Xids of the chosen nodes last came: by the kernel log, or else by the driver."""
-    driver = worst(of(gpu.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
-    logged = worst(of(kernel.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
+    driver = worst(of(gpus.GPU_XID_TIMESTAMP, NODE), "node", "gpu", "uuid", "xid")
+    logged = worst(of(kernel_log.XID_LAST, NODE), "node", "gpu", "uuid", "xid", "action")
     return f"({logged} or on (cluster, node, gpu, xid) {driver})"
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope_agent.contract.metrics import agent, job_logs, nccl, pods, summary, training, watch
+from rankscope_agent.contract.metrics import (
+    agent,
+    job_logs,
+    nccl_log,
+    pods,
+    summary,
+    training,
+    watch,
+)
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
     JOB_INFO_RECORD,
@@ -146,7 +154,7 @@ def _printing() -> str:
     """Return series of pods of which alerts ask whose they are."""
     series = (
         *(job_logs.JOB_LOG_LOSS, job_logs.JOB_LOG_NONFINITE_LOSSES, job_logs.JOB_LOG_SAMPLES_RATE),
-        *(nccl.NCCL_IB_ERRORS, nccl.NCCL_TIMEOUTS),
+        *(nccl_log.NCCL_IB_ERRORS, nccl_log.NCCL_TIMEOUTS),
     )
     return " or ".join(one.name for one in series)
 

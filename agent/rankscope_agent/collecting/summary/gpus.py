@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rankscope_agent.collecting.summary.readings import Readings
 from rankscope_agent.collecting.summary.windows import Means, Rises
-from rankscope_agent.contract.metrics import gpu
+from rankscope_agent.contract.metrics import gpus
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Metric, Sample
 
@@ -22,12 +22,12 @@ ERROR_SECONDS = 900.0
 SCOPES = ("aggregate", "volatile")
 
 STATES: Mapping[str, Metric] = {
-    "lost": gpu.GPU_LOST,
-    "unresponsive": gpu.GPU_UNRESPONSIVE,
-    "row_remap_pending": gpu.GPU_REMAP_PENDING,
-    "page_retirement_pending": gpu.GPU_RETIRED_PENDING,
-    "row_remap_failure": gpu.GPU_REMAP_FAILURE,
-    "sram_threshold": gpu.GPU_SRAM_THRESHOLD,
+    "lost": gpus.GPU_LOST,
+    "unresponsive": gpus.GPU_UNRESPONSIVE,
+    "row_remap_pending": gpus.GPU_REMAP_PENDING,
+    "page_retirement_pending": gpus.GPU_RETIRED_PENDING,
+    "row_remap_failure": gpus.GPU_REMAP_FAILURE,
+    "sram_threshold": gpus.GPU_SRAM_THRESHOLD,
 }
 """Conditions that a series of their own says by being 1."""
 
@@ -50,7 +50,7 @@ class GpuSummary:
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Take what GPUs say now, and yield what is out of order."""
         self._look(readings, now)
-        known = {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_INFO)}
+        known = {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_INFO)}
         active = set(self._active(readings))
         self._seen |= active
         # A GPU that is not there any more is not in order either: nothing is known of it.
@@ -59,16 +59,16 @@ class GpuSummary:
             device, condition = one
             yield Sample(metrics.GPU_CONDITION, (*device, condition), float(one in active))
         yield from self._ratios(readings)
-        for device in {labels[: len(gpu.GPU)] for labels, _ in readings.of(gpu.GPU_ECC_ERRORS)}:
+        for device in {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_ECC_ERRORS)}:
             # One error may be counted in both: for the GPU's life, and since its driver came.
             errors = max(self._uncorrected.rise((*device, scope), now) for scope in SCOPES)
             if errors:
                 yield Sample(metrics.GPU_RECENT_UNCORRECTED, device, errors)
 
     def _look(self, readings: Readings, now: float) -> None:
-        for device, value in readings.of(gpu.GPU_UTILIZATION):
+        for device, value in readings.of(gpus.GPU_UTILIZATION):
             self._load.add(device, value, now)
-        for labels, errors in readings.of(gpu.GPU_ECC_ERRORS):
+        for labels, errors in readings.of(gpus.GPU_ECC_ERRORS):
             *of_gpu, kind, scope = labels
             if kind == "uncorrected":
                 self._uncorrected.add((*of_gpu, scope), errors, now)
@@ -82,7 +82,7 @@ class GpuSummary:
     def _active(self, readings: Readings) -> Iterator[tuple[Gpu, str]]:
         for condition, metric in STATES.items():
             yield from ((device, condition) for device, on in readings.of(metric) if on == 1)
-        for labels, on in readings.of(gpu.GPU_CLOCK_EVENT):
+        for labels, on in readings.of(gpus.GPU_CLOCK_EVENT):
             device, reason = labels[:-1], labels[-1]
             if on == 1 and reason in THERMAL_REASONS and self._loaded(device):
                 yield device, THERMAL
@@ -90,14 +90,14 @@ class GpuSummary:
                 yield device, BRAKE
 
     def _ratios(self, readings: Readings) -> Iterator[Sample]:
-        limits = readings.values(gpu.GPU_POWER_LIMIT)
+        limits = readings.values(gpus.GPU_POWER_LIMIT)
         for labels, limit in limits.items():
             device, kind = labels[:-1], labels[-1]
             default = limits.get((*device, "default"), 0.0)
             if kind == "enforced" and limit < default:
                 yield Sample(metrics.GPU_POWER_REDUCED, device, limit / default)
-        lanes = _parts(readings, gpu.GPU_PCIE_WIDTH, gpu.GPU_PCIE_WIDTH_MAX)
-        generations = _parts(readings, gpu.GPU_PCIE_GENERATION, gpu.GPU_PCIE_GENERATION_MAX)
+        lanes = _parts(readings, gpus.GPU_PCIE_WIDTH, gpus.GPU_PCIE_WIDTH_MAX)
+        generations = _parts(readings, gpus.GPU_PCIE_GENERATION, gpus.GPU_PCIE_GENERATION_MAX)
         for device in lanes.keys() | generations.keys():
             part = min(lanes.get(device, 1.0), generations.get(device, 1.0))
             if part < 1 and self._loaded(device):

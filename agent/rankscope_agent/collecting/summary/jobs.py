@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from rankscope_agent.collecting.summary.nccl_conditions import nccl_conditions
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.contract.metrics import gpu, nccl, pods, training
+from rankscope_agent.contract.metrics import gpus, nccl_log, pods, training
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample
 
@@ -97,7 +97,7 @@ def _busy_by_stage(
 
 def _gpus(readings: Readings) -> Iterator[Sample]:
     """Yield the utilisation of each job's GPUs; one that jobs share counts for each of them."""
-    utilization = {uuid: value for (_, uuid, _), value in readings.of(gpu.GPU_UTILIZATION)}
+    utilization = {uuid: value for (_, uuid, _), value in readings.of(gpus.GPU_UTILIZATION)}
     held: dict[str, set[str]] = defaultdict(set)
     for labels, _ in readings.described(pods.GPU_ALLOCATION_INFO):
         if labels["job_id"] and labels["uuid"] in utilization:
@@ -118,7 +118,7 @@ def _environments(readings: Readings) -> Iterator[Sample]:
 def _nccl_versions(readings: Readings, jobs: Mapping[tuple[str, ...], str]) -> Iterator[Sample]:
     printed = [
         (jobs.get((one["pod_namespace"], one["pod_name"])), one["version"])
-        for one, _ in readings.described(nccl.NCCL_NET_INFO)
+        for one, _ in readings.described(nccl_log.NCCL_NET_INFO)
     ]
     for job_id, version in dict.fromkeys(printed):
         if job_id is not None and version != "unknown":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.contract.metrics import gpu, nccl, rdma
+from rankscope_agent.contract.metrics import gpus, nccl_log, rdma
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample
 
@@ -38,26 +38,26 @@ def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sam
 def _found(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
     # Where no port is active, TCP is all there is, and nothing fell back.
     if any(state >= PORT_ACTIVE for _, state in readings.of(rdma.PORT_STATE)):
-        for labels, state in readings.of(nccl.NCCL_SOCKET_FALLBACK):
+        for labels, state in readings.of(nccl_log.NCCL_SOCKET_FALLBACK):
             pod, reason = labels[:-1], labels[-1]
             if state == 1 and reason != "expected":
                 yield (pod, FALLBACK, reason), 1
-    for pod, connections in readings.of(nccl.NCCL_GDR_MISSING):
+    for pod, connections in readings.of(nccl_log.NCCL_GDR_MISSING):
         if connections > 0:
             yield (pod, GDR_MISSING, ""), connections
-    begun = readings.values(nccl.NCCL_RANKS_EXPECTED)
-    for pod, ended in readings.of(nccl.NCCL_RANKS_INITIALIZED):
+    begun = readings.values(nccl_log.NCCL_RANKS_EXPECTED)
+    for pod, ended in readings.of(nccl_log.NCCL_RANKS_INITIALIZED):
         waiting = begun.get(pod, 0.0) - ended
         if waiting > 0:
             yield (pod, WAITING, ""), waiting
-    if any(links > 0 for _, links in readings.of(gpu.GPU_NVLINKS_UP)):
+    if any(links > 0 for _, links in readings.of(gpus.GPU_NVLINKS_UP)):
         yield from _shared_memory(readings)
 
 
 def _shared_memory(readings: Readings) -> Iterator[tuple[tuple[Pod, str, str], float]]:
     """Yield connections within a node through its memory, most of one kind, by pod."""
     most: dict[Pod, float] = {}
-    for labels, connections in readings.of(nccl.NCCL_CONNECTIONS):
+    for labels, connections in readings.of(nccl_log.NCCL_CONNECTIONS):
         *of_pod, transport, _, scope = labels
         if transport == "SHM" and scope == "intra_node" and connections > 0:
             pod = tuple(of_pod)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics.nccl import LOG_POD
+from rankscope_agent.contract.metrics.nccl_log import LOG_POD
 from rankscope_agent.contract.model import Metric
 
 LOG_FRAMEWORK = (*LOG_POD, "framework", "source")

@@ -6,7 +6,7 @@ none at all for what is in order. Series of the second kind appear once there is
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics.gpu import GPU
+from rankscope_agent.contract.metrics.gpus import GPU
 from rankscope_agent.contract.metrics.rdma import PORT
 from rankscope_agent.contract.model import Metric
 

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.gpus.nvml import NvmlError, code_name
 

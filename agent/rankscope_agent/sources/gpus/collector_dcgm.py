@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from rankscope_agent import __version__
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData

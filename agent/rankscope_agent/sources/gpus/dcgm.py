@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.gpus.dcgm_page import PageSample, parse_page
 from rankscope_agent.sources.gpus.nvml import Identity

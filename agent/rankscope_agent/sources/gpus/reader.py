@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.gpus.call_errors import CallErrors
 from rankscope_agent.sources.gpus.nvlink import NvlinkReader

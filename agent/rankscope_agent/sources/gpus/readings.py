@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.gpus.nvml import ALL_LINKS, CLOCK_MEMORY, CLOCK_SM, Device
 

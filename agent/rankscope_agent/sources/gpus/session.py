@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from rankscope_agent.contract.metrics import gpu as metrics
+from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.gpus.call_errors import CallErrors
 from rankscope_agent.sources.gpus.events import EventCounts, EventThread

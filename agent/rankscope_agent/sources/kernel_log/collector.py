@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rankscope_agent.contract.kernel.log import read
-from rankscope_agent.contract.metrics import kernel as metrics
+from rankscope_agent.contract.metrics import kernel_log as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData

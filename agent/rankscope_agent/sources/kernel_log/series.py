@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rankscope_agent.contract.metrics import kernel as metrics
+from rankscope_agent.contract.metrics import kernel_log as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.kernel_log.gpus import GpuName
 from rankscope_agent.sources.kernel_log.reboots import REASONS

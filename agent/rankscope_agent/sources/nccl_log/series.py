@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Set
 
-from rankscope_agent.contract.metrics import nccl as metrics
+from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.contract.nccl.facts import Facts, Transport
 from rankscope_agent.contract.nccl.signs import IB_DEVICE

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.contract.metrics import ras as metrics
+from rankscope_agent.contract.metrics import nccl_ras as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.kernel.xid import NVLINK5, XIDS
-from rankscope_agent.contract.metrics import gpu, kernel, summary
+from rankscope_agent.contract.metrics import gpus, kernel_log, summary
 from rankscope_dashboards.expressions.joins import finding, with_owner
 from rankscope_dashboards.expressions.promql import GPU, by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -51,14 +51,14 @@ def _condition(*conditions: str) -> str:
     return f'{summary.GPU_CONDITION.name}{{condition=~"{"|".join(conditions)}"}}'
 
 
-def _nvlink_xids(gpus: str = "") -> str:
+def _nvlink_xids(chosen: str = "") -> str:
     """Return times of Xids of broken NVLinks; without a line, generation 5 does not say how bad."""
     codes = "|".join(map(str, NVLINK_XIDS))
     older = "|".join(str(code) for code in NVLINK_XIDS if code not in NVLINK5)
-    of_gpus = f",{gpus}" if gpus else ""
+    of_gpus = f",{chosen}" if chosen else ""
     return (
-        f'({kernel.XID_LAST.name}{{xid=~"{codes}",severity=~"error|fatal"{of_gpus}}}'
-        f' or {gpu.GPU_XID_TIMESTAMP.name}{{xid=~"{older}"{of_gpus}}})'
+        f'({kernel_log.XID_LAST.name}{{xid=~"{codes}",severity=~"error|fatal"{of_gpus}}}'
+        f' or {gpus.GPU_XID_TIMESTAMP.name}{{xid=~"{older}"{of_gpus}}})'
     )
 
 
@@ -79,8 +79,8 @@ NODE_ALERTS: tuple[Alert, ...] = (
         name="RankscopeXidFatal",
         expression=recent(
             worst(
-                f'{kernel.XID_LAST.name}{{severity="fatal"}}'
-                f' or {gpu.GPU_XID_TIMESTAMP.name}{{xid=~"{FATAL_XIDS}"}}',
+                f'{kernel_log.XID_LAST.name}{{severity="fatal"}}'
+                f' or {gpus.GPU_XID_TIMESTAMP.name}{{xid=~"{FATAL_XIDS}"}}',
                 *GPU,
                 "xid",
             ),
@@ -200,7 +200,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNvlinkFault",
         expression=worst(
-            f"{gpu.GPU_NVLINK_LINK_UP.name} == 0 or {gpu.GPU_FABRIC_UNHEALTHY.name} == 1"
+            f"{gpus.GPU_NVLINK_LINK_UP.name} == 0 or {gpus.GPU_FABRIC_UNHEALTHY.name} == 1"
             f" or {recent(_nvlink_xids(), XID_SECONDS)}",
             *GPU,
         ),
@@ -214,11 +214,11 @@ NODE_ALERTS: tuple[Alert, ...] = (
         description=f"NVLink of {texts.GPU} does not work as it should: collectives within the node"
         " go another way, or hang."
         + _told(
-            f"max by (link) ({gpu.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
+            f"max by (link) ({gpus.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
             "Link {{ .Labels.link }} is down while others are up.",
         )
         + _told(
-            f"max by (check) ({gpu.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",
+            f"max by (check) ({gpus.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",
             "The fabric fails its check {{ .Labels.check }}.",
         )
         + _told(

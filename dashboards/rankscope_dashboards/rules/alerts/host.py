@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import host, kernel, summary
+from rankscope_agent.contract.metrics import host, kernel_log, summary
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules.alerts import texts
@@ -55,7 +55,9 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeHostHardware",
         expression=recent(
-            worst(f'{kernel.KERNEL_LAST_EVENT.name}{{kind=~"{HARDWARE_KINDS}"}}', "node", "kind"),
+            worst(
+                f'{kernel_log.KERNEL_LAST_EVENT.name}{{kind=~"{HARDWARE_KINDS}"}}', "node", "kind"
+            ),
             HARDWARE_SECONDS,
         )
         + "\nor "
@@ -72,7 +74,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNodeReboot",
         expression=recent(
-            worst(f'{kernel.BOOT_TIME.name}{{reason=~"crashed|unexpected"}}', "node", "reason"),
+            worst(f'{kernel_log.BOOT_TIME.name}{{reason=~"crashed|unexpected"}}', "node", "reason"),
             REBOOT_SECONDS,
         ),
         hold="0s",

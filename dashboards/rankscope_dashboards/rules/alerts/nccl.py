@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import nccl, summary
+from rankscope_agent.contract.metrics import nccl_log, summary
 from rankscope_dashboards.expressions.joins import finding, with_job_of_pod, with_owner
 from rankscope_dashboards.expressions.promql import LOG_POD, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -59,7 +59,9 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclIbErrors",
         expression=with_owner(
-            with_job_of_pod(worst(happened(nccl.NCCL_IB_ERRORS.name, "15m"), *LOG_POD, "device"))
+            with_job_of_pod(
+                worst(happened(nccl_log.NCCL_IB_ERRORS.name, "15m"), *LOG_POD, "device")
+            )
         ),
         hold="0s",
         keep="30m",
@@ -74,7 +76,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNcclCollectiveTimeout",
         expression=with_owner(
-            with_job_of_pod(worst(happened(nccl.NCCL_TIMEOUTS.name, "15m"), *LOG_POD, "op"))
+            with_job_of_pod(worst(happened(nccl_log.NCCL_TIMEOUTS.name, "15m"), *LOG_POD, "op"))
         ),
         hold="0s",
         keep="30m",

@@ -211,6 +211,8 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
         yield _line(summary.POD_CONDITION, f"{amiss},{why}", 1)
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
+    yield _line(pods.JOB_NAMES_REJECTED, f'{on},reason="namespace"', 1)
+    yield _line(training.RINGS_REJECTED, f'{on},reason="identity"', 1)
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
     yield _line(nccl_log.NCCL_IB_ERRORS, f'{pod},device="mlx5_3",status="12"', 1)
     yield _line(nccl_log.NCCL_TIMEOUTS, f'{pod},op="ALLREDUCE"', 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import re
 import subprocess
@@ -20,21 +21,37 @@ PATIENCE_SECONDS = (
 
 COMMAND = (sys.executable, "-m", "rankscope_agent")
 
+HEALTH = "--web.health-address=127.0.0.1:0"
+
 _LISTENING = re.compile(r"listening on (http://\S+)")
+_HEALTH = re.compile(r"liveness probes on ([\w:/.]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningAgent:
-    """A process that listens; `log` is the file that its standard error goes to."""
+    """A process that listens; `log` is the file that its standard error goes to.
+
+    `health_url` is empty unless it was started with `HEALTH`.
+    """
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    health_url: str = ""
 
     def get(self, path: str) -> str:
         """Fetch a path as text."""
         with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
             return answer.read().decode()
+
+    def liveness(self) -> int:
+        """Ask as the kubelet does whether it lives, and return the status."""
+        connection = http.client.HTTPConnection(
+            self.health_url.removeprefix("http://"), timeout=PATIENCE_SECONDS
+        )
+        with contextlib.closing(connection):
+            connection.request("GET", "/healthz", headers={"Connection": "close"})
+            return connection.getresponse().status
 
 
 def agent_environment(**variables: str) -> Mapping[str, str]:
@@ -64,7 +81,9 @@ def running_agent(
             [*command, *listen, *rings, *logs, *flags], stderr=sink, env=agent_environment()
         )
     try:
-        yield RunningAgent(process, _await_url(process, log), log)
+        url = _await_url(process, log)
+        health = _HEALTH.search(log.read_text())
+        yield RunningAgent(process, url, log, health[1] if health else "")
     finally:
         process.kill()
         process.wait(PATIENCE_SECONDS)

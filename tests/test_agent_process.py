@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ring_writer import RingWriter
-from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
+from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, agent_environment, running_agent
 
 EXIT_PATIENCE_SECONDS = 15.0  # two seconds are promised; a busy machine may stretch them
 
@@ -83,6 +83,54 @@ def test_a_hanging_collector_is_named_in_health_and_log(tmp_path):
         while "collector hanging failed: still running" not in agent.log.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+WITH_A_DYING_COLLECTOR = (
+    sys.executable,
+    "-c",
+    textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from rankscope_agent import cli
+
+        class Dying:
+            def collect(self):
+                if Path(sys.argv[-1].partition("=")[2], "end").exists():
+                    raise SystemExit  # which ends no more than its thread
+                return ()
+
+        sys.exit(cli.main(sys.argv[1:], collectors={"dying": lambda config: Dying()}))
+    """),
+)
+
+
+def test_liveness_is_told_on_a_port_of_its_own_and_ends_with_a_collectors_thread(tmp_path):
+    flags = ("--collector.interval=0.05", HEALTH, f"--path.ring-dir={tmp_path}")
+    with running_agent(tmp_path, *flags, command=WITH_A_DYING_COLLECTOR) as agent:
+        assert agent.liveness() == 200
+        (tmp_path / "end").touch()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while agent.liveness() != 503:
+            assert time.monotonic() < deadline
+        assert end_by(agent, signal.SIGTERM) == 0
+
+
+def test_a_health_address_in_use_is_one_sentence_and_exit_code_1(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [*COMMAND, "--web.listen-address=127.0.0.1:0", f"--web.health-address={address}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            env=agent_environment(),
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        f"cannot listen on {address}: Address already in use;"
+        " choose another with --web.health-address\n"
+    )
 
 
 def until(agent, path: str, text: str) -> str:

@@ -31,6 +31,7 @@ def complaint(*argv: str, **environ: str) -> str:
 def test_defaults_are_those_an_exporter_is_expected_to_have():
     assert parsed() == Config(
         listen=ListenAddress("", 9877),
+        health=None,
         web_config_file=None,
         token_file=None,
         insecure_api=False,
@@ -86,6 +87,7 @@ def test_every_option_has_a_flag_and_a_variable_of_its_own():
 def test_every_option_is_read_from_flag_and_from_variable_alike(field):
     option = OPTIONS[field]
     texts = {"listen": "127.0.0.1:1", "log_level": "debug", "node_name": "gpu-07"}
+    texts |= {"health": "[::1]:2"}
     texts |= {"nccl_logs": "/a.log", "ras_address": "localhost:28028"} | KUBERNETES_TEXTS
     texts |= {"dcgm_url": "http://n:9400/m", "simulate": "h100x8:flap"}
     texts |= {

@@ -223,6 +223,7 @@ def test_a_thread_that_ends_does_not_leave_its_values_behind(started):
     registry = started(deadline=0.05, leaving=Leaving())
     state = eventually(lambda: not (s := registry.states()[0]).scheduled and s.scrape.failure and s)
     assert state.scrape.samples == ()
+    assert not registry.alive
 
 
 def test_run_once_runs_each_collector_once_and_does_not_wait_for_a_hanging_one():

@@ -29,6 +29,8 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_folders import LogFolders
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
+from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.web.health import HealthServer
 from rankscope_agent.web.server import WebServer
 
 log = logging.getLogger(__name__)
@@ -137,26 +139,44 @@ def _serve(
         for line in lines:
             log.info("collector %s does not see %s", name, line)
     api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows, parts)
-    with _held_back(STOP_SIGNALS):
+    with _held_back(STOP_SIGNALS), contextlib.ExitStack() as listening:
         try:
-            server = WebServer(config.listen, api.routes(), guard)
+            server = listening.enter_context(WebServer(config.listen, api.routes(), guard))
         except OSError as error:
-            address = f"{config.listen.host}:{config.listen.port}"
-            return _complain(
-                f"cannot listen on {address}: {error.strerror}; choose another with"
-                " --web.listen-address"
-            )
-        registry.start()
+            return _complain(_no_address(config.listen, error, "--web.listen-address"))
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+        try:
+            health = _health(config, lambda: registry.alive and thread.is_alive())
+        except OSError as error:
+            return _complain(_no_address(config.health, error, "--web.health-address"))
+        registry.start()
         thread.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
-        while (caught := signal.sigtimedwait(STOP_SIGNALS, WATCH_SECONDS)) is None:
-            registry.log_overdue()
+        with health:
+            while (caught := signal.sigtimedwait(STOP_SIGNALS, WATCH_SECONDS)) is None:
+                registry.log_overdue()
         log.info("stopping after %s", signal.Signals(caught.si_signo).name)
         registry.stop()
         server.shutdown()
-        server.server_close()
     return 0
+
+
+def _health(config: Config, alive: Callable[[], bool]) -> contextlib.AbstractContextManager[object]:
+    """Return what answers liveness probes within a block; without an address nothing does.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    if config.health is None:
+        return contextlib.nullcontext()
+    made = HealthServer(config.health, alive)
+    log.info("answering liveness probes on %s", made.url)
+    return made
+
+
+def _no_address(listen: ListenAddress | None, error: OSError, flag: str) -> str:
+    address = f"{listen.host}:{listen.port}" if listen else ""
+    return f"cannot listen on {address}: {error.strerror}; choose another with {flag}"
 
 
 @contextlib.contextmanager

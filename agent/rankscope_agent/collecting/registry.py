@@ -310,6 +310,11 @@ class Registry:
             for runner in self._runners
         )
 
+    @property
+    def alive(self) -> bool:
+        """Whether every collector's thread is there; it costs nothing to ask."""
+        return all(runner.alive for runner in self._runners)
+
     def log_overdue(self) -> None:
         """Log the runs that have passed their deadline and are still going on."""
         for runner in self._runners:

@@ -18,6 +18,7 @@ from rankscope_agent.settings.setting_values import (
     parse_log_paths,
     parse_max_series,
     parse_node_name,
+    parse_optional_listen_address,
     parse_optional_path,
     parse_path,
     parse_remote_address,
@@ -50,6 +51,14 @@ class Config:
         ":9877",
         "HOST:PORT",
         "address to listen on; port 0 takes a free one, which the log names",
+    )
+    health: ListenAddress | None = option(
+        "--web.health-address",
+        parse_optional_listen_address,
+        "",
+        "HOST:PORT",
+        "say there, on a thread of its own, whether the agent lives: /healthz alone, for liveness"
+        " probes; off if empty",
     )
     web_config_file: Path | None = option(
         "--web.config.file",

@@ -21,6 +21,15 @@ _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 
 
+def parse_optional_listen_address(text: str) -> ListenAddress | None:
+    """Split `:9879`; an empty text is None.
+
+    Raises:
+        ValueError: the text has another form, or the port is past 65535.
+    """
+    return parse_listen_address(text) if text else None
+
+
 def parse_remote_address(text: str) -> ListenAddress | None:
     """Split `localhost:28028`; an empty text is None.
 

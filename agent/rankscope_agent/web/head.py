@@ -22,6 +22,17 @@ _END = re.compile(rb"\A\r?\n|\n\r?\n")
 _LONGEST_END = 3
 
 
+def end_of_head(held: bytes | bytearray, start: int = 0) -> int | None:
+    """Return where the first head ends, None as long as it does not.
+
+    Args:
+        held: what has come.
+        start: how much of it was looked at before.
+    """
+    found = _END.search(held, max(0, start - _LONGEST_END))
+    return None if found is None else found.end()
+
+
 class HeadTooLargeError(Exception):
     """A head has not ended within `MAX_HEAD_BYTES`."""
 
@@ -48,9 +59,9 @@ class Heads:
         """
         looked_at = 0
         while True:
-            found = _END.search(self._held, max(0, looked_at - _LONGEST_END))
-            if found is not None:
-                return self._taken(found.end())
+            end = end_of_head(self._held, looked_at)
+            if end is not None:
+                return self._taken(end)
             looked_at = len(self._held)
             if looked_at >= MAX_HEAD_BYTES:
                 raise HeadTooLargeError

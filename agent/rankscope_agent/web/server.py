@@ -8,6 +8,7 @@ import socketserver
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from http.server import HTTPServer
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from rankscope_agent.contract.address import ListenAddress, is_loopback
 from rankscope_agent.web.access import Guard
 from rankscope_agent.web.handler import Handler, Site
+from rankscope_agent.web.listening import BACKLOG, EXHAUSTED, PAUSE_SECONDS, resolve, url_of
 from rankscope_agent.web.places import Place
 from rankscope_agent.web.refusals import Refusals
 from rankscope_agent.web.routes import Route
@@ -37,9 +39,7 @@ class WebServer(HTTPServer):
         OSError: the address cannot be listened on.
     """
 
-    # The standard library's backlog of 5 loses connections, and with them a second each, as soon
-    # as a few scrapers come at once (of 640 scrapes by 32 clients 195 took more than 0.9 s).
-    request_queue_size = 128
+    request_queue_size = BACKLOG
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class WebServer(HTTPServer):
         name: str = "rankscope-agent",
     ) -> None:
         self.guard = guard
-        self.address_family, address = _resolve(listen)
+        self.address_family, address = resolve(listen)
         loopback = bool(listen.host) and is_loopback(str(address[0]))
         self._site = Site(routes, guard, name, loopback=loopback)
         self._places = self._site.places
@@ -62,9 +62,7 @@ class WebServer(HTTPServer):
     @property
     def url(self) -> str:
         """The address really listened on."""
-        host, port = str(self.server_address[0]), self.server_address[1]
-        scheme = "https" if self.guard.secure else "http"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return url_of(self.server_address, "https" if self.guard.secure else "http")
 
     def server_bind(self) -> None:
         """Bind without the reverse name lookup of http.server, which can take seconds."""
@@ -72,6 +70,20 @@ class WebServer(HTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "", self.server_address[1]
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection.
+
+        Raises:
+            OSError: there is none any more, or no descriptor for it; then one is made free.
+        """
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._places.give_up_one()
+                time.sleep(PAUSE_SECONDS)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or turn it away when there are too many."""
@@ -139,26 +151,3 @@ class WebServer(HTTPServer):
             log.debug("connection from %s ended: %s", client_address, error)
         else:
             log.error("answering %s failed", client_address, exc_info=error)
-
-
-def _resolve(listen: ListenAddress) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """Find the family and address to bind; an empty host means all addresses of both families."""
-    if not listen.host:
-        if _ipv6_works():
-            return socket.AF_INET6, ("::", listen.port)
-        return socket.AF_INET, ("", listen.port)
-    flags = socket.AI_PASSIVE
-    found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=flags)
-    return found[0][0], found[0][4]
-
-
-def _ipv6_works() -> bool:
-    """Whether a socket can listen on IPv6: it can be compiled in and still be switched off."""
-    if not socket.has_dualstack_ipv6():
-        return False
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-            probe.bind(("::", 0))
-    except OSError:
-        return False
-    return True

@@ -1,0 +1,185 @@
+"""Says on a port of its own, by a thread of its own, whether the agent lives.
+
+For the kubelet's liveness probes, which restart an agent that does not answer: whatever happens to
+the server of pages, this one reads a short head, sends one of a few fixed answers, and waits for
+nobody. It says nothing of what the agent sees, asks for nothing, and speaks no TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.web.head import end_of_head
+from rankscope_agent.web.listening import EXHAUSTED, PAUSE_SECONDS, listening_socket, url_of
+from rankscope_agent.web.places import Place, Places
+
+PATH = "/healthz"
+
+MAX_HEAD_BYTES = 1024  # the kubelet's have some 150
+
+CONNECTION_SECONDS = 5.0
+"""A connection is closed by then, answered or not: kubelets send their request at once, and give up
+after a second unless told otherwise."""
+
+LOOK_SECONDS = 0.5  # how often it is looked for connections whose time is up
+
+MAX_ACCEPTED = 16  # connections in a row, before those that are open have their turn
+MAX_READS = 16  # of one connection; an honest one takes two
+
+
+def _fixed(status: HTTPStatus, text: str) -> tuple[bytes, bytes]:
+    """Return head and body of an answer."""
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: text/plain; charset=utf-8"]
+    lines += ["Connection: close", f"Content-Length: {len(text) + 1}", "", ""]
+    return "\r\n".join(lines).encode(), f"{text}\n".encode()
+
+
+_ANSWERS: Mapping[HTTPStatus, tuple[bytes, bytes]] = {
+    status: _fixed(status, text)
+    for status, text in (
+        (HTTPStatus.OK, "The agent is alive."),
+        (HTTPStatus.SERVICE_UNAVAILABLE, "A thread has ended; only a restart brings it back."),
+        (HTTPStatus.NOT_FOUND, f"Only {PATH} is answered here."),
+        (HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are answered here."),
+        (
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"A request's head has {MAX_HEAD_BYTES} bytes at most here.",
+        ),
+    )
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Asking:
+    """A connection: its place, what has come of its head, and when it is over."""
+
+    place: Place
+    until: float
+    head: bytes = b""
+    reads: int = 0
+    answered: bool = False
+
+
+class HealthServer:
+    """Answers `PATH` within a `with` block.
+
+    Args:
+        listen: where.
+        alive: whether the agent is as it should be; it is asked often, and must not wait.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+
+    def __init__(self, listen: ListenAddress, alive: Callable[[], bool]) -> None:
+        self._alive = alive
+        self._listening = listening_socket(listen)
+        self.port = int(self._listening.getsockname()[1])
+        self.url = url_of(self._listening.getsockname())
+        self._places = Places()
+        self._asking: dict[socket.socket, _Asking] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+
+    def __enter__(self) -> HealthServer:
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Answer no longer."""
+        self._stop.set()
+        self._thread.join(2 * LOOK_SECONDS)
+        self._listening.close()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listening, selectors.EVENT_READ)
+            while not self._stop.is_set():
+                for key, _ in selector.select(LOOK_SECONDS):
+                    if key.data is None:
+                        self._accept(selector)
+                    else:
+                        self._read(selector, key.data)
+                self._end_late_ones(selector)
+            for asking in list(self._asking.values()):
+                self._end(selector, asking)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        for _ in range(MAX_ACCEPTED):
+            try:
+                connection, address = self._listening.accept()
+            except OSError as error:  # nobody is there any more, as a rule
+                if error.errno in EXHAUSTED:
+                    self._places.give_up_one()
+                    self._stop.wait(PAUSE_SECONDS)
+                return
+            self._admit(selector, connection, str(address[0]))
+
+    def _admit(
+        self, selector: selectors.BaseSelector, connection: socket.socket, peer: str
+    ) -> None:
+        place = self._places.enter(peer, connection)
+        if place is None:
+            connection.close()
+            return
+        connection.setblocking(False)
+        asking = _Asking(place, time.monotonic() + CONNECTION_SECONDS)
+        self._asking[connection] = asking
+        selector.register(connection, selectors.EVENT_READ, asking)
+
+    def _read(self, selector: selectors.BaseSelector, asking: _Asking) -> None:
+        """Take what has come; after the answer it is read on, so that no reset overtakes it."""
+        try:
+            more = asking.place.connection.recv(MAX_HEAD_BYTES - len(asking.head))
+        except OSError:
+            more = b""
+        asking.reads += 1
+        if not more or (asking.answered and asking.reads > MAX_READS):
+            self._end(selector, asking)
+        elif not asking.answered:
+            asking.head += more
+            status = self._status(asking.head)
+            if status is not None:
+                self._send(asking, status)
+
+    def _status(self, head: bytes) -> HTTPStatus | None:
+        """Return how a head is answered, None as long as it has not ended."""
+        if end_of_head(head) is None:
+            too_large = len(head) >= MAX_HEAD_BYTES
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if too_large else None
+        method, path, *_ = [*head.split(maxsplit=2), b"", b""]
+        if method not in {b"GET", b"HEAD"}:
+            return HTTPStatus.METHOD_NOT_ALLOWED
+        if path.partition(b"?")[0] != PATH.encode():
+            return HTTPStatus.NOT_FOUND
+        return HTTPStatus.OK if self._alive() else HTTPStatus.SERVICE_UNAVAILABLE
+
+    def _send(self, asking: _Asking, status: HTTPStatus) -> None:
+        head, body = _ANSWERS[status]
+        bare = asking.head.startswith(b"HEAD ")
+        asking.answered = True
+        asking.head = b""
+        with contextlib.suppress(OSError):  # it has gone, as its next event says
+            asking.place.connection.send(head if bare else head + body)
+            asking.place.connection.shutdown(socket.SHUT_WR)
+
+    def _end_late_ones(self, selector: selectors.BaseSelector) -> None:
+        now = time.monotonic()
+        for asking in [one for one in self._asking.values() if one.until <= now]:
+            self._end(selector, asking)
+
+    def _end(self, selector: selectors.BaseSelector, asking: _Asking) -> None:
+        connection = asking.place.connection
+        del self._asking[connection]
+        self._places.leave(asking.place)
+        selector.unregister(connection)
+        connection.close()

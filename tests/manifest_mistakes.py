@@ -203,11 +203,17 @@ MISTAKES = {
         o, "ValidatingAdmissionPolicy", "size(variables.own) <= 8", "true"
     ),
     "without the cluster's DNS": lambda o: pod(o).pop("dnsPolicy"),
-    "listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
+    ":9877 listens on every": lambda o: box(o)["args"].__setitem__(0, "--web.listen-address=:9877"),
+    ":9879 listens on every": lambda o: box(o)["args"].__setitem__(1, "--web.health-address=:9879"),
+    "livenessProbe asks the port metrics": put(
+        lambda o: box(o)["livenessProbe"]["httpGet"], "port", "metrics"
+    ),
+    "port health is declared as 9880": put(lambda o: box(o)["ports"][1], "containerPort", 9880),
     "no pod has port": put(
         lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0], "port", "web"
     ),
-    "does not speak HTTPS": lambda o: box(o)["livenessProbe"]["httpGet"].pop("scheme"),
+    "does not speak HTTPS": lambda o: box(o)["readinessProbe"]["httpGet"].pop("scheme"),
+    "does not speak HTTP": put(lambda o: box(o)["livenessProbe"]["httpGet"], "scheme", "HTTPS"),
     "asks agents otherwise": lambda o: kind("Deployment")(o)["spec"]["template"]["spec"][
         "containers"
     ][0]["args"].remove("--ca-file=/etc/rankscope/authority/ca.crt"),

@@ -9,7 +9,7 @@ Objects = list[dict[str, Any]]
 Rule = Callable[[Objects], Iterator[str]]
 
 WORKLOADS = ("DaemonSet", "Deployment")
-HTTPS_PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 def named(found: dict[str, Any]) -> str:

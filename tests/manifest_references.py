@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from manifest_parts import (
-    HTTPS_PROBES,
+    PROBES,
     Objects,
     Rule,
     containers,
@@ -52,10 +52,36 @@ def selectors_match_the_template(objects: Objects) -> Iterator[str]:
 def probes_name_a_port(objects: Objects) -> Iterator[str]:
     for name, _, container in containers(objects):
         ports = {port.get("name") for port in container.get("ports", ())}
-        for kind in HTTPS_PROBES:
+        for kind in PROBES:
             port = container.get(kind, {}).get("httpGet", {}).get("port", "metrics")
             if port not in ports:
                 yield f"{name}: {kind} asks port {port}"
+
+
+def agents_are_restarted_by_a_port_of_its_own_alone(objects: Objects) -> Iterator[str]:
+    """Others can keep the port of pages busy; readiness says so, and ends nothing."""
+    for name, _, container in containers(objects):
+        if not name.startswith("DaemonSet"):
+            continue
+        asked = {kind: container[kind]["httpGet"]["port"] for kind in PROBES}
+        wanted = {"startupProbe": "health", "livenessProbe": "health", "readinessProbe": "metrics"}
+        for kind in PROBES:
+            if asked[kind] != wanted[kind]:
+                yield f"{name}: {kind} asks the port {asked[kind]} and not {wanted[kind]}"
+
+
+def ports_are_those_that_are_listened_on(objects: Objects) -> Iterator[str]:
+    for name, _, container in containers(objects):
+        listened = {
+            flag: int(port)
+            for flag, port in re.findall(
+                r"--web\.(listen|health)-address=\S*:(\d+)", " ".join(container.get("args", ()))
+            )
+        }
+        declared = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+        for port, flag in (("metrics", "listen"), ("health", "health")):
+            if declared.get(port) != listened.get(flag):
+                yield f"{name}: port {port} is declared as {declared.get(port)}"
 
 
 def arguments_use_variables_that_are_there(objects: Objects) -> Iterator[str]:
@@ -110,9 +136,11 @@ def schemes_agree(objects: Objects) -> Iterator[str]:
     )
     expected = "HTTPS" if secure else "HTTP"
     for name, _, container in containers(objects):
-        for kind in HTTPS_PROBES if name.startswith("DaemonSet") else ():
-            if container[kind]["httpGet"].get("scheme", "HTTP") != expected:
-                yield f"{name}: {kind} does not speak {expected}"
+        for kind in PROBES if name.startswith("DaemonSet") else ():
+            asked = container[kind]["httpGet"]
+            spoken = "HTTP" if asked["port"] == "health" else expected
+            if asked.get("scheme", "HTTP") != spoken:
+                yield f"{name}: {kind} does not speak {spoken}"
         if name.startswith("Deployment") and secure != any(
             argument.startswith("--ca-file") for argument in container["args"]
         ):
@@ -195,6 +223,8 @@ REFERENCES: tuple[Rule, ...] = (
     volumes_and_places_are_given_once,
     selectors_match_the_template,
     probes_name_a_port,
+    agents_are_restarted_by_a_port_of_its_own_alone,
+    ports_are_those_that_are_listened_on,
     arguments_use_variables_that_are_there,
     accounts_and_roles_exist,
     monitors_find_ports_of_pods,

@@ -194,8 +194,9 @@ def host_networks_are_used_with_care(objects: Objects) -> Iterator[str]:
             continue
         if pod.get("dnsPolicy") != "ClusterFirstWithHostNet":
             yield f"{name}: hostNetwork without the cluster's DNS"
-        if any(a.startswith("--web.listen-address=:") for a in container.get("args", ())):
-            yield f"{name}: listens on every address of the host"
+        for argument in container.get("args", ()):
+            if re.match(r"--web\.(listen|health)-address=:", argument):
+                yield f"{name}: {argument} listens on every address of the host"
 
 
 def host_paths_are_few(objects: Objects) -> Iterator[str]:

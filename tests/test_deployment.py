@@ -55,7 +55,7 @@ class Cluster:
         (folder / "kustomization").mkdir()
         self.objects = combined(folder / "kustomization", components)
         self.authority = Authority(folder)
-        self.ports = {"agent": free_port(), "watch": free_port()}
+        self.ports = {"agent": free_port(), "watch": free_port(), "health": free_port()}
         server = self.authority.sign("server")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(server.cert, server.key)
@@ -143,6 +143,7 @@ class Cluster:
         for given, here in (
             (":9877", f"127.0.0.1:{self.ports['agent']}"),
             (":9878", f"127.0.0.1:{self.ports['watch']}"),
+            (":9879", f"127.0.0.1:{self.ports['health']}"),
             ("/etc/rankscope", "/run/etc/rankscope"),
             ("/host/sys", "/sys"),
             ("$(POD_NAMESPACE)", "rankscope"),
@@ -190,6 +191,7 @@ def test_the_watch_asks_the_agent_that_the_api_server_names(cluster, scheme):
         cluster.awaited("agent", "/metrics", 'rankscope_pod_source_up{source="api"} 1', scheme)
         page = cluster.awaited("watch", "/metrics", "rankscope_watch_agents{")
         assert 'rankscope_watch_agents{state="answering"} 1' in page
+        assert cluster.page("health", "/healthz", "http") == "The agent is alive.\n"
         status = status_of(watch)
         assert set(status["Uid"].split()) == {"65532"}
         assert (status["CapEff"], status["Seccomp"]) == ("0" * 16, "2")

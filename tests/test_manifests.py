@@ -160,6 +160,7 @@ def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
                     given = [a.replace("$(HOST_IP)", address) for a in arguments]
                     config = parse_config(given, variables, collectors, "1")
                     assert config.token_file
+                    assert config.listen.host == config.health.host
                     assert config.listen.host in {"", address}
                     assert urlsplit(config.dcgm_url).hostname in {None, address}
             else:

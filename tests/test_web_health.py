@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
+from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.web import health
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.health import MAX_HEAD_BYTES, HealthServer
 from rankscope_agent.web.places import MAX_CONNECTIONS
 from serving import LOOPBACK, PATIENCE_SECONDS

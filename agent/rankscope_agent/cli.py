@@ -16,6 +16,7 @@ from pathlib import Path
 from rankscope_agent import __version__
 from rankscope_agent.collecting.partial_sight import unseen_parts
 from rankscope_agent.collecting.registry import Registry, all_collectors, create_registry
+from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.serving import logs
 from rankscope_agent.serving.api import Api
@@ -29,7 +30,6 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_folders import LogFolders
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
-from rankscope_agent.web.address import ListenAddress
 from rankscope_agent.web.health import HealthServer
 from rankscope_agent.web.server import WebServer
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.web.head import end_of_head
 from rankscope_agent.web.listening import EXHAUSTED, PAUSE_SECONDS, listening_socket, url_of
 from rankscope_agent.web.places import Place, Places

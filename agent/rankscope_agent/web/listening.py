@@ -6,7 +6,7 @@ import errno
 import socket
 from typing import Any
 
-from rankscope_agent.web.address import ListenAddress
+from rankscope_agent.contract.address import ListenAddress
 
 BACKLOG = 128
 """Connections that wait to be accepted. The standard library's 5 loses connections, and with them a

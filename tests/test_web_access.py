@@ -6,6 +6,8 @@ import base64
 import hmac
 import socket
 import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import bcrypt
 import pytest
@@ -15,7 +17,13 @@ from rankscope_agent.contract.address import is_loopback
 from rankscope_agent.web import server
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.config_file import read_web_config
-from rankscope_agent.web.credentials import is_known_token, read_tokens
+from rankscope_agent.web.credentials import (
+    MAX_REMEMBERED,
+    Passwords,
+    TooManyGuessesError,
+    is_known_token,
+    read_tokens,
+)
 from rankscope_agent.web.routes import Route, sentence
 from rankscope_analyzers.intake.agent_client import Agent, AgentError, StatusError
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry
@@ -171,6 +179,81 @@ def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path, monkeypatch):
         assert serving.status("/metrics", **basic("p", "wrong")) == 401
         assert serving.status("/metrics", **basic("p", "secret")) == 200
     assert [both[1] for both in compared] == [costly.encode()] * 3
+
+
+class SlowBcrypt:
+    """bcrypt whose comparisons end when they are let go, one by one."""
+
+    def __init__(self, monkeypatch):
+        self.begun, self.go_on = threading.Semaphore(0), threading.Semaphore(0)
+        self.plain = bcrypt.checkpw
+        monkeypatch.setattr(bcrypt, "checkpw", self.compare)
+
+    def compare(self, password, hashed):
+        self.begun.release()
+        assert self.go_on.acquire(timeout=PATIENCE_SECONDS)
+        return self.plain(password, hashed)
+
+
+def in_thread(ask, *arguments):
+    pool = ThreadPoolExecutor(1)
+    answer = pool.submit(ask, *arguments)
+    pool.shutdown(wait=False)
+    return answer
+
+
+def test_an_address_that_guesses_waits_for_itself_and_no_scraper_waits_for_all_its_guesses(
+    monkeypatch,
+):
+    users, passwords = {"prometheus": hashed("secret")}, Passwords()
+    slow = SlowBcrypt(monkeypatch)
+
+    def match(password, peer):
+        return passwords.match(basic("prometheus", password)["Authorization"], users, peer)
+
+    first = in_thread(match, "guess 1", "10.0.0.66")
+    assert slow.begun.acquire(timeout=PATIENCE_SECONDS)
+    for number in range(2, 100):
+        with pytest.raises(TooManyGuessesError):
+            match(f"guess {number}", "10.0.0.66")
+    again = in_thread(match, "guess 1", "10.0.0.66")
+    scraper = in_thread(match, "secret", "10.0.0.1")
+    slow.go_on.release(2)  # all that is ever compared: one guess, and the scraper's password
+    assert [found.result(PATIENCE_SECONDS) for found in (first, again, scraper)] == [
+        *(False, False, True)
+    ]
+    assert match("secret", "10.0.0.66")
+    slow.go_on.release()
+    assert not match("guess 2", "10.0.0.66")
+
+
+def test_a_guess_beside_another_is_a_429(tmp_path, monkeypatch):
+    config = write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('secret')}'}}\n")
+    with Serving(config_file=config) as serving:
+        slow = SlowBcrypt(monkeypatch)
+        first = in_thread(lambda: serving.status("/metrics", **basic("p", "guess 1")))
+        assert slow.begun.acquire(timeout=PATIENCE_SECONDS)
+        status, headers, body = serving.answer("/metrics", **basic("p", "guess 2"))
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert "still being compared" in body
+        slow.go_on.release()
+        assert first.result(PATIENCE_SECONDS) == 401
+
+
+def test_no_number_of_wrong_passwords_displaces_a_right_one(tmp_path, monkeypatch):
+    compared = []
+    plain = bcrypt.checkpw
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(both[0]) or plain(*both))
+    users, passwords = {"prometheus": hashed("secret")}, Passwords()
+
+    def match(password):
+        return passwords.match(basic("prometheus", password)["Authorization"], users, "10.0.0.1")
+
+    assert match("secret")
+    assert not any(match(f"guess {number}") for number in range(2 * MAX_REMEMBERED))
+    assert match("secret")
+    assert compared.count(b"secret") == 1
+    assert len(compared) == 1 + 2 * MAX_REMEMBERED
 
 
 @pytest.mark.parametrize("shown", [TOKEN, OTHER, "no-token-of-this-file"])

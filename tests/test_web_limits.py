@@ -12,12 +12,12 @@ import pytest
 
 from certificates import Authority
 from rankscope_agent.web import handler, timed
-from rankscope_agent.web.places import MAX_CONNECTIONS, MAX_PER_PEER
+from rankscope_agent.web.places import MAX_ANSWERS_PER_PEER, MAX_CONNECTIONS, MAX_PER_PEER
 from rankscope_agent.web.refusals import MAX_KEPT
 from rankscope_agent.web.routes import Route, sentence
 from serving import LOOPBACK, PATIENCE_SECONDS, ROUTES, Serving
 
-NEIGHBOURS = ("127.0.0.2", "127.0.0.3")
+NEIGHBOURS = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 
 
 def connected(serving, source=LOOPBACK):
@@ -130,13 +130,27 @@ def taken_slowly(connection):
     return taken
 
 
-def test_one_address_gets_half_of_the_places_at_most(working):
+def test_one_address_gets_half_of_the_places_at_most():
     with contextlib.ExitStack() as stack, Serving() as serving:
-        for _ in range(MAX_PER_PEER):
+        held = [stack.enter_context(connected(serving)) for _ in range(MAX_CONNECTIONS)]
+        assert {connection.recv(1) for connection in held[:MAX_PER_PEER]} == {b""}
+        assert {asked(connection) for connection in held[MAX_PER_PEER:]} == {b"HTTP/1.1 200"}
+
+
+def test_one_address_gets_a_quarter_of_the_answers_at_most(working):
+    with contextlib.ExitStack() as stack, Serving() as serving:
+        for _ in range(MAX_ANSWERS_PER_PEER):
             working.begin(stack.enter_context(connected(serving)))
-        assert serving.status("/healthz") == 503
+        status, _, body = serving.answer("/healthz")
+        assert (status, body) == (503, "16 answers are being sent to this address.\n")
         with connected(serving, NEIGHBOURS[0]) as other:
             assert asked(other) == b"HTTP/1.1 200"
+        working.go_on.set()
+        for _ in range(int(PATIENCE_SECONDS / 0.02)):
+            if serving.status("/healthz") == 200:
+                return
+            time.sleep(0.02)
+        raise AssertionError("the share of the address did not come back")
 
 
 def test_when_all_are_being_answered_newcomers_are_told_and_places_come_back(working):
@@ -144,8 +158,9 @@ def test_when_all_are_being_answered_newcomers_are_told_and_places_come_back(wor
         held = [
             working.begin(stack.enter_context(connected(serving, source)))
             for source in NEIGHBOURS
-            for _ in range(MAX_CONNECTIONS // len(NEIGHBOURS))
+            for _ in range(MAX_ANSWERS_PER_PEER)
         ]
+        assert len(held) == MAX_CONNECTIONS
         # Silent ones are turned away as others are, more of them than are kept until they read.
         for _ in range(2 * MAX_KEPT):
             stack.enter_context(connected(serving))

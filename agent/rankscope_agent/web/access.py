@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankscope_agent.web.config_file import WebConfig, read_web_config
-from rankscope_agent.web.credentials import Passwords, is_known_token, read_tokens
+from rankscope_agent.web.credentials import (
+    Passwords,
+    TooManyGuessesError,
+    is_known_token,
+    read_tokens,
+)
 from rankscope_agent.web.files import Watched
 from rankscope_agent.web.routes import Access, Response, sentence
 from rankscope_agent.web.tls import server_context, speaks_for
@@ -22,6 +27,7 @@ NO_CREDENTIALS = (
     " --web.config.file, on a loopback address, or with --web.insecure-api."
 )
 NOT_SHOWN = "This path takes a bearer token, a password or a client certificate of this agent's."
+TOO_MANY_GUESSES = "A password of this address is still being compared; try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,14 @@ class Guard:
         return tls is None or speaks_for(connection, tls.client_allowed_sans)
 
     def refusal(
-        self, access: Access, authorization: str, *, certified: bool, loopback: bool
+        self, access: Access, authorization: str, peer: str, *, certified: bool, loopback: bool
     ) -> Response | None:
         """Say why a request is not answered, or None if it is.
 
         Args:
             access: who is answered on the path asked for.
             authorization: the header of that name, empty without one.
+            peer: the address that asks.
             certified: the client has shown a certificate that was checked.
             loopback: the server listens on a loopback address.
         """
@@ -106,8 +113,11 @@ class Guard:
             return None
         if certified or is_known_token(authorization, tokens):
             return None
-        if self._passwords.match(authorization, users):
-            return None
+        try:
+            if self._passwords.match(authorization, users, peer):
+                return None
+        except TooManyGuessesError:
+            return replace(sentence(429, TOO_MANY_GUESSES), headers=(("Retry-After", "1"),))
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
     def _users(self) -> Mapping[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import re
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rankscope_agent.web.files import read_bounded
@@ -22,7 +23,11 @@ MAX_TOKENS = 64
 """Tokens in a file: one for each reader, old and new ones during a rotation."""
 
 MAX_REMEMBERED = 128
-"""Answers of bcrypt that are remembered; each takes some 100 ms of CPU to find."""
+"""Answers of bcrypt that are remembered, right and wrong ones apart; each takes some 100 ms of CPU.
+"""
+
+MAX_WAITING = 4
+"""Requests of one address that wait for the same comparison: scrapers begin at once."""
 
 # RFC 6750, section 2.1: b64token.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -82,20 +87,34 @@ def check_users(users: Mapping[str, str]) -> None:
         _bcrypt_matches("", _NOBODY)
 
 
+class TooManyGuessesError(Exception):
+    """An address shows another password while one of its own is still being compared."""
+
+
 class Passwords:
     """Compares names and passwords with bcrypt hashes, one comparison at a time.
 
     Answers are remembered, wrong ones too: a scraper costs one comparison, and somebody who tries
-    passwords has one core at most.
+    passwords has one core at most. Of each address one password is compared or waits for that, so
+    that a scraper waits for as many comparisons as there are addresses, and not for as many as
+    there are guesses.
     """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, bool] = {}
+        # Apart, so that no number of wrong answers displaces a right one.
+        self._right: dict[bytes, bool] = {}
+        self._wrong: dict[bytes, bool] = {}
+        self._waiting: dict[str, list[bytes]] = {}
         self._lock = threading.Lock()
+        self._comparing = threading.Lock()
 
-    def match(self, authorization: str, users: Mapping[str, str]) -> bool:
-        """Whether a header carries the name and password of one of the users."""
+    def match(self, authorization: str, users: Mapping[str, str], peer: str) -> bool:
+        """Whether a header carries the name and password of one of the users.
+
+        Raises:
+            TooManyGuessesError: the address of the peer has to wait for its last answer first.
+        """
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() != "basic" or not users:
             return False
@@ -107,18 +126,41 @@ class Passwords:
         hashed = users.get(name) or max(users.values(), key=_cost)
         text = "\0".join((name, hashed, password))
         key = hmac.new(self._key, text.encode(), hashlib.sha256).digest()
-        known = self._known.get(key)
-        return (self._compare(key, password, hashed) if known is None else known) and name in users
+        known = self._known(key)
+        if known is not None:
+            return known
+        with self._turn(peer, key):
+            return self._compare(key, password, hashed, is_user=name in users)
 
-    def _compare(self, key: bytes, password: str, hashed: str) -> bool:
+    def _known(self, key: bytes) -> bool | None:
+        return self._right.get(key, self._wrong.get(key))
+
+    @contextlib.contextmanager
+    def _turn(self, peer: str, key: bytes) -> Iterator[None]:
+        """Wait among those who are compared with nobody in front of them of their own address."""
         with self._lock:
-            matched = self._known.get(key)
-            if matched is None:
-                matched = _bcrypt_matches(password, hashed)
-                if len(self._known) >= MAX_REMEMBERED:
-                    self._known.clear()
-                self._known[key] = matched
-        return matched
+            waiting = self._waiting.setdefault(peer, [])
+            if waiting and (waiting[0] != key or len(waiting) >= MAX_WAITING):
+                raise TooManyGuessesError
+            waiting.append(key)
+        try:
+            yield
+        finally:
+            with self._lock:
+                waiting.remove(key)
+                if not waiting:
+                    del self._waiting[peer]
+
+    def _compare(self, key: bytes, password: str, hashed: str, *, is_user: bool) -> bool:
+        with self._comparing:
+            known = self._known(key)
+            if known is None:
+                known = _bcrypt_matches(password, hashed) and is_user
+                answers = self._right if known else self._wrong
+                if len(answers) >= MAX_REMEMBERED:
+                    answers.clear()
+                answers[key] = known
+        return known
 
 
 def _cost(hashed: str) -> str:

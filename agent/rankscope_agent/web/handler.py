@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from rankscope_agent.web.access import Guard
 from rankscope_agent.web.coding import GZIP_LEVEL, accepts_gzip
 from rankscope_agent.web.head import MAX_HEAD_BYTES, Heads, HeadTooLargeError
-from rankscope_agent.web.places import Place, Places
+from rankscope_agent.web.places import MAX_ANSWERS_PER_PEER, Place, Places
 from rankscope_agent.web.routes import TEXT_TYPE, Request, Response, Route, sentence
 from rankscope_agent.web.timed import TimedSocket
 from rankscope_agent.web.tls import is_certified
@@ -97,10 +97,16 @@ class Handler(BaseHTTPRequestHandler):
         try:
             head = self._heads.next()
         except HeadTooLargeError:
-            self._refuse_head()
-            return
-        if head and self._site.places.answer(self._place):
             self._timed.allow(ANSWER_SECONDS)
+            self._unread = True
+            self._refuse(431, f"A request's head has {MAX_HEAD_BYTES} bytes at most.")
+            return
+        if not head or not self._site.places.answer(self._place):
+            return
+        self._timed.allow(ANSWER_SECONDS)
+        if self._site.places.crowded(self._place):
+            self._refuse(503, f"{MAX_ANSWERS_PER_PEER} answers are being sent to this address.")
+        else:
             self.rfile = io.BytesIO(head)
             super().handle_one_request()
 
@@ -118,11 +124,10 @@ class Handler(BaseHTTPRequestHandler):
                 if not self._timed.read(READ_BYTES):
                     break
 
-    def _refuse_head(self) -> None:
-        self._timed.allow(ANSWER_SECONDS)
-        self._unread = True
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer a head that nobody looked at."""
         self.command = self.requestline = self.request_version = ""
-        self._send(sentence(431, f"A request's head has {MAX_HEAD_BYTES} bytes at most."))
+        self._send(sentence(status, text))
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -153,6 +158,7 @@ class Handler(BaseHTTPRequestHandler):
         return self._site.guard.refusal(
             route.access,
             given[0] if len(given) == 1 else "",
+            self._place.peer,
             certified=secured and is_certified(self.connection),
             loopback=self._site.loopback,
         )

@@ -21,6 +21,10 @@ MAX_PER_PEER = 32
 """Connections of one address: half of all, so that one pod that opens as many as it can leaves
 places for the scraper."""
 
+MAX_ANSWERS_PER_PEER = 16
+"""Connections of one address that are answered at once. They keep their places for as long as they
+may take their answers, so that who reads slowly would hold all of them from two addresses."""
+
 MAX_ENDING = 64
 """Threads that may still be busy with the end of a connection that made room. Newcomers are turned
 away beyond that, so that however fast they come the number of threads has a bound."""
@@ -111,6 +115,12 @@ class Places:
         with self._lock:
             place.answering = place.asked = True
             return not place.displaced
+
+    def crowded(self, place: Place) -> bool:
+        """Whether more connections of its address are being answered than one may have."""
+        with self._lock:
+            answered = [p for p in self._table.taken if p.answering and p.peer == place.peer]
+            return len(answered) > MAX_ANSWERS_PER_PEER
 
     def wait(self, place: Place) -> None:
         """Note that a connection waits for a request."""

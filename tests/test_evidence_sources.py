@@ -1,7 +1,6 @@
 """What `rankscope diagnose` reads beside step records, of agents that answer well or wrongly."""
 
 import gzip
-import http.server
 import json
 import re
 import socket
@@ -10,6 +9,7 @@ import time
 
 import pytest
 
+from answering_agents import SLOW, Agent
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.findings.signals import Where
 from rankscope_analyzers.fusion import gather as evidence_sources
@@ -21,82 +21,7 @@ from rankscope_analyzers.layers.places import whereabouts
 from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
 from rankscope_analyzers.stragglers.diagnosis import Timed, timed
-from simulated_jobs import Fault, Job, records
-
-SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (5,), 0.5, first_step=30),))
-
-
-class Agent:
-    """Answers like the agent of one node with ranks of a job; `ahead` is its clock's error."""
-
-    def __init__(self, node="n0", ranks=range(4), ahead=0.0, environment=(), page=""):
-        self.node, self.ranks, self.ahead = node, list(ranks), ahead
-        self.environment, self.more = dict(environment), page
-        agent = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = agent.answer(self.path.partition("?")[0])
-                self.send_response(200 if body is not None else 404)
-                self.end_headers()
-                self.wfile.write(body or b"")
-
-            def log_message(self, *_):
-                return
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def answer(self, path):
-        if path == "/metrics":
-            return self.page().encode()
-        return {
-            "/healthz": json.dumps({"node": self.node, "unobserved": {}}).encode(),
-            "/api/v1/ranks": json.dumps({"ranks": self.identities()}).encode(),
-            "/api/v1/steps": self.steps(),
-            "/api/v1/pods": json.dumps({"ranks": self.variables()}).encode(),
-        }.get(path)
-
-    def page(self):
-        lines = [f"rankscope_snapshot_timestamp_seconds {time.time() + self.ahead}\n", self.more]
-        for rank in self.ranks:
-            labels = f'job_id="t/j",rank="{rank}"'
-            lines.append(
-                f'rankscope_rank_info{{{labels},node="{self.node}",local_rank="{rank % 4}"}} 1\n'
-            )
-            word = hash(self.environment.get(rank, ""))
-            lines.append(f'rankscope_rank_environment_info{{{labels},hash="{word}"}} 1\n')
-        return "".join(lines)
-
-    def identities(self):
-        return [
-            {"job_id": "t/j", "rank": rank, "world_size": 8, "alive": True} for rank in self.ranks
-        ]
-
-    def variables(self):
-        return [
-            {
-                "job_id": "t/j",
-                "rank": rank,
-                "environment": {"NCCL_IB_HCA": self.environment.get(rank, "mlx5")},
-            }
-            for rank in self.ranks
-        ]
-
-    def steps(self):
-        rows = records(SLOW)
-        rows = rows[rows["rank"].isin(self.ranks)].assign(job_id="t/j", node=self.node)
-        rows["t_start_unix_seconds"] += self.ahead
-        body = {"columns": list(rows.columns), "rows": rows.to_numpy().tolist(), "truncated": False}
-        return json.dumps(body).encode()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+from simulated_jobs import records
 
 
 class Refusing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,12 +11,19 @@ from pathlib import Path
 
 from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.fusion.job_reports import READS, Evidence
-from rankscope_analyzers.intake import agent_pages, cycle_search, foreign_clocks, prometheus_nodes
+from rankscope_analyzers.intake import (
+    agent_pages,
+    cycle_search,
+    foreign_clocks,
+    job_claims,
+    prometheus_nodes,
+)
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_pages import Look
 from rankscope_analyzers.intake.agent_steps import PATIENCE_SECONDS, from_agents
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
+from rankscope_analyzers.intake.job_claims import Believed
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_history import PageHistory
 from rankscope_analyzers.intake.prometheus_api import Prometheus
@@ -82,6 +89,7 @@ def of_agents(
     since_unix_seconds: float,
     entry: Entry = NONE,
     earlier: Earlier | None = None,
+    nodes: Mapping[str, str] | None = None,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
@@ -93,6 +101,7 @@ def of_agents(
         since_unix_seconds: only steps that started later.
         entry: what is shown to be let in.
         earlier: what the same agents told before; what they tell now is added.
+        nodes: the node of each address, where an API server tells it.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
@@ -100,29 +109,39 @@ def of_agents(
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
     told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
-    look = first = agent_pages.look([Agent(url, entry) for url in urls])
+    placed = nodes or {}
+    look = first = agent_pages.look([Agent(url, entry, placed.get(url, "")) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures), errors=first.errors)
     started = time.monotonic()
     errors = [*first.errors, *told.pages.add(first.pages, since_unix_seconds)]
-    answering = [agent.url for agent in first.agents.values()]
+    names = {agent.url: node for node, agent in first.agents.items()}
+    beside = job_claims.Beside(
+        names, placed, lambda: job_claims.believed(told.pages.observed()).ranks
+    )
     with ThreadPoolExecutor(1) as pool:
         alone = told.pages.looks == 1
         later = pool.submit(agent_pages.again, first, started) if alone else None
         read, problem = _steps(
             lambda: from_agents(
-                answering, job_id, since_unix_seconds, entry, told.steps, told.patience_seconds
+                list(names),
+                job_id,
+                since_unix_seconds,
+                entry,
+                told.steps,
+                told.patience_seconds,
+                beside,
             )
         )
         if later is not None:
             look = later.result()
             errors.extend((*look.errors, *told.pages.add(look.pages)))
-    seen = told.pages.observed("agents' pages")
-    signals = attempt("look", "", partial(_environment, first, seen))
+    seen = job_claims.believed(told.pages.observed("agents' pages"))
+    signals = attempt("look", "", partial(_environment, first, seen.observed))
     errors.extend([signals] if isinstance(signals, AnalysisError) else [])
     evidence = replace(
         _evidence(seen, tuple(urls)),
-        notes=((_few(first.failures),) if first.failures else ()),
+        notes=(*((_few(first.failures),) if first.failures else ()), *seen.notes.get("", ())),
         signals=() if isinstance(signals, AnalysisError) else tuple(signals),
     )
     found = _in_our_time(read, evidence, problem)
@@ -142,7 +161,7 @@ def of_prometheus(
     span = since_unix_seconds, now_unix_seconds
     seen = prometheus_nodes.from_prometheus(server, job_id, READS, *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span)))
-    return _in_our_time(read, _evidence(seen, (server.url,)), problem)
+    return _in_our_time(read, _evidence(job_claims.believed(seen), (server.url,)), problem)
 
 
 def _steps(read: Callable[[], Read]) -> tuple[Read, SourceError | None]:
@@ -162,9 +181,15 @@ def _read_or_problem(read: Callable[[], Read]) -> Read | SourceError:
         return error
 
 
-def _evidence(seen: Observed, read_from: tuple[str, ...]) -> Evidence:
-    ahead = foreign_clocks.ahead(seen)
-    return Evidence(foreign_clocks.of_series(seen, ahead), sources=read_from, clocks_ahead=ahead)
+def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
+    ahead = foreign_clocks.ahead(seen.observed)
+    return Evidence(
+        foreign_clocks.of_series(seen.observed, ahead),
+        notes=tuple(seen.notes.get("", ())),
+        sources=read_from,
+        clocks_ahead=ahead,
+        of_jobs=seen.notes,
+    )
 
 
 def _in_our_time(read: Read, evidence: Evidence, problem: SourceError | None) -> Gathered:

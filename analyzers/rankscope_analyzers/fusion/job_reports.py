@@ -44,6 +44,7 @@ class Evidence:
         missing: step records that should have been read and were not, as sentences.
         sources: where it was read.
         clocks_ahead: seconds by which nodes' clocks are ahead, of those that are far off.
+        of_jobs: notes on one job each, by its name.
     """
 
     observed: Observed = NO_SERIES
@@ -52,6 +53,7 @@ class Evidence:
     missing: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     clocks_ahead: Mapping[str, float] = field(default_factory=dict)
+    of_jobs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @cycle_search.put_off()
@@ -141,7 +143,9 @@ def _blank(
         incidents=(),
         observations=(),
         places={},
-        unobserved=tuple(dict.fromkeys((*missing, *evidence.notes))),
+        unobserved=tuple(
+            dict.fromkeys((*missing, *evidence.notes, *evidence.of_jobs.get(name, ())))
+        ),
         sources=evidence.sources,
         made_unix_seconds=made_unix_seconds,
         missing=tuple(missing),

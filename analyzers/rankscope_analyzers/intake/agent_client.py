@@ -55,10 +55,12 @@ class Agent:
     Args:
         url: its address; without a scheme it is that of `entry`, http or https.
         entry: what is shown to be let in.
+        node: the node that it is on, where an API server tells; empty where it says so itself.
     """
 
     url: str
     entry: Entry = NONE
+    node: str = ""
 
     @property
     def base(self) -> str:

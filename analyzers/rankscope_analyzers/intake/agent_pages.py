@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.environment_skew import RankEnvironment, of_listing
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.text.name_lists import listed
 
 POOL_SIZE = 64
 """Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of time-outs."""
@@ -40,56 +41,89 @@ class Look:
 
 
 def look(agents: Sequence[Agent]) -> Look:
-    """Ask every agent for its page; those that give none are named."""
+    """Ask every agent for its page; those that give none are named.
+
+    Of several that say they are of one node nobody knows which is: none is believed.
+    """
     answers = _answers(agents)
-    found = [(page, agent) for page, agent in answers if isinstance(page, Page)]
-    failures = _failures(answer for answer, _ in answers)
-    speakers = Counter(page.node for page, _ in found)
-    twice = sorted(node for node, count in speakers.items() if count > 1)
-    if twice:
-        failures.append(f"more than one agent speaks for {', '.join(twice)}")
+    found: dict[str, list[tuple[_Told, Agent]]] = defaultdict(list)
+    for told, agent in answers:
+        if isinstance(told, _Told):
+            found[told.page.node].append((told, agent))
+    alone = [several[0] for several in found.values() if len(several) == 1]
     return Look(
-        pages=tuple(page for page, _ in found),
-        agents={page.node: agent for page, agent in found},
-        failures=tuple(failures),
+        pages=tuple(told.page for told, _ in alone),
+        agents={told.page.node: agent for told, agent in alone},
+        failures=(*map(_failure, _without_page(answers)), *_doubts(found)),
         errors=tuple(answer for answer, _ in answers if isinstance(answer, AnalysisError)),
     )
 
 
 def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
-    """Return the agents' pages, and a sentence for each that gives none."""
-    answers = [answer for answer, _ in _answers(agents)]
-    return [answer for answer in answers if isinstance(answer, Page)], _failures(answers)
+    """Return the agents' pages, and a sentence for each that gives none or is not believed."""
+    found = look(agents)
+    return list(found.pages), list(found.failures)
 
 
-_Answer = Page | str | AnalysisError
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A page, and the node that its agent says it is of."""
+
+    page: Page
+    node: str
 
 
-def _failures(answers: Iterable[_Answer]) -> list[str]:
-    return [
-        answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
-        for answer in answers
-        if not isinstance(answer, Page)
-    ]
+_Answer = _Told | str | AnalysisError
+
+
+def _without_page(answers: Sequence[tuple[_Answer, Agent]]) -> Iterator[str | AnalysisError]:
+    return (answer for answer, _ in answers if not isinstance(answer, _Told))
+
+
+def _failure(answer: str | AnalysisError) -> str:
+    return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
+
+
+def _doubts(found: Mapping[str, Sequence[tuple[_Told, Agent]]]) -> Iterator[str]:
+    """Say which agents are not who they say they are, or may not be."""
+    for node, several in sorted(found.items()):
+        if len(several) > 1:
+            said = f"{len(several)} agents say that they are of node {node}, and none is believed"
+            yield f"{said}: {listed(sorted(agent.url for _, agent in several))}"
+        for told, agent in several:
+            if told.node != node:
+                yield f"the agent of node {node} calls itself {told.node} ({agent.url})"
 
 
 def _answers(agents: Sequence[Agent]) -> list[tuple[_Answer, Agent]]:
+    """Ask each agent once, however often its address was given."""
+    once = list({_address(agent): agent for agent in agents}.values())
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        return list(zip(pool.map(_isolated, agents), agents, strict=True))
+        return list(zip(pool.map(_isolated, once), once, strict=True))
+
+
+def _address(agent: Agent) -> str:
+    try:
+        return agent.base
+    except AgentError:  # it is no address, which is said when it is asked
+        return agent.url
 
 
 def _isolated(agent: Agent) -> _Answer:
     return attempt("source", agent.url, partial(_page, agent))
 
 
-def _page(agent: Agent) -> Page | str:
-    """Return an agent's page, or one sentence about why there is none."""
+def _page(agent: Agent) -> _Told | str:
+    """Return an agent's page, or one sentence about why there is none.
+
+    It is of the node that the agent's pod is on, if that is known, whatever it says.
+    """
     try:
         node = str(agent.json("/healthz").get("node", agent.url))
         text = agent.text("/metrics")
     except AgentError as error:
         return str(error)
-    return Page(node, time.time(), text)
+    return _Told(Page(agent.node or node, time.time(), text), node)
 
 
 def again(first: Look, started: float) -> Look:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
 import pandas as pd
 
+from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import NONE, Entry
+from rankscope_analyzers.intake.job_claims import (
+    NOTHING_BESIDE,
+    Beside,
+    Notes,
+    Speaker,
+    claims_of,
+    notes,
+    refused,
+)
 from rankscope_analyzers.intake.step_history import (
     AGENT,
     StepAnswer,
@@ -57,6 +67,7 @@ def from_agents(
     entry: Entry = NONE,
     history: StepHistory | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Read:
     """Ask agents for the step records of their nodes and put them together by job.
 
@@ -68,6 +79,7 @@ def from_agents(
         history: what the same question was answered before.
         patience_seconds: how long comparing collectives may take; the more nodes there are, the
             shorter is the time that is looked at.
+        beside: what is known of the agents, and of ranks that are not to be believed.
 
     Raises:
         SourceError: no agent answered, or none that did has a step record.
@@ -82,21 +94,22 @@ def from_agents(
     failures = tuple(map(_sentence, (one for one in answers if not isinstance(one, _NodeAnswer))))
     if not nodes:
         raise SourceError("; ".join(failures), errors=errors)
-    steps = known.add([node.steps for node in nodes], oldest)
+    believed, distrusted = _believed(nodes, beside)
+    steps = known.add([node.steps for node in believed], oldest)
     if steps.empty:
         wanted = f"of job {job_id} " if job_id else ""
         none = f"no step records {wanted}at {', '.join(urls)}: is the probe injected?"
         raise SourceError("; ".join((*failures, none)), bool(failures), errors)
-    blind = [node.agent for node in nodes if known.lacks_sync(node.steps.url)]
+    blind = [node.agent for node in believed if known.lacks_sync(node.steps.url)]
     length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * patience_seconds / max(1, len(blind)))
-    windows = _windows_by_job(blind, job_id, oldest, length, known)
-    sizes = _world_sizes(nodes, known)
+    windows = _windows_by_job(blind, job_id, oldest, length, known, distrusted)
+    sizes = _world_sizes(believed, known)
     jobs = tuple(
         JobRecords(
             str(name),
             rows.drop(columns=AGENT),
             sizes.get(name),
-            (*failures, *_unread(rows, len(blind), length)),
+            (*failures, *distrusted.notes.get(str(name), ()), *_unread(rows, len(blind), length)),
             live=True,
             windows=tuple(windows.get(name, ())),
         )
@@ -114,6 +127,55 @@ class _NodeAnswer:
     agent: Agent
     steps: StepAnswer
     ranks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Ranks that are not believed: address of the agent, job and number of each."""
+
+    ranks: frozenset[Speaker]
+    notes: Notes
+
+    def has(self, url: str, said: Mapping[str, Any]) -> bool:
+        """Whether what an agent says is about such a rank."""
+        return (url, str(said.get("job_id")), str(said.get("rank"))) in self.ranks
+
+
+def _believed(
+    nodes: Sequence[_NodeAnswer], beside: Beside
+) -> tuple[Sequence[_NodeAnswer], _Refused]:
+    """Leave out ranks that speak for a job that is not theirs, and names that no job has."""
+    named = {beside.names.get(node.agent.url, node.agent.url): node for node in nodes}
+    claims = {one for name, node in named.items() for one in claims_of(name, node.ranks)}
+    foreign = refused(claims)
+    silent = any("pod_namespace" not in rank for node in nodes for rank in node.ranks)
+    speakers = {one.key for one in foreign} | (beside.refused() if silent else frozenset())
+    found = _Refused(
+        frozenset(
+            (named[name].agent.url, job, rank) for name, job, rank in speakers if name in named
+        ),
+        notes(foreign, {one.job_id for one in claims.difference(foreign)}),
+    )
+    return [_without(node, found, beside.placed.get(node.agent.url)) for node in nodes], found
+
+
+def _without(node: _NodeAnswer, distrusted: _Refused, placed: str | None) -> _NodeAnswer:
+    """Return what an agent says without refused ranks; all on its node, if an API server told."""
+    url, steps = node.agent.url, node.steps
+    jobs, numbers = steps.column("job_id"), steps.column("rank")
+    names = {job for job in set(jobs) if is_job_id(job)}
+    if placed is None and len(names) == len(set(jobs)) and not distrusted.ranks:
+        return node
+    rows = [
+        row
+        for row, job, number in zip(steps.rows, jobs, numbers, strict=True)
+        if job in names and (url, job, str(number)) not in distrusted.ranks
+    ]
+    if placed is not None and "node" in steps.columns:
+        at = steps.columns.index("node")
+        rows = [[*row[:at], placed, *row[at + 1 :]] for row in rows]
+    ranks = [rank for rank in node.ranks if not distrusted.has(url, rank)]
+    return _NodeAnswer(node.agent, replace(steps, rows=rows), ranks)
 
 
 def _asked(
@@ -187,7 +249,12 @@ def _unread(records: pd.DataFrame, nodes: int, length: float) -> Iterator[str]:
 
 
 def _windows_by_job(
-    blind: Sequence[Agent], job_id: str | None, oldest: float, length: float, known: StepHistory
+    blind: Sequence[Agent],
+    job_id: str | None,
+    oldest: float,
+    length: float,
+    known: StepHistory,
+    distrusted: _Refused,
 ) -> Mapping[Any, list[Mapping[str, Any]]]:
     """Fetch windows of collectives of the agents whose records lack sync time.
 
@@ -197,6 +264,7 @@ def _windows_by_job(
         oldest: Unix time from which on records are wanted at all.
         length: seconds before an agent's newest step for which its windows are fetched.
         known: what agents said of their steps.
+        distrusted: ranks whose windows are left out.
     """
     found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
     if length < SHORTEST_WINDOWS_SECONDS:
@@ -204,7 +272,8 @@ def _windows_by_job(
 
     def ask(agent: Agent) -> list[dict[str, Any]]:
         newest = max(known.newest(agent.url).values(), default=oldest)
-        return _windows(agent, job_id, max(oldest, newest - length))
+        found = _windows(agent, job_id, max(oldest, newest - length))
+        return [one for one in found if not distrusted.has(agent.url, one)]
 
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         for window in chain.from_iterable(pool.map(ask, blind)):

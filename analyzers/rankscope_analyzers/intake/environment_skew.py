@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rankscope_analyzers.intake.job_claims import is_believed
 from rankscope_analyzers.text.name_lists import ranks_named
 
 Weight = Literal["fail", "warn"]
@@ -67,9 +68,12 @@ def of_listing(node: str, listing: Mapping[str, Any]) -> Iterator[RankEnvironmen
     rows = listing.get("ranks")
     for row in rows if isinstance(rows, list) else ():
         named = row.get("environment") if isinstance(row, dict) else None
-        if isinstance(named, dict) and isinstance(row.get("rank"), int):
+        if not isinstance(named, dict) or not isinstance(row.get("rank"), int):
+            continue
+        job = str(row.get("job_id"))
+        if is_believed(job, row.get("pod_namespace")):
             environment = {str(name): str(value) for name, value in named.items()}
-            yield RankEnvironment(str(row.get("job_id")), row["rank"], node, environment)
+            yield RankEnvironment(job, row["rank"], node, environment)
 
 
 def differences(ranks: Iterable[RankEnvironment]) -> Sequence[EnvironmentDifference]:

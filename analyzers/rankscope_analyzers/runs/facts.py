@@ -11,6 +11,7 @@ from rankscope_agent.contract.metrics import gpus, nccl_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.job_claims import is_believed
 from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.runs.record import RankFacts
 
@@ -93,7 +94,11 @@ def _of_job(document: Mapping[str, Any], job_id: str) -> Mapping[int, Mapping[st
     """Return a job's rows by rank."""
     rows = ((row.get("rank"), row) for row in _rows(document, "ranks"))
     return {
-        rank: row for rank, row in rows if isinstance(rank, int) and row.get("job_id") == job_id
+        rank: row
+        for rank, row in rows
+        if isinstance(rank, int)
+        and row.get("job_id") == job_id
+        and is_believed(job_id, row.get("pod_namespace"))
     }
 
 

@@ -1,0 +1,234 @@
+"""Whether ranks speak for their own job: what a pod of another namespace says is left out.
+
+Agents name the jobs of pods within their namespaces. Those of earlier versions did not, and one
+that was taken over need not: `pod_namespace` of a rank has to be that of its job. Outside of pods
+there is no namespace and nothing to compare, unless the job is one of pods. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from rankscope_agent.contract.catalogue import CATALOGUE
+from rankscope_agent.contract.job_names import is_job_id, namespace_of
+from rankscope_agent.contract.metrics import training
+from rankscope_analyzers.intake.observed import BySeriesName, Observed, Series
+from rankscope_analyzers.text import inert_text
+from rankscope_analyzers.text.name_lists import named, ranks_named
+
+OWNED = tuple(one for one in CATALOGUE if {"job_id", "pod_namespace"} <= set(one.labels))
+"""Series that say of which job and of which pod's namespace they are."""
+
+MOST_NOTES = 64
+"""Sentences about what is refused; whoever makes up names could make any number."""
+
+_RANK = re.compile(r"[0-9]{1,7}")
+
+Speaker = tuple[str, str, str]
+"""Who speaks (a node, or an agent's address), and for which rank of which job."""
+
+Notes = Mapping[str, Sequence[str]]
+"""Sentences about what of a job was refused, by the name of the job; those of jobs of which nothing
+is believed stand under the empty name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A rank, as an agent has it.
+
+    Args:
+        speaker: the node, or the address of its agent.
+        rank: as text, since nothing is done with it but to compare.
+        namespace: of its pod, empty where it is in none or in one that nobody knows.
+        in_pod: it says that it is in a pod.
+    """
+
+    speaker: str
+    job_id: str
+    rank: str
+    namespace: str
+    in_pod: bool
+
+    @property
+    def key(self) -> Speaker:
+        """What tells it from other ranks."""
+        return self.speaker, self.job_id, self.rank
+
+
+def claims_of(speaker: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
+    """Yield the ranks of an agent's /api/v1/ranks."""
+    for rank in ranks:
+        namespace = rank.get("pod_namespace")
+        yield Claim(
+            speaker,
+            str(rank.get("job_id")),
+            str(rank.get("rank")),
+            namespace if isinstance(namespace, str) else "",
+            bool(rank.get("pod_uid")),
+        )
+
+
+def refused(claims: Iterable[Claim]) -> Sequence[Claim]:
+    """Return the claims that are not believed."""
+    told = list(claims)
+    of_pods = {one.job_id for one in told if _is_own(one)}
+    return [one for one in told if _is_foreign(one, of_pods)]
+
+
+def is_believed(job_id: str, namespace: object) -> bool:
+    """Say whether a process of a pod's namespace may be of a job, as far as that alone tells."""
+    return is_job_id(job_id) and (not namespace or namespace_of(job_id) == namespace)
+
+
+def _is_own(one: Claim) -> bool:
+    return bool(one.namespace) and namespace_of(one.job_id) == one.namespace
+
+
+def _is_foreign(one: Claim, of_pods: set[str]) -> bool:
+    if one.namespace or not is_job_id(one.job_id):
+        return not is_believed(one.job_id, one.namespace)
+    # A job of pods has no ranks outside of them; agents before this one knew of some pods no name.
+    return one.job_id in of_pods and not one.in_pod
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is known of agents beside what they say of ranks.
+
+    Args:
+        names: the node of each, by its address.
+        placed: the node of each of which an API server tells it, whatever it calls itself.
+        refused: gives ranks that are not believed by what the agents' pages say, by node. Asked
+            only where an agent's answer does not tell the namespaces of its ranks.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    placed: Mapping[str, str] = field(default_factory=dict)
+    refused: Callable[[], frozenset[Speaker]] = frozenset
+
+
+NOTHING_BESIDE = Beside()
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What is left of series.
+
+    Args:
+        ranks: those that were refused, by node.
+    """
+
+    observed: Observed
+    ranks: frozenset[Speaker] = frozenset()
+    notes: Notes = field(default_factory=dict)
+
+
+def believed(observed: Observed) -> Believed:
+    """Return the series without those of refused ranks."""
+    claims = [_claim(series) for series in _owned(observed)]
+    foreign = refused(claims)
+    if not foreign:
+        return Believed(observed)
+    mine = set(claims) - set(foreign)
+    rules = _rules(foreign, mine)
+    nodes = {one.speaker for one in foreign}
+    kept = {
+        node: _without(found, rules) if node in nodes else found
+        for node, found in observed.by_node.items()
+    }
+    said = notes(foreign, {one.job_id for one in mine})
+    return Believed(Observed(kept, observed.source), rules.ranks, said)
+
+
+def _owned(observed: Observed) -> Iterator[Series]:
+    found = chain.from_iterable(observed.of(metric) for metric in OWNED)
+    return (series for series in found if series.labels.get("job_id"))
+
+
+def _claim(series: Series) -> Claim:
+    labels = series.labels
+    # Of the series about ranks and devices only the ranks' say whether they are in a pod.
+    is_rank = series.name == training.RANK_INFO.name
+    return Claim(
+        series.node,
+        labels.get("job_id", ""),
+        labels.get("rank", ""),
+        labels.get("pod_namespace", ""),
+        bool(labels.get("pod_uid")) or not is_rank,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What to leave out.
+
+    Args:
+        claims: series that claim a rank, with the namespace that they claim it from.
+        ranks: those whose every claim on the node is refused.
+        jobs: nodes and jobs of which every claim is refused.
+    """
+
+    claims: frozenset[tuple[Speaker, str]]
+    ranks: frozenset[Speaker]
+    jobs: frozenset[tuple[str, str]]
+
+    def leave(self, series: Series) -> bool:
+        """Whether a series is to be left out."""
+        job = series.labels.get("job_id", "")
+        if not job:
+            return False
+        if (series.node, job) in self.jobs:
+            return True
+        key = (series.node, job, series.labels.get("rank", ""))
+        if key in self.ranks:
+            return True
+        return "pod_namespace" in series.labels and (
+            (key, series.labels["pod_namespace"]) in self.claims
+        )
+
+
+def _rules(foreign: Iterable[Claim], mine: Iterable[Claim]) -> _Rules:
+    own = {one.key for one in mine}
+    jobs = {(speaker, job) for speaker, job, _ in own}
+    return _Rules(
+        claims=frozenset((one.key, one.namespace) for one in foreign),
+        ranks=frozenset(one.key for one in foreign) - own,
+        jobs=frozenset((one.speaker, one.job_id) for one in foreign) - jobs,
+    )
+
+
+def _without(found: BySeriesName, rules: _Rules) -> BySeriesName:
+    return {
+        name: [one for one in several if not rules.leave(one)] for name, several in found.items()
+    }
+
+
+def notes(foreign: Iterable[Claim], jobs: Collection[str]) -> Notes:
+    """Return a sentence for each job and namespace that speaks for it and may not.
+
+    Args:
+        foreign: the claims that are refused.
+        jobs: those that have ranks of their own.
+    """
+    by_job: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+    for one in foreign:
+        by_job[one.job_id, one.namespace].append(one)
+    found: dict[str, list[str]] = defaultdict(list)
+    for (job, namespace), several in sorted(by_job.items())[:MOST_NOTES]:
+        known = job in jobs
+        found[job if known else ""].append(_sentence(job, namespace, several))
+    return found
+
+
+def _sentence(job: str, namespace: str, several: Sequence[Claim]) -> str:
+    ranks = {int(one.rank) for one in several if _RANK.fullmatch(one.rank)}
+    what = ranks_named(ranks) if ranks else "series"
+    nodes = named(sorted({inert_text.name(one.speaker) for one in several}), "node")
+    who = f"pods of namespace {inert_text.name(namespace)}" if namespace else "processes of no pod"
+    said = f"{what} of job {inert_text.name(job)} on {nodes}"
+    return f"{said}: {who} speak for it and are not believed"

@@ -67,7 +67,7 @@ def test_a_missing_column_is_named(column):
         ),
         (
             {"sync_seconds": [0.2, 0.2, np.inf]},
-            "1 infinite record was left out, the first in row 3: sync_seconds is inf",
+            "1 infinite record was left out, the first in row 3: sync_seconds is infinite",
         ),
         (
             {"data_seconds": [0.1, -0.1, 0.1]},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
+
+from rankscope_analyzers.text import finite_json
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -49,7 +50,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print a result for programs."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(finite_json.text(value, indent=2) + "\n")
 
 
 def age_seconds(age: str) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.text import finite_json
 
 FAILURES: tuple[type[Exception], ...] = (InputError, SourceError, RecordError, OSError)
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(job.job_id for job in jobs) or "none"
         raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
     told = list(run_facts.facts(found.look, chosen[0].job_id)) if found.look else []
-    text = json.dumps(record(chosen[0], told), indent=1) + "\n"
+    text = finite_json.text(record(chosen[0], told), indent=1) + "\n"
     if str(options.file) == "-":
         sys.stdout.write(text)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,15 @@ def median(values: Floats, axes: int | tuple[int, ...]) -> Floats:
     """
     axes = (axes,) if isinstance(axes, int) else axes
     kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
-    flat = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
-    result = _of_last_axis(np.ascontiguousarray(flat))
+    result = _of_last_axis(np.ascontiguousarray(_flat(values, kept, axes)))
     return np.asarray(np.expand_dims(result, axes))
+
+
+def _flat(values: Floats, kept: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
+    """Return values with the kept axes first, the others as one; any of them may be empty."""
+    shape = (values.shape[axis] for axis in kept)
+    size = math.prod(values.shape[axis] for axis in axes)
+    return values.transpose(*kept, *axes).reshape(*shape, size)
 
 
 def _of_last_axis(values: Floats) -> Floats:
@@ -58,8 +65,7 @@ def reference(values: Floats, axes: int | tuple[int, ...]) -> Floats:
 def lower(values: Floats, axes: tuple[int, ...], share: float) -> Floats:
     """Return the entry below which a share of the known ones lies, axes kept with length one."""
     kept = tuple(axis for axis in range(values.ndim) if axis not in axes)
-    flat = values.transpose(*kept, *axes).reshape(*(values.shape[axis] for axis in kept), -1)
-    ordered = np.sort(flat, axis=-1)
+    ordered = np.sort(_flat(values, kept, axes), axis=-1)
     known = np.isfinite(ordered).sum(axis=-1)
     index = (np.maximum(known - 1, 0) * share).astype(np.int64)
     return np.asarray(np.expand_dims(_take(ordered, index), axes))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
@@ -19,6 +18,7 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.reports import job_answer
 from rankscope_analyzers.reports.report_page import data, maps, runbook_text, sections, topology
 from rankscope_analyzers.reports.report_page.elements import Html, element, join
+from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.text.inert_text import name
 
 SCRIPTS = ("scales.js", "time_axis.js", "heat_map.js", "keyboard.js", "rank_table.js", "page.js")
@@ -108,5 +108,5 @@ def _hash(inline: str) -> str:
 
 def _json(value: Any) -> str:
     """Return JSON that no text in it can end: without `<` there is no `</script` or `<!--`."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    text = finite_json.text(value, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -130,8 +130,9 @@ def _bar(times: RankTimes, longest: float) -> Text:
     bar = Text()
     for phase, colour, fill in PHASES:
         seconds = getattr(times, phase) or 0.0
-        width = round(BAR_WIDTH * seconds / longest) if longest else 0
-        bar.append(fill * width, style=colour)
+        width = BAR_WIDTH * seconds / longest if longest else 0.0
+        # Phases of a record that somebody made up can take any multiple of its step.
+        bar.append(fill * round(min(width, BAR_WIDTH - len(bar))), style=colour)
     return bar
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from rankscope_analyzers.text import finite_json
 
 RENEW_SECONDS = 600.0
 """The speed of a run is known better later, and a record of minutes ago will do after a crash."""
@@ -41,7 +42,7 @@ class RunRecordFiles:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{file_stem(str(found['job_id']))}.attempt-{found['attempt']}.json"
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(finite_json.text(found, indent=1) + "\n", encoding="utf-8")
         temporary.replace(path)
         self._written[str(found["job_id"])] = now
         self._thin_out()

@@ -24,6 +24,12 @@ CPU_WAIT = "cpu_wait_seconds"
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""
 
+LONGEST_SECONDS = 1e9
+"""Thirty years: no step takes that long, and sums of what does are no numbers any more."""
+
+LATEST_SECONDS = 2.5e11
+"""Unix time of the year 9892: what begins later begins at no time."""
+
 MAXIMUM_RANK = 1_048_575
 """As in ring files: 64 times the 16,384 ranks that Rankscope is built for. Ranks up to the largest
 are counted one by one, so that a rank of ten digits would cost all memory there is."""
@@ -158,12 +164,13 @@ def _is_fine(values: npt.NDArray[Any], name: str, rules: Rules) -> bool:
         return True
     low, high = values.min(), values.max()
     if name == CLOCK:
-        return bool(low > -np.inf and high < np.inf)
+        return bool(low > -LATEST_SECONDS and high < LATEST_SECONDS)
     limit = (rules.world or MAXIMUM_RANK + 1) if name == "rank" else LARGEST_COUNTER
     if name in COUNTERS:
         whole = values.dtype.kind == "i" or bool((values == np.floor(values)).all())
         return bool(low >= 0 and high < limit and whole)
-    return bool(low >= 0 and high < np.inf)
+    least = low > 0 if name == DURATIONS[0] else low >= 0
+    return bool(least and high < LONGEST_SECONDS)
 
 
 def _dropped(
@@ -176,9 +183,13 @@ def _dropped(
 ) -> Dropped:
     first = int(np.flatnonzero(bad)[np.argmin(rows[bad])])
     value = values[first]
-    said = "missing or no number" if np.isnan(value) else f"{value:g}"
+    said = "missing or no number" if np.isnan(value) else _shown(value)
     limit = f", the world has {rules.world} ranks" if reason == "foreign" and rules.world else ""
     return Dropped(reason, int(bad.sum()), int(rows[first]), f"{name} is {said}{limit}")
+
+
+def _shown(value: float) -> str:
+    return f"{value:g}" if np.isfinite(value) else "infinite"
 
 
 def _is_foreign(values: npt.NDArray[Any], rules: Rules) -> Booleans:
@@ -192,11 +203,22 @@ _REASONS: tuple[
     ("incomplete", lambda v, _: np.isnan(v), lambda name, rules: name in rules.required),
     ("infinite", lambda v, _: np.isinf(v), lambda name, rules: True),
     ("negative", lambda v, _: np.asarray(v < 0), lambda name, rules: name != CLOCK),
+    ("timeless", lambda v, _: np.asarray(v == 0), lambda name, _: name == DURATIONS[0]),
     ("fractional", lambda v, _: np.asarray(v > np.floor(v)), lambda name, rules: name in COUNTERS),
     (
         "oversized",
         lambda v, _: np.asarray(v >= LARGEST_COUNTER),
         lambda name, rules: name == "step",
+    ),
+    (
+        "oversized",
+        lambda v, _: np.asarray(v >= LONGEST_SECONDS),
+        lambda name, rules: name != CLOCK and name not in COUNTERS,
+    ),
+    (
+        "oversized",
+        lambda v, _: np.asarray(np.abs(v) >= LATEST_SECONDS),
+        lambda name, rules: name == CLOCK,
     ),
     ("foreign", _is_foreign, lambda name, rules: name == "rank"),
 )

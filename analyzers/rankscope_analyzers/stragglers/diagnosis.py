@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from rankscope_analyzers.findings.finding import Analyzer
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.profiles import flight_records
@@ -83,7 +85,9 @@ def timed(jobs: Iterable[JobRecords]) -> Timed:
 
 def _diagnosis_or_reason(job: JobRecords) -> Diagnosis | str:
     try:
-        return diagnosis(job)
+        # What was never measured, or took no time, is no number here: nobody is to be warned of it.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return diagnosis(job)
     except RecordError as error:
         return visible(f"its step records cannot be judged: {error}")
 

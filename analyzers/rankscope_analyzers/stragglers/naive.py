@@ -20,7 +20,7 @@ class NaiveAnswer:
     """The rank with the largest median step time, and by how much.
 
     Args:
-        rank: None when no step can be judged.
+        rank: None when no step can be judged, or the shortest takes no time.
         spread: (largest - smallest) / smallest median step time over ranks.
     """
 
@@ -31,9 +31,10 @@ class NaiveAnswer:
 def largest_step_time(frame: StepFrame) -> NaiveAnswer:
     """Return the rank that step times accuse."""
     medians = step_medians(frame)
-    if not np.isfinite(medians).any():
+    known = medians[np.isfinite(medians)]
+    if not known.size or not known.min() > 0.0:
         return NaiveAnswer(None, 0.0)
-    spread = float(np.nanmax(medians) / np.nanmin(medians) - 1.0)
+    spread = float(known.max() / known.min() - 1.0)
     return NaiveAnswer(int(frame.ranks[np.nanargmax(medians)]), spread)
 
 

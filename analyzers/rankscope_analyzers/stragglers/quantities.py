@@ -75,7 +75,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
     relative = by_stage if alone or shape.wall else by_stage / replica
     middle = median(steps.data, (1, 2, 3))
     return Quantities(
-        duration=np.fmax.reduce(steps.step.reshape(len(steps.step), -1), axis=1),
+        duration=np.fmax.reduce(steps.step, axis=(1, 2, 3)),
         relative=relative,
         replica=replica[:, 0, :, 0],
         stage=_chained(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],

@@ -9,7 +9,6 @@ there gives the same verdict.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,12 +18,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import job_records as sources
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.text import finite_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ def _judge(directory: Path) -> JobVerdicts:
     except sources.SourceError as error:
         return JobVerdicts(directory.name, None, (str(error),))
     try:
-        found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
+        # What was never measured, or took no time, is no number here: nobody is to be warned of it.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = feed.detect(job.records, layout(job.meta, job.records.rank_count))
     except RecordError as error:
         return JobVerdicts(job.job_id, None, (f"{job.path}: {error}",))
     notes = tuple(f"{job.path}: {dropped}" for dropped in found.dropped)
@@ -126,5 +130,5 @@ def write(path: Path, judged: Sequence[JobVerdicts]) -> None:
         job.job_id: {"verdicts": list(job.verdicts)} for job in judged if job.verdicts is not None
     }
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps({"jobs": jobs}, indent=1, allow_nan=False) + "\n", "utf-8")
+    unfinished.write_text(finite_json.text({"jobs": jobs}, indent=1) + "\n", "utf-8")
     unfinished.replace(path)

@@ -23,6 +23,9 @@ from rankscope_analyzers.stragglers.running.cost import SECONDS_PER_HOUR
 FEWEST_STEPS = 12
 """Steps whose median is what a run needs beyond the closed form, as many as a verdict needs."""
 
+LONGEST_SECONDS = 1e12
+"""Thirty thousand years of steps are a mistake of whoever timed them."""
+
 FEWEST_PRESENT = 0.5
 """Share of the ranks that must be known in a step for its medians to stand for all."""
 
@@ -65,11 +68,18 @@ def ideals(frame: StepFrame, job: Layout) -> WhatIf | None:
     if not known:
         return None
     actual, equal, kept = (np.concatenate(values) for values in zip(*known, strict=True))
-    return WhatIf(_ideal(actual, equal, frame.world_size), _ideal(actual, kept, frame.world_size))
+    all_equal = _ideal(actual, equal, frame.world_size)
+    stage_weights_kept = _ideal(actual, kept, frame.world_size)
+    if all_equal is None or stage_weights_kept is None:
+        return None
+    return WhatIf(all_equal, stage_weights_kept)
 
 
-def _ideal(actual: Floats, ideal: Floats, world: int) -> Ideal:
+def _ideal(actual: Floats, ideal: Floats, world: int) -> Ideal | None:
+    """Compare times; None where nothing takes any time, or more than a number can hold."""
     total, least = float(actual.sum()), float(np.minimum(ideal, actual).sum())
+    if not (0.0 < least <= total < LONGEST_SECONDS):
+        return None
     lost = (total - least) / total
     hours = (total - least) * world / SECONDS_PER_HOUR
     return Ideal(total / least, lost, hours)
@@ -87,7 +97,10 @@ def _times(
     # Who waits for a CPU computes the later for it.
     held_up = run.compute + np.nan_to_num(run.cpu_wait)
     compute, data = (_wide(run, values, world, job) for values in (held_up, run.data))
-    known = np.isfinite(compute).mean(axis=(1, 2, 3)) >= FEWEST_PRESENT
+    measured = np.isfinite(compute)
+    # A stage of which nobody is known has no weight to keep: what it needed may be all of the step.
+    known = measured.mean(axis=(1, 2, 3)) >= FEWEST_PRESENT
+    known &= np.all(measured.any(axis=(2, 3)), axis=1)
     if int(known.sum()) < FEWEST_STEPS:
         return None
     duration = row_maximum(run.step)[known]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -92,7 +93,7 @@ class Exported(Collector):
             if metric.name not in families:
                 family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
                 families[metric.name] = family(metric.name, metric.help, labels=metric.labels)
-            if isinstance(sample.value, int | float):
+            if isinstance(sample.value, int | float) and math.isfinite(sample.value):
                 families[metric.name].add_metric(sample.labels, float(sample.value))
         yield from families.values()
 

@@ -26,7 +26,6 @@ from rankscope_analyzers.isolation.boundary import (
     ErrorLog,
     attempt,
 )
-from rankscope_analyzers.layers import Subject
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import job_answer
@@ -175,7 +174,7 @@ def test_a_layer_that_raises_costs_what_it_would_have_said_and_is_not_taken_as_s
     assert said.errors[0].part == "layer"
     assert any("KeyError: 'uuid'" in sentence for sentence in said.unobserved)
     assert not seen.errors
-    monkeypatch.setattr(layers, "SUBJECTS", (Subject("gpu", (), Raising(JOB)),))
+    monkeypatch.setattr(layers, "SUBJECTS", (replace(layers.SUBJECTS[0], signals=Raising(JOB)),))
     assert layers.told(Evidence().observed, job_view(JOB, {})).unheard == {"gpu"}
 
 

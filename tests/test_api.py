@@ -20,7 +20,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
 from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_agent.web import handler
-from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.access import OPEN, AccessSettings, Guard
 from rankscope_agent.web.server import WebServer
 
 PATIENCE_SECONDS = 20.0
@@ -69,14 +69,14 @@ class Hanging:
 class Agent:
     """A server with its sources, and a client for it."""
 
-    def __init__(self, creators, deadline=PATIENCE_SECONDS):
+    def __init__(self, creators, deadline=PATIENCE_SECONDS, guard=OPEN):
         self.steps = Steps()
         self.registry = Registry("node-1", creators, 3600, deadline)
         self.windows = FlightWindows()
         api = Api(
             "node-1", self.registry, self.steps, 2000, disabled=("nvml",), windows=self.windows
         )
-        self.server = WebServer(ListenAddress("127.0.0.1", 0), api.routes(), OPEN)
+        self.server = WebServer(ListenAddress("127.0.0.1", 0), api.routes(), guard)
         self.port = self.server.server_port
         self.thread = threading.Thread(
             target=self.server.serve_forever, kwargs={"poll_interval": 0.02}
@@ -153,6 +153,28 @@ def test_healthz_is_fine_while_the_schedule_runs_even_without_a_source():
             "rdma": "no data: <script>alert(1)</script>",
             "nvml": "switched off",
         }
+    finally:
+        agent.close()
+
+
+def test_where_pages_are_protected_reasons_are_told_to_those_who_may_see_pages(tmp_path):
+    """They quote what others wrote: labels, names of pods and files."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("correct-horse-battery-staple")
+    guard = Guard(AccessSettings(token_file=tokens, protect_metrics=True))
+    agent = Agent({"training": Working, "rdma": WithoutSource}, guard=guard)
+    shown = {"Authorization": "Bearer correct-horse-battery-staple"}
+    try:
+        agent.registry.start()
+        wait_until_ready(agent)
+        assert agent.ask("/metrics")[0] == 401
+        for wrong in ({}, {"Authorization": "Bearer no-token-of-this-file"}):
+            status, _, body = agent.ask("/healthz", **wrong)
+            assert (status, json.loads(body)["status"]) == (200, "partial")
+            assert set(json.loads(body)) == {"status", "node", "version", "api_version"}
+            assert agent.ask("/readyz", **wrong)[2] == b"Every collector has had its first run.\n"
+        assert b"script" in agent.ask("/healthz", **shown)[2]
+        assert b"Not seen: rdma" in agent.ask("/readyz", **shown)[2]
     finally:
         agent.close()
 

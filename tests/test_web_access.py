@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 import socket
 import ssl
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
-import bcrypt
 import pytest
 
 from certificates import Authority
@@ -18,9 +14,6 @@ from rankscope_agent.web import server
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.config_file import read_web_config
 from rankscope_agent.web.credentials import (
-    MAX_REMEMBERED,
-    Passwords,
-    TooManyGuessesError,
     is_known_token,
     read_tokens,
 )
@@ -37,10 +30,6 @@ def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-def basic(name, password):
-    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
-
-
 @pytest.fixture
 def token_file(tmp_path):
     path = tmp_path / "tokens"
@@ -52,10 +41,6 @@ def write_config(tmp_path, text):
     path = tmp_path / "web.yml"
     path.write_text(text)
     return path
-
-
-def hashed(password):
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
 
 
 def test_without_credentials_the_api_is_refused_with_what_would_open_it():
@@ -143,119 +128,6 @@ def test_a_missing_or_huge_token_file_is_named(tmp_path):
         Guard(AccessSettings(token_file=huge))
 
 
-def test_passwords_protect_pages_and_api_as_they_do_for_other_exporters(tmp_path):
-    config = write_config(tmp_path, f"basic_auth_users:\n  prometheus: {hashed('secret')}\n")
-    with Serving(config_file=config) as serving:
-        assert serving.statuses() == [200, 401, 401]
-        assert serving.statuses(**basic("prometheus", "secret")) == [200, 200, 200]
-        assert serving.status("/metrics", **basic("prometheus", "wrong")) == 401
-        assert serving.status("/metrics", **basic("nobody", "secret")) == 401
-        assert serving.status("/metrics", **basic("prometheus", "x" * 5000)) == 401
-        assert serving.status("/metrics", Authorization="Basic !!!") == 401
-        assert "Basic" in serving.answer("/metrics")[1].get_all("WWW-Authenticate")[1]
-
-
-def test_a_right_password_is_compared_once(tmp_path, monkeypatch):
-    compared = []
-    plain = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(1) or plain(*both))
-    config = write_config(tmp_path, f"basic_auth_users: {{prometheus: '{hashed('secret')}'}}\n")
-    with Serving(config_file=config) as serving:
-        before = len(compared)
-        for _ in range(5):
-            assert serving.status("/metrics", **basic("prometheus", "secret")) == 200
-        assert len(compared) == before + 1
-
-
-def test_an_unknown_user_takes_as_long_as_a_known_one(tmp_path, monkeypatch):
-    compared = []
-    plain = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(both) or plain(*both))
-    costly = bcrypt.hashpw(b"secret", bcrypt.gensalt(6)).decode()
-    config = write_config(tmp_path, f"basic_auth_users: {{p: '{costly}', q: '{hashed('x')}'}}\n")
-    with Serving(config_file=config) as serving:
-        compared.clear()
-        assert serving.status("/metrics", **basic("nobody", "secret")) == 401
-        assert serving.status("/metrics", **basic("p", "wrong")) == 401
-        assert serving.status("/metrics", **basic("p", "secret")) == 200
-    assert [both[1] for both in compared] == [costly.encode()] * 3
-
-
-class SlowBcrypt:
-    """bcrypt whose comparisons end when they are let go, one by one."""
-
-    def __init__(self, monkeypatch):
-        self.begun, self.go_on = threading.Semaphore(0), threading.Semaphore(0)
-        self.plain = bcrypt.checkpw
-        monkeypatch.setattr(bcrypt, "checkpw", self.compare)
-
-    def compare(self, password, hashed):
-        self.begun.release()
-        assert self.go_on.acquire(timeout=PATIENCE_SECONDS)
-        return self.plain(password, hashed)
-
-
-def in_thread(ask, *arguments):
-    pool = ThreadPoolExecutor(1)
-    answer = pool.submit(ask, *arguments)
-    pool.shutdown(wait=False)
-    return answer
-
-
-def test_an_address_that_guesses_waits_for_itself_and_no_scraper_waits_for_all_its_guesses(
-    monkeypatch,
-):
-    users, passwords = {"prometheus": hashed("secret")}, Passwords()
-    slow = SlowBcrypt(monkeypatch)
-
-    def match(password, peer):
-        return passwords.match(basic("prometheus", password)["Authorization"], users, peer)
-
-    first = in_thread(match, "guess 1", "10.0.0.66")
-    assert slow.begun.acquire(timeout=PATIENCE_SECONDS)
-    for number in range(2, 100):
-        with pytest.raises(TooManyGuessesError):
-            match(f"guess {number}", "10.0.0.66")
-    again = in_thread(match, "guess 1", "10.0.0.66")
-    scraper = in_thread(match, "secret", "10.0.0.1")
-    slow.go_on.release(2)  # all that is ever compared: one guess, and the scraper's password
-    assert [found.result(PATIENCE_SECONDS) for found in (first, again, scraper)] == [
-        *(False, False, True)
-    ]
-    assert match("secret", "10.0.0.66")
-    slow.go_on.release()
-    assert not match("guess 2", "10.0.0.66")
-
-
-def test_a_guess_beside_another_is_a_429(tmp_path, monkeypatch):
-    config = write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('secret')}'}}\n")
-    with Serving(config_file=config) as serving:
-        slow = SlowBcrypt(monkeypatch)
-        first = in_thread(lambda: serving.status("/metrics", **basic("p", "guess 1")))
-        assert slow.begun.acquire(timeout=PATIENCE_SECONDS)
-        status, headers, body = serving.answer("/metrics", **basic("p", "guess 2"))
-        assert (status, headers["Retry-After"]) == (429, "1")
-        assert "still being compared" in body
-        slow.go_on.release()
-        assert first.result(PATIENCE_SECONDS) == 401
-
-
-def test_no_number_of_wrong_passwords_displaces_a_right_one(tmp_path, monkeypatch):
-    compared = []
-    plain = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda *both: compared.append(both[0]) or plain(*both))
-    users, passwords = {"prometheus": hashed("secret")}, Passwords()
-
-    def match(password):
-        return passwords.match(basic("prometheus", password)["Authorization"], users, "10.0.0.1")
-
-    assert match("secret")
-    assert not any(match(f"guess {number}") for number in range(2 * MAX_REMEMBERED))
-    assert match("secret")
-    assert compared.count(b"secret") == 1
-    assert len(compared) == 1 + 2 * MAX_REMEMBERED
-
-
 @pytest.mark.parametrize("shown", [TOKEN, OTHER, "no-token-of-this-file"])
 def test_every_token_is_compared_whichever_is_right(token_file, monkeypatch, shown):
     compared = []
@@ -264,17 +136,6 @@ def test_every_token_is_compared_whichever_is_right(token_file, monkeypatch, sho
     known = is_known_token(f"Bearer {shown}", read_tokens(token_file))
     assert known is (shown in {TOKEN, OTHER})
     assert len(compared) == 2
-
-
-def test_a_changed_password_counts_at_once_and_a_broken_file_leaves_the_old_one(tmp_path):
-    config = write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('old')}'}}\n")
-    with Serving(config_file=config) as serving:
-        assert serving.status("/metrics", **basic("p", "old")) == 200
-        write_config(tmp_path, f"basic_auth_users: {{p: '{hashed('new')}'}} # longer\n")
-        assert serving.status("/metrics", **basic("p", "old")) == 401
-        write_config(tmp_path, "basic_auth_users: {p: [\n")
-        assert serving.status("/metrics") == 401
-        assert serving.status("/metrics", **basic("p", "new")) == 200
 
 
 def test_headers_of_the_configuration_come_with_every_answer(tmp_path):

@@ -81,7 +81,8 @@ class Api:
 
         The status is 200 as long as the agent can do its work: collectors without their source
         are listed, and restarting the agent would not bring the source back. 503 means that a
-        collector's thread has ended, which nothing but a restart mends.
+        collector's thread has ended, which nothing but a restart mends. Reasons may quote names of
+        jobs, pods and files, and are for those alone who may see pages.
         """
         states = self._registry.states()
         broken = [state.name for state in states if not state.scheduled]
@@ -89,28 +90,32 @@ class Api:
         unobserved |= dict.fromkeys(self._disabled, "switched off")
         unobserved = {name: why for name, why in unobserved.items() if why}
         status = "broken" if broken else "partial" if unobserved else "ok"
-        now = time.time()
-        body = {
+        body: dict[str, Any] = {
             "status": status,
             "node": self._node,
             "version": __version__,
             "api_version": api_version.API_VERSION,
-            "collectors": {state.name: _state_json(state, now) for state in states},
-            "unobserved": unobserved,
-            "unobserved_parts": {name: list(parts) for name, parts in self._in_part.items()},
         }
+        if request.trusted:
+            now = time.time()
+            body["collectors"] = {state.name: _state_json(state, now) for state in states}
+            body["unobserved"] = unobserved
+            body["unobserved_parts"] = {name: list(got) for name, got in self._in_part.items()}
         return _json(body, 503 if broken else 200)
 
     def readyz(self, request: Request) -> Response:
         """Say whether every enabled collector has ended a run or passed its deadline.
 
-        What is not seen is named with what would bring it, and is no reason not to be ready.
+        What is not seen is named with what would bring it to those who may see pages, and is no
+        reason not to be ready.
         """
         states = self._registry.states()
         waiting = [state.name for state in states if state.scrape is None]
         if waiting:
             return sentence(503, f"Waiting for the first run of: {', '.join(waiting)}.")
         lines = ["Every collector has had its first run."]
+        if not request.trusted:
+            return sentence(200, lines[0])
         unseen = {state.name: _why_unobserved(state) for state in states}
         if not unseen.get("pods"):  # it works with some of its sources as well
             unseen |= self._pods.view.problems

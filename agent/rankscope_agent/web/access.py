@@ -47,11 +47,29 @@ class AccessSettings:
     protect_metrics: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What a request shows of who sends it.
+
+    Args:
+        authorization: the header of that name, empty without one.
+        peer: the address that it comes from.
+        certified: the client has shown a certificate that was checked.
+        loopback: the server listens on a loopback address.
+    """
+
+    authorization: str
+    peer: str
+    certified: bool
+    loopback: bool
+
+
 class Guard:
     """The gate of one server. Files are read again when they change.
 
     A token file that cannot be read any more lets nobody in, because that may be meant. A
     configuration or certificate that cannot be used is an accident: the one before stays in use.
+    So is a configuration that was emptied: what it protected stays so until a restart.
 
     Raises:
         ValueError: a file cannot be used; the text names it.
@@ -95,30 +113,35 @@ class Guard:
         tls = self._config.last().tls if self._config else None
         return tls is None or speaks_for(connection, tls.client_allowed_sans)
 
-    def refusal(
-        self, access: Access, authorization: str, peer: str, *, certified: bool, loopback: bool
-    ) -> Response | None:
-        """Say why a request is not answered, or None if it is.
-
-        Args:
-            access: who is answered on the path asked for.
-            authorization: the header of that name, empty without one.
-            peer: the address that asks.
-            certified: the client has shown a certificate that was checked.
-            loopback: the server listens on a loopback address.
-        """
-        users, tokens = self._users(), self._known_tokens()
-        demanded = bool(users) or self._tokens is not None or self._checks_certificates()
-        if not self._asks(access, bool(users), demanded, loopback):
+    def refusal(self, access: Access, asker: Asker) -> Response | None:
+        """Say why a request on a path of some access is not answered, or None if it is."""
+        if access == "open":  # which no file that hangs may keep from being answered
             return None
-        if certified or is_known_token(authorization, tokens):
+        users = self._users()
+        demanded = bool(users) or self._tokens is not None or self._checks_certificates()
+        if not self._asks(access, bool(users), demanded, asker.loopback):
+            return None
+        shown = asker.authorization
+        if asker.certified or is_known_token(shown, self._known_tokens(shown)):
             return None
         try:
-            if self._passwords.match(authorization, users, peer):
+            if self._passwords.match(shown, users, asker.peer):
                 return None
         except TooManyGuessesError:
             return replace(sentence(429, TOO_MANY_GUESSES), headers=(("Retry-After", "1"),))
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
+
+    def shows_pages(self, asker: Asker) -> bool:
+        """Whether somebody on an open path may be told what pages tell.
+
+        No file is looked at for who shows nothing: the kubelet's probes do not.
+        """
+        users = self._config.last().users if self._config else {}
+        if not users and not self._settings.protect_metrics:
+            return True
+        if not asker.authorization and not asker.certified:
+            return False
+        return self.refusal("page", asker) is None
 
     def _users(self) -> Mapping[str, str]:
         if self._config is None:
@@ -129,8 +152,8 @@ class Guard:
             self._complain(error)
             return self._config.last().users
 
-    def _known_tokens(self) -> tuple[bytes, ...]:
-        if self._tokens is None:
+    def _known_tokens(self, authorization: str) -> tuple[bytes, ...]:
+        if self._tokens is None or not authorization:
             return ()
         try:
             return self._tokens.current()
@@ -161,8 +184,38 @@ class Guard:
             log.error("web access: %s", error)
 
 
+class _Configuration:
+    """Reads a configuration again and again; what it protected once it goes on protecting."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = WebConfig()
+
+    def read(self) -> WebConfig:
+        """Read the file.
+
+        Raises:
+            ValueError: it cannot be used, or lacks what it had.
+        """
+        config = read_web_config(self._path)
+        kept = {
+            "basic_auth_users": (self._before.users, config.users),
+            "tls_server_config": (self._before.tls, config.tls),
+        }
+        lost = [name for name, (before, now) in kept.items() if before and not now]
+        if lost:
+            raise ValueError(f"{self._path} has no {lost} any more; going without takes a restart")
+        self._before = config
+        return config
+
+
 def _watched_config(path: Path | None) -> Watched[WebConfig] | None:
-    return None if path is None else Watched(lambda: read_web_config(path), (path,))
+    if path is None:
+        return None
+    config = Watched(_Configuration(path).read, (path,))
+    if config.last().tls is None and not config.last().users:
+        log.warning("web access: %s asks nobody for anything: neither TLS nor passwords", path)
+    return config
 
 
 def _refused(passwords: bool) -> Response:

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
-from rankscope_agent.web.access import Guard
+from rankscope_agent.web.access import Asker, Guard
 from rankscope_agent.web.coding import GZIP_LEVEL, accepts_gzip
 from rankscope_agent.web.head import MAX_HEAD_BYTES, Heads, HeadTooLargeError
 from rankscope_agent.web.places import MAX_ANSWERS_PER_PEER, Place, Places
@@ -139,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
         route = self._site.routes.get(path)
         if route is None:
             self._send(sentence(404, f"No such path; have {', '.join(self._site.routes)}."))
-        elif refusal := self._refusal(route):
+        elif refusal := self._site.guard.refusal(route.access, self._asker()):
             self._send(refusal)
         elif not route.heavy:
             self._send(self._answer(route, query))
@@ -151,14 +151,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(sentence(503, f"{MAX_HEAVY} such answers are being sent; try again."))
 
-    def _refusal(self, route: Route) -> Response | None:
-        """Ask the guard; of several Authorization headers none counts."""
+    def _asker(self) -> Asker:
+        """Describe who asks; of several Authorization headers none counts."""
         given = self.headers.get_all("Authorization", ())
         secured = isinstance(self.connection, ssl.SSLSocket)
-        return self._site.guard.refusal(
-            route.access,
-            given[0] if len(given) == 1 else "",
-            self._place.peer,
+        return Asker(
+            authorization=given[0] if len(given) == 1 else "",
+            peer=self._place.peer,
             certified=secured and is_certified(self.connection),
             loopback=self._site.loopback,
         )
@@ -182,7 +181,9 @@ class Handler(BaseHTTPRequestHandler):
             ",".join(self.headers.get_all(name, ())) for name in ("Accept", "Accept-Encoding")
         )
         try:
-            return route.answer(Request(fields, accept, coding))
+            # Whoever got past the guard sees pages, but for open paths.
+            trusted = route.access != "open" or self._site.guard.shows_pages(self._asker())
+            return route.answer(Request(fields, accept, coding, trusted))
         except OSError as error:
             log.error("answering %s failed: %s", self.path.partition("?")[0], error)
             return sentence(500, f"Reading the answer's source failed: {error.strerror}.")

@@ -11,17 +11,22 @@ JSON_TYPE = "application/json"
 HTML_TYPE = "text/html; charset=utf-8"
 
 Access = Literal["open", "page", "api"]
-"""Who is answered: everybody (the kubelet's probes), everybody unless pages are protected too
-(scrapers), or those alone who show who they are (whoever reads what jobs do)."""
+"""Who is answered: everybody (the kubelet's probes; see `Request.trusted`), everybody unless pages
+are protected too (scrapers), or those alone who show who they are (whoever reads what jobs do)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a route may look at: the query's parameters and the two Accept headers."""
+    """What a route may look at: the query's parameters and the two Accept headers.
+
+    `trusted` means that whoever asks may be told what pages tell. It is not so on open paths where
+    pages are protected and no credentials were shown.
+    """
 
     query: Mapping[str, Sequence[str]]
     accept: str
     accept_encoding: str
+    trusted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

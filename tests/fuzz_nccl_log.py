@@ -13,8 +13,8 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["rankscope_agent", "rankscope_analyzers"]):
+    from rankscope_agent.contract.log_text.framing import Unframer
     from rankscope_agent.contract.nccl.facts import Limits
-    from rankscope_agent.contract.nccl.framing import Unframer
     from rankscope_agent.contract.nccl.parser import NcclLog
     from rankscope_agent.contract.nccl.verdict import judge
     from rankscope_agent.sources.nccl_log.state import from_json, to_json

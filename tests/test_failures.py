@@ -14,7 +14,7 @@ from rankscope_agent.contract.failures.log import MARKS, FailureLog
 from rankscope_agent.contract.failures.messages import EXCEPTIONS, LINES
 from rankscope_agent.contract.failures.sightings import Signs
 from rankscope_agent.contract.failures.verdict import Attempt, decide
-from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.log_text.framing import Unframer
 
 VALUE_ERROR = "ValueError: loss is nan at step 3"
 

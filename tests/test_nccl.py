@@ -7,8 +7,8 @@ import json
 import pytest
 
 from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Limits
-from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.speakers import MAX_HEADS
 from rankscope_agent.contract.nccl.verdict import judge

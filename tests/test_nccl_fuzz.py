@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nccl_job_text import edge, info, start
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Limits
-from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_agent.contract.nccl.lines import SCAN, records
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge

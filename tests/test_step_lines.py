@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.values import (
     DEEPSPEED,

@@ -14,7 +14,7 @@ from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.sightings import Signs
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
-from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import ranks_named

@@ -11,7 +11,7 @@ from typing import Any
 from rankscope_agent.contract.kernel.incidents import Incident
 from rankscope_agent.contract.kernel.log import KernelLog, Seen, counted
 from rankscope_agent.contract.kernel.verdict import Verdict, judge
-from rankscope_agent.contract.nccl.framing import Unframer
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.text.inert_text import visible
 

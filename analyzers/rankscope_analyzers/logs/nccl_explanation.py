@@ -6,8 +6,8 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
-from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.intake.log_files import chunks

@@ -11,11 +11,11 @@ from bisect import bisect_left
 from dataclasses import replace
 
 from rankscope_agent.contract.failures import error_files
-from rankscope_agent.contract.failures.heads import MAX_RANK, Head, split
 from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
 from rankscope_agent.contract.failures.sightings import MAX_TEXT, Place, RankEnd, Sighting, Signs
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
 from rankscope_agent.contract.failures.tracebacks import Found, TracebackReader, read
+from rankscope_agent.contract.log_text.prefixes import MAX_RANK, Prefix, split
 
 MAX_SIGHTINGS = 20_000
 """Signs remembered of a job: a line of its launcher and a traceback for each of 8,192 ranks."""
@@ -154,8 +154,8 @@ class FailureLog:
         return self._table.is_open or bool(self._open)
 
     def _read(self, line: bytes) -> None:
-        head, words = split(line)
-        place = self._place(head)
+        prefix, words = split(line)
+        place = self._place(prefix)
         text = words.decode(errors="replace").rstrip()
         spawned = _SPAWNED.search(words)
         if spawned is not None:
@@ -165,26 +165,26 @@ class FailureLog:
         self._end(self._table.feed(text, self._attempt))
         if was_open or self._table.is_open:
             return
-        reading = self._readers.get(head.speaker)
-        if self._read_traceback(head, place, text) or (reading and reading[0].is_open):
+        reading = self._readers.get(prefix.speaker)
+        if self._read_traceback(prefix, place, text) or (reading and reading[0].is_open):
             return
         self._read_line(words, place, text)
 
-    def _read_traceback(self, head: Head, place: Place, text: str) -> bool:
+    def _read_traceback(self, prefix: Prefix, place: Place, text: str) -> bool:
         """Take in a line of a speaker's traceback; say whether it is one."""
-        known = self._readers.get(head.speaker)
+        known = self._readers.get(prefix.speaker)
         starts = "Traceback (most recent call last):" in text
         if known is None:
             if not starts or len(self._readers) >= MAX_SPEAKERS:
                 return False
-            tagged = bool(head.speaker) or self._rank is not None
-            known = self._readers[head.speaker] = (TracebackReader(tagged=tagged), place)
+            tagged = bool(prefix.speaker) or self._rank is not None
+            known = self._readers[prefix.speaker] = (TracebackReader(tagged=tagged), place)
         reader, began = known
         was_open = reader.is_open
         self._add(reader.feed(text), began)
         if starts and reader.is_fresh:
-            self._readers[head.speaker] = (reader, place)
-        (self._open.add if reader.is_open else self._open.discard)(head.speaker)
+            self._readers[prefix.speaker] = (reader, place)
+        (self._open.add if reader.is_open else self._open.discard)(prefix.speaker)
         return starts or (was_open and reader.is_open)
 
     def _read_line(self, words: bytes, place: Place, text: str) -> None:
@@ -200,15 +200,15 @@ class FailureLog:
         if meaning is not None:
             self._sight(Sighting("platform", meaning, place, text.strip()[:MAX_TEXT]))
 
-    def _place(self, head: Head) -> Place:
-        rank, local = head.rank, head.local
+    def _place(self, prefix: Prefix) -> Place:
+        rank, local = prefix.rank, prefix.local
         if rank is None and self._spawned is not None:
             rank, local = self._spawned, True
         if rank is None:
             rank, local = self._rank, self._rank_is_local
         if rank is not None and rank < MAX_RANK and not local:
             self._signs.ranks.add(rank)
-        return Place(self._source, self._line, self._attempt, rank, local, head.time)
+        return Place(self._source, self._line, self._attempt, rank, local, prefix.time)
 
     def _add(self, found: Found | None, place: Place) -> None:
         if found is None:

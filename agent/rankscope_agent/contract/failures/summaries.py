@@ -11,8 +11,8 @@ import re
 import time
 from collections.abc import Callable
 
-from rankscope_agent.contract.failures.heads import MAX_RANK
 from rankscope_agent.contract.failures.sightings import RankEnd
+from rankscope_agent.contract.log_text.prefixes import MAX_RANK
 
 MAX_TABLE_LINES = 4000
 """Lines kept of the traceback of one rank in torchrun's table."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from rankscope_agent.contract.log_text.prefixes import ISO_TIME, SYSLOG_TIME
+
 MAX_LINE = 2048
 """Bytes of a line that are looked at: the kernel's own records end at 1,024 (LOG_LINE_MAX)."""
 
@@ -17,8 +19,7 @@ MAX_PREFIX = 200
 
 # `2026-..T..Z host tag: `, `Feb 15 17:37:45 host tag: `, with a level before the tag perhaps.
 _SYSLOG = re.compile(
-    r"\s*(?:<\d*>\d? ?)?(?:[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}|"
-    r"[\d-]{2,10}[T ][\d:.,+Z-]{2,32})"
+    rf"\s*(?:<\d*>\d? ?)?(?:{SYSLOG_TIME.decode()}|{ISO_TIME.decode()})"
     r" \S{1,64} (?:[A-Z]{3,8} )?(?P<tag>[\w./@-]{1,64})(?:\[\d*\])?: "
 )
 _PROCESS_TAG = re.compile(r"(?:^|\s)[\w./@-]{1,64}\[\d*\]: ")

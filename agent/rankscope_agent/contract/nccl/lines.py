@@ -14,6 +14,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from rankscope_agent.contract.log_text.prefixes import (
+    MPI_JOB,
+    MPI_STREAM,
+    PYTORCH,
+    RANK,
+    TAG_END,
+)
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport, pair_code
 
 MAX_EDGE_TRANSPORTS = 32
@@ -90,10 +97,12 @@ WARN_HEAD = re.compile(
 )
 """The same before `NCCL WARN`, where file, line and function of NCCL or a plugin follow."""
 
-MPI_TAG = re.compile(rb"\[\d{1,4},(\d{1,7})\]<std(?:out|err)>:")
-"""Open MPI's --tag-output: job and rank."""
+MPI_TAG = re.compile(MPI_JOB + rb"(" + RANK + rb")" + MPI_STREAM)
+"""Open MPI's tag of a global rank."""
 
-TORCH_TAG = re.compile(rb"^(?:[^\n]{0,200}\s)?\[rank(\d{1,7})\]:", re.MULTILINE)
+TORCH_TAG = re.compile(
+    rb"^(?:[^\n]{0,200}\s)?" + PYTORCH + rb"(" + RANK + rb")" + TAG_END, re.MULTILINE
+)
 """PyTorch's and torchrun's tag of a global rank."""
 
 _COMM = re.compile(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import re
 
+from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import MAX_NAME, Facts, Limits, Member, Process
-from rankscope_agent.contract.nccl.framing import Unframer
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,

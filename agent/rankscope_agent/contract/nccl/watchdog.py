@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from rankscope_agent.contract.log_text.prefixes import PYTORCH, RANK
+
 MAX_EVENTS = 65_536
 """Timeouts and states remembered: four for each rank of the largest jobs known."""
 
@@ -25,7 +27,7 @@ STUCK = "TORCH_WATCHDOG_STUCK"
 #
 # [rank3]: is the global rank (2.2 on); [Rank 3] and [PG ID 0 PG GUID 0(default_pg) Rank 3] are
 # ranks in the group, and of the default group (id 0) the global one as well.
-_GLOBAL_RANK = rb"\[rank(\d{1,7})\]"
+_GLOBAL_RANK = PYTORCH + rb"(" + RANK + rb")\]"
 _GROUP_RANK = rb"\[(?:PG (?:ID )?(\d{1,6})[^\]\n]{0,200}? )?Rank (\d{1,7})\]"
 # Counts are read up to 18 digits: PyTorch's have 64 bits.
 _WORK = rb"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,40})([^\n]{0,400})"

@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import eq, sub
 from statistics import median
 
-from rankscope_agent.sources.nccl_log.step_lines.heads import stamp
+from rankscope_agent.contract.log_text.prefixes import unix_seconds
 from rankscope_agent.sources.nccl_log.step_lines.values import seconds
 
 MARK = b": opCount "
@@ -112,7 +112,7 @@ class CollectivePeriod:
         """Return the time of a step; None while the order of collectives does not tell it."""
         if len(self._order) <= MINIMUM_REPEATS:
             return None
-        stamps = (stamp(self._heads[0]), stamp(self._heads[-1]))
+        stamps = (unix_seconds(self._heads[0]), unix_seconds(self._heads[-1]))
         stamped = None not in stamps
         first, last = stamps if stamped else (self._read[0], self._read[-1])
         if first is None or last is None or last <= first:
@@ -133,7 +133,7 @@ class CollectivePeriod:
         count = min(len(self._heads), 32 * period)
         recent = list(self._heads)[-count:]
         pick = range(0, len(recent) - period, max(1, period // 4))
-        times = [(stamp(recent[i]), stamp(recent[i + period])) for i in pick]
+        times = [(unix_seconds(recent[i]), unix_seconds(recent[i + period])) for i in pick]
         return seconds(median([b - a for a, b in times if a is not None and b is not None] or [0]))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from rankscope_agent.contract.log_text.prefixes import unix_seconds
 from rankscope_agent.sources.nccl_log.step_lines import (
     bars,
     collectives,
@@ -17,7 +18,7 @@ from rankscope_agent.sources.nccl_log.step_lines import (
 )
 from rankscope_agent.sources.nccl_log.step_lines.collectives import CollectivePeriod
 from rankscope_agent.sources.nccl_log.step_lines.deepspeed import DeepSpeedLines
-from rankscope_agent.sources.nccl_log.step_lines.heads import head_end, stamp
+from rankscope_agent.sources.nccl_log.step_lines.prefix import words_begin
 from rankscope_agent.sources.nccl_log.step_lines.trainers import TrainerLines
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, Progress, StepFacts, StepLine
 
@@ -72,8 +73,8 @@ class StepLog:
             if mark == collectives.MARK:
                 self._collective_lines += self._collectives.feed(line, at, written)
                 continue
-            begin = head_end(line)
-            read = self._read(mark, line[begin:], stamp(line[:begin]) or written)
+            begin = words_begin(line)
+            read = self._read(mark, line[begin:], unix_seconds(line[:begin]) or written)
             if read is not None:
                 self.facts.take(read, now)
             elif mark not in UNCOUNTED:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 
+from rankscope_agent.contract.log_text.prefixes import CRI_STREAM, RFC3339
+
 MAX_PENDING_BYTES = 1 << 20
 """Longest text without a line end that is kept: NCCL writes lines of at most 1 KiB, the CRI cuts at
 16 KiB; what grows beyond is no log line and is handed on as it is."""
@@ -21,10 +23,8 @@ ESCAPE = b"\x1b"
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # kubelet cri-client/pkg/logs/logs.go parseCRILog: time, stream, tags (the first is P or F), text.
-_CRI_LINE = re.compile(
-    rb"\d{4}-\d\d-\d\dT\S{1,40} (stdout|stderr) ([PF])(?::\S{0,64})? (.*)", re.DOTALL
-)
-_CRI_START = re.compile(rb"\d{4}-\d\d-\d\dT\S{1,40} std(?:out|err) [PF][ :]")
+_CRI_LINE = re.compile(RFC3339 + rb" (stdout|stderr) ([PF])(?::\S{0,64})? (.*)", re.DOTALL)
+_CRI_START = re.compile(RFC3339 + rb" " + CRI_STREAM)
 _CRI_PARTIALS = (b" stdout P", b" stderr P")
 
 HOP_BYTES = 256

@@ -1,0 +1,153 @@
+"""Prefixes that launchers, runtimes and log pipelines put before a line, and their time stamps.
+
+Each is declared here once, as a pattern without groups of its own; parsers put together what they
+need of them. `split` takes them off a line and says who wrote it; unlike elsewhere the white space
+behind them counts there: it tells frames of a traceback from its last line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+MAX_RANK = 1 << 20
+"""Ranks at and above this are garbage: 64 times the largest jobs known."""
+
+DATE_TIME = rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d"
+"""`2026-02-15T17:37:45`, with slashes or a blank as some frameworks write it."""
+
+RFC3339 = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+"""The time of a CRI line, of kubectl logs --timestamps and of journalctl's form `short-iso`."""
+
+STREAM = rb"std(?:out|err)"
+"""A stream's name, in several prefixes."""
+
+CRI_STREAM = STREAM + rb" [PF](?::\S{0,64})? "
+"""The stream and the tags of a CRI line, the first of which is P (partial) or F (full): kubelet
+cri-client/pkg/logs/logs.go parseCRILog."""
+
+KUBECTL = rb"\[pod/[^\]\n]{1,200}\]"
+"""kubectl logs --prefix."""
+
+SERVICE, SERVICE_END = rb"[a-z][\w.-]{1,100}", rb" {1,20}\| "
+"""docker compose: the service's name, and what follows it."""
+
+RAY = rb"\([A-Za-z_]\w{0,60} pid=\d{1,10}[^)\n]{0,80}\)"
+"""Ray: the actor's or task's name, its process and perhaps its node's address."""
+
+MPI_JOB, MPI_STREAM = rb"\[\d{1,10},", rb"\]<" + STREAM + rb">:"
+"""Open MPI's --tag-output: job and stream; the rank stands between the two."""
+
+PYTORCH, TAG_END = rb"\[rank", rb"\]:"
+"""PyTorch's exception hook since 2.2, and torchrun: a global rank follows, then `TAG_END`."""
+
+TORCHRUN_ROLE = rb"[a-zA-Z_]{1,40}"
+"""torchrun --tee: the role after a bracket; a rank of the node follows, then `TAG_END`."""
+
+RANK = rb"\d{1,7}"
+"""A rank in a prefix."""
+
+HOST = rb"[\w.-]{1,255}"
+"""A host's name."""
+
+PROGRAM = rb"[\w.@-]{1,255}\[\d{1,10}\]: "
+"""A program and its process, as syslog and journald write them."""
+
+SYSLOG_TIME = rb"[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}"
+"""`Feb 15 17:37:45`, perhaps with a fraction: no year and no zone, so that it tells no time."""
+
+ISO_TIME = DATE_TIME + rb"\S{0,32}"
+"""A time with its fraction and zone, in any of their forms."""
+
+WRITER = HOST + rb" " + PROGRAM
+"""What follows the time in syslog files and in journalctl's forms `short` and `short-iso`."""
+
+_PREFIX = re.compile(
+    rb"(?P<stamp>" + RFC3339 + rb") (?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
+    + rb"|(?P<pod>" + KUBECTL + rb") "
+    + rb"|(?P<service>" + SERVICE + rb")" + SERVICE_END
+    + rb"|(?P<actor>" + RAY + rb") "
+    + rb"|" + MPI_JOB + rb"(?P<mpi>" + RANK + rb")" + MPI_STREAM + rb" ?"
+    + rb"|" + PYTORCH + rb"(?P<rank>" + RANK + rb")" + TAG_END + rb" ?"
+    + rb"|\[(?P<role>" + TORCHRUN_ROLE + rb")(?P<local>" + RANK + rb")" + TAG_END + rb" ?"
+    + rb"|(?P<task>" + RANK + rb"): "  # srun --label
+    + rb"|" + SYSLOG_TIME + rb" " + WRITER
+)  # fmt: skip
+MAX_PREFIXES = 8
+
+_STAMP = re.compile(
+    rb"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What stands before a line's own words.
+
+    Args:
+        speaker: tells the writers of one log apart.
+        rank: the rank that a tag names, None without one.
+        local: the tag counts ranks of its node only.
+        time: Unix time of the line, None where it has none.
+    """
+
+    speaker: bytes
+    rank: int | None
+    local: bool
+    time: float | None
+
+
+NO_PREFIX = Prefix(b"", None, False, None)
+
+
+def split(line: bytes) -> tuple[Prefix, bytes]:
+    """Return what stands before a line's own words, and these with their indentation."""
+    place, end = 0, 0
+    found: dict[str, bytes] = {}
+    for _ in range(MAX_PREFIXES):
+        match = _PREFIX.match(line, place)
+        if match is None:
+            break
+        found.update({name: text for name, text in match.groupdict().items() if text})
+        place = end = match.end()
+    if not end:
+        return NO_PREFIX, line
+    stamp = found.pop("stamp", None)
+    time = None if stamp is None else unix_seconds(stamp)
+    rank, local = _rank(found)
+    return Prefix(b"|".join(found.values()), rank, local, time), line[end:]
+
+
+def _rank(found: dict[str, bytes]) -> tuple[int | None, bool]:
+    """Return the rank by the surest tag, and whether that counts within its node only."""
+    for name in ("rank", "mpi", "local", "task"):
+        if name in found and int(found[name]) < MAX_RANK:
+            return int(found[name]), name == "local"
+    return None, False
+
+
+def unix_seconds(text: bytes) -> float | None:
+    """Return the first time in a text as Unix seconds, None without one.
+
+    Without a zone it is taken for UTC: good for differences within one log alone.
+    """
+    match = _STAMP.search(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    fraction = int(match[7].ljust(9, b"0")) / 1e9 if match[7] else 0.0
+    return moment.timestamp() + fraction - _offset(match[8])
+
+
+def _offset(zone: bytes | None) -> int:
+    """Return the seconds by which a zone is ahead of UTC."""
+    if zone is None or zone == b"Z":
+        return 0
+    digits = zone[1:].replace(b":", b"")
+    ahead = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return ahead if zone.startswith(b"+") else -ahead

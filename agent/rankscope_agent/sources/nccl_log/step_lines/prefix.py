@@ -1,0 +1,48 @@
+"""Where a program's own words begin on a line of its log.
+
+A line about steps begins with one of its framework's words right after the prefixes of launchers
+and of Python's logging; the same words inside of a sentence, a quotation or an argument are no such
+line.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope_agent.contract.log_text.prefixes import (
+    CRI_STREAM,
+    ISO_TIME,
+    RANK,
+    RAY,
+    SERVICE,
+    SERVICE_END,
+    STREAM,
+    SYSLOG_TIME,
+    WRITER,
+)
+
+MAX_PREFIX = 512
+"""Bytes of a line in which its prefixes are looked for: the longest seen have below 200."""
+
+_BRACKETS = rb"\[[^\]\n]{1,200}\](?:<" + STREAM + rb">)?:?"
+"""Tags of torchrun, PyTorch, mpirun and kubectl, and what DeepSpeed and Megatron-LM put in such."""
+
+_LEVEL = rb"(?:INFO|WARNING|DEBUG)(?::[\w.]{1,80}:| ?[:|-]? )|[-|] "
+"""What Python's logging and loguru put before a message."""
+
+_PREFIXES = re.compile(
+    rb"(?:" + ISO_TIME + rb"\s{1,4}(?:" + CRI_STREAM + rb"|" + WRITER + rb")?"
+    + rb"|" + _BRACKETS
+    + rb"|" + RAY
+    + rb"|" + RANK + rb": ?(?=\D)"  # srun --label
+    + rb"|" + SYSLOG_TIME + rb" " + WRITER
+    + rb"|" + SERVICE + SERVICE_END
+    + rb"|" + _LEVEL
+    + rb"|\s){0,24}"
+)  # fmt: skip
+
+
+def words_begin(line: bytes) -> int:
+    """Return where a line's own words begin."""
+    match = _PREFIXES.match(line, 0, MAX_PREFIX)
+    return match.end() if match else 0

@@ -389,6 +389,15 @@ CASES: dict[str, Case] = {
     "RankscopeLinkBelowMaximum": Case(
         (gauge(f'rankscope_pci_link_reduced_ratio{{{NODE},pci="0000:1d:00.0"}}', 0.5, None, 0.76),)
     ),
+    "RankscopeAdapterUnhealthy": Case(
+        (
+            gauge(
+                f'rankscope_adapter_unhealthy{{{NODE},pci="0000:1d:00.0",reporter="fw_fatal"}}',
+                1,
+                None,
+            ),
+        )
+    ),
     "RankscopeNetworkSaturated": Case(
         (gauge(f"rankscope_rdma_port_busy_ratio{{{PORT}}}", 0.97, None, 0.94),)
     ),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
 from rankscope_agent.sources.netdev.ethtool import Ethtool
-from rankscope_agent.sources.netdev.netlink import LinkMonitor
+from rankscope_agent.sources.netdev.host_links import open_host_links
 
 FRAMES = 5
 FRAME = b"\xff" * 12 + b"\x88\xb5" + bytes(1400)  # broadcast, an EtherType for experiments
@@ -48,7 +48,7 @@ def main() -> None:
         Path("/sys"),
         Path("/proc/self/net"),
         ethtool,
-        LinkMonitor(),
+        open_host_links(),
         Clock(),
         everything=True,
     )

@@ -193,6 +193,8 @@ def network(runbooks: str) -> list[Panel]:
         ),
         _interface_errors(runbooks),
         _sent_again(runbooks),
+        _lost_blocks(runbooks),
+        _adapter_health(runbooks),
     ]  # fmt: skip
 
 
@@ -244,6 +246,64 @@ def _sent_again(runbooks: str) -> Panel:
         missing="no agent, or none in its node's network: elsewhere TCP is that of its pod",
         links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
     )
+
+
+def _lost_blocks(runbooks: str) -> Panel:
+    counted = f"increase({of(netdev.FEC_BLOCKS, NODE)}[$__range])"
+    blocks = job_nodes(worst(counted, "node", "device", "result"))
+    return Table(
+        title="Blocks that error correction met",
+        description="Blocks with bit errors on the nodes' interfaces in the time range: repaired"
+        " ones are normal on fast links, lost ones (uncorrectable) are a bad cable or transceiver.",
+        targets=rows(f"topk({MANY}, {blocks})"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "node": "node",
+                "device": "device",
+                "result": "result",
+                "Value": "blocks",
+            }
+        ),
+        largest_first="blocks",
+        widths={"result": 110, "blocks": 110},
+        decimals=0,
+        missing=_NETLINK,
+        links=[links.runbook(runbooks, "RankscopeLinkErrors")],
+    )
+
+
+def _adapter_health(runbooks: str) -> Panel:
+    keys = ("node", "pci")
+    errors = worst(f"increase({of(netdev.ADAPTER_HEALTH_ERRORS, NODE)}[$__range])", *keys)
+    firmware = whole("last_over_time", of(netdev.ADAPTER_INFO, NODE))
+    named = f"max {by(*keys, 'driver', 'firmware')} ({firmware})"
+    joined = f"{errors} * on (cluster, node, pci) group_left (driver, firmware) {named}"
+    return Table(
+        title="Adapters by health and firmware",
+        description="Errors that adapters reported to the kernel in the time range, with the"
+        " firmware they run: adapters of one job should run the same.",
+        targets=rows(f"topk({MANY}, {job_nodes(joined)})"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "node": "node",
+                "pci": "adapter",
+                "driver": "driver",
+                "firmware": "firmware",
+                "Value": "errors",
+            }
+        ),
+        largest_first="errors",
+        widths={"errors": 80},
+        steps=ANY_IS_ODD,
+        decimals=0,
+        missing=_NETLINK,
+        links=[links.runbook(runbooks, "RankscopeAdapterUnhealthy")],
+    )
+
+
+_NETLINK = "no agent in its node's network (component host-network), or a driver that does not say"
 
 
 def _interfaces(metric: Metric) -> str:

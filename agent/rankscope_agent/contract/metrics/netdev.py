@@ -63,6 +63,49 @@ ERROR_DETAILS = Metric(
     "Errors by the kernel's name for them, such as rx_crc_errors and rx_missed_errors.",
     (*NIC, "type"),
 )
+ADDRESSES = Metric(
+    "rankscope_nic_addresses",
+    "gauge",
+    "Addresses that other nodes can reach, by family (ipv4, ipv6); link-local ones do not count.",
+    (*NIC, "family"),
+)
+FASTEST_MODE = Metric(
+    "rankscope_nic_fastest_mode_bytes_per_second",
+    "gauge",
+    "Speed of the fastest link mode that the port offers with the cable that is plugged in.",
+    NIC,
+)
+FEC_BLOCKS = Metric(
+    "rankscope_nic_fec_blocks_total",
+    "counter",
+    "Blocks with bit errors that forward error correction repaired (corrected) or lost"
+    " (uncorrectable).",
+    (*NIC, "result"),
+)
+LINK_PAUSE_FRAMES = Metric(
+    "rankscope_nic_link_pause_frames_total",
+    "counter",
+    "Pause frames for the whole link, as the kernel counts them for every driver.",
+    (*NIC, "direction"),
+)
+ADAPTER_INFO = Metric(
+    "rankscope_adapter_info",
+    "gauge",
+    "Always 1; an adapter's driver and the firmware that it runs.",
+    ("pci", "driver", "firmware"),
+)
+ADAPTER_HEALTH_ERRORS = Metric(
+    "rankscope_adapter_health_errors_total",
+    "counter",
+    "Errors that an adapter's health reporters have told the kernel since its driver was loaded.",
+    ("pci",),
+)
+ADAPTER_UNHEALTHY = Metric(
+    "rankscope_adapter_unhealthy",
+    "gauge",
+    "1 while a health reporter of an adapter is in error and has not recovered, else absent.",
+    ("pci", "reporter"),
+)
 PFC_FRAMES = Metric(
     "rankscope_nic_pfc_pause_frames_total",
     "counter",

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
@@ -28,8 +29,10 @@ from rankscope_agent.sources.netdev.drivers import Adapters, driver_statistics, 
 from rankscope_agent.sources.netdev.ethtool import Ethtool
 from rankscope_agent.sources.netdev.interfaces import LOOPBACK, Interface, describe, list_interfaces
 from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
-from rankscope_agent.sources.netdev.netlink import LinkMonitor
 from rankscope_agent.sources.netdev.tables import Traffic, parse_net_dev, parse_paired_table
+
+if TYPE_CHECKING:
+    from rankscope_agent.sources.netdev.host_links import HostLinks
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +58,20 @@ def create(config: Config) -> NetdevCollector:
         config.sysfs,
         node_net(config.procfs),
         Ethtool() if inside else None,
-        _monitor() if inside else None,
+        _host_links() if inside else None,
         time.time,
         everything=config.once,
     )
 
 
-def _monitor() -> LinkMonitor | None:
+def _host_links() -> HostLinks | None:
     try:
-        return LinkMonitor()
-    except OSError as error:
-        log.info("no link events and error details: %s", error)
+        # pyroute2 takes some 12 MiB: only an agent in the node's own network has a use for it.
+        from rankscope_agent.sources.netdev.host_links import open_host_links
+
+        return open_host_links()
+    except (OSError, ImportError) as error:
+        log.info("nothing by netlink (link events, error details, firmware): %s", error)
     return None
 
 
@@ -76,7 +82,7 @@ class NetdevCollector:
         sysfs: the node's sysfs.
         net: the folder with the node's network tables, None where only a pod's are to be had.
         ethtool: asks drivers, None outside of the node's network.
-        monitor: hears of link changes, None outside of the node's network.
+        links: what netlink tells, None outside of the node's network.
         clock: gives the Unix time in seconds.
         everything: show interfaces one by one that are neither hardware nor bonds.
     """
@@ -86,7 +92,7 @@ class NetdevCollector:
         sysfs: Path,
         net: Path | None,
         ethtool: Ethtool | None,
-        monitor: LinkMonitor | None,
+        links: HostLinks | None,
         clock: Callable[[], float],
         *,
         everything: bool,
@@ -94,7 +100,7 @@ class NetdevCollector:
         self._sysfs = sysfs
         self._net = net
         self._ethtool = ethtool
-        self._monitor = monitor
+        self._links = links
         self._clock = clock
         self._everything = everything
         self._scanned = float("-inf")
@@ -130,7 +136,7 @@ class NetdevCollector:
         """Give all descriptors back."""
         for files in self._files.values():
             files.close()
-        for source in (self._ethtool, self._monitor):
+        for source in (self._ethtool, self._links):
             if source is not None:
                 source.close()
 
@@ -147,6 +153,8 @@ class NetdevCollector:
         if self._ethtool is not None:
             slow += driver_statistics(self._ethtool, shown)
         slow += self._details(shown)
+        if self._links is not None:
+            slow += self._links.samples(shown, {name: i for i, name in socket.if_nameindex()})
         self._slow_samples = tuple(slow)
 
     def _follow(self, shown: Sequence[Interface]) -> None:
@@ -204,18 +212,18 @@ class NetdevCollector:
                     yield Sample(metrics.ERROR_DETAILS, (interface.name, name), count)
 
     def _details_by_netlink(self) -> Mapping[str, Mapping[str, int]]:
-        if self._monitor is None:
+        if self._links is None:
             return {}
         try:
-            by_index = self._monitor.details()
+            by_index = self._links.details()
         except OSError as error:
             log.debug("no statistics by netlink: %s", error)
             return {}
         return {name: by_index[i] for i, name in socket.if_nameindex() if i in by_index}
 
     def _changed(self, now: float) -> Iterator[Sample]:
-        if self._monitor is not None:
-            for name in self._monitor.changed():
+        if self._links is not None:
+            for name in self._links.changed():
                 if name in self._files:
                     self._changes[name] = now
         self._changes = {name: at for name, at in self._changes.items() if name in self._files}

@@ -1,60 +1,69 @@
-"""Link events and error counters by rtnetlink, in the network of this process.
+"""Link events, addresses and error counters by rtnetlink, in the network of this process.
 
-Sockets for events never block. Links are not dumped: one message is asked for that holds the
-statistics of all.
+pyroute2 speaks netlink. It takes some 12 MiB, so that this module is imported only where the agent
+runs in the node's own network. The socket for events never blocks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
-import struct
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import RTMGRP_LINK, rt_scope
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
 from rankscope_agent.sources.netdev.counters import DETAILS
-from rankscope_agent.sources.netdev.rtnetlink import (
-    NLMSG_DONE,
-    NLMSG_ERROR,
-    RTM_GETSTATS,
-    LinkState,
-    link_states,
-    messages,
-    statistics,
-)
 
-RTMGRP_LINK = 1
-NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
 LINK_64 = 1  # IFLA_STATS_FILTER_BIT(IFLA_STATS_LINK_64)
 
 RECEIVE_BYTES = 1 << 16
 """The kernel's largest rtnetlink message fits."""
 
 BUFFER_BYTES = 1 << 20
-"""Room for some 700 events between two looks; if it overflows the kernel says so once."""
+"""Space for some 700 events between two looks; if it overflows the kernel says so once."""
 
 MAX_MESSAGES = 4096
 """Datagrams taken at one look: a node that makes links faster is read at the next ones."""
 
-REPLY_SECONDS = 1.0
+FAMILIES: Mapping[int, str] = {socket.AF_INET: "ipv4", socket.AF_INET6: "ipv6"}
 
-_REQUEST = struct.Struct("=IHHII BBHII")  # struct nlmsghdr, struct if_stats_msg
+
+@contextlib.contextmanager
+def refused_as_os_error() -> Iterator[None]:
+    """Turn the kernel's refusal, which pyroute2 has a class of its own for, into an OSError."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise OSError(error.code, str(error)) from error
+
+
+class LinkState(NamedTuple):
+    """An interface's state in one event; carrier and state are None where the kernel is silent."""
+
+    name: str
+    carrier: bool | None
+    state: str | None
 
 
 class LinkMonitor:
-    """Hears of links that change, and asks for statistics."""
+    """Hears of links that change, and asks for addresses and statistics."""
 
     def __init__(self) -> None:
-        self._events = _open(RTMGRP_LINK)
-        self._queries = _open(0)
-        self._queries.setblocking(True)
-        self._queries.settimeout(REPLY_SECONDS)
+        self._events = _open_events()
+        self._route = IPRoute()
+        self._parser = MarshalRtnl()
         self._states: dict[str, LinkState] = {}
-        self._sequence = 0
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         self._events.close()
-        self._queries.close()
+        self._route.close()
 
     def changed(self) -> Iterator[str]:
         """Yield the interfaces whose state or carrier changed since the last call.
@@ -62,7 +71,7 @@ class LinkMonitor:
         An interface's first event is a change: nothing is sent about one that stays as it is.
         """
         for data in self._arrived():
-            for state in link_states(data):
+            for state in link_states(self._parser.parse(data)):
                 if self._states.get(state.name) != state:
                     self._states[state.name] = state
                     yield state.name
@@ -73,22 +82,22 @@ class LinkMonitor:
         """Return the detailed errors of all interfaces by index.
 
         Raises:
-            OSError: the kernel does not answer.
+            OSError: the kernel does not answer, or refuses.
         """
-        self._sequence += 1
-        flags = NLM_F_REQUEST | NLM_F_DUMP
-        request = _REQUEST.pack(
-            _REQUEST.size, RTM_GETSTATS, flags, self._sequence, 0, 0, 0, 0, 0, LINK_64
-        )
-        self._queries.send(request)
-        found: dict[int, Mapping[str, int]] = {}
-        for _ in range(MAX_MESSAGES):
-            data = self._queries.recv(RECEIVE_BYTES)
-            for index, counts in statistics(data):
-                found[index] = {name: counts[name] for name in DETAILS}
-            if any(message.type in {NLMSG_ERROR, NLMSG_DONE} for message in messages(data)):
-                break
-        return found
+        with refused_as_os_error():
+            return dict(statistics(self._route.stats("dump", filter_mask=LINK_64)))
+
+    def addresses(self) -> Mapping[tuple[int, str], int]:
+        """Return how many addresses interfaces have, by index and family.
+
+        Link-local addresses and those of the host itself do not count: no peer on another node is
+        reached by them without further ado.
+
+        Raises:
+            OSError: as of `details`.
+        """
+        with refused_as_os_error():
+            return usable_addresses(self._route.get_addr())
 
     def _arrived(self) -> Iterator[bytes]:
         for _ in range(MAX_MESSAGES):
@@ -109,9 +118,40 @@ class LinkMonitor:
             raise
 
 
-def _open(groups: int) -> socket.socket:
+def link_states(messages: Iterable[Any]) -> Iterator[LinkState]:
+    """Yield the states in a datagram's link messages; others are left out."""
+    for message in messages:
+        name = message.get("IFLA_IFNAME") if message.get("event") == "RTM_NEWLINK" else None
+        if name:
+            carrier = message.get("IFLA_CARRIER")
+            yield LinkState(
+                str(name),
+                None if carrier is None else bool(carrier),
+                message.get("IFLA_OPERSTATE"),
+            )
+
+
+def statistics(messages: Iterable[Any]) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """Yield an interface's index and detailed errors for each statistics message."""
+    for message in messages:
+        counts = message.get("IFLA_STATS_LINK_64")
+        if counts is not None:
+            yield message["ifindex"], {name: int(counts[name]) for name in DETAILS}
+
+
+def usable_addresses(messages: Iterable[Any]) -> Mapping[tuple[int, str], int]:
+    """Count addresses of global scope by interface index and family."""
+    everywhere = rt_scope["universe"]
+    return Counter(
+        (int(message["index"]), FAMILIES[message["family"]])
+        for message in messages
+        if message["scope"] == everywhere and message["family"] in FAMILIES
+    )
+
+
+def _open_events() -> socket.socket:
     kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
     made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    made.bind((0, groups))
+    made.bind((0, RTMGRP_LINK))
     return made

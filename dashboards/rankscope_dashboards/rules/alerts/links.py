@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import summary
+from rankscope_agent.contract.metrics import netdev, summary
 from rankscope_dashboards.expressions.joins import finding, with_owner
 from rankscope_dashboards.expressions.promql import PORT, worst
 from rankscope_dashboards.rules.alerts import texts
@@ -110,6 +110,19 @@ ALERTS: tuple[Alert, ...] = (
         summary="Adapter {{ $labels.pci }} of node {{ $labels.node }} has a slow PCI link",
         description="The PCI link of adapter {{ $labels.pci }} of node {{ $labels.node }} has"
         " {{ $value | humanizePercentage }} of the bandwidth that it could have.",
+    ),
+    Alert(
+        name="RankscopeAdapterUnhealthy",
+        expression=worst(f"{netdev.ADAPTER_UNHEALTHY.name} > 0", "node", "pci", "reporter"),
+        hold="5m",
+        keep="15m",
+        why="Drivers recover most errors within seconds; a reporter that is in error for five"
+        " minutes has given up.",
+        severity="ticket",
+        scope="node",
+        summary="Adapter {{ $labels.pci }} of node {{ $labels.node }} reports a fault",
+        description="The health reporter {{ $labels.reporter }} of adapter {{ $labels.pci }} of"
+        " node {{ $labels.node }} is in error and has not recovered.",
     ),
     Alert(
         name="RankscopeNetworkSaturated",

@@ -1,0 +1,113 @@
+"""Firmware and health of adapters by the kernel's generic netlink "devlink".
+
+pyroute2 has the socket and the table of attributes; the requests for information and for health
+reporters are made here. Layouts: the kernel's include/uapi/linux/devlink.h. Imported only in the
+node's network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST
+from pyroute2.netlink.devlink import DEVLINK_NAMES, AsyncDevlinkSocket, DevlinkSocket, devlinkcmd
+
+from rankscope_agent.sources.netdev.netlink import refused_as_os_error
+
+PCI_BUS = "pci"
+FIRMWARE = ("fw", "fw.version", "fw.mgmt")
+"""Names that drivers give the version of their firmware, the most general one first (the kernel's
+Documentation/networking/devlink/devlink-info.rst)."""
+
+HEALTHY = 0  # DEVLINK_HEALTH_REPORTER_STATE_HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter's driver and firmware; texts are empty where it does not say."""
+
+    pci: str
+    driver: str
+    firmware: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """One of an adapter's health reporters, such as `fw_fatal` and `tx` of mlx5.
+
+    Args:
+        healthy: false from an error until its recovery.
+        errors: how many it has reported since the driver was loaded.
+    """
+
+    pci: str
+    name: str
+    healthy: bool
+    errors: int
+
+
+class _AsyncDevlink(AsyncDevlinkSocket):
+    module_err_level = "debug"  # a kernel without devlink is no error of the agent's
+
+    async def dump(self, command: str) -> Any:
+        message = devlinkcmd()
+        message["cmd"] = DEVLINK_NAMES[command]
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        await self.bind()
+        return await self.nlm_request(message, msg_type=self.prid, msg_flags=flags)
+
+
+class Devlink(DevlinkSocket):
+    """Asks about all adapters at once.
+
+    Every method raises OSError where the kernel has no such family or refuses.
+    """
+
+    async_class = _AsyncDevlink
+
+    def adapters(self) -> Iterator[Adapter]:
+        """Yield the adapters on PCI buses."""
+        return adapters_of(self._dump("DEVLINK_CMD_INFO_GET"))
+
+    def reporters(self) -> Iterator[Reporter]:
+        """Yield the health reporters of adapters on PCI buses."""
+        return reporters_of(self._dump("DEVLINK_CMD_HEALTH_REPORTER_GET"))
+
+    def _dump(self, command: str) -> Iterable[Any]:
+        with refused_as_os_error():
+            answers: Iterable[Any] = self._run_sync_cleanup(self.asyncore.dump, command)
+        return answers
+
+
+def adapters_of(messages: Iterable[Any]) -> Iterator[Adapter]:
+    """Yield what answers to DEVLINK_CMD_INFO_GET say of adapters on PCI buses."""
+    for message in messages:
+        if message.get("DEVLINK_ATTR_BUS_NAME") == PCI_BUS:
+            running = {
+                value.get("DEVLINK_ATTR_INFO_VERSION_NAME"): value.get(
+                    "DEVLINK_ATTR_INFO_VERSION_VALUE"
+                )
+                for name, value in message["attrs"]
+                if name == "DEVLINK_ATTR_INFO_VERSION_RUNNING"
+            }
+            firmware = next((running[name] for name in FIRMWARE if running.get(name)), "")
+            yield Adapter(
+                str(message.get("DEVLINK_ATTR_DEV_NAME") or ""),
+                str(message.get("DEVLINK_ATTR_INFO_DRIVER_NAME") or ""),
+                str(firmware),
+            )
+
+
+def reporters_of(messages: Iterable[Any]) -> Iterator[Reporter]:
+    """Yield what answers to DEVLINK_CMD_HEALTH_REPORTER_GET say of adapters on PCI buses."""
+    for message in messages:
+        reporter = message.get("DEVLINK_ATTR_HEALTH_REPORTER")
+        if reporter is not None and message.get("DEVLINK_ATTR_BUS_NAME") == PCI_BUS:
+            yield Reporter(
+                str(message.get("DEVLINK_ATTR_DEV_NAME") or ""),
+                str(reporter.get("DEVLINK_ATTR_HEALTH_REPORTER_NAME") or ""),
+                reporter.get("DEVLINK_ATTR_HEALTH_REPORTER_STATE") == HEALTHY,
+                int(reporter.get("DEVLINK_ATTR_HEALTH_REPORTER_ERR_COUNT") or 0),
+            )

@@ -1,0 +1,196 @@
+"""What only a netlink socket in the node's network tells of its links and adapters, as samples.
+
+Each question that the kernel or a driver refuses is not asked again while the agent runs: some
+drivers write a line to the kernel's log for every attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from rankscope_agent.contract.metrics import netdev as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.netdev.devlink import Adapter, Devlink, Reporter
+from rankscope_agent.sources.netdev.ethtool_netlink import EthtoolNetlink, Fec
+from rankscope_agent.sources.netdev.interfaces import Interface
+from rankscope_agent.sources.netdev.netlink import LinkMonitor
+
+log = logging.getLogger(__name__)
+
+MAX_REPORTERS = 1024
+"""Health reporters looked at: 64 adapters have some 5 each, and some drivers one for each port."""
+
+NAME_LENGTH = 64
+
+
+class Ports(Protocol):
+    """Answers about single interfaces; OSError where there is none."""
+
+    def fec(self, interface: str) -> Fec:
+        """Return what error correction repaired and could not repair."""
+        ...
+
+    def pause_frames(self, interface: str) -> Mapping[str, int]:
+        """Return pause frames by direction."""
+        ...
+
+    def fastest_mode(self, interface: str) -> float | None:
+        """Return the bytes per second of the fastest mode on offer."""
+        ...
+
+    def close(self) -> None:
+        """Close the socket."""
+        ...
+
+
+class Boards(Protocol):
+    """Answers about all adapters; OSError where there is none."""
+
+    def adapters(self) -> Iterable[Adapter]:
+        """Return drivers and firmware."""
+        ...
+
+    def reporters(self) -> Iterable[Reporter]:
+        """Return health reporters."""
+        ...
+
+    def close(self) -> None:
+        """Close the socket."""
+        ...
+
+
+class Links(Protocol):
+    """Hears of changes and answers about all interfaces; OSError where it cannot."""
+
+    def changed(self) -> Iterator[str]:
+        """Yield the interfaces whose state changed since the last call."""
+        ...
+
+    def details(self) -> Mapping[int, Mapping[str, int]]:
+        """Return detailed errors by interface index."""
+        ...
+
+    def addresses(self) -> Mapping[tuple[int, str], int]:
+        """Return the number of usable addresses by interface index and family."""
+        ...
+
+    def close(self) -> None:
+        """Close the sockets."""
+        ...
+
+
+def open_host_links() -> HostLinks:
+    """Open the sockets in the network of this process.
+
+    Raises:
+        OSError: the kernel has no rtnetlink socket to give.
+    """
+    return HostLinks(LinkMonitor(), EthtoolNetlink(), Devlink())
+
+
+Answer = TypeVar("Answer")
+
+
+class HostLinks:
+    """The node's links by netlink.
+
+    Args:
+        links: by rtnetlink.
+        ports: by the "ethtool" family.
+        boards: by the "devlink" family.
+    """
+
+    def __init__(self, links: Links, ports: Ports, boards: Boards) -> None:
+        self._links, self._ports, self._boards = links, ports, boards
+        self._refused: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for source in (self._links, self._ports, self._boards):
+            source.close()
+
+    def changed(self) -> Iterator[str]:
+        """Yield the interfaces whose state or carrier changed since the last call."""
+        return self._links.changed()
+
+    def details(self) -> Mapping[int, Mapping[str, int]]:
+        """Return the detailed errors of all interfaces by index.
+
+        Raises:
+            OSError: the kernel does not answer.
+        """
+        return self._links.details()
+
+    def samples(self, shown: Sequence[Interface], indices: Mapping[str, int]) -> Iterator[Sample]:
+        """Yield addresses, modes, error correction, pauses, firmware and health.
+
+        Args:
+            shown: interfaces shown one by one.
+            indices: of interfaces by name.
+        """
+        yield from self._addresses(shown, indices)
+        for interface in shown:
+            if interface.kind == "physical":
+                yield from self._port(interface.name)
+        yield from self._adapters()
+
+    def _addresses(
+        self, shown: Sequence[Interface], indices: Mapping[str, int]
+    ) -> Iterator[Sample]:
+        with contextlib.suppress(OSError):
+            counted = self._links.addresses()
+            for interface in shown:
+                index = indices.get(interface.name)
+                for family in ("ipv4", "ipv6"):
+                    if index is not None:
+                        count = counted.get((index, family), 0)
+                        yield Sample(metrics.ADDRESSES, (interface.name, family), count)
+
+    def _port(self, name: str) -> Iterator[Sample]:
+        fastest = self._ask("mode", name, lambda: self._ports.fastest_mode(name))
+        if fastest is not None:
+            yield Sample(metrics.FASTEST_MODE, (name,), fastest)
+        fec = self._ask("fec", name, lambda: self._ports.fec(name)) or Fec(None, None)
+        for result, blocks in (("corrected", fec.corrected), ("uncorrectable", fec.uncorrectable)):
+            if blocks is not None:
+                yield Sample(metrics.FEC_BLOCKS, (name, result), blocks)
+        pauses = self._ask("pause", name, lambda: self._ports.pause_frames(name)) or {}
+        for direction, frames in pauses.items():
+            yield Sample(metrics.LINK_PAUSE_FRAMES, (name, direction), frames)
+
+    def _adapters(self) -> Iterator[Sample]:
+        for adapter in self._ask("adapters", "", lambda: [*self._boards.adapters()]) or ():
+            labels = (adapter.pci, _name(adapter.driver), _name(adapter.firmware))
+            yield Sample(metrics.ADAPTER_INFO, labels, 1)
+        yield from _health(self._ask("reporters", "", lambda: [*self._boards.reporters()]) or ())
+
+    def _ask(self, question: str, of: str, ask: Callable[[], Answer]) -> Answer | None:
+        """Return an answer, None where it was refused now or before."""
+        if (question, of) in self._refused:
+            return None
+        try:
+            return ask()
+        except OSError as error:
+            log.debug("no %s of %s by netlink: %s", question, of or "adapters", error)
+            self._refused.add((question, of))
+            return None
+
+
+def _health(reporters: Iterable[Reporter]) -> Iterator[Sample]:
+    """Yield each adapter's errors together, and by name the reporters that are in error now."""
+    errors: dict[str, int] = defaultdict(int)
+    for reporter in itertools.islice(reporters, MAX_REPORTERS):
+        errors[reporter.pci] += reporter.errors
+        if not reporter.healthy:
+            yield Sample(metrics.ADAPTER_UNHEALTHY, (reporter.pci, _name(reporter.name)), 1)
+    for pci, count in errors.items():
+        yield Sample(metrics.ADAPTER_HEALTH_ERRORS, (pci,), count)
+
+
+def _name(text: str) -> str:
+    return "".join(character for character in text[:NAME_LENGTH] if character.isprintable())

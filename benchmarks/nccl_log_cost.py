@@ -22,6 +22,7 @@ from benchmarks import nccl_log_text
 from benchmarks.commands import cpu_of, environment, peak_memory_mib
 from benchmarks.processes import cpu_seconds
 
+from rankscope_agent.contract.nccl.info_lines import BEGINNINGS
 from rankscope_agent.sources.nccl_log.collector import CPU_SHARE
 
 ROUNDS = 5
@@ -43,12 +44,9 @@ EXTRACTION_GOAL = 4.0
 MTAIL_GOAL = 10.0
 
 SELECTION = (
-    r"NCCL(?: INFO (?:Channel \d+(?:/\d+)? : .|Ring \d+ : \S+ -> \S+ [^-]|Using (?:internal )?"
-    r"[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|NCCL_|NCCL version |"
-    r"Failed to |Initialized NET|Assigned NET|Could not |CollNet |\d+ coll channels|"
-    r"NVLS multicast support is available|"
-    r"transport/net_|Loading topology|RAS declaring)| WARN | version \d| error|\(SeqNum|"
-    r"\.cpp:\d+\]| watchdog)"
+    r"NCCL(?: INFO (?:Channel \d+(?:/\d+)? : .|Ring \d+ : \S+ -> \S+ [^-]|"
+    + BEGINNINGS.decode()
+    + r")| WARN | version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)"
 )
 """What the parser selects (`contract.nccl.lines.SCAN`), for a program that only counts."""
 

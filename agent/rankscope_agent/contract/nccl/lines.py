@@ -22,6 +22,7 @@ from rankscope_agent.contract.log_text.prefixes import (
     TAG_END,
 )
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Edges, Transport, pair_code
+from rankscope_agent.contract.nccl.info_lines import BEGINNINGS
 
 MAX_EDGE_TRANSPORTS = 32
 """Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""
@@ -45,10 +46,7 @@ SCAN = re.compile(
     rb"NCCL(?: INFO (?:"
     # CONNECTION, or, (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
     rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
-    rb"((?:Using (?:internal )?[nN]etwork |comm 0x|ncclComm|\[Rank |Init timings|Bootstrap|NET/|"
-    rb"NCCL_|NCCL version |Failed to |Initialized NET|Assigned NET|Could not |CollNet |"
-    rb"NVLS multicast support is available|\d+ coll channels|transport/net_|Loading topology|"
-    rb"RAS declaring)[^\n]{0,1024})"  # INFO
+    rb"((?:" + BEGINNINGS + rb")[^\n]{0,1024})"  # INFO
     rb")| (WARN [^\n]{0,1024})"  # WARNING
     # BARE: the version line, and what PyTorch prints
     rb"|((?: version \d| error|\(SeqNum|\.cpp:\d+\]| watchdog)[^\n]{0,2048}))"

@@ -10,6 +10,7 @@ import re
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import MAX_NAME, Facts, Limits, Member, Process
+from rankscope_agent.contract.nccl.info_lines import Reader, info_line
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,
@@ -26,7 +27,6 @@ from rankscope_agent.contract.nccl.lines import (
     records,
     sum_up,
 )
-from rankscope_agent.contract.nccl.signs import read_process_line
 from rankscope_agent.contract.nccl.speakers import Speakers, Thread, line_of
 from rankscope_agent.contract.nccl.warnings import classify
 from rankscope_agent.contract.nccl.watchdog import DESYNC
@@ -160,27 +160,30 @@ class NcclLog:
             self._read_said(thread, info)
 
     def _read_said(self, thread: Thread, info: bytes) -> None:
-        if info.startswith((b"comm 0x", b"ncclComm", b"[Rank ")):
+        line = info_line(info)
+        if line is None:
+            return
+        if line.subject == "communicator":
             self._read_comm(thread, info)
             return
         text = info.decode(errors="replace").rstrip()
-        if text.startswith("Init timings"):
+        if line.read is not None:
+            self._read_process(thread, text, line.read)
+        elif line.subject == "timings":
             self._read_timings(thread, text)
-        elif text[:1].isdigit():
+        elif line.subject == "channels":
             self._read_channels(thread, text)
-        elif text.startswith("CollNet "):
+        elif line.subject == "collnet":
             self._read_collnet(thread, text)
-        else:
-            self._read_process(thread, text)
 
-    def _read_process(self, thread: Thread, text: str) -> None:
+    def _read_process(self, thread: Thread, text: str, read: Reader) -> None:
         """Read what concerns a process rather than a communicator."""
         process, facts = thread.process, self.facts
         if text.startswith("NCCL_") and facts.settings >= self.limits.settings:
             facts.beyond_limits += 1
             return
         before = len(process.environment)
-        for code in read_process_line(process, text):
+        for code in read(process, text):
             facts.warn(code, text, self.limits)
         facts.settings += len(process.environment) - before
         if process.version and not self.facts.version:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from rankscope_agent.contract.nccl.facts import MAX_NAME, Process
 from rankscope_agent.contract.nccl.warnings import TOPOLOGY_FILE, classify
@@ -36,11 +35,10 @@ _INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
 _BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b\S* ?(?:\([^)]*\) )?-> [1-7]\b")
 
 
-def _read_environment(process: Process, text: str) -> tuple[str, ...]:
+def read_environment(process: Process, text: str) -> tuple[str, ...]:
+    """Note a setting of the process's environment."""
     match = _ENVIRONMENT.match(text)
-    if match is None:  # the version, as NCCL 2.22 and later print it
-        version = _VERSION.match(text)
-        process.version = version[1] if version else process.version
+    if match is None:
         return ()
     # Numbers end with a dot of the sentence, texts do not (param.cc).
     value = match[2].strip()[:MAX_VALUE]
@@ -51,13 +49,21 @@ def _read_environment(process: Process, text: str) -> tuple[str, ...]:
     return _topology(value) if match[1] == "NCCL_TOPO_FILE" else ()
 
 
+def read_version(process: Process, text: str) -> tuple[str, ...]:
+    """Note the version, as NCCL 2.22 and later print it."""
+    version = _VERSION.match(text)
+    process.version = version[1] if version else process.version
+    return ()
+
+
 def _topology(path: str) -> tuple[str, ...]:
     """A topology file of one's own replaces what NCCL would find, silently."""
     own = path and not path.startswith(VENDOR_TOPOLOGIES) and "virtualTopology" not in path
     return (TOPOLOGY_FILE,) if own else ()
 
 
-def _read_net(process: Process, text: str) -> tuple[str, ...]:
+def read_net(process: Process, text: str) -> tuple[str, ...]:
+    """Note which adapters NCCL's own network found, and a plugin without any."""
     if text.startswith("NET/IB : No device found"):
         process.signs.add(NO_IB_DEVICE)
     elif _IB_DEVICES.match(text):
@@ -68,7 +74,8 @@ def _read_net(process: Process, text: str) -> tuple[str, ...]:
     return ()
 
 
-def _read_failure(process: Process, text: str) -> tuple[str, ...]:
+def read_failure(process: Process, text: str) -> tuple[str, ...]:
+    """Note a plugin or a library that could not be used."""
     failed = _INIT_FAILED.match(text)
     if failed and failed[1].strip() not in {"IB", "Socket"}:
         process.signs.add(PLUGIN_FAILED)
@@ -77,7 +84,7 @@ def _read_failure(process: Process, text: str) -> tuple[str, ...]:
     return ()
 
 
-def _read_back_trace(process: Process, text: str) -> tuple[str, ...]:
+def read_back_trace(process: Process, text: str) -> tuple[str, ...]:
     """A back-trace through a transport's file names the transport the data was on."""
     match = _BACK_TRACE.match(text)
     if match:
@@ -85,21 +92,24 @@ def _read_back_trace(process: Process, text: str) -> tuple[str, ...]:
     return ()
 
 
-def _read_network(process: Process, text: str) -> tuple[str, ...]:
+def read_network(process: Process, text: str) -> tuple[str, ...]:
+    """Note the network that the process uses."""
     match = _NETWORK.match(text) or _ASSIGNED.match(text)
     if match:
         process.network = match[1].strip()[:MAX_NAME]
     return ()
 
 
-def _read_bootstrap(process: Process, text: str) -> tuple[str, ...]:
+def read_bootstrap(process: Process, text: str) -> tuple[str, ...]:
+    """Note how long the bootstrap took, or that it had no interface."""
     time = _BOOTSTRAP_TIME.match(text)
     if time:
         process.bootstrap_seconds = float(time[1])
     return (classify(text).code,) if text.startswith("Bootstrap : no socket") else ()
 
 
-def _read_peers(process: Process, text: str) -> tuple[str, ...]:
+def read_peers(process: Process, text: str) -> tuple[str, ...]:
+    """Note what GPUs can do among each other, and peers that RAS declares dead."""
     if text.startswith("Could not enable P2P"):
         process.signs.add(NO_P2P)
     elif text.startswith("NVLS multicast support is available"):
@@ -107,29 +117,6 @@ def _read_peers(process: Process, text: str) -> tuple[str, ...]:
     return (classify(text).code,) if text.startswith("RAS declaring") else ()
 
 
-def _read_topology(process: Process, text: str) -> tuple[str, ...]:
+def read_topology(process: Process, text: str) -> tuple[str, ...]:
+    """Note a topology file that replaces what NCCL would find."""
     return _topology(text.removeprefix("Loading topology file").strip())
-
-
-START_LENGTH = 4
-
-_READERS: Mapping[str, Callable[[Process, str], tuple[str, ...]]] = {
-    "NCCL": _read_environment,
-    "NET/": _read_net,
-    "Fail": _read_failure,
-    "tran": _read_back_trace,
-    "Usin": _read_network,
-    "Assi": _read_network,
-    "Boot": _read_bootstrap,
-    "Coul": _read_peers,
-    "NVLS": _read_peers,
-    "RAS ": _read_peers,
-    "Load": _read_topology,
-}
-"""Who reads a line, by its first characters: a table is as fast for the last as for the first."""
-
-
-def read_process_line(process: Process, text: str) -> tuple[str, ...]:
-    """Note what a line says; return the codes of warnings that it amounts to."""
-    read = _READERS.get(text[:START_LENGTH])
-    return () if read is None else read(process, text)

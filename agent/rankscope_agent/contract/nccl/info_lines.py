@@ -1,0 +1,82 @@
+"""NCCL's INFO lines that say something: how each begins and who reads it, declared once.
+
+`lines.SCAN` selects records by the beginnings, the parser reads them by `info_line`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from rankscope_agent.contract.nccl import signs
+from rankscope_agent.contract.nccl.facts import Process
+
+Subject = Literal["communicator", "timings", "channels", "collnet", "process", "nothing"]
+
+Reader = Callable[[Process, str], tuple[str, ...]]
+"""Notes what a line says about a process; returns the codes of warnings that it amounts to."""
+
+
+class InfoLine(NamedTuple):
+    """One kind of line.
+
+    Args:
+        begins: its first characters.
+        goes_on: pattern of what follows them.
+        subject: what it is about; the parser reads all but those about a process.
+        read: reads a line about a process.
+    """
+
+    begins: bytes
+    goes_on: bytes
+    subject: Subject
+    read: Reader | None = None
+
+
+INFO_LINES: tuple[InfoLine, ...] = (
+    InfoLine(b"Using ", rb"(?:internal )?[nN]etwork ", "process", signs.read_network),
+    InfoLine(b"comm 0x", b"", "communicator"),
+    InfoLine(b"ncclComm", b"", "communicator"),
+    InfoLine(b"[Rank ", b"", "communicator"),
+    InfoLine(b"Init timings", b"", "timings"),
+    InfoLine(b"Bootstrap", b"", "process", signs.read_bootstrap),
+    InfoLine(b"NET/", b"", "process", signs.read_net),
+    InfoLine(b"NCCL_", b"", "process", signs.read_environment),
+    InfoLine(b"NCCL version ", b"", "process", signs.read_version),
+    InfoLine(b"Failed to ", b"", "process", signs.read_failure),
+    InfoLine(b"Initialized NET", b"", "nothing"),  # as `Using network`, which follows
+    InfoLine(b"Assigned NET", b"", "process", signs.read_network),
+    InfoLine(b"Could not ", b"", "process", signs.read_peers),
+    InfoLine(b"CollNet ", b"", "collnet"),
+    InfoLine(b"NVLS multicast support is available", b"", "process", signs.read_peers),
+    InfoLine(b"", rb"\d+ coll channels", "channels"),
+    InfoLine(b"transport/net_", b"", "process", signs.read_back_trace),
+    InfoLine(b"Loading topology", b"", "process", signs.read_topology),
+    InfoLine(b"RAS declaring", b"", "process", signs.read_peers),
+)
+
+BEGINNINGS = b"|".join(re.escape(line.begins) + line.goes_on for line in INFO_LINES)
+"""A pattern of how they begin."""
+
+_START_LENGTH = 4
+
+
+def _by_start() -> Mapping[bytes, Sequence[InfoLine]]:
+    """Sort the kinds by their first characters: so the last one is found as fast as the first."""
+    found: dict[bytes, list[InfoLine]] = {}
+    for line in INFO_LINES:
+        found.setdefault(line.begins[:_START_LENGTH], []).append(line)
+    return found
+
+
+_BY_START = _by_start()
+_UNSPELLED = _BY_START[b""]
+
+
+def info_line(text: bytes) -> InfoLine | None:
+    """Return the kind of a line that `BEGINNINGS` matches; None for what is left of a torn one."""
+    for line in _BY_START.get(text[:_START_LENGTH], _UNSPELLED):
+        if text.startswith(line.begins):
+            return line
+    return None

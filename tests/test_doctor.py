@@ -264,6 +264,43 @@ def test_a_token_is_shown_to_no_pod_that_only_carries_the_label_of_an_agent(
     assert cluster.trusted_agents("rankscope", shown) == {"n1": "https://10.0.0.7:9877"}
 
 
+def test_of_two_pods_that_carry_the_label_on_one_node_none_is_believed(api, kubeconfig, capsys):
+    api.put(agent_pod("a-1", 1, "n1", "127.0.0.7"))
+    api.put(agent_pod("a-2", 2, "n2", "127.0.0.8"))
+    impostor = agent_pod("impostor", 3, "n1", "127.6.6.6")
+    impostor["metadata"]["namespace"] = "team"
+    api.put(impostor)
+    found = cluster.agents_of_cluster()
+    assert found == {"n2": "http://127.0.0.8:9877"}
+    (doubt,) = found.doubts
+    assert "node n1: rankscope/a-1, team/impostor" in doubt
+    said = " ".join(doctor(capsys, "--cluster")[1].split())
+    assert "rankscope/a-1, team/impostor" in said
+    trusted = cluster.trusted_agents("rankscope", Entry())
+    assert (trusted["n1"], trusted.doubts) == ("http://127.0.0.7:9877", ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ({"deletionTimestamp": "2026-11-20T10:00:00Z"}, {}, "127.0.0.8"),
+        ({}, {"ready": False}, "127.0.0.7"),
+        ({}, {}, "127.0.0.8"),
+    ],
+)
+def test_of_an_agent_that_is_being_replaced_the_one_that_stays_is_asked(
+    api, kubeconfig, old, new, kept
+):
+    owner = {"kind": "DaemonSet", "name": "rankscope-agent", "uid": "ds", "controller": True}
+    for number, changes in ((7, old), (8, new)):
+        data = agent_pod(f"a-{number}", number, "n1", f"10.0.0.{number}")
+        status = "True" if changes.pop("ready", True) else "False"
+        data["status"]["conditions"] = [{"type": "Ready", "status": status}]
+        data["metadata"] |= {"ownerReferences": [owner], **changes}
+        api.put(data)
+    assert cluster.agents_of_cluster() == {"n1": f"http://{kept}:9877"}
+
+
 def test_a_pod_without_an_agent_on_its_node_is_named(api, kubeconfig, capsys):
     assert "no agent runs in the cluster" in doctor(capsys, "--cluster")[1]
     api.put(agent_pod("a-2", 2, "n2", "10.0.0.7"))

@@ -13,6 +13,7 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import of_agents
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent
+from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.job_claims import believed
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.stragglers.diagnosis import timed
@@ -61,9 +62,9 @@ class Node(FakeAgent):
         return self.body
 
 
-def told(*agents, nodes=None):
+def told(*agents, cluster=None):
     """Return what is read of agents, and the reports on their jobs."""
-    found = of_agents([agent.url for agent in agents], None, 0.0, nodes=nodes or {})
+    found = of_agents([agent.url for agent in agents], None, 0.0, cluster=cluster)
     made = job_reports.reports(timed(found.jobs), found.evidence, time.time())
     return found, {report.job_id: report for report in made}
 
@@ -190,7 +191,8 @@ def test_an_agent_that_is_named_twice_is_asked_once():
 def test_in_a_cluster_an_agent_speaks_for_the_node_that_its_pod_is_on():
     """n1's agent says that it is n0's."""
     with Node("n0", range(4), "t", SLOW) as own, Node("n0", range(4, 8), "t", SLOW) as liar:
-        found, reports = told(own, liar, nodes={own.url: "n0", liar.url: "n1"})
+        known = NodeAgents({"n0": own.url, "n1": liar.url}, ["agents of node n2: a, b"])
+        found, reports = told(own, liar, cluster=known)
     assert {node: agent.url for node, agent in found.look.agents.items()} == {
         "n0": own.url,
         "n1": liar.url,
@@ -201,4 +203,5 @@ def test_in_a_cluster_an_agent_speaks_for_the_node_that_its_pod_is_on():
     by_rank = found.jobs[0].records.drop_duplicates("rank").set_index("rank")["node"]
     assert by_rank[7] == "n1"
     assert reports["t/j"].incidents[0].where.nodes == ("n1",)
-    assert any("n1 calls itself n0" in one for one in reports["t/j"].unobserved)
+    (note,) = [one for one in reports["t/j"].unobserved if "n1 calls itself n0" in one]
+    assert "agents of node n2: a, b" in note

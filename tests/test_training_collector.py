@@ -276,6 +276,23 @@ def test_a_pods_job_is_called_as_kubernetes_calls_it(tmp_path):
     writer.end()
 
 
+def test_a_rank_whose_pod_is_gone_keeps_its_namespace(tmp_path):
+    """Without it, readers would take it for one that speaks for a job from outside of pods."""
+    volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"
+    volume.mkdir(parents=True)
+    writer = RingWriter(volume, job_id="local/1234", pod_uid=uid(1))
+    writer.step()
+    pods = PodDirectory()
+    pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
+    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods)
+    assert len(Page(rings).labels(metrics.RANK_INFO)) == 1
+    pods.replace([], 2.0)
+    writer.end()
+    (info,) = Page(rings).labels(metrics.RANK_INFO)
+    labels = dict(zip(metrics.RANK_INFO.labels, info, strict=True))
+    assert (labels["job_id"], labels["pod_namespace"]) == ("ml/llm", "ml")
+
+
 def test_rings_of_pods_wait_until_their_jobs_names_are_known(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "FIRST_NAMES_SECONDS", 0.0)
     volume = tmp_path / f"kubelet/pods/{uid(1)}/volumes/kubernetes.io~empty-dir/rankscope"

@@ -136,8 +136,7 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     entry = entry_of(options)
     found = trusted_agents(options.namespace, entry) if options.cluster else None
     urls = options.agent if found is None else list(found.values())
-    nodes = {url: node for node, url in (found or {}).items()}
-    return evidence_sources.of_agents(urls, options.job, since, entry=entry, nodes=nodes)
+    return evidence_sources.of_agents(urls, options.job, since, entry=entry, cluster=found)
 
 
 def _say(line: str) -> None:

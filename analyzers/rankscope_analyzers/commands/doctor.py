@@ -19,12 +19,13 @@ from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
     AGENT_PORT,
     ClusterError,
+    NodeAgents,
     agent_pods,
     node_of_pod,
     trusted_agents,
     warnings,
 )
-from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.environment_skew import (
     EnvironmentDifference,
     differences,
@@ -70,9 +71,11 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
     kept = _kept_from_starting(options.namespace) if options.cluster else ()
-    answers = _ask(_addresses(options, kept), entry_of(options))
+    found = trusted_agents(options.namespace, entry_of(options)) if options.cluster else None
+    answers = _ask(_agents(options, kept, found))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
+    silent += found.doubts if found else ()
     if not facts:
         raise AgentError("; ".join(silent))
     sections = list(_sections(facts, options.pod))
@@ -98,26 +101,29 @@ def _kept_from_starting(namespace: str | None) -> Sequence[str]:
     return (*waiting, *agent_starts.reasons(warnings(namespace)))
 
 
-def _addresses(options: argparse.Namespace, kept: Sequence[str]) -> Sequence[str]:
-    if not options.cluster:
-        return options.agent or [LOCAL_AGENT]
-    agents = trusted_agents(options.namespace, entry_of(options))
-    if not agents:
-        why = "; ".join(kept) or "nothing is labelled rankscope-agent"
+def _agents(
+    options: argparse.Namespace, kept: Sequence[str], found: NodeAgents | None
+) -> Sequence[Agent]:
+    entry = entry_of(options)
+    if found is None:
+        return [Agent(url, entry) for url in options.agent or [LOCAL_AGENT]]
+    if not found:
+        why = "; ".join((*kept, *found.doubts)) or "nothing is labelled rankscope-agent"
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
-        return list(agents.values())
+        return [Agent(url, entry, node) for node, url in found.items()]
     node = node_of_pod(options.pod)
     if node is None:
         raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
-    if node not in agents:
-        raise InputError(f"pod {options.pod!r} runs on {node}, which has no agent")
-    return [agents[node]]
+    if node not in found:
+        why = "; ".join(("which has no agent", *found.doubts))
+        raise InputError(f"pod {options.pod!r} runs on {node}, {why}")
+    return [Agent(found[node], entry, node)]
 
 
-def _ask(urls: Sequence[str], entry: Entry) -> Sequence[AgentFacts | AgentError]:
+def _ask(agents: Sequence[Agent]) -> Sequence[AgentFacts | AgentError]:
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        return list(pool.map(_facts, [Agent(url, entry) for url in urls]))
+        return list(pool.map(_facts, agents))
 
 
 def _facts(agent: Agent) -> AgentFacts | AgentError:
@@ -131,6 +137,7 @@ def _facts(agent: Agent) -> AgentFacts | AgentError:
             if isinstance(ranks, list)
             else [],
             page=agent.text("/metrics"),
+            placed=agent.node,
         )
     except AgentError as error:
         return error

@@ -172,9 +172,8 @@ def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gather
     def of_agents() -> Gathered:
         found = trusted_agents(options.namespace, entry) if options.cluster else None
         urls = options.agent if found is None else list(found.values())
-        nodes = {url: node for node, url in (found or {}).items()}
         since = time.time() - length
-        return evidence_sources.of_agents(urls, None, since, entry, earlier, nodes)
+        return evidence_sources.of_agents(urls, None, since, entry, earlier, found)
 
     return of_agents
 

@@ -48,6 +48,7 @@ class AgentFacts:
         pods: /api/v1/pods.
         ranks: the ranks of /api/v1/ranks.
         page: /metrics as text.
+        placed: the node that an API server says it is on, empty where none was asked.
     """
 
     url: str
@@ -55,11 +56,12 @@ class AgentFacts:
     pods: Mapping[str, Any]
     ranks: Sequence[Mapping[str, Any]]
     page: str
+    placed: str = ""
 
     @property
     def node(self) -> str:
         """The node that the agent runs on."""
-        return str(self.health.get("node", self.url))
+        return self.placed or str(self.health.get("node", self.url))
 
 
 def node_checks(facts: AgentFacts) -> Sequence[Check]:

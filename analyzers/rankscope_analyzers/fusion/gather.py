@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from rankscope_analyzers.intake import (
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_pages import Look
 from rankscope_analyzers.intake.agent_steps import PATIENCE_SECONDS, from_agents
+from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
 from rankscope_analyzers.intake.job_claims import Believed
@@ -89,7 +90,7 @@ def of_agents(
     since_unix_seconds: float,
     entry: Entry = NONE,
     earlier: Earlier | None = None,
-    nodes: Mapping[str, str] | None = None,
+    cluster: NodeAgents | None = None,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
@@ -101,7 +102,7 @@ def of_agents(
         since_unix_seconds: only steps that started later.
         entry: what is shown to be let in.
         earlier: what the same agents told before; what they tell now is added.
-        nodes: the node of each address, where an API server tells it.
+        cluster: what an API server tells of these agents.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
@@ -109,7 +110,7 @@ def of_agents(
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
     told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
-    placed = nodes or {}
+    placed = {} if cluster is None else cluster.nodes
     look = first = agent_pages.look([Agent(url, entry, placed.get(url, "")) for url in urls])
     if not first.pages:
         raise SourceError(_few(first.failures), errors=first.errors)
@@ -139,9 +140,10 @@ def of_agents(
     seen = job_claims.believed(told.pages.observed("agents' pages"))
     signals = attempt("look", "", partial(_environment, first, seen.observed))
     errors.extend([signals] if isinstance(signals, AnalysisError) else [])
+    failures = (*first.failures, *(cluster.doubts if cluster else ()))
     evidence = replace(
         _evidence(seen, tuple(urls)),
-        notes=(*((_few(first.failures),) if first.failures else ()), *seen.notes.get("", ())),
+        notes=(*((_few(failures),) if failures else ()), *seen.notes.get("", ())),
         signals=() if isinstance(signals, AnalysisError) else tuple(signals),
     )
     found = _in_our_time(read, evidence, problem)

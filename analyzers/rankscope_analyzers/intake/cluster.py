@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.text import foreign_json
+from rankscope_analyzers.text.name_lists import listed
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 AGENT_PORT = 9877
@@ -27,7 +29,25 @@ class ForbiddenError(ClusterError):
     """The user may not ask for this."""
 
 
-def trusted_agents(namespace: str | None, entry: Entry) -> Mapping[str, str]:
+class NodeAgents(dict[str, str]):
+    """The address of each node's agent, by node.
+
+    Args:
+        doubts: sentences about nodes of which nobody knows which agent is theirs; they are left
+            out.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], doubts: Sequence[str] = ()) -> None:
+        super().__init__(addresses)
+        self.doubts = tuple(doubts)
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """The node of each address."""
+        return {url: node for node, url in self.items()}
+
+
+def trusted_agents(namespace: str | None, entry: Entry) -> NodeAgents:
     """Return the address of each node's agent, by node, as those that may see what is shown.
 
     Raises:
@@ -44,8 +64,11 @@ def trusted_agents(namespace: str | None, entry: Entry) -> Mapping[str, str]:
 
 def agents_of_cluster(
     selector: str = AGENT_SELECTOR, namespace: str | None = None, scheme: str = "http"
-) -> Mapping[str, str]:
+) -> NodeAgents:
     """Return the address of each node's agent, by node.
+
+    Any pod may carry the agents' label. Of several on a node, those of one controller are an agent
+    that is being replaced; where there are more controllers, none is believed.
 
     Args:
         selector: labels of agents' pods.
@@ -55,11 +78,36 @@ def agents_of_cluster(
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
-    return {
-        str(pod["spec"]["nodeName"]): f"{scheme}://{_address(pod)}"
-        for pod in agent_pods(namespace, selector)
-        if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName")
-    }
+    by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for pod in agent_pods(namespace, selector):
+        if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName"):
+            by_node[str(pod["spec"]["nodeName"])].append(pod)
+    known, doubts = {}, []
+    for node, several in sorted(by_node.items()):
+        if len({_controller(pod) for pod in several}) > 1:
+            names = listed(sorted(f"{_name(pod, 'namespace')}/{_name(pod)}" for pod in several))
+            doubts.append(f"agents of node {node}: {names}; give --namespace, none is believed")
+        else:
+            known[node] = f"{scheme}://{_address(max(several, key=_replaces))}"
+    return NodeAgents(known, doubts)
+
+
+def _name(pod: Mapping[str, Any], key: str = "name") -> str:
+    return str(pod.get("metadata", {}).get(key, ""))
+
+
+def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what tells a pod's controller from others: nobody else can be it in its namespace."""
+    owners = pod.get("metadata", {}).get("ownerReferences") or ()
+    uids = [str(owner.get("uid")) for owner in owners if owner.get("controller")]
+    return _name(pod, "namespace"), uids[0] if uids else _name(pod)
+
+
+def _replaces(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
+    """Order the pods of one controller on a node: the one that stays last."""
+    metadata, conditions = pod.get("metadata", {}), pod.get("status", {}).get("conditions") or ()
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return not metadata.get("deletionTimestamp"), ready, str(metadata.get("creationTimestamp", ""))
 
 
 def agent_pods(

@@ -225,7 +225,8 @@ class TrainingCollector:
             world_size=_label(identity.world_size),
             uuid=place.uuid,
             pod_uid=identity.pod_uid,
-            pod_namespace=place.pod_namespace,
+            # Of a pod that is gone only the ring remembers.
+            pod_namespace=place.pod_namespace or identity.pod_namespace,
             pod_name=place.pod_name,
             container_name=place.container_name,
             dp_group=_label(identity.dp_group, ""),

@@ -293,7 +293,7 @@ def test_of_an_agent_that_is_being_replaced_the_one_that_stays_is_asked(
 ):
     owner = {"kind": "DaemonSet", "name": "rankscope-agent", "uid": "ds", "controller": True}
     for number, changes in ((7, old), (8, new)):
-        data = agent_pod(f"a-{number}", number, "n1", f"10.0.0.{number}")
+        data = agent_pod(f"a-{number}", number, "n1", f"127.0.0.{number}")
         status = "True" if changes.pop("ready", True) else "False"
         data["status"]["conditions"] = [{"type": "Ready", "status": status}]
         data["metadata"] |= {"ownerReferences": [owner], **changes}

@@ -1,20 +1,17 @@
 """Verdicts out of a real Prometheus that holds what agents' counters would have been."""
 
 import json
-import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from prometheus_blocks import serving_samples
 from rankscope_analyzers import cli
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
 from rankscope_analyzers.intake.prometheus_steps import from_prometheus
 from rankscope_analyzers.steps.job_records import SourceError
-from servers import free_port, require_server
 
 SCRAPE = 15
 RANKS = 8
@@ -106,38 +103,8 @@ def start() -> int:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory, start) -> Iterator[str]:
-    program, tool = require_server("prometheus"), require_server("promtool")
-    folder: Path = tmp_path_factory.mktemp("prometheus")
-    text, config = folder / "text", folder / "config.yml"
-    text.write_text("\n".join(exposition(start)) + "\n")
-    config.write_text("global: {scrape_interval: 15s}\n")
-    make = [tool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")]
-    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
-    address = f"127.0.0.1:{free_port()}"
-    flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, *flags, f"--web.listen-address={address}"], stderr=log)
-    try:
-        await_ready(f"http://{address}/-/ready")
-        yield f"http://{address}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def await_ready(url: str) -> None:
-    deadline = time.monotonic() + 60
-    while not is_ready(url):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
+    with serving_samples(tmp_path_factory.mktemp("prometheus"), exposition(start)) as url:
+        yield url
 
 
 def test_the_slow_rank_is_named_with_its_node_and_onset(prometheus, start, capsys):

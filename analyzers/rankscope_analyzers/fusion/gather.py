@@ -16,6 +16,7 @@ from rankscope_analyzers.intake import (
     cycle_search,
     foreign_clocks,
     job_claims,
+    prometheus_instances,
     prometheus_nodes,
 )
 from rankscope_analyzers.intake.agent_client import Agent
@@ -161,9 +162,12 @@ def of_prometheus(
         SourceError: the server cannot be asked, or knows of no such job.
     """
     span = since_unix_seconds, now_unix_seconds
-    seen = prometheus_nodes.from_prometheus(server, job_id, READS, *span)
-    read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span)))
-    return _in_our_time(read, _evidence(job_claims.believed(seen), (server.url,)), problem)
+    instances = prometheus_instances.known(server, job_id, *span)
+    seen = prometheus_nodes.from_prometheus(server, instances.nodes, READS, *span)
+    read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
+    evidence = _evidence(job_claims.believed(seen), (server.url,))
+    doubts = (_few(instances.doubts),) if instances.doubts else ()
+    return _in_our_time(read, replace(evidence, notes=(*doubts, *evidence.notes)), problem)
 
 
 def _steps(read: Callable[[], Read]) -> tuple[Read, SourceError | None]:

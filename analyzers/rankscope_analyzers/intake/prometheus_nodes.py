@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake.observed import Observed, Series, gathered
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
+from rankscope_analyzers.intake.prometheus_instances import LARGEST_WINDOW_SECONDS
 from rankscope_analyzers.steps.job_records import SourceError
 
 POINTS = 24
@@ -21,9 +21,6 @@ at 24, which is what a second of parsing allows."""
 SMALLEST_STEP_SECONDS = 15.0
 """The usual scrape interval; asking for less repeats values."""
 
-LARGEST_WINDOW_SECONDS = 3600.0
-"""What wears on the hour before tells what is wrong now; steps may be looked at for longer."""
-
 NODES_PER_QUERY = 64
 """Instances named in one selector, so that queries stay a few kilobytes long."""
 
@@ -32,13 +29,17 @@ NOT_OURS = frozenset(("__name__", "instance", "job", "endpoint", "prometheus", "
 
 
 def from_prometheus(
-    server: Prometheus, job_id: str | None, metrics: Iterable[Metric], since: float, now: float
+    server: Prometheus,
+    nodes: Mapping[str, str],
+    metrics: Iterable[Metric],
+    since: float,
+    now: float,
 ) -> Observed:
-    """Read the newest hour of the nodes that a job runs on, or of all nodes with a job.
+    """Read the newest hour of nodes.
 
     Args:
         server: where to ask.
-        job_id: the job, None for all.
+        nodes: the node of each instance that is asked for.
         metrics: series to read.
         since: Unix time before which nothing is asked for.
         now: Unix time of the end.
@@ -50,7 +51,6 @@ def from_prometheus(
     step = max(SMALLEST_STEP_SECONDS, (now - start) / POINTS)
     names = sorted({metric.name for metric in metrics})
     try:
-        nodes = _nodes(server, job_id, start, now)
         series = [
             one
             for part in _parts(sorted(nodes))
@@ -59,19 +59,6 @@ def from_prometheus(
     except PrometheusError as error:
         raise SourceError(str(error)) from None
     return gathered(series, server.url)
-
-
-def _nodes(server: Prometheus, job_id: str | None, start: float, now: float) -> Mapping[str, str]:
-    """Return the node behind each instance with a rank or GPU of the job."""
-    which = "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
-    length = max(1, int(now - start))
-    found: dict[str, str] = {}
-    for metric in (training.RANK_INFO, pods.GPU_ALLOCATION_INFO):
-        query = f"group by (instance, node) (last_over_time({metric.name}{which}[{length}s]))"
-        for labels, _ in server.instant(query, now):
-            if labels.get("node"):
-                found[labels.get("instance", "")] = labels["node"]
-    return found
 
 
 def _parts(instances: Sequence[str]) -> Iterator[Sequence[str]]:

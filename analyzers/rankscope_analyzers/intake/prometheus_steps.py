@@ -13,9 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rankscope_agent.contract.job_names import is_job_id
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake import job_claims
+from rankscope_analyzers.intake.job_claims import Claim, Speaker
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
+from rankscope_analyzers.intake.prometheus_instances import Instances
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError
 
@@ -35,7 +39,13 @@ COUNTERS: Mapping[str, Metric] = {
 }
 """Columns of the trace contract and the counters that they are the increase of."""
 
+STEPS = "steps"
+"""The counter that all others are divided by."""
+
+ALL_INSTANCES = Instances({})
+
 Key = tuple[str, int]
+"""Job and number of a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,11 @@ class _Rank:
 
 
 def from_prometheus(
-    server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
+    server: Prometheus,
+    job_id: str | None,
+    since_unix_seconds: float,
+    now_unix_seconds: float,
+    instances: Instances = ALL_INSTANCES,
 ) -> tuple[JobRecords, ...]:
     """Read jobs' counters and turn them into records, one per rank and interval.
 
@@ -58,6 +72,7 @@ def from_prometheus(
         job_id: the job to ask for, None for all.
         since_unix_seconds: beginning of the time that is looked at.
         now_unix_seconds: its end.
+        instances: what is known of the agents that are scraped.
 
     Raises:
         SourceError: the server cannot be asked, or has no series of such a job.
@@ -65,25 +80,73 @@ def from_prometheus(
     length = now_unix_seconds - since_unix_seconds
     interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
     try:
-        ranks = _ranks(server, job_id, length, now_unix_seconds)
-        steps = _counter(server, metrics.STEPS, job_id, since_unix_seconds, interval, length)
-        columns = {
+        infos = _infos(server, job_id, length, now_unix_seconds)
+        totals = {
             name: _counter(server, metric, job_id, since_unix_seconds, interval, length)
-            for name, metric in COUNTERS.items()
+            for name, metric in {STEPS: metrics.STEPS, **COUNTERS}.items()
         }
     except PrometheusError as error:
         raise SourceError(str(error)) from None
-    if not steps.labels:
+    claims = {_claim(labels, instances) for labels in infos}
+    foreign = job_claims.refused(claims)
+    said = job_claims.notes(foreign, {one.job_id for one in claims.difference(foreign)})
+    own = {one.key for one in claims.difference(foreign)}
+    trust = _Trust(instances, frozenset(foreign), frozenset(one.key for one in foreign) - own)
+    ranks = _ranks(infos, trust)
+    columns = {name: _by_key(matrix, trust) for name, matrix in totals.items()}
+    steps = columns.pop(STEPS)
+    if not steps:
         wanted = f"of job {job_id}" if job_id else "of any job"
         raise SourceError(
             f"{server.url} has no {metrics.STEPS.name} {wanted} in the last {length / 60:.0f}"
             " minutes: is the agent scraped, and does the job carry the probe?"
         )
-    rows = _records(steps, columns, ranks)
+    rows = _records(totals[STEPS].times, steps, columns, ranks)
     note = f"steps are means over intervals of {interval:.0f} s: shorter faults are averaged away"
     return tuple(
-        JobRecords(str(name), records, _world_size(ranks, str(name)), (note,), live=True)
+        JobRecords(
+            str(name),
+            records,
+            _world_size(ranks, str(name)),
+            (note, *said.get(str(name), ())),
+            live=True,
+        )
         for name, records in rows.groupby("job_id", sort=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trust:
+    """Whose word counts.
+
+    Args:
+        claims: those that are not believed.
+        ranks: those of which every claim of their node is refused.
+    """
+
+    instances: Instances
+    claims: frozenset[Claim]
+    ranks: frozenset[Speaker]
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series is to be believed."""
+        if labels.get("instance", "") in self.instances.refused:
+            return False
+        claim = _claim(labels, self.instances)
+        if not is_job_id(claim.job_id) or claim.key in self.ranks:
+            return False
+        return claim not in self.claims
+
+
+def _claim(labels: Mapping[str, str], instances: Instances) -> Claim:
+    """Return who speaks for which rank; the speaker is the node, or an instance without one."""
+    instance = labels.get("instance", "")
+    return Claim(
+        instances.nodes.get(instance, instance),
+        labels.get("job_id", ""),
+        labels.get("rank", ""),
+        labels.get("pod_namespace", ""),
+        bool(labels.get("pod_uid")),
     )
 
 
@@ -95,8 +158,8 @@ def _counter(
     interval: float,
     length: float,
 ) -> Matrix:
-    """Fetch a counter of each rank; of two agents that tell of a rank, the one that knows more."""
-    query = f"max by (job_id, rank) ({metric.name}{_selector(job_id)})"
+    """Fetch a counter of each rank, as each agent tells it."""
+    query = f"max by (instance, job_id, rank) ({metric.name}{_selector(job_id)})"
     count = int(length / interval)
     return server.range(query, since, since + count * interval, interval)
 
@@ -106,15 +169,19 @@ def _selector(job_id: str | None) -> str:
     return "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
 
 
-def _ranks(
+def _infos(
     server: Prometheus, job_id: str | None, length: float, now: float
-) -> Mapping[Key, _Rank]:
+) -> Sequence[Mapping[str, str]]:
     name = f"{metrics.RANK_INFO.name}{_selector(job_id)}"
     query = f"last_over_time({name}[{max(1, int(length))}s])"
+    return [labels for labels, _ in server.instant(query, now)]
+
+
+def _ranks(infos: Sequence[Mapping[str, str]], trust: _Trust) -> Mapping[Key, _Rank]:
     found: dict[Key, _Rank] = {}
-    for labels, _ in server.instant(query, now):
+    for labels in infos:
         key = _key(labels)
-        if key is not None:
+        if key is not None and trust.has(labels):
             groups = [_number(labels.get(n)) for n in ("dp_group", "tp_group", "pp_stage")]
             dp_group, tp_group, pp_stage = groups
             known = dp_group is not None and tp_group is not None and pp_stage is not None
@@ -128,12 +195,14 @@ def _ranks(
 
 
 def _records(
-    steps: Matrix, columns: Mapping[str, Matrix], ranks: Mapping[Key, _Rank]
+    times: Floats,
+    steps: Mapping[Key, Floats],
+    columns: Mapping[str, Mapping[Key, Floats]],
+    ranks: Mapping[Key, _Rank],
 ) -> pd.DataFrame:
     """Divide the increase of seconds by that of steps, for every interval in which steps ended."""
-    by_key = {name: _by_key(matrix) for name, matrix in columns.items()}
     parts = []
-    for key, totals in _by_key(steps).items():
+    for key, totals in steps.items():
         done = _increase(totals)
         usable = done > 0
         if not usable.any():
@@ -144,14 +213,14 @@ def _records(
             "job_id": key[0],
             "rank": key[1],
             "step": np.flatnonzero(usable),
-            "t_start_unix_seconds": steps.times[:-1][usable],
+            "t_start_unix_seconds": times[:-1][usable],
             "node": place.node,
             "gpu": -1 if place.local_rank is None else place.local_rank,
             "dp_group": dp_group,
             "tp_group": tp_group,
             "pp_stage": pp_stage,
         }
-        for name, series in by_key.items():
+        for name, series in columns.items():
             part[name] = _means(series.get(key), done, usable)
         parts.append(pd.DataFrame(part))
     empty = pd.DataFrame({"job_id": pd.Series(dtype=str)})
@@ -171,9 +240,14 @@ def _increase(totals: Floats) -> Floats:
     return np.where(difference >= 0, difference, np.nan)
 
 
-def _by_key(matrix: Matrix) -> Mapping[Key, Floats]:
-    keyed = ((_key(labels), row) for labels, row in zip(matrix.labels, matrix.values, strict=True))
-    return {key: row for key, row in keyed if key is not None}
+def _by_key(matrix: Matrix, trust: _Trust) -> Mapping[Key, Floats]:
+    """Return the counters by rank; of two agents that tell of a rank, the one that knows more."""
+    found: dict[Key, Floats] = {}
+    for labels, row in zip(matrix.labels, matrix.values, strict=True):
+        key = _key(labels)
+        if key is not None and trust.has(labels):
+            found[key] = np.fmax(found[key], row) if key in found else row
+    return found
 
 
 def _key(labels: Mapping[str, str]) -> Key | None:

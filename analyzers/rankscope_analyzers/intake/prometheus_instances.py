@@ -1,0 +1,130 @@
+"""Which scraped agents (instances) speak for which nodes, and which of them nobody should believe.
+
+An agent that is replaced has another address, and so does one that takes another's name: the first
+begins where the other ends, the second speaks beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from rankscope_agent.contract.metrics import agent, pods, training
+from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
+from rankscope_analyzers.numeric.arrays import Booleans
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.name_lists import listed
+
+LARGEST_WINDOW_SECONDS = 3600.0
+"""How far back is looked for agents: what wears on the hour before tells what is wrong now."""
+
+STEP_SECONDS = 60.0
+
+LINGERING_SECONDS = 300.0
+"""How long Prometheus goes on giving the last value of a target that is gone, where it was not told
+that it is (--query.lookback-delta)."""
+
+Place = tuple[str, str]
+"""Cluster and node; several clusters in one Prometheus may have nodes of one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The agents that Prometheus scrapes.
+
+    Args:
+        nodes: of each instance that is believed.
+        refused: the others.
+        doubts: why, as sentences.
+    """
+
+    nodes: Mapping[str, str]
+    refused: frozenset[str] = frozenset()
+    doubts: Sequence[str] = field(default_factory=tuple)
+
+
+def known(server: Prometheus, job_id: str | None, since: float, now: float) -> Instances:
+    """Return the agents with a rank or GPU of a job, or of any.
+
+    Args:
+        server: where to ask.
+        job_id: the job, None for all.
+        since: Unix time before which nothing is asked for.
+        now: Unix time of the end.
+
+    Raises:
+        SourceError: the server cannot be asked.
+    """
+    try:
+        places = _places(server, job_id, max(since, now - LARGEST_WINDOW_SECONDS), now)
+        return _believed(places, server, now)
+    except PrometheusError as error:
+        raise SourceError(str(error)) from None
+
+
+def _places(
+    server: Prometheus, job_id: str | None, start: float, now: float
+) -> Mapping[str, Place]:
+    which = "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
+    length = max(1, int(now - start))
+    found: dict[str, Place] = {}
+    for metric in (training.RANK_INFO, pods.GPU_ALLOCATION_INFO):
+        told = f"last_over_time({metric.name}{which}[{length}s])"
+        for labels, _ in server.instant(f"group by (cluster, instance, node) ({told})", now):
+            if labels.get("node"):
+                found[labels.get("instance", "")] = (labels.get("cluster", ""), labels["node"])
+    return found
+
+
+def _believed(places: Mapping[str, Place], server: Prometheus, now: float) -> Instances:
+    by_place: dict[Place, list[str]] = defaultdict(list)
+    for instance, place in sorted(places.items()):
+        by_place[place].append(instance)
+    doubtful = {place: several for place, several in by_place.items() if len(several) > 1}
+    seen = _seen(server, [one for several in doubtful.values() for one in several], now)
+    refused: set[str] = set()
+    doubts: list[str] = []
+    for (_, node), several in sorted(doubtful.items()):
+        together = _at_once(several, seen)
+        if together:
+            refused |= together
+            said = f"{len(together)} agents say that they are of node {name(node)}"
+            doubts.append(f"{said}, and none is believed: {listed(sorted(together))}")
+    nodes = {one: node for one, (_, node) in places.items() if one not in refused}
+    return Instances(nodes, frozenset(refused), tuple(doubts))
+
+
+def _seen(server: Prometheus, instances: Sequence[str], now: float) -> Mapping[str, Booleans]:
+    """Return at which minutes of the last hour each of these instances was there."""
+    if not instances:
+        return {}
+    # re.escape gives what RE2 reads; the selector's string takes Go's escapes, as JSON's are.
+    wanted = json.dumps("|".join(re.escape(one) for one in instances))
+    query = f"group by (instance) ({agent.BUILD_INFO.name}{{instance=~{wanted}}})"
+    found = server.range(query, now - LARGEST_WINDOW_SECONDS, now, STEP_SECONDS)
+    return {
+        labels.get("instance", ""): np.isfinite(row)
+        for labels, row in zip(found.labels, found.values, strict=True)
+    }
+
+
+def _at_once(several: Collection[str], seen: Mapping[str, Booleans]) -> frozenset[str]:
+    """Return the instances that were there beside another for longer than one can linger."""
+    return frozenset(one for pair in _overlapping(several, seen) for one in pair)
+
+
+def _overlapping(
+    several: Collection[str], seen: Mapping[str, Booleans]
+) -> Iterator[tuple[str, str]]:
+    for one, other in combinations(several, 2):
+        if one in seen and other in seen:
+            minutes = int((seen[one] & seen[other]).sum())
+            if minutes * STEP_SECONDS > LINGERING_SECONDS + STEP_SECONDS:
+                yield one, other

@@ -146,8 +146,8 @@ def test_a_pod_that_all_sources_see(node, api, kubelet, capsys):
 
         assert eventually(lambda: f'uuid="{GPU}"' in info())
         assert 'pod_name="w0"' in info()
-        page = agent.get("/metrics")
-        assert page.count("\nrankscope_rank_info{") == 1
+        # What the process says of the rank goes as soon as the ring's word has come round.
+        assert eventually(lambda: agent.get("/metrics").count("\nrankscope_rank_info{") == 1)
         rows = json.loads(agent.get("/api/v1/steps?job=ml/llm"))["rows"]
         assert len(rows) == 3
     writer.end()

@@ -65,8 +65,8 @@ def run(case: Case, server: ForkServer) -> Outcome:
     memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     with contextlib.ExitStack() as stack:
         place = memory if memory.is_dir() else None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
-        (folder / "rings").mkdir()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place))) / "node-a"
+        (folder / "rings").mkdir(parents=True)
         (url,) = stack.enter_context(agents_over([folder], "--no-collector.kernel_log"))
         started = stack.enter_context(_started(case, server, folder))
         if case.beside is not None:

@@ -71,7 +71,7 @@ def rails(nodes, *low, share=0.5, traffic=TRAFFIC, gpus=8):
         part = traffic / TRAFFIC * (share if (node, device) in low else 1.0)
         sent[rows] = sent[rows[0]] + part * (sent[rows] - sent[rows[0]])
     found = analyze(frame.assign(transmit_bytes=sent))
-    return [(f.subject.nodes, f.subject.device) for f in found if f.kind == "asymmetric_rail"]
+    return [(f.where.nodes, *f.where.devices) for f in found if f.kind == "asymmetric_rail"]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from pathlib import Path
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
 from benchmarks.processes import memory_mib
 
-from rankscope_analyzers.fusion import gather as evidence_sources
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.stragglers.diagnosis import timed
 
@@ -42,7 +41,7 @@ def measure() -> FleetCost:
 
 def _ask(urls: Sequence[str]) -> FleetCost:
     cpu, wall = time.process_time(), time.perf_counter()
-    found = evidence_sources.of_agents(urls, None, 0.0)
+    found = gather.of_agents(urls, None, 0.0)
     reports = job_reports.reports(timed(found.jobs), found.evidence, time.time())
     page = html_report.write(reports)
     took = time.perf_counter() - wall, time.process_time() - cpu

@@ -28,8 +28,7 @@ from rankscope_analyzers.isolation.boundary import (
 )
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.reports import html as html_report
-from rankscope_analyzers.reports import job_answer
-from rankscope_analyzers.reports import job_json as json_report
+from rankscope_analyzers.reports import job_answer, job_json
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -97,11 +96,11 @@ def test_the_report_says_what_was_not_concluded_in_every_form():
     assert (first.job_id, first.incidents[0].where.ranks) == ("good", (13,))
     assert second.job_id == "bad"
     assert job_answer.headline(second).startswith("No verdict: a verdict on its step times: ")
-    said = json_report.as_object(second)
+    said = job_json.as_object(second)
     assert said["analysis_errors"][0]["part"] == "timing"
     assert "ZeroDivisionError: by 7" in said["verdict"]["summary"]
     assert "ZeroDivisionError: by 7" in html_report.write([first, second])
-    assert json_report.as_object(first)["analysis_errors"] == []
+    assert job_json.as_object(first)["analysis_errors"] == []
 
 
 def test_a_watch_goes_on_counts_and_names_it_and_writes_its_traceback_once(capsys):

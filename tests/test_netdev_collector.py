@@ -10,7 +10,8 @@ from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
 from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN
-from rankscope_agent.sources.netdev.namespace import in_node_network, node_net, shows_node_processes
+from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
+from rankscope_agent.sources.process_space import shows_node_processes
 from rdma_files import add_port, write
 
 HEADER = "Inter-|\n face |\n"

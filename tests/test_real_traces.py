@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.stragglers import feed
 from rankscope_analyzers.stragglers.diagnosis import diagnose
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces at 
 
 
 def verdict_of(name):
-    (said,) = diagnose(sources.from_traces([TRACES / name]).jobs)
+    (said,) = diagnose(job_records.from_traces([TRACES / name]).jobs)
     return said
 
 
@@ -40,6 +40,6 @@ def test_uneven_work_blames_no_gpu(name):
     ],
 )
 def test_the_incremental_analysis_says_what_is_slow(name, kind, ranks, stage):
-    job = sources.table(TRACES / name)
+    job = job_records.table(TRACES / name)
     (said,) = feed.detect(job.records, layout(job.meta, 0)).incidents
     assert (said.kind, said.ranks, said.stage) == (kind, ranks, stage)

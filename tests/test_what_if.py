@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankscope_analyzers.reports import verdict_json as report
+from rankscope_analyzers.reports import verdict_json
 from rankscope_analyzers.steps import frames
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout, layout
@@ -65,7 +65,7 @@ def test_a_job_without_compute_times_has_no_ideal():
     rows = records(Job(ranks=4, steps=60)).drop(columns="compute_seconds")
     (said,) = diagnose([JobRecords("job", rows, 4, (), live=True)])
     assert said.what_if is None
-    assert report.as_object(said)["what_if"] is None
+    assert verdict_json.as_object(said)["what_if"] is None
 
 
 def test_both_ideals_are_reported():
@@ -74,6 +74,6 @@ def test_both_ideals_are_reported():
     )
     job = JobRecords("job-a", simulated.records, 32, (), live=False, meta=simulated.meta)
     (said,) = diagnose([job])
-    shown = report.as_object(said)["what_if"]
+    shown = verdict_json.as_object(said)["what_if"]
     assert set(shown) == {"all_equal", "stage_weights_kept"}
     assert set(shown["all_equal"]) == {"slowdown", "lost_fraction", "gpu_hours_lost"}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from rankscope_agent.sources.netdev.namespace import in_node_network, node_net, shows_node_processes
+from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
+from rankscope_agent.sources.process_space import shows_node_processes
 
 
 def unseen_parts(

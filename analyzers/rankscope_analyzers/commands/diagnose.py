@@ -16,8 +16,7 @@ from rankscope_analyzers.command import (
     age_seconds,
     print_json,
 )
-from rankscope_analyzers.fusion import gather as evidence_sources
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
 from rankscope_analyzers.intake.credentials import add_entry, entry_of
@@ -25,17 +24,16 @@ from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.profiles import kineto_files
 from rankscope_analyzers.reports import files as report_files
-from rankscope_analyzers.reports import job_json as json_report
+from rankscope_analyzers.reports import job_json, verdict_file
 from rankscope_analyzers.reports import terminal as terminal_report
-from rankscope_analyzers.reports import verdict_file
-from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
 
 FAILURES: tuple[type[Exception], ...] = (
     InputError,
     ClusterError,
-    sources.SourceError,
+    job_records.SourceError,
     RecordError,
 )
 
@@ -106,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(wanted if options.job else none)
     report_files.write(options, reports)
     if options.json:
-        print_json({job.job_id: json_report.as_object(job) for job in reports})
+        print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
         terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
     return 0
@@ -125,18 +123,18 @@ def _write(options: argparse.Namespace) -> int:
 
 def _gathered(options: argparse.Namespace) -> Gathered:
     if options.trace:
-        return evidence_sources.of_files(sources.from_traces, options.trace)
+        return gather.of_files(job_records.from_traces, options.trace)
     if options.kineto:
-        return evidence_sources.of_files(kineto_files.from_kineto, options.kineto)
+        return gather.of_files(kineto_files.from_kineto, options.kineto)
     now = time.time()
     since = now - age_seconds(options.since)
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
-        return evidence_sources.of_prometheus(server, options.job, since, now)
+        return gather.of_prometheus(server, options.job, since, now)
     entry = entry_of(options)
     found = trusted_agents(options.namespace, entry) if options.cluster else None
     urls = options.agent if found is None else list(found.values())
-    return evidence_sources.of_agents(urls, options.job, since, entry=entry, cluster=found)
+    return gather.of_agents(urls, options.job, since, entry=entry, cluster=found)
 
 
 def _say(line: str) -> None:

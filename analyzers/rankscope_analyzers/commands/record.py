@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.fusion import gather as evidence_sources
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         OSError: the file cannot be written.
     """
     since = time.time() - age_seconds(options.since)
-    found = evidence_sources.of_agents(options.agent, options.job, since)
+    found = gather.of_agents(options.agent, options.job, since)
     timing = timed(job for job in found.jobs if options.job in {None, job.job_id})
     jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]

@@ -14,8 +14,7 @@ from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.fusion import gather as evidence_sources
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Earlier, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.agent_pages import Look
@@ -163,7 +162,7 @@ def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gather
 
         def of_prometheus() -> Gathered:
             now = time.time()
-            return evidence_sources.of_prometheus(server, None, now - length, now)
+            return gather.of_prometheus(server, None, now - length, now)
 
         return of_prometheus
 
@@ -173,7 +172,7 @@ def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gather
         found = trusted_agents(options.namespace, entry) if options.cluster else None
         urls = options.agent if found is None else list(found.values())
         since = time.time() - length
-        return evidence_sources.of_agents(urls, None, since, entry, earlier, found)
+        return gather.of_agents(urls, None, since, entry, earlier, found)
 
     return of_agents
 

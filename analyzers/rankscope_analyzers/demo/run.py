@@ -29,8 +29,7 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_analyzers.demo.probe_folder import probe_folder
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.intake import agent_steps
-from rankscope_analyzers.reports import verdict_json as report
-from rankscope_analyzers.reports import verdict_text
+from rankscope_analyzers.reports import verdict_json, verdict_text
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from rankscope_analyzers.stragglers.verdict import Verdict
 
@@ -108,7 +107,7 @@ def require(rank: int) -> None:
 
 def as_object(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as JSON: what was injected, the verdict, the naive answer."""
-    said = report.as_object(outcome.verdict)
+    said = verdict_json.as_object(outcome.verdict)
     return {
         "injected": {"class": FAULTS[outcome.fault], "rank": outcome.rank},
         "verdict": said["verdict"],

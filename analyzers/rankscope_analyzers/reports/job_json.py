@@ -8,13 +8,13 @@ from typing import Any
 from rankscope_analyzers.findings.signals import RankPlace, Signal
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
-from rankscope_analyzers.reports import verdict_json as report
+from rankscope_analyzers.reports import verdict_json
 from rankscope_analyzers.text import runbooks
 
 
 def as_object(job: JobReport) -> dict[str, Any]:
     """Return JSON-ready values: the answer of step times, then what all layers make of it."""
-    found = report.as_object(job.verdict) if job.verdict else _without_steps(job.missing)
+    found = verdict_json.as_object(job.verdict) if job.verdict else _without_steps(job.missing)
     found["verdict"] |= _answer(job)
     return found | {
         "unobserved": list(job.unobserved),
@@ -102,7 +102,7 @@ def _signal(signal: Signal) -> dict[str, Any]:
         "since_unix_seconds": signal.since_unix_seconds,
         "until_unix_seconds": signal.until_unix_seconds,
         "source": signal.source,
-        "evidence": report.evidence_objects(signal.evidence),
+        "evidence": verdict_json.evidence_objects(signal.evidence),
     }
 
 

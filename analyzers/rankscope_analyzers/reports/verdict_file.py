@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rankscope_analyzers.command import InputError
-from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.stragglers import trace_verdicts
 
 
@@ -47,7 +47,9 @@ def run(directories: Sequence[Path], path: Path, workers: int, console: Console)
     """
     if workers < 1:
         raise InputError(f"--workers takes a number of at least 1, not {workers}")
-    places = [place for directory in directories for place in sources.job_directories(directory)]
+    places = [
+        place for directory in directories for place in job_records.job_directories(directory)
+    ]
     columns = (
         TextColumn("judging traces"),
         BarColumn(),

@@ -27,8 +27,7 @@ from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
-from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if
-from rankscope_analyzers.stragglers import wordings as incident_findings
+from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if, wordings
 from rankscope_analyzers.stragglers.running import data_skew
 from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -156,5 +155,5 @@ def _incidents(frame: StepFrame, job: JobRecords, arranged: Layout) -> Mapping[s
     Records of running agents are left to the analyzers that were made for these (see above).
     """
     incidents = feed.detect(FrameTable(job.records), arranged).incidents
-    found = incident_findings.findings(frame, incidents, arranged.pipeline)
+    found = wordings.findings(frame, incidents, arranged.pipeline)
     return {"data_skew": data_skew.analyze, "incidents": lambda _: found}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.steps import job_records as sources
+from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.layout import layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers import feed
@@ -65,7 +65,7 @@ def judge_all(
     named: dict[str, Path] = {}
     for job, directory in zip(ordered, directories, strict=True):
         if named.setdefault(job.job_id, directory) != directory:
-            raise sources.SourceError(
+            raise job_records.SourceError(
                 f"{named[job.job_id]} and {directory} both hold job {job.job_id}"
             )
     return ordered
@@ -93,8 +93,8 @@ def judge(directory: Path) -> JobVerdicts:
 
 def _judge(directory: Path) -> JobVerdicts:
     try:
-        job = sources.table(directory)
-    except sources.SourceError as error:
+        job = job_records.table(directory)
+    except job_records.SourceError as error:
         return JobVerdicts(directory.name, None, (str(error),))
     try:
         # What was never measured, or took no time, is no number here: nobody is to be warned of it.

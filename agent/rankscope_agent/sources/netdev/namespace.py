@@ -10,30 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import names_in
-
-INITIAL_PID_NAMESPACE = "pid:[4026531836]"
-"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
-
-OWN_PROCFS = Path("/proc")
+from rankscope_agent.sources.process_space import OWN_PROCFS, shows_node_processes
 
 OWN_SYSFS = Path("/sys")
 
 MAX_LOOKED_AT = 8192
 """Interfaces looked at; a node has a few for each pod."""
-
-
-def shows_node_processes(procfs: Path, own: Path = OWN_PROCFS) -> bool:
-    """Whether process 1 in this procfs is the node's first process, not a container's.
-
-    That holds in the first process space, and in a procfs that is mounted from elsewhere: nobody
-    mounts another container's.
-    """
-    if procfs != own:
-        return True
-    try:
-        return str((own / "self" / "ns" / "pid").readlink()) == INITIAL_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 def node_net(procfs: Path) -> Path | None:

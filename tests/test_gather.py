@@ -12,8 +12,7 @@ import pytest
 from answering_agents import SLOW, Agent
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.findings.signals import Where
-from rankscope_analyzers.fusion import gather as evidence_sources
-from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import of_agents
 from rankscope_analyzers.intake import agent_client, foreign_clocks
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -161,7 +160,7 @@ def test_a_job_without_records_is_judged_by_its_nodes():
 def test_nobody_knows_more_of_a_trace_than_its_steps(tmp_path):
     rows = records(SLOW)
     rows.to_csv(tmp_path / "records.csv", index=False)
-    found = evidence_sources.of_files(from_traces, [tmp_path])
+    found = gather.of_files(from_traces, [tmp_path])
     (said,) = reported(found)
     assert said.incidents[0].cause.kind == "gpu_compute"
     assert any("only step records were given" in sentence for sentence in said.unobserved)
@@ -288,7 +287,7 @@ def test_a_second_look_asks_for_new_steps_alone_and_knows_what_the_first_did():
             rows["rows"] = [row for row in rows["rows"] if row[place] < self.shown]
             return json.dumps(rows).encode()
 
-    earlier = evidence_sources.Earlier(5.0)
+    earlier = gather.Earlier(5.0)
     with Stepping(ranks=range(8)) as one:
         (first,) = of_agents([one.url], None, 0.0, earlier=earlier).jobs
         assert one.asked.count("/metrics") == 2

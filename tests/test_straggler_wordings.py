@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers import wordings as incident_findings
+from rankscope_analyzers.stragglers import wordings
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from suite_jobs import fault, made
 
@@ -68,6 +68,6 @@ def test_the_cost_grows_with_the_time_that_a_fault_lasted():
     assert long.cost.gpu_hours > 2 * short.cost.gpu_hours
 
 
-@pytest.mark.parametrize("kind", incident_findings.WORDINGS)
+@pytest.mark.parametrize("kind", wordings.WORDINGS)
 def test_every_class_has_a_runbook(kind, pytestconfig):
-    assert (pytestconfig.rootpath / incident_findings.WORDINGS[kind].runbook).is_file()
+    assert (pytestconfig.rootpath / wordings.WORDINGS[kind].runbook).is_file()

@@ -4,8 +4,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rankscope_analyzers.reports import verdict_json as report
-from rankscope_analyzers.reports import verdict_text
+from rankscope_analyzers.reports import verdict_json, verdict_text
 from rankscope_analyzers.steps import frames
 from rankscope_analyzers.stragglers import verdict
 from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
@@ -24,7 +23,7 @@ def text(said, width=100):
 
 
 def test_json_of_a_straggler_names_class_ranks_cost_and_confidence():
-    said = json.loads(json.dumps(report.as_object(judged()), allow_nan=False))
+    said = json.loads(json.dumps(verdict_json.as_object(judged()), allow_nan=False))
     assert said["verdict"]["class"] == "gpu_compute"
     assert said["verdict"]["ranks"] == [5]
     assert said["verdict"]["lost_fraction"] == pytest.approx(0.295, abs=0.02)
@@ -38,13 +37,15 @@ def test_json_of_a_straggler_names_class_ranks_cost_and_confidence():
 
 
 def test_json_without_a_straggler_has_no_class_and_no_ranks():
-    said = report.as_object(judged(Job()))["verdict"]
+    said = verdict_json.as_object(judged(Job()))["verdict"]
     assert (said["class"], said["ranks"], said["lost_fraction"]) == (None, [], 0.0)
     assert said["confidence"] == 1.0
 
 
 def test_json_is_valid_where_nothing_was_measured():
-    said = report.as_object(judged(Job(), compute_seconds=float("nan"), sync_seconds=float("nan")))
+    said = verdict_json.as_object(
+        judged(Job(), compute_seconds=float("nan"), sync_seconds=float("nan"))
+    )
     assert json.loads(json.dumps(said, allow_nan=False))["ranks"][0]["compute_seconds"] is None
 
 
@@ -63,7 +64,7 @@ def test_waits_for_a_cpu_are_part_of_the_step_where_there_are_any():
     shown = text(starved, width=400)
     assert "data ▒ compute █ CPU wait ▓ sync ░" in shown
     assert "host_transient: rank 5" in shown
-    waits = [rank["cpu_wait_seconds"] for rank in report.as_object(starved)["ranks"]]
+    waits = [rank["cpu_wait_seconds"] for rank in verdict_json.as_object(starved)["ranks"]]
     assert waits == pytest.approx([0.0] * 5 + [0.4] + [0.0] * 2)
     assert "CPU wait" not in text(judged(), width=400)
 

@@ -88,12 +88,14 @@ def write_cost(directory: str) -> WriteCost:
     begin, ms = 1_700_000_000_000_000_000, 1_000_000
 
     def write() -> None:
-        probe.ring.write(begin, 30 * ms, 4 * ms, 20 * ms, 6 * ms, 7, 32, 2)
+        nonlocal begin
+        begin += 30 * ms
+        probe.ring.write(begin, 30 * ms, 4 * ms, 20 * ms, 6 * ms, 7, 32, 2, more=(ms, -1, 1))
 
     def observe() -> None:
         histogram.labels("research/llama", "3").observe(0.03)
 
-    return WriteCost(*in_turns(lambda: probe.record(30_000_000, 0), write, observe))
+    return WriteCost(*in_turns(lambda: probe.record(30_000_000, 0, 1_000_000), write, observe))
 
 
 def bare_probe(module: Any, directory: str) -> Any:
@@ -101,11 +103,19 @@ def bare_probe(module: Any, directory: str) -> Any:
     probe = object.__new__(module._Probe)
     probe.ring = module._Ring(directory, "none", None, 0)
     probe.step = probe.samples = 0
+    probe.backwards, probe.device = 1, "cpu"
     probe.begin_unix_ns = time.time_ns()
     probe.data_ns, probe.sync_ns = 4_000_000, 6_000_000
     probe.loader_used, probe.timing, probe.device_waits = True, 2, None
     probe.looked_ns = module._NEVER_NS
     return probe
+
+
+def unwrapped(function: Any) -> Any:
+    """Return what the probe, and torch for it, put wrappers around."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
 
 class Switch:
@@ -130,7 +140,7 @@ class Switch:
         waits = (torch._C._distributed_c10d.Work, torch._C.Future)
         places = [*((owner, "wait") for owner in waits), (dist, "_broadcast_coalesced")]
         self.places = [*places, (torch.autograd, "backward")]
-        self.own = [getattr(owner, name) for owner, name in self.places]
+        self.own = [unwrapped(getattr(owner, name)) for owner, name in self.places]
         self.watched: list[Any] = []
 
     def keep(self) -> None:
@@ -140,7 +150,7 @@ class Switch:
     def off(self) -> None:
         """Leave training as it is without the probe."""
         self.steps.clear()
-        self.iterator.__next__ = self.watched_next.__wrapped__.__wrapped__
+        self.iterator.__next__ = unwrapped(self.watched_next)
         self._place(self.own)
         for library in self.probe.libraries:
             library._destroy()
@@ -153,8 +163,11 @@ class Switch:
         """
         self.steps.update(self.kept_steps)
         self.iterator.__next__ = self.watched_next
-        if collectives:
-            self._place(self.watched)
+        self._place(self.watched)
+        self.probe.arming = collectives
+        if not collectives:
+            for (owner, name), own in list(zip(self.places, self.own, strict=True))[:-1]:
+                setattr(owner, name, own)
 
     def _place(self, functions: list[Any]) -> None:
         for (owner, name), function in zip(self.places, functions, strict=True):

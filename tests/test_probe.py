@@ -27,6 +27,7 @@ from probe_jobs.running import (
     Nursery,
     Ring,
     median_ms,
+    read_extended,
     read_only_ring,
     read_ring,
 )
@@ -86,7 +87,7 @@ def boundaries(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 def open_ring(directory: Path) -> Path:
     """Make a small ring as the probe does, and let it go."""
-    rankscope_probe._Ring(str(directory), "2.13.0+cpu", None, 0).held.close()
+    rankscope_probe._Ring(str(directory), "2.13.0+cpu", None, 0).close()
     (path,) = directory.glob("*.ring")
     return path
 
@@ -117,6 +118,31 @@ def test_every_period_between_steps_is_one_record(
         assert record.flags & 3 == WALL
         assert record.sync_ns == 0
         assert record.compute_ns == record.step_ns - max(record.data_ns, 0)
+
+
+@pytest.mark.parametrize(
+    ("case", "backwards"),
+    [
+        ("no_loader", {1}),
+        ("accumulation", {4}),
+        ("two_optimizers", {1}),
+        ("subgroups", {1}),
+        ("in_backward", {1}),
+        ("closure", {1, 2, 3}),
+        ("scaler", {1}),
+        ("evaluation", {1}),
+    ],
+)
+def test_backwards_of_a_step_are_counted_and_what_follows_them_is_not_compute(
+    boundaries: Callable[[str], Ring], case: str, backwards: set[int]
+) -> None:
+    steps = read_extended(boundaries(case).path.parent)
+    assert len(steps) == STEPS - 1
+    assert {step.microbatches for step in steps} <= backwards
+    for step in steps:
+        parts = (max(step.data_ns, 0), step.compute_ns, step.sync_ns, step.other_ns)
+        assert min(parts) >= 0
+        assert sum(parts) == step.step_ns
 
 
 def test_absent_loader_is_absent_not_zero(boundaries: Callable[[str], Ring]) -> None:
@@ -175,7 +201,7 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
         "probe = object.__new__(p._Probe)\n"
         "probe.ring = p._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
         "probe.begin_unix_ns = probe.data_ns = probe.sync_ns = probe.samples = 0\n"
-        "probe.step = 0\n"
+        "probe.step = probe.backwards = 0\n"
         "probe.loader_used, probe.timing, probe.device_waits = False, 2, None\n"
         "probe.looked_ns = p._NEVER_NS\n"
         "for number in range(p._CAPACITY + 3): probe.record(number, 0)\n"
@@ -190,14 +216,14 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
 
 
 def test_ring_is_held_until_its_descriptor_is_closed(tmp_path: Path) -> None:
-    descriptor = rankscope_probe._Ring(str(tmp_path), "2.13.0+cpu", None, 3).descriptor
+    made = rankscope_probe._Ring(str(tmp_path), "2.13.0+cpu", None, 3)
     (path,) = tmp_path.glob("*.ring")
     ring = read_ring(path)
     assert ring.held
-    assert not os.get_inheritable(descriptor)
+    assert not os.get_inheritable(made.slots.descriptor)
     assert (ring.pid, ring.attempt, ring.torch_version) == (os.getpid(), 3, "2.13.0+cpu")
     assert path.name.startswith(f"{os.getpid()}-")
-    os.close(descriptor)
+    made.close()
     assert not read_ring(path).held
 
 
@@ -206,7 +232,7 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
         "import os, resource, rankscope_probe\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "ring = rankscope_probe._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
-        "print(ring.descriptor < 64)"
+        "print(ring.slots.descriptor < 64)"
     )
     variables = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path)}
     shown = subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **variables})
@@ -219,9 +245,12 @@ def make_old(path: Path) -> Path:
     return path
 
 
-def test_stale_rings_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    stale = [make_old(tmp_path / "7-1.ring"), make_old(tmp_path / ".8-2.ring")]
-    foreign = [make_old(tmp_path / "notes.ring"), make_old(tmp_path / "7-1.ring.bak")]
+def test_stale_rings_are_removed_with_what_lies_beside_them_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    names = ("7-1.ring", ".8-2.ring", "7-1.ext", "7-1.sock", "6-1.ext")
+    stale = [make_old(tmp_path / name) for name in names]
+    foreign = [make_old(tmp_path / name) for name in ("notes.ring", "7-1.ring.bak", "10-4.ext")]
     (young := tmp_path / "9-3.ring").touch()
     held = make_old(tmp_path / "10-4.ring")
     with held.open() as lock:
@@ -239,7 +268,43 @@ def test_of_a_crash_loops_rings_the_newest_are_kept(tmp_path: Path) -> None:
     with ended[0].open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         rankscope_probe._remove_stale(str(tmp_path))
-    assert sorted(tmp_path.iterdir()) == [ended[0], *ended[8:]]
+    assert sorted(tmp_path.iterdir()) == [ended[0], *ended[24:]]
+
+
+def test_extension_is_there_before_its_ring_and_neither_is_left_behind_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def rename(*_: str) -> None:
+        seen.extend(sorted(path.suffix for path in tmp_path.iterdir()))
+        raise OSError(5, "7-7")
+
+    monkeypatch.setattr(rankscope_probe.os, "rename", rename)
+    with pytest.raises(OSError, match="7-7"):
+        rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    assert seen == [".ext", ".ring"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ring_goes_on_without_an_extension_that_there_is_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate, sizes = os.posix_fallocate, []
+
+    def scarce(descriptor: int, offset: int, size: int) -> None:
+        sizes.append(size)
+        if len(sizes) > 1:
+            raise OSError(28, "No space left on device")
+        allocate(descriptor, offset, size)
+
+    monkeypatch.setattr(rankscope_probe.os, "posix_fallocate", scarce)
+    made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    made.write(*range(8), more=(1, -1, 1))
+    made.close()
+    assert "No space left" in str(made.refused)
+    assert len(read_only_ring(tmp_path).records) == 1
+    assert [path.suffix for path in tmp_path.iterdir()] == [".ring"]
 
 
 def test_symlink_in_the_rings_place_is_not_followed(tmp_path: Path) -> None:

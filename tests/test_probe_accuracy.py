@@ -5,6 +5,8 @@ Bounds are wide: machines are noisy, and a wrong attribution is off by the whole
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 
 from probe_jobs.phases import PHASES, SLOW_RANK, STEPS
@@ -17,6 +19,7 @@ from probe_jobs.running import (
     Record,
     Ring,
     median_ms,
+    read_extended,
     read_rings,
 )
 
@@ -62,6 +65,35 @@ def test_times_of_a_step_add_up(rings: list[Ring]) -> None:
             assert sum(parts) <= record.step_ns  # what is left was waited for a CPU
             assert record.flags & ~(FIRST | EVALUATION) == WALL | CPU_WAIT
             assert record.samples == 16
+
+
+def test_newer_agents_account_for_every_nanosecond(rings: list[Ring]) -> None:
+    """What the training thread waited for a CPU is taken out of the optimizer's time as well."""
+    for ring in rings:
+        for step in read_extended(ring.path.parent, ring.rank):
+            parts = (step.data_ns, step.compute_ns, step.sync_ns, step.other_ns)
+            assert min(parts) >= 0
+            assert sum(parts) + step.cpu_wait_ns == step.step_ns
+
+
+@pytest.mark.parametrize(
+    ("phase", "backwards"), [("healthy", 1), ("accumulated", 2), ("accumulated_no_sync", 2)]
+)
+def test_backwards_of_a_step_are_its_micro_batches(
+    rings: list[Ring], phase: str, backwards: int
+) -> None:
+    for ring in rings:
+        steps = {record.step for record in phase_of(ring, phase)}
+        found = read_extended(ring.path.parent, ring.rank)
+        assert {s.microbatches for s in found if s.step in steps} == {backwards}
+
+
+def test_evaluation_is_not_compute_for_newer_agents(rings: list[Ring]) -> None:
+    for ring in rings:
+        steps = {record.step for record in phase_of(ring, "evaluated")}
+        found = [s for s in read_extended(ring.path.parent, ring.rank) if s.step in steps]
+        assert median(s.other_ns for s in found) / 1e6 > MOST_MS
+        assert median(s.compute_ns for s in found) / 1e6 < MOST_MS
 
 
 def test_ranks_that_share_collectives_show_one_step_time(rings: list[Ring]) -> None:

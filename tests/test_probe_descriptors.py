@@ -81,29 +81,29 @@ def test_limit_on_file_sizes_ends_no_training(
     (line,) = ended.errors.splitlines()
     assert "RLIMIT_FSIZE" in line
     assert [len(ring.records) for ring in read_rings(tmp_path)] == [STEPS // 2 - 1] * rings
-    assert len(list(tmp_path.iterdir())) == rings
+    assert len(list(tmp_path.iterdir())) == 2 * rings  # each with its extension
 
 
 def test_descriptor_is_not_ours_once_its_number_leads_elsewhere(tmp_path: Path) -> None:
     ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     with (tmp_path / "other").open("w+b") as other:
         other.write(bytes(8192))
-        os.dup2(other.fileno(), ring.descriptor)
+        os.dup2(other.fileno(), ring.slots.descriptor)
         with pytest.raises(rankscope_probe._LostError, match="closed"):
-            ring.write(1, 2, 3, 4, 5, 6, 7, 2)
-        ring.held.close()
-        os.fstat(ring.descriptor)  # still open
-        os.close(ring.descriptor)
+            ring.write(*range(8), more=(1, -1, 1))
+        ring.close()
+        os.fstat(ring.slots.descriptor)  # still open
+        os.close(ring.slots.descriptor)
         assert not any(Path(other.name).read_bytes())
 
 
 def test_pipe_in_the_rings_place_gets_nothing(tmp_path: Path) -> None:
     ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     reading, writing = os.pipe()
-    os.dup2(writing, ring.descriptor)
+    os.dup2(writing, ring.slots.descriptor)
     with pytest.raises(rankscope_probe._LostError):
-        ring.write(1, 2, 3, 4, 5, 6, 7, 2)
-    for descriptor in (ring.descriptor, writing):
+        ring.write(*range(8), more=(1, -1, 1))
+    for descriptor in (ring.slots.descriptor, writing):
         os.close(descriptor)
     assert os.read(reading, 1) == b""
     os.close(reading)
@@ -112,8 +112,8 @@ def test_pipe_in_the_rings_place_gets_nothing(tmp_path: Path) -> None:
 def test_writing_leaves_the_mark_by_which_the_descriptor_is_known(tmp_path: Path) -> None:
     ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     for _ in range(3):
-        ring.write(1, 2, 3, 4, 5, 6, 7, 2)
-    ring.held.close()
+        ring.write(*range(8), more=(1, -1, 1))
+    ring.close()
     assert len(read_only_ring(tmp_path).records) == 3
 
 

@@ -114,6 +114,7 @@ class Job:
             ),
         )
         self.probe = rankscope_probe._Probe(self.torch)
+        self.probe.hook_backwards()
         self.probe.device = "cuda"
         self.probe.mesh = given.get("mesh")
         self.model = SimpleNamespace()  # only its being there matters

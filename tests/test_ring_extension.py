@@ -18,19 +18,20 @@ MS = 1_000_000
 NOW = HEADER_FIELDS["created_unix_ns"] / NS
 
 
-def steps(directory: Path) -> list[dict[str, object]]:
-    rows = RingStepSource(directory, directory / "kubelet", "gpu-07", lambda: NOW).steps(None, 0.0)
+def steps(directory: Path, now: float = NOW + 100) -> list[dict[str, object]]:
+    source = RingStepSource(directory, directory / "kubelet", "gpu-07", lambda: now)
+    rows = source.steps(None, 0.0)
     return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in rows]
 
 
-def column(directory: Path, name: str) -> list[object]:
-    return [row[name] for row in steps(directory)]
+def column(directory: Path, name: str, now: float = NOW + 100) -> list[object]:
+    return [row[name] for row in steps(directory, now)]
 
 
-def follow(directory: Path, rings: RingFollower) -> list[StepRecord]:
-    rings.rescan(NOW)
+def follow(directory: Path, rings: RingFollower, now: float = NOW + 100) -> list[StepRecord]:
+    rings.rescan(now)
     found = [
-        record for ring in rings.rings for records in ring.read(NOW, 1000) for record in records
+        record for ring in rings.rings for records in ring.read(now, 1000) for record in records
     ]
     rings.close_finished()
     return found
@@ -125,6 +126,49 @@ def test_slot_that_was_overwritten_since_its_record_was_read_is_not_taken_for_it
     ring.step()
     extension.write(17)
     assert column(tmp_path, "other_seconds") == [None]
+    ring.end()
+
+
+def late(directory: Path, seconds: float) -> tuple[RingFollower, RingWriter]:
+    """Follow a ring whose second record, of now, has no slot yet, and look after some seconds."""
+    extension, ring = ExtensionWriter(directory), RingWriter(directory)
+    end = int(NOW * NS)
+    for seq in (1, 2, 3):
+        ring.step(start_unix_ns=end - 100 * MS, step_ns=100 * MS)
+        if seq != 2:
+            extension.write(seq)
+    rings = RingFollower(directory, directory / "kubelet")
+    assert [r.seq for r in follow(directory, rings, NOW)] == [1]
+    if seconds == 0:
+        extension.write(2)
+    return rings, ring
+
+
+@pytest.mark.parametrize(
+    ("seconds", "others"), [(0, [20, 20]), (1.9, []), (2.1, [-1, 20]), (-1, [-1, 20])]
+)
+def test_record_waits_a_moment_for_its_slot_while_its_process_lives(tmp_path, seconds, others):
+    rings, ring = late(tmp_path, seconds)
+    if seconds < 0:
+        ring.end()
+    found = follow(tmp_path, rings, NOW + max(seconds, 0))
+    assert [max(record.other_ns // MS, -1) for record in found] == others
+    if seconds >= 0:
+        ring.end()
+
+
+def test_rows_wait_for_their_slots_too(tmp_path):
+    _, ring = late(tmp_path, 2.1)
+    assert column(tmp_path, "other_seconds", NOW) == [0.02]
+    assert column(tmp_path, "other_seconds", NOW + 2.1) == [0.02, None, 0.02]
+    ring.end()
+
+
+def test_record_of_a_clock_that_runs_ahead_does_not_wait_for_ever(tmp_path):
+    ExtensionWriter(tmp_path)
+    ring = RingWriter(tmp_path)
+    ring.step(start_unix_ns=int((NOW + 1000) * NS))
+    assert len(follow(tmp_path, RingFollower(tmp_path, tmp_path / "kubelet"))) == 1
     ring.end()
 
 

@@ -20,8 +20,15 @@ as nobody saw its beginning. A GradScaler update with no step before it ends a s
   where DistributedDataParallel waits for its buckets. Not what runs beside the backward. With CUDA,
   in jobs that only DistributedDataParallel makes wait, the device's wait at that place, by CUDA
   events. 0 in a job of one process, -1 everywhere else.
-* compute: all the rest (evaluation, checkpoints, logging too); -1 where sync is -1.
-Where flags have 64, data and compute hold no time in which the training thread was ready to run and
+* other: what comes after a step's last backward (gradient clipping, optimizers) and, with a
+  DataLoader, what comes before its first batch (logging, evaluation, checkpoints). A batch that is
+  fetched when the autograd graph has grown since the step began is not its first. Where
+  no backward is seen, as engines that are called directly hide it, gradients are ready when an
+  optimizer begins to step. On the CPU only, elsewhere -1: a host that waits for a device there
+  tells nothing. Without a loader nothing cheap tells where the forward begins, so that what comes
+  before it stays in compute.
+* compute: all the rest; -1 where sync is -1.
+Where flags have 64, the others hold no time in which the training thread was ready to run and
 waited for a CPU: on gloo, what they and sync leave of the step is that wait, by schedstat.
 
 The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with a leading dot and
@@ -36,11 +43,20 @@ process group tells them (readers then take all ranks as data-parallel); see `_l
 Behind the header `capacity` records of 64 bytes, "<QqqqqqIIHHI" =
   seq (from 1; in slot (seq - 1) % capacity), start_unix_ns, step_ns, data_ns, compute_ns, sync_ns
   (-1 not measured), step, samples (0xFFFFFFFF unknown), flags, attempt, check (seq & 0xFFFFFFFF).
-A slot of zeros is empty. One pwrite per record is the only write after creation; with CUDA events
-it comes once the device has passed the step, at most 8 steps late. The writer holds
-flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer closure,
-8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the process,
-64 waits for a CPU left out of data and compute.
+compute_ns holds other too, as it did before there were extensions. A slot of zeros is empty. With
+CUDA events a record comes once the device has passed the step, at most 8 steps late. The writer
+holds flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer
+closure, 8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the
+process, 64 waits for a CPU left out of data and compute.
+
+Its extension, version 1, is a file of its own, as agents before it refuse a ring that is longer:
+the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 bytes are, zero padded,
+"<8sHHIIqI" = magic "RKSCEXTN", version 1, slot_size 64, byte_order_mark, capacity, and of its ring
+created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
+  seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
+  measured), microbatches (backward passes of the step, 0xFFFF unknown), reserved, check.
+One pwrite for each is all that is written after creation, the slot before its record; slots of
+steps that end within 20 ms are written together, so that fast loops pay for one.
 """
 
 from __future__ import annotations
@@ -68,7 +84,9 @@ __version__ = "0.1.0"
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
-_FIRST_SLOT, _SLOT = _HEADER.size, _RECORD.size
+_EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
+_EXTENSION = struct.Struct("<QqqqqqqHHI")
+_SLOT = 64  # bytes of a record, and of what extends it
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
 _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
@@ -79,7 +97,11 @@ _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old p
 _LOOKS = 8  # items looked at for a batch's first tensor; collated batches have it in the first two
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
-_KEPT_RINGS = 32  # four attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
+_KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
+_UNKNOWN_MICROBATCHES = 0xFFFF
+_UNMEASURED = (-1, -1, -1, -1)  # checkpoint, evaluation, copies, host lateness
+# An extension may come that long after its record, together with others: in fast loops.
+_LATE_NS, _TOGETHER = 20_000_000, 64  # how many is a divisor of the capacity
 _PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
@@ -190,14 +212,19 @@ def _process_start_ticks() -> int:
 
 
 def _header(
-    torch_version: str, distributed: Any, attempt: int, start_ticks: int, layout: tuple[int, ...]
+    torch_version: str,
+    distributed: Any,
+    attempt: int,
+    start_ticks: int,
+    layout: tuple[int, ...],
+    created_unix_ns: int,
 ) -> bytes:
     """Return the ring's first page."""
     environ, identity = os.environ, _identity(distributed)
     node = environ.get("RANKSCOPE_NODE_NAME") or environ.get("NODE_NAME") or os.uname().nodename
     launcher = next((word for name, word in _LAUNCHERS if environ.get(name)), "none")
     geometry = (b"RKSCRING", 1, _HEADER.size, 0x01020304, _RECORD.size, _CAPACITY)
-    process = (time.time_ns(), os.getpid(), attempt, start_ticks)
+    process = (created_unix_ns, os.getpid(), attempt, start_ticks)
     job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
     texts = (*labels, torch_version.encode()[:31])
@@ -240,14 +267,62 @@ class _Held:
             os.close(self.number)
 
 
-class _Ring:
-    """This process's ring, locked for as long as its descriptor is open.
+class _Slots:
+    """A file of slots, all its space taken at once, written by its own descriptor alone.
 
     The descriptor's offset, which `pwrite` neither needs nor moves, is set to a random number far
     behind the end: who finds it there has the file of that device and inode before him, for a third
     of what `fstat` takes. A mapping would need no descriptor, but whoever truncates the file
     would end the training by SIGBUS.
     """
+
+    def __init__(self, path: str, header: bytes) -> None:
+        self.path, self.first = path, len(header)
+        self.seek, self.put = os.lseek, os.pwrite
+        # Without the conversion to an enumeration, which costs ten times as much.
+        self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.held = _Held(os.open(path, flags))
+        self.descriptor = self.held.number
+        self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
+        try:
+            os.fchmod(self.descriptor, 0o644)  # whatever the umask: the agent may be another user
+            size = self.first + _CAPACITY * _SLOT
+            _check_limit(size)
+            os.posix_fallocate(self.descriptor, 0, size)
+            os.pwrite(self.descriptor, header, 0)
+            os.lseek(self.descriptor, self.mark, os.SEEK_SET)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Delete the file, which nobody has read so far."""
+        self.held.close()
+        os.unlink(self.path)
+
+    def write(self, number: int, packed: bytes) -> None:
+        """Put a record into its slot, or several into theirs; `number` counts from 0.
+
+        Raises:
+            _LostError: the program has closed the descriptor, or uses its number again.
+            OSError: the file system or RLIMIT_FSIZE refuses.
+        """
+        place = self.first + number % _CAPACITY * _SLOT
+        if self.handler_of(_SIGXFSZ) != _IGNORED:
+            _check_limit(place + len(packed))
+        descriptor = self.descriptor
+        try:
+            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from where it stands
+                raise OSError
+        except OSError as error:  # closed, or a pipe or socket by now
+            lost = "the program closed descriptor {}, {}".format(descriptor, self.path)
+            raise _LostError(lost) from error
+        self.put(descriptor, packed, place)
+
+
+class _Ring:
+    """This process's ring, locked for as long as its descriptor is open, and its extension."""
 
     def __init__(
         self,
@@ -266,74 +341,73 @@ class _Ring:
         while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
             number += 1
         name = "{}-{}.ring".format(os.getpid(), number)
-        self.path, temporary = os.path.join(directory, name), os.path.join(directory, "." + name)
-        self.attempt, self.written = attempt, 0
-        self.pack, self.seek, self.put = _RECORD.pack, os.lseek, os.pwrite
-        # Without the conversion to an enumeration, which costs ten times as much.
-        self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.held = _Held(os.open(temporary, flags))
-        self.descriptor = self.held.number
-        self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
+        self.path = os.path.join(directory, name)
+        self.attempt, self.written, created = attempt, 0, time.time_ns()
+        self.pack, self.due_ns = _RECORD.pack, 0
+        self.extended: list[tuple[int, ...]] = []  # what is not written yet
+        page = _header(torch_version, distributed, attempt, start_ticks, layout, created)
+        self.slots = _Slots(os.path.join(directory, "." + name), page)
+        self.extension: _Slots | None = None
+        self.refused: OSError | None = None  # why there is no extension
         try:
-            os.fchmod(self.descriptor, 0o644)  # whatever the umask: the agent may be another user
-            size = _HEADER.size + _CAPACITY * _RECORD.size
-            _check_limit(size)
-            os.posix_fallocate(self.descriptor, 0, size)
-            page = _header(torch_version, distributed, attempt, start_ticks, layout)
-            os.pwrite(self.descriptor, page, 0)
-            os.lseek(self.descriptor, self.mark, os.SEEK_SET)
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(temporary, self.path)
+            fcntl.flock(self.slots.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.extend(created)
+            os.rename(self.slots.path, self.path)
         except BaseException:
-            self.held.close()
-            os.unlink(temporary)
+            for slots in filter(None, (self.slots, self.extension)):
+                slots.remove()
             raise
+        self.slots.path = self.path
 
-    def write(
-        self,
-        start_unix_ns: int,
-        step_ns: int,
-        data_ns: int,
-        compute_ns: int,
-        sync_ns: int,
-        step: int,
-        samples: int,
-        flags: int,
-    ) -> None:
-        """Put the next record into its slot.
+    def extend(self, created_unix_ns: int) -> None:
+        """Make the extension; where there is room for the ring alone, that is better than none."""
+        words = (b"RKSCEXTN", 1, _SLOT, 0x01020304, _CAPACITY, created_unix_ns, os.getpid())
+        path = _beside(self.path, "ext")
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # left by a process of this number that nobody knows any more
+        try:
+            self.extension = _Slots(path, _EXTENSION_HEADER.pack(*words))
+        except OSError as error:
+            self.refused = error
+
+    def close(self) -> None:
+        """Close what is ours of the descriptors, and leave the files."""
+        self.slots.held.close()
+        if self.extension is not None:
+            self.extension.held.close()
+
+    def write(self, *record: int, more: tuple[int, ...]) -> None:
+        """Put the next record into its slot, behind what extends it.
+
+        Args:
+            record: start_unix_ns, step_ns, data_ns, compute_ns, sync_ns, step, samples, flags.
+            more: other_ns, cpu_wait_ns, microbatches.
 
         Raises:
-            _LostError: the program has closed the descriptor, or uses its number again.
+            _LostError: the program has closed a descriptor, or uses its number again.
             OSError: the file system or RLIMIT_FSIZE refuses.
         """
-        seq = self.written + 1
-        check = seq & 0xFFFFFFFF
-        packed = self.pack(
-            seq,
-            start_unix_ns,
-            step_ns,
-            data_ns,
-            compute_ns,
-            sync_ns,
-            step,
-            samples,
-            flags,
-            self.attempt,
-            check,
-        )
-        place = _FIRST_SLOT + self.written % _CAPACITY * _SLOT
-        if self.handler_of(_SIGXFSZ) != _IGNORED:
-            _check_limit(place + _SLOT)
-        descriptor = self.descriptor
-        try:
-            if self.seek(descriptor, 0, 1) != self.mark:  # 1: from where it stands
-                raise OSError
-        except OSError as error:  # closed, or a pipe or socket by now
-            lost = "the program closed descriptor {}, {}".format(descriptor, self.path)
-            raise _LostError(lost) from error
-        self.put(descriptor, packed, place)
-        self.written = seq
+        written = self.written
+        self.written = seq = written + 1
+        if self.extension is not None:
+            self.extended.append(more)
+            end = record[0] + record[1]
+            # The clock may have been set back.
+            if not 0 < self.due_ns - end <= _LATE_NS or seq % _TOGETHER == 0:
+                self.flush(end)
+        self.slots.write(written, self.pack(seq, *record, self.attempt, seq & 0xFFFFFFFF))
+
+    def flush(self, now_unix_ns: int = 0) -> None:
+        """Write the slots of the extension that wait for it, in one piece."""
+        waiting, self.extended = self.extended, []
+        self.due_ns = now_unix_ns + _LATE_NS
+        first = self.written - len(waiting)
+        if self.extension is not None and waiting:
+            packed = (
+                _EXTENSION.pack(seq, other, cpu_wait, *_UNMEASURED, count, 0, seq & 0xFFFFFFFF)
+                for seq, (other, cpu_wait, count) in enumerate(waiting, start=first + 1)
+            )
+            self.extension.write(first, b"".join(packed))
 
 
 def _check_limit(end: int) -> None:
@@ -348,16 +422,22 @@ def _check_limit(end: int) -> None:
         raise OSError(errno.EFBIG, "RLIMIT_FSIZE of {} bytes is too small".format(limit))
 
 
+def _beside(ring: str, suffix: str) -> str:
+    """Return the path of what lies beside a ring under its name: its extension, its socket."""
+    return ring[: -len("ring")] + suffix
+
+
 def _remove_stale(directory: str) -> None:
     """Delete rings that nobody holds any more: those of yesterday, and all but the newest few."""
     import fcntl
 
-    found = []
+    found, extensions = [], []
     with os.scandir(directory) as entries:
         for entry in itertools.islice(entries, _STALE_LOOKS):
-            if re.fullmatch(r"\.?\d+-\d+\.ring", entry.name):
+            if re.fullmatch(r"\.?\d+-\d+\.(ring|ext)", entry.name):
+                kind = found if entry.name.endswith("ring") else extensions
                 with contextlib.suppress(OSError):  # gone by now
-                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                    kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     before = time.time() - _STALE_SECONDS
     for place, (written, path) in enumerate(sorted(found, reverse=True)):
         if place >= _KEPT_RINGS or written < before:
@@ -367,7 +447,13 @@ def _remove_stale(directory: str) -> None:
                 stack.callback(os.close, ring)
                 fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
-                os.unlink(path[: -len("ring")] + "sock")  # last: most rings have none
+                for suffix in ("ext", "sock"):  # most rings have no socket
+                    with contextlib.suppress(OSError):
+                        os.unlink(_beside(path, suffix))
+    for written, path in extensions:  # of rings that an older probe deleted
+        if written < before and not os.path.lexists(path[: -len("ext")] + "ring"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _batch_size(batch: Any, tensor_type: Any) -> int:
@@ -455,13 +541,18 @@ class _Probe:
         self.schedule: _Held | None = None
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.backwards_hooked = False
+        # How many nodes this thread ever put into autograd graphs; unknown before torch 2.1.
+        count = getattr(torch.autograd, "_get_sequence_nr", None)
+        self.graph_size: Callable[[], int] = (
+            count if count is not None else itertools.count().__next__
+        )
         self.restart()
 
     def restart(self) -> None:
         """Forget all that was measured, as a forked child must: the ring is its parent's."""
-        for held in (self.ring and self.ring.held, self.schedule):
-            if held:
-                held.close()  # the ring's lock stays with the parent's descriptor
+        for ours in (self.ring, self.schedule):
+            if ours is not None:
+                ours.close()  # the ring's lock stays with the parent's descriptor
         self.ring = self.schedule = None
         self.looked_ns = _NEVER_NS
         self.cpu_wait_ns = self.data_cpu_wait_ns = self.seen_wait_ns = 0
@@ -479,6 +570,34 @@ class _Probe:
         self.socket = ""
         self.wait_begin = self.wait_before = self.begin_ns = self.begin_unix_ns = 0
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
+        self.in_backward = self.straddles = self.watches_step_begins = self.arming = False
+        self.begin_parts(False)
+
+    def begin_parts(self, resting: bool) -> None:
+        """Begin a step's parts; at its begin the process is `resting`, or in a backward."""
+        self.other_ns = self.backwards = 0
+        # On the step's own clock, see `own`: since when what passes may be no computing, and when
+        # the last backward was done.
+        self.resting: int | None = 0 if resting else None
+        self.ready: int | None = None
+        self.nodes = self.graph_size() if resting else 0
+
+    def own(self, now: int) -> int:
+        """Return how much of the step was spent neither on data, nor in sync, nor without a CPU.
+
+        It may fall: waits for a CPU are seen some milliseconds after they began.
+        """
+        waited = self.cpu_wait_ns - self.data_cpu_wait_ns
+        return now - self.begin_ns - self.data_ns - self.sync_ns - waited
+
+    def rest_until(self, own: int) -> None:
+        """Count what passed since an optimizer's step or the last batch, if no forward began."""
+        if self.resting is not None:
+            if self.graph_size() == self.nodes:
+                self.other_ns += max(own - self.resting, 0)
+                self.resting = own
+            else:
+                self.resting = None
 
     def guarded(self, observe: Callable[..., None]) -> Callable[..., None]:
         """Return `observe` as a hook that never raises: the one place where our errors end."""
@@ -492,6 +611,22 @@ class _Probe:
                 self.errors += 1
                 self.report(error)
 
+        return hook
+
+    def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `hook` so that compilers neither inline it nor trace what it calls, nor lose it.
+
+        Its code is marked, which costs nothing in a call. `_disable_dynamo`, all that older torch
+        has, costs 1.2 us where caches are warm, and several times that where they are not.
+        """
+        frames = self.torch._C._dynamo.eval_frame if hasattr(self.torch._C, "_dynamo") else None
+        mark = getattr(frames, "set_code_exec_strategy", None)
+        if mark is None:
+            return self.torch._disable_dynamo(hook)
+        skip = frames._FrameAction.SKIP
+        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what is called from it
+        for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):
+            setattr(hook, name, True)
         return hook
 
     def report(self, error: Exception) -> None:
@@ -510,6 +645,7 @@ class _Probe:
         key = (id(optimizer), id(parameter))
         if key != self.primary:
             if not self.adopts(key):
+                self.other_stepped()
                 return
             self.primary, self.device = key, parameter.device.type
         self.others.clear()
@@ -525,6 +661,27 @@ class _Probe:
         self.others[key] = self.others.get(key, 0) + 1
         return self.others[key] >= _ADOPT_AFTER
 
+    def other_stepped(self) -> None:
+        """Take the end of a further optimizer's `step()`, which is no computing either."""
+        if threading.get_ident() != self.thread or self.in_backward:
+            return
+        now = time.perf_counter_ns()
+        self.look(now)
+        own = self.own(now)
+        if self.ready is not None:
+            self.other_ns += max(own - self.ready, 0)
+            self.ready = None
+        else:
+            self.rest_until(own)
+        self.resting, self.nodes = own, self.graph_size()
+
+    def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
+        if self.backwards == 0 and self.ready is None and threading.get_ident() == self.thread:
+            now = time.perf_counter_ns()
+            self.look(now)
+            self.ready = self.own(now)
+
     def scaler_updated(self, scaler: Any) -> None:
         """Take a `GradScaler.update()`: with no step before it, gradients had overflowed."""
         if scaler.is_enabled() and not self.stepped and self.primary is not None:
@@ -538,9 +695,12 @@ class _Probe:
         try:
             if self.thread:
                 self.step += 1
+                other = -1
                 if thread == self.thread:
-                    self.look(now)
-                self.record(now - self.begin_ns, flags | self.flags)
+                    if now - self.looked_ns > _LOOK_NS:
+                        self.look(now)
+                    other = self.take_other(self.own(now))
+                self.record(now - self.begin_ns, flags | self.flags, other)
         finally:
             if thread != self.thread and self.schedule:
                 self.guarded(self.watch_schedule)()
@@ -548,25 +708,49 @@ class _Probe:
             self.begin_ns, self.begin_unix_ns = now, time.time_ns()
             self.data_ns = self.sync_ns = self.samples = self.flags = 0
             self.cpu_wait_ns = self.data_cpu_wait_ns = 0
+            self.straddles = self.in_backward
+            self.begin_parts(not self.in_backward)
         connected = self.distributed is not None and self.distributed.is_initialized()
         if connected is not self.connected:
             self.connected = connected
             self.timing = self.choose_timing()
 
-    def record(self, step_ns: int, flags: int) -> None:
+    def take_other(self, own: int) -> int:
+        """Return how much of the step that ends was no computing, -1 where that is unknown."""
+        if self.device != "cpu":
+            return -1
+        if self.ready is not None:
+            return self.other_ns + max(own - self.ready, 0)
+        if self.in_backward or self.straddles:  # an optimizer that steps within
+            return self.other_ns
+        if self.backwards:  # a further optimizer stepped after them
+            self.rest_until(own)
+            return self.other_ns
+        self.guarded(self.watch_step_begins)()
+        return -1
+
+    def watch_step_begins(self) -> None:
+        """Have optimizers say when they begin to step, where nothing else tells."""
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        if not self.watches_step_begins:
+            self.watches_step_begins = True
+            register_optimizer_step_pre_hook(self.untraced(self.guarded(self.step_begins)))
+
+    def record(self, step_ns: int, flags: int, other_ns: int = -1) -> None:
         """Write one record, into a ring made at the first; what fails is not recorded."""
         if self.ring is None:
             if self.rings >= _MAX_RINGS:
                 return
             self.open_ring()
             flags |= _FIRST
-        samples, data_ns = self.samples, min(self.data_ns, step_ns)
-        if not self.loader_used:
-            samples = -1
+        samples = self.samples if self.loader_used else -1
         count = samples if samples >= 0 else _UNKNOWN_SAMPLES
-        step = (self.begin_unix_ns, step_ns, data_ns, self.loader_used, self.step, count, flags)
+        data_ns = min(step_ns, self.data_ns)
+        backwards = min(self.backwards, _UNKNOWN_MICROBATCHES)
+        step = (self.begin_unix_ns, step_ns, data_ns, self.step, count, flags, other_ns, backwards)
         if self.device_waits is None:
-            self.write(step, min(self.sync_ns, step_ns - data_ns) if self.timing else -1)
+            self.write(min(self.sync_ns, step_ns - data_ns) if self.timing else -1, *step)
         else:
             self.pending.append((step, *self.device_waits.take()))
             self.write_passed(_PENDING_STEPS)
@@ -582,9 +766,20 @@ class _Probe:
         version = self.torch.__version__
         self.ring = _Ring(directory, version, joined, attempt, self.layout)
         self.rings = again + 1
+        if not again:
+            atexit.register(self.guarded(self.write_rest))
+        if self.ring.refused is not None:
+            self.errors += 1
+            self.report(self.ring.refused)
         blind = not self.timing or self.device_waits is not None
         if joined is not None and blind and joined.get_world_size() > 1 and not again:
             self.guarded(self.serve_flight_recorder)(self.ring.path)
+
+    def write_rest(self) -> None:
+        """Write at the process's end what has waited for the device or for company."""
+        self.write_passed(0)
+        if self.ring is not None:
+            self.ring.flush()
 
     def write_passed(self, kept: int) -> None:
         """Write the steps that the device has passed, and unmeasured what else is too many."""
@@ -597,12 +792,22 @@ class _Probe:
             del self.pending[0]
             sync_ns = waits.read(pairs) if passed and complete else -1
             waits.give_back(pairs)
-            self.write(step, sync_ns if sync_ns < 0 else min(sync_ns, step[1] - step[2]))
+            self.write(sync_ns if sync_ns < 0 else min(sync_ns, step[1] - step[2]), *step)
 
-    def write(self, measured: tuple[Any, ...], sync_ns: int) -> None:
+    def write(
+        self,
+        sync_ns: int,
+        begin_unix_ns: int,
+        step_ns: int,
+        data_ns: int,
+        step: int,
+        samples: int,
+        flags: int,
+        other_ns: int,
+        backwards: int,
+    ) -> None:
         """Put one record into the ring; `sync_ns` is -1 if it could not be told from compute."""
-        begin_unix_ns, step_ns, data_ns, loader_used, step, samples, flags = measured
-        compute_ns = -1
+        compute_ns = cpu_wait_ns = -1
         if sync_ns >= 0:
             compute_ns = step_ns - data_ns - sync_ns
             flags |= _TIMING_WALL
@@ -611,12 +816,15 @@ class _Probe:
                 compute_ns = max(compute_ns - (self.cpu_wait_ns - self.data_cpu_wait_ns), 0)
                 data_ns -= in_data
                 flags |= _CPU_WAIT
-        data_ns = data_ns if loader_used else -1
+                cpu_wait_ns = step_ns - data_ns - compute_ns - sync_ns
+        more = (min(compute_ns, other_ns), cpu_wait_ns, backwards)
+        data_ns = data_ns if self.loader_used else -1
         if self.ring is not None:
-            times = (begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns)
+            record = (begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns, step, samples, flags)
             try:
-                self.ring.write(*times, step, samples, flags)
+                self.ring.write(*record, more=more)
             except _LostError:
+                self.ring.close()
                 self.ring = None  # the next step makes another one, with a lock that holds
                 raise
 
@@ -646,12 +854,14 @@ class _Probe:
             return _TIMING_WALL
         if self.device == "cuda":
             self.time_device_waits()
-            return _TIMING_WALL if self.device_waits else _TIMING_NONE
+            self.arming = self.device_waits is not None
+            return _TIMING_WALL if self.arming else _TIMING_NONE
         gloo = "cpu:gloo" in str(self.distributed.get_backend_config())
         if not gloo or self.device != "cpu" or os.environ.get("RANKSCOPE_PROBE_COLLECTIVES") == "0":
             return _TIMING_NONE
         if not self.libraries:
             self.hook_collectives()
+        self.arming = True
         self.guarded(self.watch_schedule)()
         return _TIMING_WALL
 
@@ -669,10 +879,8 @@ class _Probe:
         if not modules or self.mesh is not None or len(groups) != 1:
             return
         self.device_waits = _DeviceWaits(self.torch.cuda)
-        atexit.register(self.guarded(self.write_passed), 0)
-        self.hook_backwards()
         work = self.torch._C._distributed_c10d.Work
-        work.wait = self.torch._disable_dynamo(self.spoiling(work.wait))
+        work.wait = self.untraced(self.spoiling(work.wait))
 
     def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
         """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
@@ -697,7 +905,7 @@ class _Probe:
         if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
             return
         self.guarded(self.time_collectives)()
-        path = ring[: -len("ring")] + "sock"
+        path = _beside(ring, "sock")
         if len(os.fsencode(path)) > _SOCKET_PATH:
             raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
         import ctypes
@@ -735,11 +943,10 @@ class _Probe:
         atexit.register(time.sleep, _SETTLE_SECONDS)
         c10d, torch = self.distributed, self.torch
         for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
-            owner.wait = torch._disable_dynamo(self.timed(owner.wait))
+            owner.wait = self.untraced(self.timed(owner.wait))
         buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
-        c10d._broadcast_coalesced = torch._disable_dynamo(buffers)
+        c10d._broadcast_coalesced = self.untraced(buffers)
         c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
-        self.hook_backwards()
         for operator in _BLOCKING:
             namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -808,20 +1015,33 @@ class _Probe:
             return
         self.backwards_hooked = True
         autograd, thread_id = self.torch.autograd, threading.get_ident
-        backward, arm, ended = autograd.backward, self.guarded(self.arm), self.guarded(self.ended)
+        clock, backward = time.perf_counter_ns, autograd.backward
+        arm, ended = self.guarded(self.arm), self.guarded(self.ended)
         self.begun = self.guarded(self.backward_begun)
         self.computed = self.guarded(self.backward_computed)
 
         @functools.wraps(backward)
         def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
-            if thread_id() != self.thread:
+            # One that begins within another recomputes what a checkpoint of activations left out.
+            if self.in_backward or thread_id() != self.thread:
                 return backward(tensors, *arguments, **options)
-            arm(tensors)
-            result = backward(tensors, *arguments, **options)
-            ended()
-            return result
+            self.in_backward = True
+            self.backwards += 1
+            if self.arming:
+                arm(tensors)
+            try:
+                return backward(tensors, *arguments, **options)
+            finally:
+                self.in_backward = False
+                if self.arming:
+                    ended()
+                own = self.own(clock())
+                if self.straddles:  # it began in the step before
+                    self.straddles, self.resting, self.nodes = False, own, self.graph_size()
+                else:
+                    self.ready, self.resting = own, None
 
-        autograd.backward = self.torch._disable_dynamo(running)
+        autograd.backward = self.untraced(running)
 
     def kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return a kernel that goes on to the operator's own one."""
@@ -900,9 +1120,12 @@ class _Probe:
                 self.flags |= _EVALUATION
                 return
             self.loader_used = True
+            if self.resting is not None:
+                self.rest_until(begin - self.begin_ns - data - sync - waited[0] + waited[1])
             now = clock()
             self.data_ns = data + now - begin - (self.sync_ns - sync)
-            self.look(now)
+            if now - self.looked_ns > _LOOK_NS:
+                self.look(now)
             self.data_cpu_wait_ns = waited[1] + self.cpu_wait_ns - waited[0]
             if counted and batch is not None:
                 self.samples = samples + _batch_size(batch, self.torch.Tensor)
@@ -937,15 +1160,16 @@ class _Probe:
 
         # First, as a child's hooks must not write to its parent's ring if a later line raises.
         os.register_at_fork(after_in_child=self.guarded(self.restart))
+        self.hook_backwards()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
-        untraced, loading = self.torch._disable_dynamo, self.torch.utils.data.dataloader
-        register_optimizer_step_post_hook(untraced(self.guarded(self.step_finished)))
+        loading = self.torch.utils.data.dataloader
+        register_optimizer_step_post_hook(self.untraced(self.guarded(self.step_finished)))
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
-        iterator.__next__ = untraced(self.fetching(iterator.__next__, counted=True))
-        loader.__iter__ = untraced(self.fetching(loader.__iter__, counted=False))
+        iterator.__next__ = self.untraced(self.fetching(iterator.__next__, counted=True))
+        loader.__iter__ = self.untraced(self.fetching(loader.__iter__, counted=False))
         # Before torch 2.3 that of CUDA is the only one; since then it inherits from the other.
         scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
-        update, note = scaler_type.update, untraced(self.guarded(self.scaler_updated))
+        update, note = scaler_type.update, self.untraced(self.guarded(self.scaler_updated))
 
         @functools.wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:

@@ -223,6 +223,49 @@ def read_rings(directory: Path) -> list[Ring]:
     return sorted(rings, key=lambda ring: ring.rank)
 
 
+EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
+EXTENSION = struct.Struct("<QqqqqqqHHI")
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A step as newer agents know it; times in nanoseconds, compute without other."""
+
+    step: int
+    step_ns: int
+    data_ns: int
+    compute_ns: int
+    sync_ns: int
+    other_ns: int
+    cpu_wait_ns: int
+    checkpoint_ns: int
+    evaluation_ns: int
+    microbatches: int
+
+
+def read_extended(directory: Path, rank: int = 0) -> list[Extended]:
+    """Read a ring that has not wrapped and its extension, checking what both promise."""
+    ring = next(ring for ring in read_rings(directory) if ring.rank == rank)
+    content = ring.path.with_suffix(".ext").read_bytes()
+    header = EXTENSION_HEADER.unpack_from(content)
+    assert header[:5] == (b"RKSCEXTN", 1, 64, 0x01020304, ring.capacity)
+    assert header[5:] == (struct.unpack_from("<q", ring.path.read_bytes(), 24)[0], ring.pid)
+    assert len(content) == 64 * (1 + ring.capacity)
+    slots = EXTENSION.iter_unpack(content[64 : 64 * (1 + len(ring.records))])
+    return [extend(record, slot) for record, slot in zip(ring.records, slots, strict=True)]
+
+
+def extend(record: Record, slot: tuple[int, ...]) -> Extended:
+    """Put a record and its extension together."""
+    assert (slot[0], slot[9]) == (record.seq, record.check)
+    other_ns = slot[1]
+    return Extended(
+        *(record.step, record.step_ns, record.data_ns),
+        *(record.compute_ns - max(other_ns, 0), record.sync_ns),
+        *(other_ns, slot[2], slot[3], slot[4], slot[7]),
+    )
+
+
 def read_only_ring(directory: Path) -> Ring:
     """Read the one ring that a directory holds."""
     (ring,) = read_rings(directory)

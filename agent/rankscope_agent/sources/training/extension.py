@@ -1,9 +1,9 @@
 """The extension of a ring: what newer probes know of a step beyond a record of version 1.
 
 It lies beside the ring, `4242-99.ext` for `4242-99.ring`, because agents before it refuse a ring
-that is longer than they expect, or of another version. Slots have the numbers of the ring's; the
-probe writes a slot before the record itself, so that whoever has read the record finds it. Rings
-of older probes have none; one that is damaged, or is another ring's, costs these columns only.
+that is longer than they expect, or of another version. Slots have the numbers of the ring's, and
+are written before the records, but in loops of many steps a second: there they come 20 ms later.
+Rings of older probes have none; one that is damaged, or another ring's, costs these columns only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
@@ -28,6 +29,11 @@ MAGIC = b"RKSCEXTN"
 VERSION = 1
 SLOT_SIZE = 64
 UNKNOWN_MICROBATCHES = 0xFFFF
+
+PATIENCE_NS = 2 * 10**9
+"""How long a record without its slot is left to the next look: 20 ms is what a probe may be late,
+but it writes at the end of a step only, which may take longer. A rank that hangs shows its newest
+steps after that."""
 
 _HEADER = struct.Struct("<8sHHIIqI32x")
 _SLOT = struct.Struct("<QqqqqqqHHI")
@@ -114,16 +120,27 @@ class OpenExtension:
         self._capacity = capacity
         self.failure: RingError | None = None
 
-    def join(self, records: Sequence[StepRecord]) -> list[StepRecord]:
-        """Return records, which follow one another but for damaged ones, with what is known."""
+    def join(
+        self, records: Sequence[StepRecord], now_unix_ns: int | None = None
+    ) -> Sequence[StepRecord]:
+        """Return records, which follow one another but for damaged ones, with what is known.
+
+        Args:
+            records: of the ring.
+            now_unix_ns: time at which its process lives, None if it has ended. What lacks its slot
+                is then left out, with all that follows it, for `PATIENCE_NS`.
+        """
         if not records or self.failure:
-            return list(records)
+            return records
         try:
             slots = self._read(records[0].seq, records[-1].seq - records[0].seq + 1)
         except OSError as error:
             self.failure = RingError("unreadable", f"cannot be read: {error.strerror}")
-            return list(records)
-        return [extended(record, slots.get(record.seq)) for record in records]
+            return records
+        joined = [extended(record, slots.get(record.seq)) for record in records]
+        if now_unix_ns is None:
+            return joined
+        return list(takewhile(lambda record: not _awaits(record, slots, now_unix_ns), joined))
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -142,6 +159,12 @@ class OpenExtension:
 
     def _slots(self, slot: int, count: int) -> bytes:
         return os.pread(self._descriptor, count * SLOT_SIZE, SLOT_SIZE * (1 + slot))
+
+
+def _awaits(record: StepRecord, slots: Mapping[int, Extension], now_unix_ns: int) -> bool:
+    """Whether a record's slot is likely to be written in a moment."""
+    age_ns = now_unix_ns - record.start_unix_ns - record.step_ns
+    return record.seq not in slots and abs(age_ns) < PATIENCE_NS
 
 
 def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension | None:

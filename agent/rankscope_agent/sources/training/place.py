@@ -34,6 +34,7 @@ MAX_REFUSED = 256
 """Refused files remembered per directory, four times the rings read; others are too many."""
 
 Refusal = tuple[Path, RingError]
+NS = 10**9
 _Key = tuple[str, tuple[int, int]]
 
 
@@ -76,7 +77,7 @@ class FollowedRing:
         if self._extension:
             self._extension.close()
 
-    def read(self, now_unix_seconds: float, limit: int) -> Iterator[list[StepRecord]]:
+    def read(self, now_unix_seconds: float, limit: int) -> Iterator[Sequence[StepRecord]]:
         """Yield what was written since the last look, in batches, up to about `limit` records.
 
         Raises:
@@ -85,7 +86,16 @@ class FollowedRing:
         # Asked before reading: what an ended process wrote last is then read as well.
         self.liveness = self.ring.liveness(now_unix_seconds)
         for records in self.cursor.read(self.ring.descriptor, limit):
-            yield self._extension.join(records) if self._extension else records
+            if self._extension is None:
+                yield records
+                continue
+            now = round(now_unix_seconds * NS) if self.liveness == "alive" else None
+            joined = self._extension.join(records, now)
+            if joined:
+                yield joined
+            if len(joined) < len(records):
+                self.cursor.next_seq = records[len(joined)].seq
+                return
 
 
 class RingPlace:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 
@@ -204,7 +205,9 @@ class RingStepSource:
         ):
             if ring.inode == answer.file.inode and answer.newest:
                 with _extension_of(descriptor, ring) as extension:
-                    yield from _ring_rows(ring, extension, answer, since_unix_seconds)
+                    now = round(self._clock() * NS) if answer.identity.alive else None
+                    joined = partial(extension.join, now_unix_ns=now) if extension else list
+                    yield from _ring_rows(ring, joined, answer, since_unix_seconds)
 
 
 @contextmanager
@@ -238,16 +241,22 @@ def _extension_of(directory_descriptor: int, ring: OpenRing) -> Iterator[OpenExt
 
 
 def _ring_rows(
-    ring: OpenRing, extension: OpenExtension | None, answer: RingAnswer, since: float
+    ring: OpenRing,
+    join: Callable[[Sequence[StepRecord]], Sequence[StepRecord]],
+    answer: RingAnswer,
+    since: float,
 ) -> Iterator[StepRow]:
     capacity = ring.header.capacity
     first = _first_seq(ring.descriptor, answer.newest, capacity, since)
     # What is written while rows are sent waits for the next question.
     limit = answer.newest - first + 1
     for records in Cursor(capacity, first).read(ring.descriptor, limit):
-        for record in extension.join(records) if extension else records:
+        joined = join(records)
+        for record in joined:
             if round(record.start_unix_ns / NS, 6) >= since:
                 yield _row(answer.identity, record)
+        if len(joined) < len(records):
+            return
 
 
 def _first_seq(descriptor: int, newest: int, capacity: int, since: float) -> int:

@@ -1,0 +1,356 @@
+"""What of a step is no computing: on a torch and a clock that tests move by hand.
+
+Every sequence of calls is one that training loops make; times are exact, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rankscope_probe
+from probe_jobs.running import read_extended
+
+MS = 1_000_000
+
+
+class Batch:
+    """What a loader gives; of no known size."""
+
+
+class Optimizer:
+    def __init__(self, name: str) -> None:
+        self.parameter = SimpleNamespace(device=SimpleNamespace(type="cpu"), name=name)
+        self.param_groups = [{"params": [self.parameter]}]
+
+
+class Loop:
+    """A training loop of a job of one process, and the probe that watches it."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RANKSCOPE_RING_DIR", str(directory))
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        self.directory = directory
+        self.now, self.nodes, self.gradients = 0, 0, True
+        self.inside: Callable[[], object] = lambda: None
+        clock = SimpleNamespace(
+            perf_counter_ns=lambda: self.now, time_ns=lambda: self.now + 1, time=lambda: 0.0
+        )
+        monkeypatch.setattr(rankscope_probe, "time", clock)
+        self.torch = SimpleNamespace(
+            _C=SimpleNamespace(),
+            __version__="2.13.0",
+            Tensor=Batch,
+            is_grad_enabled=lambda: self.gradients,
+            distributed=SimpleNamespace(is_available=lambda: False),
+            _disable_dynamo=lambda function: function,
+            autograd=SimpleNamespace(
+                Variable=SimpleNamespace(_execution_engine=SimpleNamespace(queue_callback=None)),
+                _get_sequence_nr=lambda: self.nodes,
+                backward=self._backward,
+            ),
+        )
+        self.probe = rankscope_probe._Probe(self.torch)
+        self.probe.hook_backwards()
+        self.fetch = self.probe.fetching(lambda _: self.spend(2) or [object()], counted=True)
+        self.first = Optimizer("first")
+        self.step(5)  # the first step is nobody's: it has no known begin
+
+    def spend(self, ms: float) -> None:
+        self.now += int(ms * MS)
+
+    def batch(self) -> None:
+        """Wait 2 ms for a batch."""
+        self.fetch(None)
+
+    def forward(self, ms: float = 10) -> None:
+        self.spend(ms)
+        self.nodes += 3 if self.gradients else 0
+
+    def backward(self, ms: float = 20) -> None:
+        self.ms = ms
+        self.torch.autograd.backward(Batch())
+
+    def _backward(self, tensors: Any) -> None:
+        self.spend(self.ms)
+        self.inside()
+
+    def step(self, ms: float = 4, optimizer: Optimizer | None = None) -> None:
+        self.spend(ms)
+        self.probe.step_finished(optimizer or self.first, (), {})
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        self.gradients = False
+        yield
+        self.gradients = True
+
+    def records(self) -> list[tuple[float, ...]]:
+        """Return data, compute, sync and other of each step, in milliseconds."""
+        return [
+            (record.data_ns / MS, record.compute_ns / MS, record.sync_ns / MS, record.other_ns / MS)
+            for record in read_extended(self.directory)
+        ]
+
+    def only(self) -> tuple[float, ...]:
+        (record,) = self.records()
+        return record
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(tmp_path, monkeypatch)
+
+
+def test_compute_ends_with_the_backward(loop: Loop) -> None:
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.spend(3)  # clipping
+    loop.step(4)
+    assert loop.only() == (2, 30, 0, 7)
+
+
+def test_what_comes_before_the_first_batch_is_no_compute(loop: Loop) -> None:
+    loop.spend(50)  # a checkpoint
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    assert loop.only() == (2, 30, 0, 54)
+
+
+def test_evaluation_before_the_first_batch_is_no_compute_and_its_batches_no_data(
+    loop: Loop,
+) -> None:
+    with loop.evaluating():
+        for _ in range(3):
+            loop.batch()
+            loop.forward()
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    assert loop.only() == (2, 30, 0, 3 * 12 + 4)
+
+
+def test_evaluation_that_fetches_with_gradients_enabled_is_no_compute_either(loop: Loop) -> None:
+    for _ in range(3):
+        loop.batch()
+        with loop.evaluating():
+            loop.forward()
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    assert loop.only() == (8, 30, 0, 34)
+
+
+def test_batch_that_is_fetched_behind_the_forward_ends_no_rest(loop: Loop) -> None:
+    """Loops that hold the next batch ready have fetched the one they use a step before."""
+    loop.forward()
+    loop.batch()
+    loop.backward()
+    loop.step()
+    assert loop.only() == (2, 30, 0, 4)
+
+
+def test_without_a_loader_what_comes_before_the_forward_stays_compute(loop: Loop) -> None:
+    loop.spend(50)
+    loop.forward()
+    loop.backward()
+    loop.step()
+    (record,) = read_extended(loop.directory)
+    assert (record.data_ns, record.compute_ns, record.other_ns) == (-1, 80 * MS, 4 * MS)
+
+
+def test_of_accumulated_micro_batches_the_last_backward_ends_the_compute(loop: Loop) -> None:
+    for _ in range(4):
+        loop.batch()
+        loop.forward()
+        loop.backward()
+        loop.spend(1)  # a logged loss
+    loop.step(4)
+    assert loop.only() == (8, 4 * 30 + 3, 0, 5)
+    assert read_extended(loop.directory)[0].microbatches == 4
+
+
+def test_second_optimizer_of_a_step_computes_no_more_than_the_first(loop: Loop) -> None:
+    """As a GAN: the one that stepped first ends a step, whatever lies between."""
+    generator = Optimizer("generator")
+    loop.forward()
+    loop.backward()
+    loop.step(6, generator)
+    loop.spend(8)  # a checkpoint at the loop's end
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step(4)
+    assert loop.only() == (2, 60, 0, 6 + 8 + 4)
+    assert read_extended(loop.directory)[0].microbatches == 2
+
+
+def test_optimizers_that_share_a_backward_are_no_compute_in_either_order(loop: Loop) -> None:
+    other = Optimizer("other")
+    for before in (True, False):
+        loop.batch()
+        loop.forward()
+        loop.backward()
+        if before:
+            loop.step(3, other)
+        loop.step(4)
+        if not before:
+            loop.step(3, other)
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step(4)
+    assert loop.records() == [(2, 30, 0, 7), (2, 30, 0, 4), (2, 30, 0, 7)]
+
+
+def test_closure_holds_the_backward_and_the_optimizer_the_rest(loop: Loop) -> None:
+    loop.batch()
+    for _ in range(3):
+        loop.forward()
+        loop.backward()
+        loop.spend(1)  # its own vectors
+    loop.step(5)
+    assert loop.only() == (2, 3 * 30 + 2, 0, 6)
+
+
+def test_optimizer_that_steps_within_the_backward_leaves_its_rest_to_the_next_step(
+    loop: Loop,
+) -> None:
+    def within() -> None:
+        loop.step(1)
+        loop.spend(5)  # gradients of the layers before
+
+    for _ in range(3):
+        loop.inside = within
+        loop.batch()
+        loop.forward()
+        loop.backward()
+        loop.spend(7)  # logging
+    first, *others = loop.records()
+    assert first == (2, 31, 0, 0)
+    assert others == [(2, 36, 0, 7)] * 2
+
+
+def test_backward_within_a_backward_is_part_of_it(loop: Loop) -> None:
+    """Checkpointing of activations computes them again, by a backward of its own."""
+
+    def again() -> None:
+        loop.inside = lambda: None
+        loop.torch.autograd.backward(Batch())
+
+    loop.inside = again
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    assert loop.only() == (2, 50, 0, 4)
+    assert read_extended(loop.directory)[0].microbatches == 1
+
+
+def test_sync_and_data_behind_the_backward_are_not_counted_twice(loop: Loop) -> None:
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.probe.timed(lambda: loop.spend(9))()  # a norm over all ranks
+    loop.batch()
+    loop.step(4)
+    assert loop.only() == (4, 30, 9, 4)
+
+
+def test_step_without_a_backward_tells_nothing_until_optimizers_say_when_they_begin(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines that are called directly, as Megatron-LM does, hide their backwards."""
+    hooks: list[Callable[..., None]] = []
+    module = SimpleNamespace(register_optimizer_step_pre_hook=hooks.append)
+    for name in ("torch", "torch.optim", "torch.optim.optimizer"):
+        monkeypatch.setitem(sys.modules, name, module)
+    for _ in range(3):
+        loop.batch()
+        loop.forward(30)
+        for hook in hooks:
+            hook(loop.first, (), {})
+        loop.step(4)
+    assert loop.records() == [(2, 34, 0, -1 / MS), (2, 30, 0, 4), (2, 30, 0, 4)]
+    assert len(hooks) == 1
+    assert read_extended(loop.directory)[0].microbatches == 0
+
+
+def test_skipped_step_has_its_rest_too(loop: Loop) -> None:
+    scaler = SimpleNamespace(is_enabled=lambda: True)
+    loop.probe.scaler_updated(scaler)
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.spend(2)
+    loop.probe.scaler_updated(scaler)
+    assert loop.only() == (2, 30, 0, 2)
+
+
+def test_error_within_a_backward_leaves_the_next_step_whole(loop: Loop) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    loop.inside = fail
+    with pytest.raises(MemoryError):
+        loop.backward()
+    loop.inside = lambda: None
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    assert loop.only()[3] == 4
+
+
+def test_waits_for_a_cpu_are_taken_out_of_the_rest_as_well(loop: Loop, tmp_path: Path) -> None:
+    schedule = tmp_path / "schedstat"
+    schedule.write_text("1 0 1")
+    with schedule.open() as file:
+        loop.probe.schedule = rankscope_probe._Held(rankscope_probe.os.dup(file.fileno()))
+    loop.probe.seen_wait_ns, loop.probe.looked_ns = 0, loop.now
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.probe.look(loop.now)
+    schedule.write_text(f"1 {6 * MS} 2")
+    loop.step(10)
+    (record,) = read_extended(loop.directory)
+    assert (record.compute_ns, record.other_ns, record.cpu_wait_ns) == (30 * MS, 4 * MS, 6 * MS)
+    parts = (record.data_ns, record.compute_ns, record.sync_ns, record.other_ns)
+    assert sum(parts) + record.cpu_wait_ns == record.step_ns
+    loop.probe.schedule.close()
+
+
+def test_device_that_runs_behind_its_host_tells_nothing_of_the_rest(loop: Loop) -> None:
+    loop.probe.device = "cuda"
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step()
+    (record,) = read_extended(loop.directory)
+    assert (record.compute_ns, record.other_ns) == (34 * MS, -1)
+    assert record.microbatches == 1
+
+
+def test_ring_holds_the_rest_in_compute_as_older_agents_expect_it(loop: Loop) -> None:
+    loop.batch()
+    loop.forward()
+    loop.backward()
+    loop.step(6)
+    (path,) = loop.directory.glob("*.ring")
+    content = path.read_bytes()
+    assert len(content) == 4096 + 65536 * 64
+    record = rankscope_probe._RECORD.unpack(content[4096:4160])
+    assert record[2:6] == (38 * MS, 2 * MS, 36 * MS, 0)

@@ -431,7 +431,8 @@ def _remove_stale(directory: str) -> None:
     """Delete rings that nobody holds any more: those of yesterday, and all but the newest few."""
     import fcntl
 
-    found, extensions = [], []
+    found: list[tuple[float, str]] = []
+    extensions: list[tuple[float, str]] = []
     with os.scandir(directory) as entries:
         for entry in itertools.islice(entries, _STALE_LOOKS):
             if re.fullmatch(r"\.?\d+-\d+\.(ring|ext)", entry.name):
@@ -619,10 +620,11 @@ class _Probe:
         Its code is marked, which costs nothing in a call. `_disable_dynamo`, all that older torch
         has, costs 1.2 us where caches are warm, and several times that where they are not.
         """
-        frames = self.torch._C._dynamo.eval_frame if hasattr(self.torch._C, "_dynamo") else None
+        frames: Any = getattr(getattr(self.torch._C, "_dynamo", None), "eval_frame", None)
         mark = getattr(frames, "set_code_exec_strategy", None)
         if mark is None:
-            return self.torch._disable_dynamo(hook)
+            wrapped: Callable[..., Any] = self.torch._disable_dynamo(hook)
+            return wrapped
         skip = frames._FrameAction.SKIP
         mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what is called from it
         for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,15 @@ def test_each_room_says_what_it_is_for(package):
         if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
     ]
     assert not silent
+
+
+def test_the_contract_needs_nothing_but_the_standard_library():
+    needed = set()
+    for path in (PACKAGES[0] / "contract").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                needed |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                needed.add(str(node.module))
+    foreign = {name for name in needed if name.split(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in foreign if not name.startswith("rankscope_agent.contract")} == set()

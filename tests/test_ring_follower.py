@@ -11,7 +11,7 @@ import pytest
 from known_pods import pods_of
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import place as ring_place
-from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower, ring_limit
+from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower
 from rankscope_agent.sources.training.format import REASONS
 from ring_writer import RingWriter, header_page
 
@@ -173,13 +173,6 @@ def test_descriptors_are_bounded_over_all_directories(tmp_path, monkeypatch):
     assert refused(rings) == {"too_many": 3}
     for writer in writers:
         writer.end()
-
-
-def test_half_of_the_descriptors_are_left_to_the_rest_of_the_agent(monkeypatch):
-    monkeypatch.setattr(
-        "rankscope_agent.sources.training.follower.resource.getrlimit", lambda _: (256, 4096)
-    )
-    assert ring_limit() == 64
 
 
 def test_pods_are_found_when_they_come_and_released_when_they_go(tmp_path):

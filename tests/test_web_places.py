@@ -81,8 +81,17 @@ def test_an_answer_is_never_cut_off(room):
     assert room.enter("c") is None
     assert not room.places.give_up_one()
     room.places.wait(answered[2])
+    assert not room.places.give_up_one()
     assert room.enter("c") is not None
     assert list(map(room.sent_away, answered)) == [False, False, True, False]
+
+
+def test_for_want_of_a_descriptor_one_goes_and_never_the_last(room):
+    first, second = (room.enter(peer) for peer in "ab")
+    assert room.places.give_up_one()
+    assert room.sent_away(first)
+    assert not room.places.give_up_one()
+    assert not room.sent_away(second)
 
 
 def test_an_address_at_its_own_limit_makes_room_for_itself(room):

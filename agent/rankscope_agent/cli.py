@@ -23,6 +23,7 @@ from rankscope_agent.serving.api import Api
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
 from rankscope_agent.settings.config import Config
+from rankscope_agent.settings.descriptors import allow_descriptors
 from rankscope_agent.sources.collector import Collector
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
@@ -69,6 +70,7 @@ def main(
         return _complain(str(error))
     pods.fall_back_on(LogFolders(config.pod_logs, time.monotonic).find)
     logs.set_up(config.log_level)
+    allow_descriptors()
     if config.copy_probe is not None:
         return _copy_probe(config.copy_probe)
     with _simulated(config) as node:

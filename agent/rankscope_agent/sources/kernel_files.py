@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 from collections.abc import Iterable
 from pathlib import Path
+
+from rankscope_agent.settings.descriptors import raise_if_exhausted
 
 # Sysfs files are regular; whatever else lies there (a pipe, a link elsewhere) is not followed.
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 MAX_TEXT_BYTES = 4096
 """A sysfs attribute is at most a page."""
-
-WANTED_DESCRIPTORS = 16_384
-"""16 RDMA ports have some 1,000 counters; services often start with a soft limit of 1,024."""
 
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -42,15 +40,24 @@ def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
-    """Return a file's text without the white space around it, empty where it cannot be read."""
+    """Return a file's text without the white space around it, empty where it cannot be read.
+
+    Raises:
+        OSError: there is no descriptor left to look at it, which says nothing of the file.
+    """
     try:
         return read_bytes(path, limit).decode("utf-8", "replace").strip()
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         return ""
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number that a file holds, None where there is none or it is negative."""
+    """Return the whole number that a file holds, None where there is none or it is negative.
+
+    Raises:
+        OSError: there is no descriptor left to look at it.
+    """
     text = read_text(path, 64)
     return int(text) if text.isascii() and text.isdigit() else None
 
@@ -59,11 +66,15 @@ def names_in(folder: Path, limit: int) -> tuple[list[str], int]:
     """Return the names in a folder in natural order, and how many there are beyond the limit.
 
     A folder that is absent, no folder, or a loop of links has none.
+
+    Raises:
+        OSError: there is no descriptor left to look at it.
     """
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         return [], 0
     names = natural(names)
     return names[:limit], max(0, len(names) - limit)
@@ -92,14 +103,3 @@ def is_stale(descriptor: int) -> bool:
         return os.fstat(descriptor).st_nlink == 0
     except OSError:
         return True
-
-
-def allow_descriptors(wanted: int = WANTED_DESCRIPTORS) -> int:
-    """Raise this process' soft limit of descriptors, as far as it may; return what it is then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    reachable = wanted if hard == unlimited else min(wanted, hard)
-    if soft != unlimited and soft < reachable:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
-        return reachable
-    return wanted if soft == unlimited else soft

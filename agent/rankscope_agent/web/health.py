@@ -104,11 +104,11 @@ class HealthServer:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listening, selectors.EVENT_READ)
             while not self._stop.is_set():
-                for key, _ in selector.select(LOOK_SECONDS):
-                    if key.data is None:
-                        self._accept(selector)
-                    else:
-                        self._read(selector, key.data)
+                ready = [key.data for key, _ in selector.select(LOOK_SECONDS)]
+                for asking in filter(None, ready):
+                    self._read(selector, asking)
+                if None in ready:  # last, so that nobody who has asked makes room for a newcomer
+                    self._accept(selector)
                 self._end_late_ones(selector)
             for asking in list(self._asking.values()):
                 self._end(selector, asking)

@@ -129,18 +129,21 @@ class Places:
             place.waiting_since = next(self._waits)
 
     def give_up_one(self) -> bool:
-        """End the connection that would make room next; False if there is none."""
-        with self._lock:
-            return self._make_room(None)
+        """End the connection that would make room next; False if there is but one, or none.
 
-    def _make_room(self, peer: str | None) -> bool:
-        """End a connection, of one address if one is named."""
+        For whoever has no descriptor for a newcomer: two might otherwise end each other for ever.
+        """
+        with self._lock:
+            return self._make_room(None, least=2)
+
+    def _make_room(self, peer: str | None, least: int = 1) -> bool:
+        """End a connection, of one address if one is named, if so many or more are silent."""
         silent = [
             place
             for place in self._table.taken
             if not place.answering and peer in (None, place.peer)
         ]
-        if not silent or self._table.ending >= MAX_ENDING:
+        if len(silent) < least or self._table.ending >= MAX_ENDING:
             return False
         self._displace(min(silent, key=self._claim))
         return True

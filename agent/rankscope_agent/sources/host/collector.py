@@ -93,11 +93,11 @@ class HostCollector:
         """
         now = self._clock()
         if now - self._sought >= POD_SECONDS:
-            self._sought = now
             self._seek()
+            self._sought = now
         if now - self._looked >= LOOK_SECONDS:
-            self._looked = now
             self._samples = tuple(self._look())
+            self._looked = now
         if not self._samples:
             raise NoData(
                 f"nothing in {self._procfs}; say where the node's procfs is with --path.procfs"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.places import (
     LOG_NAME,
@@ -77,6 +78,11 @@ class LogFile:
     totals: dict[tuple[str, str], Totals] = field(default_factory=dict)
 
 
+def file_limit() -> int:
+    """Return how many JSON files may be followed at a time."""
+    return min(MAX_FILES, share("nccl_inspector"))
+
+
 class InspectorFollower:
     """All Inspector directories of the node.
 
@@ -94,6 +100,7 @@ class InspectorFollower:
         cpu_clock: Callable[[], float],
         budget_seconds: float,
     ) -> None:
+        self._most = file_limit()
         self.skipped_bytes = 0
         self.dropped = 0
         self.unparsed = 0
@@ -150,7 +157,7 @@ class InspectorFollower:
     def _follow(self, directory: int, name: str, inode: tuple[int, int], pod_uid: str) -> None:
         if inode in self._logs:
             return
-        if len(self._logs) >= MAX_FILES:
+        if len(self._logs) >= self._most:
             self.left_off += 1
             return
         descriptor = open_file(directory, name)

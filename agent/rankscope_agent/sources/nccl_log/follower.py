@@ -15,11 +15,13 @@ from typing import Any
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.nccl_log import state as nccl_state
 from rankscope_agent.sources.nccl_log import step_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.streams import (
+    MAX_SEGMENTS,
     MAX_STREAMS,
     NO_POD,
     LogOwner,
@@ -63,6 +65,11 @@ class Following:
     spoke: bool = False
 
 
+def stream_limit() -> int:
+    """Return how many logs may be followed at a time, each with all of its files."""
+    return min(MAX_STREAMS, share("nccl_log") // MAX_SEGMENTS)
+
+
 class NcclFollower:
     """All logs of the node.
 
@@ -80,6 +87,7 @@ class NcclFollower:
         cpu_clock: Callable[[], float],
         budget_seconds: float,
     ) -> None:
+        self._most = stream_limit()
         self.rejected: Counter[str] = Counter()
         self.skipped_bytes = 0
         self.read_bytes = 0
@@ -152,7 +160,7 @@ class NcclFollower:
             followed = self._followed.get(place.path)
             if followed is not None:
                 followed.stream.look_for_rotation()
-            elif len(self._followed) >= MAX_STREAMS:
+            elif len(self._followed) >= self._most:
                 self.rejected["too_many"] += 1
             else:
                 self._resume_former(place, now)

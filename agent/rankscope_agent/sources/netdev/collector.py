@@ -18,16 +18,24 @@ from typing import TYPE_CHECKING
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
+from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_bytes
 from rankscope_agent.sources.netdev.counters import (
+    FILES_KEPT,
     MAX_NET_DEV_BYTES,
     InterfaceFiles,
     OtherInterfaces,
 )
 from rankscope_agent.sources.netdev.drivers import Adapters, driver_statistics, find_adapters
 from rankscope_agent.sources.netdev.ethtool import Ethtool
-from rankscope_agent.sources.netdev.interfaces import LOOPBACK, Interface, describe, list_interfaces
+from rankscope_agent.sources.netdev.interfaces import (
+    LOOPBACK,
+    MAX_SHOWN,
+    Interface,
+    describe,
+    list_interfaces,
+)
 from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
 from rankscope_agent.sources.netdev.tables import Traffic, parse_net_dev, parse_paired_table
 
@@ -62,6 +70,11 @@ def create(config: Config) -> NetdevCollector:
         time.time,
         everything=config.once,
     )
+
+
+def interface_limit() -> int:
+    """Return of how many interfaces the files may be kept open."""
+    return min(MAX_SHOWN, share("netdev") // FILES_KEPT)
 
 
 def _host_links() -> HostLinks | None:
@@ -105,6 +118,7 @@ class NetdevCollector:
         self._everything = everything
         self._scanned = float("-inf")
         self._files: dict[str, InterfaceFiles] = {}
+        self._most_kept = interface_limit()
         self._table: Mapping[str, Traffic] = {}
         self._other = OtherInterfaces()
         self._adapters = Adapters(everything=everything)
@@ -164,7 +178,8 @@ class NetdevCollector:
             if files is not None and files.interface == interface and not files.gone:
                 self._files[interface.name] = before.pop(interface.name)
             else:
-                self._files[interface.name] = InterfaceFiles(interface)
+                keep = len(self._files) < self._most_kept
+                self._files[interface.name] = InterfaceFiles(interface, keep=keep)
         for files in before.values():
             files.close()
 

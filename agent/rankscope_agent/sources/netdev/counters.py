@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.settings.descriptors import raise_if_exhausted
 from rankscope_agent.sources.kernel_files import FLAGS, read_bytes
 from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.netdev.tables import Traffic, parse_count, parse_speed
@@ -58,12 +59,22 @@ DETAILS = (
 """Fields of struct rtnl_link_stats64 that say more about an error."""
 
 
-class InterfaceFiles:
-    """The files of one shown interface, kept open while it is there."""
+FILES_KEPT = 1 + len(CARRIER) + len(TRAFFIC) + len(FAULTS)
+"""Files of one interface under descriptors of their own; its speed is read by its path."""
 
-    def __init__(self, interface: Interface) -> None:
+
+class InterfaceFiles:
+    """The files of one shown interface, kept open while it is there.
+
+    Args:
+        interface: whose.
+        keep: there are descriptors for them; otherwise they are opened each time.
+    """
+
+    def __init__(self, interface: Interface, *, keep: bool = True) -> None:
         self.interface = interface
         self.gone = False
+        self._keep = keep
         self._kept: dict[str, int] = {}
         self._missing: set[str] = set()
 
@@ -130,12 +141,15 @@ class InterfaceFiles:
             return _read(path)
         if file in self._missing:
             return ""
+        if not self._keep:
+            return _read(path)
         try:
             descriptor = self._kept.get(file)
             if descriptor is None:
                 descriptor = self._kept[file] = os.open(path, FLAGS)
             return os.pread(descriptor, NUMBER_BYTES, 0).decode("ascii", "replace").strip()
-        except OSError:
+        except OSError as error:
+            raise_if_exhausted(error)
             self._forget(file)
             return ""
 
@@ -150,7 +164,8 @@ class InterfaceFiles:
 def _read(path: Path) -> str:
     try:
         return read_bytes(path, NUMBER_BYTES).decode("ascii", "replace").strip()
-    except OSError:
+    except OSError as error:
+        raise_if_exhausted(error)
         return ""
 
 

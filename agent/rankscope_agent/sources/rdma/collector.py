@@ -11,22 +11,18 @@ from pathlib import Path
 
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
+from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.kernel_files import allow_descriptors
 from rankscope_agent.sources.rdma.tree import RdmaTree
 
 RESCAN_SECONDS = 10.0
 """How often devices and files are looked for: a hot-plugged adapter is seen within the next scrape,
 and listing 16 ports takes some 5 ms."""
 
-KEPT_SHARE = 0.5
-"""Share of this process' descriptors that counters may hold; the rest is for rings and logs."""
-
 
 def create(config: Config) -> RdmaCollector:
     """Make the collector of the node's RDMA ports."""
-    descriptors = int(allow_descriptors() * KEPT_SHARE)
-    tree = RdmaTree(config.sysfs, descriptors, everything=config.once)
+    tree = RdmaTree(config.sysfs, share("rdma"), everything=config.once)
     return RdmaCollector(tree, config.sysfs, time.monotonic)
 
 

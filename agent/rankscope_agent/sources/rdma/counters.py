@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.contract.model import Sample
+from rankscope_agent.settings.descriptors import EXHAUSTED
 from rankscope_agent.sources.kernel_files import is_stale, names_in
 from rankscope_agent.sources.rdma.counter_file import COUNTER_BYTES, CounterFile
 from rankscope_agent.sources.rdma.names import LIFESPAN, Rule, own_name
@@ -35,7 +36,8 @@ MAX_SERIES = 96
 GONE = (errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.ENOTDIR)
 """The device or file has been removed: nothing failed, and nobody wrote to the kernel log."""
 
-PASSING = (errno.EINTR, errno.EAGAIN)
+PASSING = (errno.EINTR, errno.EAGAIN, *EXHAUSTED)
+"""Failures that say nothing of the file: it is read again the next time."""
 
 RuleOf = Callable[[str], Rule | None]
 

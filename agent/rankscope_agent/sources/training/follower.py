@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import resource
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,
     NO_PODS,
@@ -32,9 +32,8 @@ and removes files under new names."""
 
 
 def ring_limit() -> int:
-    """Return how many rings may be open, each with its extension, in half of the descriptors."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_RINGS if soft == resource.RLIM_INFINITY else min(MAX_RINGS, soft // 4)
+    """Return how many rings may be open, each with its extension."""
+    return min(MAX_RINGS, share("training") // 2)
 
 
 class RingFollower:

@@ -1,0 +1,157 @@
+"""Descriptors: how many there are, who may keep how many, and what comes when none is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from rankscope_agent.contract.address import ListenAddress
+from rankscope_agent.settings import descriptors
+from rankscope_agent.settings.descriptors import SHARES, WANTED, share
+from rankscope_agent.sources.host.collector import HostCollector
+from rankscope_agent.sources.kernel_files import names_in, read_number, read_text
+from rankscope_agent.sources.nccl_inspector.follower import MAX_FILES, file_limit
+from rankscope_agent.sources.nccl_log.follower import stream_limit
+from rankscope_agent.sources.nccl_log.streams import MAX_SEGMENTS, MAX_STREAMS
+from rankscope_agent.sources.netdev.collector import interface_limit
+from rankscope_agent.sources.netdev.counters import FILES_KEPT, InterfaceFiles
+from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN, Interface
+from rankscope_agent.sources.training.files import MAX_RINGS
+from rankscope_agent.sources.training.follower import ring_limit
+from rankscope_agent.web import places, refusals
+from rankscope_agent.web.access import OPEN
+from rankscope_agent.web.server import WebServer
+from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, running_agent
+from test_agent_process import until
+
+WEB = places.MAX_CONNECTIONS + places.MAX_ENDING + refusals.MAX_KEPT
+LIVENESS = places.MAX_CONNECTIONS + places.MAX_ENDING
+SPARE = 16  # standard streams, listening sockets, and what is open for a moment
+
+
+@pytest.mark.parametrize("limit", [1024, 4096, WANTED, 1 << 20, resource.RLIM_INFINITY])
+def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, limit):
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (limit, limit))
+    kept = {
+        "training": 2 * ring_limit(),
+        "rdma": share("rdma"),
+        "nccl_log": MAX_SEGMENTS * stream_limit(),
+        "nccl_inspector": file_limit(),
+        "netdev": FILES_KEPT * interface_limit(),
+        "web": WEB,
+        "liveness": LIVENESS,
+    }
+    assert set(kept) == {*SHARES, "web", "liveness"}
+    assert sum(kept.values()) + SPARE <= (limit if limit > 0 else WANTED)
+    assert min(kept.values()) > 0
+
+
+def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (WANTED, WANTED))
+    assert (ring_limit(), stream_limit(), file_limit()) == (MAX_RINGS, MAX_STREAMS, MAX_FILES)
+    assert interface_limit() == MAX_SHOWN
+
+
+def test_the_agent_raises_its_own_limit_as_far_as_it_may(tmp_path):
+    lowered = ("sh", "-c", 'ulimit -Sn 256; ulimit -Hn 5000; exec "$@"', "sh", *COMMAND)
+    flags = ("--no-collector.rdma",)
+    with running_agent(tmp_path, *flags, command=lowered) as agent:
+        assert resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE) == (5000, 5000)
+
+
+@pytest.mark.parametrize("attacked", ["pages", "liveness"])
+def test_an_agent_without_a_descriptor_left_goes_on_answering(tmp_path, attacked):
+    with running_agent(tmp_path, HEALTH) as agent, contextlib.ExitStack() as stack:
+        until(agent, "/readyz", "Every collector has had its first run.")
+        open_now = Path(f"/proc/{agent.process.pid}/fd").iterdir()
+        few = max(int(descriptor.name) for descriptor in open_now) + 10
+        resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE, (few, few))
+        url = urlsplit(agent.url if attacked == "pages" else agent.health_url)
+        for number in range(60):
+            source = (f"127.0.0.{2 + number % 4}", 0)
+            silent = socket.create_connection((url.hostname, url.port), 20, source_address=source)
+            stack.enter_context(silent)
+            if number % 12 == 11:
+                found = agent.get("/healthz") if attacked == "pages" else agent.liveness()
+                assert found == 200 or '"status"' in found
+
+
+class Exhausted:
+    """A listening socket for whose next connection there is no descriptor."""
+
+    def __init__(self, listening):
+        self._listening = listening
+        self.failures = 0
+
+    def accept(self):
+        self.failures += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def __getattr__(self, name):
+        return getattr(self._listening, name)
+
+
+def test_who_cannot_accept_pauses_and_lets_one_silent_connection_go(monkeypatch):
+    pauses = []
+    monkeypatch.setattr("rankscope_agent.web.server.time.sleep", pauses.append)
+    with WebServer(ListenAddress("127.0.0.1", 0), {}, OPEN) as server:
+        (near, far), (newer, other) = socket.socketpair(), socket.socketpair()
+        with near, far, newer, other:
+            server._places.enter("10.0.0.1", near)
+            server._places.enter("10.0.0.1", newer)
+            plain, server.socket = server.socket, Exhausted(server.socket)
+            server._handle_request_noblock()
+            far.settimeout(PATIENCE_SECONDS)
+            assert far.recv(1) == b""
+            assert len(pauses) == server.socket.failures == 1
+            server.socket = plain
+
+
+@contextlib.contextmanager
+def no_descriptor_left():
+    """Lower this process' limit so that it can open nothing until the block ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)  # all below are taken
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_cannot_be_looked_at_is_not_said_to_be_absent(tmp_path):
+    (tmp_path / "number").write_text("7\n")
+    for look in (
+        lambda: read_text(tmp_path / "number"),
+        lambda: read_number(tmp_path / "number"),
+        lambda: names_in(tmp_path, 10),
+    ):
+        with pytest.raises(OSError, match="Too many open files"), no_descriptor_left():
+            look()
+    assert read_number(tmp_path / "number") == 7
+
+
+def test_a_node_that_cannot_be_looked_at_is_not_called_empty(tmp_path):
+    collector = HostCollector(
+        Path("/proc"), tmp_path, tmp_path, tuple, lambda: 1000.0, whole_node=True
+    )
+    with pytest.raises(OSError, match="Too many open files"), no_descriptor_left():
+        collector.collect()
+    assert collector.collect()
+
+
+def test_an_interfaces_files_are_read_again_once_there_are_descriptors(tmp_path):
+    (tmp_path / "operstate").write_text("up\n")
+    files = InterfaceFiles(Interface("eth0", tmp_path, "hardware", "", rdma=False))
+    with pytest.raises(OSError, match="Too many open files"), no_descriptor_left():
+        list(files.samples(None))
+    assert [sample.value for sample in files.samples(None)] == [1]
+    files.close()

@@ -404,4 +404,4 @@ def warning(message: str, name: str = "rankscope-agent") -> dict:
 def test_a_cluster_that_refuses_is_an_error(api, kubeconfig, status):
     api.faults.status = status
     with pytest.raises(ClusterError, match=f"answers {status}"):
-        cluster.agents_of_cluster()
+        cluster.agent_pods()

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -12,17 +13,13 @@ from fake_api_server import FakeApiServer
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError
-from rankscope_analyzers.watch import leadership
+from rankscope_analyzers.watch import election, leadership, leases
 from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.leadership import (
-    LEASE_SECONDS,
-    RENEW_SECONDS,
-    RETRY_SECONDS,
-    Lease,
-)
+from rankscope_analyzers.watch.leadership import Alone, Lease
+from rankscope_analyzers.watch.server import readiness
 
 PATIENCE_SECONDS = 30.0
-HANG_SECONDS = 4.0  # longer than a holder has to renew its lease here
+HANG_SECONDS = 2.0  # longer than a question may take here
 
 
 @pytest.fixture
@@ -43,20 +40,23 @@ def lease(api):
 def api(tmp_path, monkeypatch):
     server = FakeApiServer()
     kubeconfigs.point_at(server.url, tmp_path, monkeypatch)
-    for name, seconds in (("LEASE_SECONDS", 3), ("RENEW_SECONDS", 2), ("RETRY_SECONDS", 1)):
-        monkeypatch.setattr(leadership, name, seconds)
+    monkeypatch.setattr(election, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(leadership, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "REQUEST_SECONDS", 1)
     yield server
     server.close()
 
 
-def test_a_holder_stops_before_others_may_take_over_and_not_for_one_bad_answer():
-    assert RENEW_SECONDS + RETRY_SECONDS < LEASE_SECONDS
-    assert RENEW_SECONDS >= 3 * RETRY_SECONDS
+def test_a_lease_runs_out_after_one_evaluation_and_not_for_one_bad_answer():
+    """The holder loses three answers before others take its lease, and is not stuck before that."""
+    assert 3 * (leadership.RETRY_SECONDS + leases.REQUEST_SECONDS) <= election.LEASE_SECONDS
+    longest = 2 * election.CONFLICTS * leases.REQUEST_SECONDS + leadership.RETRY_SECONDS
+    assert longest < leadership.STUCK_SECONDS
     # A lease that nobody renews is free after one evaluation is missed, and not after two.
     parser = argparse.ArgumentParser()
     watch_command.add_arguments(parser)
     interval = age_seconds(parser.get_default("interval"))
-    assert interval <= LEASE_SECONDS < 2 * interval
+    assert interval <= election.LEASE_SECONDS < 2 * interval
 
 
 def holder(api):
@@ -71,6 +71,10 @@ def hangs(api):
     api.leases.hang_seconds = HANG_SECONDS
 
 
+def refuses(api):
+    api.leases.forbidden = {"get", "create", "update"}
+
+
 def until(condition):
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
@@ -78,32 +82,142 @@ def until(condition):
         time.sleep(0.02)
 
 
-def test_one_of_two_holds_the_lease_and_the_other_takes_it_when_that_is_gone(api, lease):
+def series(*held):
+    """Return what watches show of their lease: whether they lead, and whether they can read it."""
+    return [
+        tuple(int(line.rpartition(" ")[2].partition(".")[0]) for line in lines)
+        for one in held
+        for text in [Exported(one).text()]
+        for lines in [[x for x in text.splitlines() if 'lease="rankscope/watch"' in x]]
+    ]
+
+
+def test_one_of_two_holds_the_lease_and_the_other_stands_by(api, lease):
     said = []
     one = lease(said.append)
     until(one.held)
-    first = holder(api)
-    two = lease(said.append)
-    time.sleep(2 * leadership.RETRY_SECONDS)
+    two = lease()
+    until(lambda: not two.problem())
     assert (one.held(), two.held()) == (True, False)
-    # Somebody took it by hand: the holder sees another version of it, and stops.
-    api.leases.stored["watch"]["spec"]["holderIdentity"] = "nobody"
+    assert series(one, two) == [(1, 1), (0, 1)]
+    assert said == ["holds lease rankscope/watch"]
+
+
+def test_a_deposed_holder_falls_silent_as_soon_as_it_reads_that_another_holds_it(api, lease):
+    """Not when its last renewal is old: until then both would speak."""
+    said = []
+    one = lease(said.append)
+    until(one.held)
+    api.leases.stored["watch"]["spec"]["holderIdentity"] = "another"
     until(lambda: not one.held())
+    assert said[-1] == "lost lease rankscope/watch, which another holds"
+    assert (holder(api), series(one)) == ("another", [(0, 1)])
+
+
+@pytest.mark.parametrize("fault", [fails, hangs, refuses])
+def test_a_holder_that_cannot_renew_goes_on_and_says_so(api, lease, fault):
+    """Nobody can take the lease of it where nobody is answered."""
+    said = []
+    one, two = lease(said.append), lease()
     until(lambda: one.held() or two.held())
-    assert one.held() != two.held()
-    assert holder(api) != "nobody"
-    assert said[0] == "holds lease rankscope/watch"
-    assert first
+    one, two = (one, two) if one.held() else (two, one)
+    fault(api)
+    until(lambda: one.problem() and two.problem())
+    began = time.monotonic()
+    until(lambda: time.monotonic() > began + election.LEASE_SECONDS + HANG_SECONDS)
+    assert (one.held(), two.held()) == (True, False)
+    assert series(one, two) == [(1, 0), (0, 0)]
+    assert one.problem().startswith("the lease rankscope/watch cannot be read")
+    api.faults.status, api.leases.hang_seconds, api.leases.forbidden = 0, 0.0, set()
+    until(lambda: not one.problem() and not two.problem())
+    assert [one.held(), two.held()].count(True) == 1
 
 
-@pytest.mark.parametrize("fault", [fails, hangs])
-def test_a_holder_that_cannot_renew_stops_and_goes_on_when_it_can(api, lease, fault):
+def test_a_watch_without_the_right_to_the_lease_says_code_and_reason(api, lease):
+    api.leases.forbidden = {"get"}
+    said = []
+    one = lease(said.append)
+    until(lambda: said)
+    began = time.monotonic()
+    until(lambda: time.monotonic() > began + 5 * leadership.RETRY_SECONDS)
+    (sentence,) = said  # once, however often it is asked for
+    assert "the lease rankscope/watch cannot be read: 403 Forbidden: leases.coord" in sentence
+    assert 'cannot get resource "leases"' in sentence
+    assert sentence.endswith("; stands by")
+    code, ready = readiness(Exported(one))
+    assert (code, series(one)) == (503, [(0, 0)])
+    assert "stands by, and knows of no other that evaluates: the lease rankscope/watch" in ready
+    api.leases.forbidden = {"create"}
+    until(lambda: "cannot be created: 403" in said[-1])
+    api.leases.forbidden = set()
+    until(one.held)
+    assert said[-2:] == [
+        "the lease rankscope/watch can be read again",
+        "holds lease rankscope/watch",
+    ]
+
+
+def test_a_standby_that_may_not_take_what_has_run_out_says_so(api, lease):
+    first = lease()
+    until(first.held)
+    two = lease()
+    until(lambda: not two.problem())
+    api.leases.forbidden = {"update"}
+    first._closing.set()  # as if it were gone, without giving anything back
+    until(lambda: "cannot be renewed: 403 Forbidden" in two.problem())
+    assert not two.held()
+
+
+def test_before_the_lease_was_read_nobody_is_said_to_lead_or_to_be_ready(api, lease):
+    api.leases.hang_seconds = HANG_SECONDS
+    one = lease()
+    assert readiness(Exported(one))[0] == 503
+    assert series(one) == [(0,)]
+
+
+def test_ready_is_who_evaluates_and_who_knows_that_another_does(api, lease):
     one = lease()
     until(one.held)
-    fault(api)
-    until(lambda: not one.held())
-    api.faults.status, api.leases.hang_seconds = 0, 0.0
+    exported = Exported(one)
+    assert readiness(exported) == (503, "The first evaluation has not ended.")
+    exported.fail()
+    assert readiness(exported) == (200, "The first evaluation has ended.")
+    two = lease()
+    until(lambda: not two.problem())
+    assert readiness(Exported(two)) == (200, "Another watch evaluates; this one stands by.")
+    api.faults.status = 503
+    until(one.problem)
+    code, said = readiness(exported)
+    assert (code, "ended. But the lease rankscope/watch cannot be read: 503" in said) == (200, True)
+
+
+class Stuck:
+    """A store whose first answer never comes."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+
+    def read(self):
+        self.go_on.wait()
+
+    def create(self, holder):
+        return True
+
+
+def test_a_holder_that_looks_no_more_does_not_hold(monkeypatch):
+    """It could not hear that another holds the lease."""
+    store = Stuck()
+    store.go_on.set()
+    monkeypatch.setattr(leadership, "RETRY_SECONDS", 0.0)
+    one = Lease("watch", "rankscope", print, store)
     until(one.held)
+    store.go_on.clear()
+    monkeypatch.setattr(leadership, "STUCK_SECONDS", 0.1)
+    until(lambda: not one.held())
+    assert "nothing was heard of the lease rankscope/watch" in one.problem()
+    monkeypatch.setattr(leadership, "STUCK_SECONDS", 120.0)
+    store.go_on.set()
+    one.close()
 
 
 def test_a_lease_that_is_given_back_needs_not_run_out(api, lease):
@@ -115,7 +229,7 @@ def test_a_lease_that_is_given_back_needs_not_run_out(api, lease):
     two = lease()
     began = time.monotonic()
     until(two.held)
-    assert holder(api).endswith(two._identity.rpartition("_")[2])
+    assert holder(api) == two._election._identity
     until(lambda: time.monotonic() > began + 2 * leadership.RETRY_SECONDS)
     assert two.held()
     assert not one.held()
@@ -137,7 +251,8 @@ def test_a_server_that_is_not_there_ends_nothing(api, lease):
     said = []
     one = lease(said.append)
     until(lambda: said)
-    assert "cannot be asked for" in said[0]
+    assert "cannot be read: the API server cannot be reached: " in said[0]
+    assert "Connection refused" in said[0]
     assert not one.held()
 
 
@@ -149,7 +264,7 @@ def test_without_a_cluster_there_is_no_lease(monkeypatch, tmp_path):
         Lease("watch", "rankscope", print)
 
 
-class Turn:
+class Turn(Alone):
     """Leadership that a test gives and takes."""
 
     leads = True

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Earlier, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.agent_pages import Look
-from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
+from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
 from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.runs import facts as run_facts
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
-    sight = Sight(_reader(options, interval), records)
+    sight = Sight(reader(options, interval), records)
     leadership = _leadership(options)
     exported = Exported(leadership)
     log = ErrorLog(_say)
@@ -154,7 +155,16 @@ def _leadership(options: argparse.Namespace) -> Leadership:
     return Lease(options.lease, options.namespace, _say)
 
 
-def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
+def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
+    """Return what reads all jobs as they are when it is called.
+
+    Args:
+        options: of the command.
+        interval: seconds between two readings.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
     length = age_seconds(options.since)
     entry = entry_of(options)
     if options.prometheus:
@@ -168,13 +178,33 @@ def _reader(options: argparse.Namespace, interval: float) -> Callable[[], Gather
 
     earlier = Earlier(patience_seconds=interval * COMPARING_SHARE)
 
-    def of_agents() -> Gathered:
-        found = trusted_agents(options.namespace, entry) if options.cluster else None
-        urls = options.agent if found is None else list(found.values())
+    def of_agents(urls: Sequence[str], cluster: NodeAgents | None = None) -> Gathered:
         since = time.time() - length
-        return gather.of_agents(urls, None, since, entry, earlier, found)
+        return gather.of_agents(urls, None, since, entry, earlier, cluster)
 
-    return of_agents
+    if not options.cluster:
+        return partial(of_agents, options.agent)
+    vouched = entry.scheme == "https" or not entry.shows
+    known = KnownAgents(partial(trusted_agents, options.namespace, entry), vouched)
+    return partial(_of_cluster, known, of_agents)
+
+
+def _of_cluster(
+    known: KnownAgents, read: Callable[[Sequence[str], NodeAgents], Gathered]
+) -> Gathered:
+    """Read what the cluster's agents say; where these are not as of now, every report says so."""
+    agents = known.now()
+    answered: Sequence[str] = ()
+    try:
+        found = read(list(agents.addresses.values()), agents.addresses)
+        answered = [agent.url for agent in found.look.agents.values()] if found.look else ()
+    finally:
+        known.note_answers(answered)
+    if not agents.stale:
+        return found
+    _say(agents.stale)
+    notes = (agents.stale, *found.evidence.notes)
+    return replace(found, evidence=replace(found.evidence, notes=notes))
 
 
 def evaluate(sight: Sight, exported: Exported, log: ErrorLog) -> None:

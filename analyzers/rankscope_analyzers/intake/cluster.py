@@ -13,7 +13,7 @@ from rankscope_analyzers.text.name_lists import listed
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 AGENT_PORT = 9877
-TIMEOUT_SECONDS = 20
+TIMEOUT_SECONDS = 20.0
 
 
 FORBIDDEN = 403
@@ -47,8 +47,15 @@ class NodeAgents(dict[str, str]):
         return {url: node for node, url in self.items()}
 
 
-def trusted_agents(namespace: str | None, entry: Entry) -> NodeAgents:
+def trusted_agents(
+    namespace: str | None, entry: Entry, patience_seconds: float = TIMEOUT_SECONDS
+) -> NodeAgents:
     """Return the address of each node's agent, by node, as those that may see what is shown.
+
+    Args:
+        namespace: where to look, None for everywhere.
+        entry: what they are shown.
+        patience_seconds: how long the API server has to begin, and to go on with, its answer.
 
     Raises:
         ClusterError: whoever labels a pod would be shown a token; there is no way to the API
@@ -59,11 +66,13 @@ def trusted_agents(namespace: str | None, entry: Entry) -> NodeAgents:
             "a token is shown to agents of one namespace only, because any pod may carry their"
             " label: give --namespace"
         )
-    return agents_of_cluster(namespace=namespace, scheme=entry.scheme)
+    return agents_of_cluster(namespace, entry.scheme, patience_seconds)
 
 
 def agents_of_cluster(
-    selector: str = AGENT_SELECTOR, namespace: str | None = None, scheme: str = "http"
+    namespace: str | None = None,
+    scheme: str = "http",
+    patience_seconds: float = TIMEOUT_SECONDS,
 ) -> NodeAgents:
     """Return the address of each node's agent, by node.
 
@@ -71,15 +80,15 @@ def agents_of_cluster(
     that is being replaced; where there are more controllers, none is believed.
 
     Args:
-        selector: labels of agents' pods.
         namespace: where to look, None for everywhere, which takes a right to list all pods.
         scheme: of the addresses.
+        patience_seconds: how long the API server has to begin, and to go on with, its answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
     by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for pod in agent_pods(namespace, selector):
+    for pod in agent_pods(namespace, patience_seconds):
         if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName"):
             by_node[str(pod["spec"]["nodeName"])].append(pod)
     known, doubts = {}, []
@@ -111,14 +120,18 @@ def _replaces(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
 
 
 def agent_pods(
-    namespace: str | None = None, selector: str = AGENT_SELECTOR
+    namespace: str | None = None, patience_seconds: float = TIMEOUT_SECONDS
 ) -> Sequence[Mapping[str, Any]]:
     """Return the agents' pods as JSON has them, those included that do not run.
+
+    Args:
+        namespace: where to look, None for everywhere, which takes a right to list all pods.
+        patience_seconds: how long the API server has to begin, and to go on with, its answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
-    return _pods(label_selector=selector, namespace=namespace)
+    return _pods(namespace, patience_seconds, label_selector=AGENT_SELECTOR)
 
 
 def node_of_pod(wanted: str) -> str | None:
@@ -128,7 +141,7 @@ def node_of_pod(wanted: str) -> str | None:
         ClusterError: there is no way to the API server, or it refuses.
     """
     namespace, _, name = wanted.rpartition("/")
-    for pod in _pods(field_selector=f"metadata.name={name}"):
+    for pod in _pods(None, field_selector=f"metadata.name={name}"):
         if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
             return str(pod["spec"]["nodeName"])
     return None
@@ -150,18 +163,18 @@ def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
     """
     method = "list_namespaced_event" if namespace else "list_event_for_all_namespaces"
     try:
-        return _items(method, namespace, field_selector="type=Warning", limit=MOST_EVENTS)
+        return _items(
+            method, namespace, TIMEOUT_SECONDS, field_selector="type=Warning", limit=MOST_EVENTS
+        )
     except ForbiddenError:
         return ()
 
 
 def _pods(
-    label_selector: str | None = None,
-    field_selector: str | None = None,
-    namespace: str | None = None,
+    namespace: str | None, patience_seconds: float = TIMEOUT_SECONDS, **selectors: str
 ) -> list[Any]:
     method = "list_namespaced_pod" if namespace else "list_pod_for_all_namespaces"
-    return _items(method, namespace, label_selector=label_selector, field_selector=field_selector)
+    return _items(method, namespace, patience_seconds, **selectors)
 
 
 def configure(config: Any) -> None:
@@ -180,7 +193,20 @@ def configure(config: Any) -> None:
         config.load_incluster_config()
 
 
-def _items(method: str, namespace: str | None, **more: str | int | None) -> list[Any]:
+def impatient(client: Any) -> Any:
+    """Return a client that asks once: three more times would make a minute of each time-out.
+
+    Args:
+        client: the module, once it is configured.
+    """
+    settings = client.Configuration.get_default_copy()
+    settings.retries = False
+    return client.ApiClient(settings)
+
+
+def _items(
+    method: str, namespace: str | None, patience_seconds: float, **more: str | int
+) -> list[Any]:
     """Call a method of the client that lists, and return the items as JSON has them."""
     try:
         from kubernetes import client, config
@@ -196,10 +222,10 @@ def _items(method: str, namespace: str | None, **more: str | int | None) -> list
     try:
         configure(config)
         # Raw JSON: the typed models refuse pods that leave out what they want.
-        api: Any = client.CoreV1Api()
+        api: Any = client.CoreV1Api(impatient(client))
         where = (namespace,) if namespace else ()
         answer = getattr(api, method)(
-            *where, **more, _preload_content=False, _request_timeout=TIMEOUT_SECONDS
+            *where, **more, _preload_content=False, _request_timeout=patience_seconds
         )
         items = foreign_json.read(answer.data).get("items")
     except ConfigException as error:

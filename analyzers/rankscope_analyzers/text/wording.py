@@ -19,9 +19,20 @@ WHOLE_FROM = 1000
 """Bigger numbers are written with separators and without an exponent."""
 
 
+LONG_IN_SECONDS, LONG_IN_MINUTES = 120, 7200
+"""From two of the next unit on, that unit is said."""
+
+
 def duration(seconds: float) -> str:
     """Return a duration with the unit that a person would use."""
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, as people say it: 40 s, 4 min, 3.5 h."""
+    if seconds < LONG_IN_SECONDS:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < LONG_IN_MINUTES else f"{seconds / 3600:.1f} h"
 
 
 def against(observed: float, expected: float) -> str:

@@ -21,7 +21,7 @@ class Exported(Collector):
     """What is served: the watch, and series about its last evaluation.
 
     Args:
-        leadership: nothing is served while another watch is the one that evaluates.
+        leadership: no finding is served while another watch is the one that evaluates.
     """
 
     def __init__(self, leadership: Leadership | None = None) -> None:
@@ -81,13 +81,18 @@ class Exported(Collector):
         """Whether this is the watch that evaluates."""
         return self._leadership.held()
 
+    @property
+    def leading_problem(self) -> str:
+        """Why it is not known for sure which watch evaluates, empty if it is."""
+        return self._leadership.problem()
+
     def collect(self) -> Iterator[Metric]:
-        """Yield one family per metric."""
-        if not self.leads:
-            return
+        """Yield one family per metric: of a watch that stands by, those of its lease alone."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        with self._lock:
-            samples = [*self._watch.samples(), *self._more]
+        samples = list(self._leadership.samples())
+        if self.leads:
+            with self._lock:
+                samples += [*self._watch.samples(), *self._more]
         for sample in samples:
             metric = sample.metric
             if metric.name not in families:

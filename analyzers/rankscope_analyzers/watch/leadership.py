@@ -1,28 +1,28 @@
-"""Which of several watches evaluates: the one that holds a Lease of the cluster."""
+"""Which of several watches evaluates, as the others and Prometheus hear of it."""
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from rankscope_analyzers.intake.cluster import ClusterError, configure
+from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.watch.election import Election, LeaseError, Store
+from rankscope_analyzers.watch.leases import REQUEST_SECONDS, ClusterLease
 
-LEASE_SECONDS = 30
-"""Time after which a lease that nobody renewed may be taken: one evaluation is missed at most."""
+RETRY_SECONDS = 5.0
+"""Pause between two attempts. Two watches ask the API server 24 times a minute."""
 
-RENEW_SECONDS = 20
-"""Time without a renewal after which a holder stops: well before others take the lease, however
-long its own question to the API server hangs."""
+STUCK_SECONDS = 120.0
+"""Time after which an attempt that has not ended never will: each question to the API server ends
+in seconds, and looking up its name in half a minute. A holder that looks no more must not hold."""
 
-RETRY_SECONDS = 5
-"""Pause between two tries. Two watches ask the API server 24 times a minute."""
+NOT_YET = "the lease has not been read yet"
 
 
 class Leadership(Protocol):
@@ -30,6 +30,14 @@ class Leadership(Protocol):
 
     def held(self) -> bool:
         """Whether it is, at this moment."""
+        ...
+
+    def problem(self) -> str:
+        """Why that is not known for sure, empty if it is."""
+        ...
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield series that are shown whether it is or not."""
         ...
 
     def close(self) -> None:
@@ -44,6 +52,14 @@ class Alone:
         """Always true."""
         return True
 
+    def problem(self) -> str:
+        """There is none."""
+        return ""
+
+    def samples(self) -> Iterator[Sample]:
+        """There is no lease to tell of."""
+        return iter(())
+
     def close(self) -> None:
         """Nobody waits."""
 
@@ -51,133 +67,91 @@ class Alone:
 class Lease:
     """A Lease that this process tries to get and to keep, on a thread of its own.
 
-    The election is that of Kubernetes' client. Its answer counts for `RENEW_SECONDS` only, so that
-    a question that hangs, or a thread that died, leaves no two watches speaking.
-
     Args:
         name: of the Lease.
         namespace: where it is.
         say: takes a sentence about each change.
+        store: where it is read and written, by default the cluster.
 
     Raises:
-        ClusterError: there is no way to the API server.
+        rankscope_analyzers.intake.cluster.ClusterError: there is no way to the API server.
     """
 
-    def __init__(self, name: str, namespace: str, say: Callable[[str], None]) -> None:
-        self._place = name, namespace
-        self._identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+    def __init__(
+        self, name: str, namespace: str, say: Callable[[str], None], store: Store | None = None
+    ) -> None:
+        self._lease = f"{namespace}/{name}"
         self._say = say
-        self._renewed: float | None = None
-        self._closing = False
-        _load_client()
-        logging.getLogger("leaderelection").setLevel(logging.WARNING)  # or it tells of each renewal
+        self._election = Election(
+            store or ClusterLease(name, namespace),
+            f"{socket.gethostname()}_{uuid.uuid4()}",
+            time.monotonic,
+        )
+        self._problem = NOT_YET
+        self._tried = time.monotonic()
+        self._turn = threading.Lock()
+        self._closing = threading.Event()
         threading.Thread(target=self._run, name="lease", daemon=True).start()
 
     def held(self) -> bool:
-        """Whether the lease was renewed just now."""
-        renewed = self._renewed
-        return renewed is not None and time.monotonic() - renewed < RENEW_SECONDS
+        """Whether the lease was had when it was last read, and is still being looked at."""
+        return self._election.holds and not self._stuck()
+
+    def problem(self) -> str:
+        """Why the lease could not be read or renewed at the last attempt, empty if it could."""
+        if self._stuck():
+            return f"nothing was heard of the lease {self._lease} for {STUCK_SECONDS:.0f} s"
+        return self._problem
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield whether this watch holds the lease, and whether it can read it."""
+        yield metrics.WATCH_LEADING.sample(int(self.held()), lease=self._lease)
+        problem = self.problem()
+        if problem != NOT_YET:
+            yield metrics.WATCH_LEASE_UP.sample(int(not problem), lease=self._lease)
 
     def close(self) -> None:
         """Give the lease back, so that nobody has to wait until it runs out."""
-        held, self._closing, self._renewed = self.held(), True, None
-        if not held:
-            return
-        lock = self._lock(lambda: False)
-        with suppress(*_failures()):
-            there, record = lock.get(*self._place)
-            if there and record.holder_identity == self._identity:
-                record.holder_identity = None
-                lock.update(*self._place, record)
+        self._closing.set()
+        # An attempt that is under way would take it again.
+        if self._turn.acquire(timeout=2 * REQUEST_SECONDS):
+            try:
+                if self._election.holds:
+                    with suppress(LeaseError):
+                        self._election.release()
+            finally:
+                self._turn.release()
 
-    def _lock(self, closing: Callable[[], bool]) -> Any:
-        from kubernetes.leaderelection.resourcelock import leaselock
-
-        make: Any = leaselock.LeaseLock
-        lock = make(*self._place, self._identity)
-        lock.api_instance = _Timed(lock.api_instance, closing)
-        return lock
+    def _stuck(self) -> bool:
+        return time.monotonic() - self._tried > STUCK_SECONDS
 
     def _run(self) -> None:
-        from kubernetes.leaderelection import electionconfig, leaderelection
+        while True:
+            with self._turn:
+                if self._closing.is_set():
+                    return
+                self._attempt()
+            self._closing.wait(RETRY_SECONDS)
 
-        untyped: Any = (electionconfig.Config, leaderelection.LeaderElection)
-        settings, election = untyped
-        lock = self._lock(lambda: self._closing)
-        lock.create, lock.update = self._noted(lock.create), self._noted(lock.update)
-        name, namespace = self._place
-        elected = election(
-            settings(
-                lock,
-                lease_duration=LEASE_SECONDS,
-                renew_deadline=RENEW_SECONDS,
-                retry_period=RETRY_SECONDS,
-                onstarted_leading=lambda: self._say(f"holds lease {namespace}/{name}"),
-                onstopped_leading=lambda: self._say(f"lost lease {namespace}/{name}"),
-            )
-        )
-        while not self._closing:
-            try:
-                elected.run()
-            except _ClosedError:
-                return
-            except _failures() as error:
-                self._say(f"the lease cannot be asked for: {error}")
-            time.sleep(RETRY_SECONDS)
+    def _attempt(self) -> None:
+        held = self._election.holds
+        problem = ""
+        try:
+            self._election.attempt()
+        except LeaseError as error:
+            problem = str(error)
+        self._tried = time.monotonic()
+        before, self._problem = self._problem, problem
+        if problem and problem != before:
+            self._say(f"{problem}; {'evaluates all the same' if self.held() else 'stands by'}")
+        if before not in {"", NOT_YET} and not problem:
+            self._say(f"the lease {self._lease} can be read again")
+        if self._election.holds != held:
+            self._tell_of_change()
 
-    def _noted(self, attempt: Callable[..., bool]) -> Callable[..., bool]:
-        """Return an attempt to get or renew the lease that notes when it succeeded."""
-
-        def noted(*arguments: Any, **named: Any) -> bool:
-            began = time.monotonic()
-            succeeded = attempt(*arguments, **named)
-            if succeeded:  # since before it was asked for: others count from when it was written
-                self._renewed = None if self._closing else began
-            return succeeded
-
-        return noted
-
-
-def _load_client() -> None:
-    """Read the settings of Kubernetes' client.
-
-    Raises:
-        ClusterError: it is not installed, or finds none.
-    """
-    try:
-        from kubernetes import config
-        from kubernetes.config.config_exception import ConfigException
-        from kubernetes.leaderelection.resourcelock import leaselock  # noqa: F401 - is it there?
-    except ImportError:
-        raise ClusterError(
-            "a lease takes the kubernetes package from 37 on: pip install 'rankscope[cluster]'"
-        ) from None
-    try:
-        configure(config)
-    except ConfigException as error:
-        raise ClusterError(f"no cluster to ask for a lease: {error}") from None
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """Return what comes of an API server that cannot be reached, or answers nonsense."""
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    return OSError, ValueError, HTTPError, ApiException
-
-
-class _ClosedError(Exception):
-    """Nothing more is asked for."""
-
-
-class _Timed:
-    """The client's API of leases, with an end to each question, and to all when that is time."""
-
-    def __init__(self, api: Any, closing: Callable[[], bool]) -> None:
-        self._api = api
-        self._closing = closing
-
-    def __getattr__(self, name: str) -> Any:
-        if self._closing():
-            raise _ClosedError
-        return partial(getattr(self._api, name), _request_timeout=RETRY_SECONDS)
+    def _tell_of_change(self) -> None:
+        if self._election.holds:
+            self._say(f"holds lease {self._lease}")
+        else:
+            who = self._election.holder or "nobody"
+            self._say(f"lost lease {self._lease}, which {who} holds")

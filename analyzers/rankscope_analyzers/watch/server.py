@@ -76,6 +76,18 @@ def place(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
         raise InputError(str(error)) from None
 
 
+def readiness(exported: Exported) -> tuple[int, str]:
+    """Return status and sentence: whether this watch does its part, and knows that it does."""
+    problem = exported.leading_problem
+    if not exported.leads:
+        if problem:
+            return 503, f"This watch stands by, and knows of no other that evaluates: {problem}."
+        return 200, "Another watch evaluates; this one stands by."
+    if not exported.evaluated:
+        return 503, "The first evaluation has not ended."
+    return 200, "The first evaluation has ended." + (f" But {problem}." if problem else "")
+
+
 def _routes(exported: Exported) -> dict[str, Route]:
     def metrics(request: Request) -> Response:
         return Response(200, CONTENT_TYPE_PLAIN_0_0_4, exported.text().encode())
@@ -84,11 +96,7 @@ def _routes(exported: Exported) -> dict[str, Route]:
         return sentence(200, "The watch is running.")
 
     def readyz(request: Request) -> Response:
-        if not exported.leads:
-            return sentence(200, "Another watch evaluates; this one stands by.")
-        if exported.evaluated:
-            return sentence(200, "The first evaluation has ended.")
-        return sentence(503, "The first evaluation has not ended.")
+        return sentence(*readiness(exported))
 
     return {
         "/metrics": Route(metrics, "page"),

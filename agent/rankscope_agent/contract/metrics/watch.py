@@ -94,4 +94,19 @@ WATCH_AGENTS = Metric(
     "Agents that the watch asks, by whether they answered.",
     ("state",),
 )
+WATCH_LEADING = Metric(
+    "rankscope_watch_leading",
+    "gauge",
+    "Whether this watch holds the lease (namespace/name) and evaluates: 0 on those that stand by."
+    " Absent without --lease.",
+    ("lease",),
+)
+WATCH_LEASE_UP = Metric(
+    "rankscope_watch_lease_up",
+    "gauge",
+    "Whether the lease could be read and, by who holds it, renewed at the last attempt: where it is"
+    " 0, a watch that stands by does not know whether any other evaluates, and one that evaluates"
+    " goes on.",
+    ("lease",),
+)
 WATCH_JOBS = Metric("rankscope_watch_jobs", "gauge", "Jobs that the last evaluation judged.")

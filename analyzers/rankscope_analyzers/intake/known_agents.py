@@ -1,0 +1,80 @@
+"""The agents of a cluster as it last told of them, so that it need not answer at every look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rankscope_analyzers.intake.cluster import TIMEOUT_SECONDS, ClusterError, NodeAgents
+from rankscope_analyzers.text import wording
+
+KNOWN_SECONDS = 10.0
+"""Patience with an API server while there are addresses to go on with: a third of the watch's
+interval. It lists thousands of pods in one or two seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Agents' addresses.
+
+    Args:
+        addresses: by node, with what is doubtful about them.
+        stale: that they are old and why, as a sentence; empty where the cluster has just told.
+    """
+
+    addresses: NodeAgents
+    stale: str = ""
+
+
+class KnownAgents:
+    """Asks the cluster for its agents, and remembers them.
+
+    Args:
+        look_up: asks, for the seconds that it is given. Raises ClusterError where it gets no
+            answer.
+        vouched: whether an agent could show that it is one before it is shown anything: then an
+            address can be asked however old it is. Otherwise one that has fallen silent may by now
+            be that of any pod, and is not asked again until the cluster names it anew.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[float], NodeAgents],
+        vouched: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look_up = look_up
+        self._vouched = vouched
+        self._clock = clock
+        self._told: float | None = None
+        self._known = Known(NodeAgents({}))
+
+    def now(self) -> Known:
+        """Return the agents that the cluster names, or named when it last answered.
+
+        Raises:
+            ClusterError: it does not answer and never did.
+        """
+        try:
+            first = self._told is None
+            found = self._look_up(TIMEOUT_SECONDS if first else KNOWN_SECONDS)
+        except ClusterError as error:
+            if self._told is None:
+                raise
+            old = wording.age(self._clock() - self._told)
+            why = f"the addresses of agents are those of {old} ago, because {error}"
+            self._known = Known(self._known.addresses, why)
+        else:
+            self._told = self._clock()
+            self._known = Known(found)
+        return self._known
+
+    def note_answers(self, addresses: Iterable[str]) -> None:
+        """Note who of those returned last has answered."""
+        if self._known.stale and not self._vouched:
+            answered = set(addresses)
+            known = self._known.addresses
+            kept = {node: url for node, url in known.items() if url in answered}
+            self._known = Known(NodeAgents(kept, known.doubts), self._known.stale)

@@ -24,6 +24,7 @@ NODE = 'node="gpu-07"'
 OTHER = 'node="gpu-08"'
 DEVICE = f'{NODE},gpu="5",uuid="GPU-3f2a",pci="0000:3b:00"'
 PORT = f'{NODE},device="mlx5_3",port="1"'
+LEASE = 'lease="rankscope/rankscope-watch"'
 LOG_POD = f'{NODE},pod_namespace="team",pod_name="llm-0"'
 
 OWNER = steady(
@@ -479,6 +480,20 @@ CASES: dict[str, Case] = {
     ),
     "RankscopeWatchLagging": Case(
         (heartbeat("rankscope_watch_last_evaluation_timestamp_seconds"),), lag=6
+    ),
+    "RankscopeWatchLeaseUnreadable": Case(
+        (
+            gauge(f'rankscope_watch_lease_up{{{LEASE},pod="a"}}', 0, 1, 1),
+            gauge(f'rankscope_watch_lease_up{{{LEASE},pod="b"}}', 0, 1, 1),
+            gauge(f'rankscope_watch_leading{{{LEASE},pod="b"}}', 0, 1, 0),
+        )
+    ),
+    "RankscopeWatchesOverlap": Case(
+        (
+            gauge(f'rankscope_watch_leading{{{LEASE},pod="a"}}', 1, 0, 0),
+            steady(f'rankscope_watch_leading{{{LEASE},pod="b"}}', 1),
+            steady('rankscope_watch_leading{lease="other/rankscope-watch",pod="c"}', 1),
+        )
     ),
     "RankscopeAnalysisErrors": Case(
         (

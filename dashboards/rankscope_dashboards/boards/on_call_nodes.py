@@ -220,6 +220,26 @@ def unseen(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
         ),
         TimeSeries(
+            title="Watches that evaluate, and those in doubt",
+            description="Of the watches that share a lease one evaluates. None: findings end; two:"
+            " they are doubled. In doubt are those that cannot read the lease, which then stand by"
+            " without knowing of another, or go on.",
+            targets=targets(
+                (f"sum {by('lease')} ({of(watch.WATCH_LEADING, CLUSTER)})", "evaluate {{lease}}"),
+                (
+                    f"sum {by('lease')} (1 - {of(watch.WATCH_LEASE_UP, CLUSTER)})",
+                    "in doubt {{lease}}",
+                ),
+            ),
+            overrides=lettered(),
+            several=True,
+            minimum=0,
+            at_least=2,
+            decimals=0,
+            missing="rankscope watch is not scraped, or has no lease",
+            links=[links.runbook(runbooks, "RankscopeWatchLeaseUnreadable")],
+        ),
+        TimeSeries(
             title="What could not be seen of jobs",
             description="Ranks, nodes and layers that rankscope watch could not judge, by job;"
             " `rankscope diagnose` names them.",

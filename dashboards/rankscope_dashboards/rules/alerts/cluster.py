@@ -230,6 +230,35 @@ OWN: tuple[Alert, ...] = (
         " from findings, stragglers among them, are silent until it is back.",
     ),
     Alert(
+        name="RankscopeWatchLeaseUnreadable",
+        expression=f"count {by('lease')} ({watch.WATCH_LEASE_UP.name} == 0)",
+        hold="5m",
+        keep="10m",
+        why="An API server that is exchanged answers again within minutes.",
+        severity="ticket",
+        scope="cluster",
+        summary=f"{texts.number_of('watch', 'watches')} cannot read or renew the lease"
+        " {{ $labels.lease }}",
+        description=f"{texts.number_of('watch', 'watches')} cannot read or renew the lease"
+        " {{ $labels.lease }}, by which one of several evaluates. Who stands by does not know"
+        " whether another evaluates, and may be right that none does; who evaluates goes on, with"
+        " the agents that it knows. /readyz and the log say what the API server answers.",
+    ),
+    Alert(
+        name="RankscopeWatchesOverlap",
+        expression=f"sum {by('lease')} ({watch.WATCH_LEADING.name}) > 1",
+        hold="2m",
+        keep="5m",
+        why="One that is deposed falls silent at its next look at the lease, seconds later, and its"
+        " last scrape is half a minute old.",
+        severity="ticket",
+        scope="cluster",
+        summary="{{ $value }} watches evaluate by the lease {{ $labels.lease }}",
+        description="{{ $value }} watches evaluate at once by the lease {{ $labels.lease }}, of"
+        " which all but one cannot reach the API server. Findings stand twice, and lost GPU time"
+        " is counted twice, until they can.",
+    ),
+    Alert(
         name="RankscopeAnalysisErrors",
         expression=f"sum {by('part')}"
         f" (increase({watch.WATCH_ANALYSIS_ERRORS.name}[{ERRORS_WITHIN}])) > 0",

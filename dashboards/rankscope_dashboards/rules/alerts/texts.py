@@ -19,9 +19,10 @@ def sentence(template: str) -> str:
     return template[:1].upper() + template[1:]
 
 
-def number_of(noun: str) -> str:
+def number_of(noun: str, several: str = "") -> str:
     """Return the value with what it counts, which regularly ends in s if it is not one."""
-    return f"{{{{ $value }}}} {noun}{by_number('', 's')}"
+    word = by_number(noun, several) if several else f"{noun}{by_number('', 's')}"
+    return f"{{{{ $value }}}} {word}"
 
 
 def by_number(one: str, several: str) -> str:

@@ -46,8 +46,10 @@ BOUNDED = {
     "scope",
     "collector",
     "cause",
+    "lease",
 }
-"""Labels with a vocabulary of a few words: a panel by them stays below 20 series."""
+"""Labels with a vocabulary of a few words: a panel by them stays below 20 series. A cluster has one
+lease for each installation of the watch."""
 
 STAT_LETTERS = 12
 """Of a stat four columns wide, whose text shrinks until it fits."""

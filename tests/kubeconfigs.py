@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 
-def point_at(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Kubernetes' client ask the server at `url`."""
+def written(url: str, folder: Path) -> Path:
+    """Write a file by which the server at `url` is found."""
     path = folder / "kubeconfig"
     named = {"name": "x"}
     document = {
@@ -19,5 +19,11 @@ def point_at(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "current-context": "x",
     }
     path.write_text(json.dumps(document))
+    return path
+
+
+def point_at(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Kubernetes' client ask the server at `url`."""
+    path = written(url, folder)
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))

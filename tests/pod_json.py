@@ -74,6 +74,15 @@ def pod(
     return data
 
 
+def agents_pod(url: str, namespace: str) -> dict[str, Any]:
+    """An agent's pod, as a DaemonSet makes it, of the agent at an address."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    found = pod("agent-x", namespace, labels={"app.kubernetes.io/name": "rankscope-agent"})
+    found["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": int(port)}]
+    found["status"]["podIP"] = host
+    return found
+
+
 def _entry(name: str, value: Any) -> dict[str, Any]:
     return (
         {"name": name, "valueFrom": value}

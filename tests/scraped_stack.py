@@ -18,18 +18,20 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
+import kubeconfigs
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from nccl_job_text import start
-from pod_json import pod
+from pod_json import agents_pod, pod
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
@@ -287,8 +289,10 @@ def _repeating(step: Callable[[], object], seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path) -> Iterator[None]:
-    environment = dict(agent_environment())
+def _process(
+    command: list[str], log: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
+    environment = dict(agent_environment(**variables))
     environment["PYTHONPATH"] += f":{ROOT / 'analyzers'}"
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
@@ -300,12 +304,15 @@ def _process(command: list[str], log: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watch(agent: RunningAgent, folder: Path) -> Iterator[str]:
+def _watch(agent: RunningAgent, folder: Path, api: FakeApiServer) -> Iterator[str]:
+    """Watch the agents that the API server names, as the one of several that holds a lease."""
     address = f"127.0.0.1:{free_port()}"
+    api.put(agents_pod(agent.url, "rankscope"))
     run = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", run, "watch", "--agent", agent.url]
-    command += ["--interval", "1s", "--web.listen-address", address]
-    with _process(command, folder / "watch.log"):
+    command = [sys.executable, "-c", run, "watch", "--cluster", "--namespace", "rankscope"]
+    command += ["--lease", "rankscope-watch", "--interval", "1s", "--web.listen-address", address]
+    found_by = {"KUBECONFIG": str(kubeconfigs.written(api.url, folder))}
+    with _process(command, folder / "watch.log", found_by):
         yield address
 
 
@@ -388,7 +395,7 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         stack.enter_context(trained)
         stack.enter_context(_repeating(logs.fail, pace.growth_seconds))
         others = [
-            stack.enter_context(_watch(agent, folder)),
+            stack.enter_context(_watch(agent, folder, api)),
             stack.enter_context(_kubernetes(pace.restart_seconds)),
         ]
         target = agent.url.removeprefix("http://")

@@ -10,7 +10,7 @@ import pytest
 
 import kubeconfigs
 from fake_api_server import FakeApiServer
-from pod_json import pod
+from pod_json import agents_pod
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents
 from rankscope_analyzers.intake.known_agents import KnownAgents
@@ -99,14 +99,6 @@ def api(tmp_path, monkeypatch):
     server.close()
 
 
-def agents_pod(url: str) -> dict:
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    found = pod("agent-x", "rankscope", labels={"app.kubernetes.io/name": "rankscope-agent"})
-    found["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": int(port)}]
-    found["status"]["podIP"] = host
-    return found
-
-
 def until(condition) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
@@ -129,7 +121,7 @@ def test_the_watch_goes_on_and_its_reports_say_how_old_the_addresses_are(tmp_pat
     writer.step(40)
     with running_agent(tmp_path, "--collector.interval=0.2") as agent:
         until(lambda: "rankscope_rank_alive{" in agent.get("/metrics"))
-        api.put(agents_pod(agent.url))
+        api.put(agents_pod(agent.url, "rankscope"))
         sight = watch_command.Sight(watch_command.reader(options, 30.0))
         exported, log = Exported(), ErrorLog(sys.stderr.write)
         watch_command.evaluate(sight, exported, log)

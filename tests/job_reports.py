@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+import numpy as np
+import pandas as pd
+
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.findings.signals import RankPlace, Signal, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.steps import frames
 from rankscope_analyzers.steps.frames import StepFrame
-from rankscope_analyzers.stragglers import verdict
-from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
-from simulated_jobs import Fault, Job, records
+from rankscope_analyzers.stragglers.verdict import Verdict
+from simulated_jobs import Fault, Job, diagnosed, records
 
 THERMAL = "RankscopeGpuThermalSlowdown"
 
 
 def frame(job: Job, job_id: str = "team/pretrain", seed: int = 0) -> StepFrame:
     """Return the steps of a simulated job."""
-    return frames.build(job_id, records(job, seed))
+    return diagnosed(records(job, seed), job_id=job_id).frame
+
+
+def verdict_on(of: StepFrame) -> Verdict:
+    """Judge the steps of a frame."""
+    times = {"t_start_unix_seconds": of.starts, "step_seconds": of.step, "data_seconds": of.data}
+    times |= {"compute_seconds": of.compute, "sync_seconds": of.sync}
+    count = of.starts.shape[0]
+    rows = pd.DataFrame({name: values.ravel() for name, values in times.items()})
+    rows["step"], rows["rank"] = np.repeat(of.steps, len(of.ranks)), np.tile(of.ranks, count)
+    for name, values in (("node", of.nodes), ("gpu", of.gpus), ("pp_stage", of.stages)):
+        rows[name] = np.tile(np.array(values), count)
+    rows["dp_group"], rows["tp_group"] = np.tile(of.groups, count), rows["rank"]
+    return diagnosed(rows.dropna(subset=["step_seconds"]), of.world_size, of.job_id).verdict
 
 
 def places(of: StepFrame) -> dict[int, RankPlace]:
@@ -39,7 +53,7 @@ def places(of: StepFrame) -> dict[int, RankPlace]:
 
 def report(of: StepFrame, **changes) -> JobReport:
     """Return the report on a job; its first incident is a hot GPU where the timing finds one."""
-    said = verdict.judge(of, ANALYZERS)
+    said = verdict_on(of)
     known = places(of)
     values = {
         "job_id": of.job_id,

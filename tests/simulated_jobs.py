@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import Diagnosis, diagnosis
+
 START_UNIX_SECONDS = 1_760_000_000.0
 
 
@@ -93,7 +96,18 @@ def _rows(job, compute, data, cpu_wait, transfer, group):
             "sync_seconds": (end_of_exchange - busy).ravel(),
             "cpu_wait_seconds": cpu_wait.ravel(),
             "dp_group": group[rank],
-            "tp_group": rank,
+            "tp_group": rank // job.groups,
             "pp_stage": 0,
         }
     )
+
+
+def diagnosed(rows: pd.DataFrame, world_size: int | None = None, job_id: str = "job") -> Diagnosis:
+    """Judge records as those of a running job."""
+    return diagnosis(JobRecords(job_id, rows, world_size, (), live=True))
+
+
+def findings(rows: pd.DataFrame):
+    """Return what is found in the records of a running job, the verdict first."""
+    said = diagnosed(rows).verdict
+    return [said.cause, *said.others] if said.cause else []

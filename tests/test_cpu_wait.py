@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 
 from probe_jobs.ways import WAYS, Nurseries, named, records_in, run, verdict_on
-from rankscope_analyzers.steps import frames
-from rankscope_analyzers.stragglers.running import cpu_wait
-from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
-from rankscope_analyzers.stragglers.verdict import judge
-from simulated_jobs import Fault, Job, records
+from simulated_jobs import Fault, Job, diagnosed, records
+from simulated_jobs import findings as found_in
 
 STARVED = 1
 
 
 def findings(job, seed=0):
-    return cpu_wait.analyze(frames.build("job", records(job, seed)))
+    return found_in(records(job, seed))
 
 
 def said(job, seed=0):
-    return named(judge(frames.build("job", records(job, seed)), ANALYZERS))
+    return named(diagnosed(records(job, seed)).verdict)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])
@@ -72,16 +69,15 @@ def test_a_slow_rank_that_is_starved_a_little_keeps_its_own_cause(kind, cause):
 def test_waits_that_nobody_waits_for_are_no_fault():
     rows = records(Job(faults=(Fault("cpu", (2,), 0.2),)))
     rows["sync_seconds"] = 0.15
-    assert not cpu_wait.analyze(frames.build("job", rows))
+    assert not found_in(rows)
 
 
 def test_waits_that_were_not_counted_are_unknown_not_zero():
     rows = records(Job(faults=(Fault("compute", (2,), 0.2),)))
     for unknown in (rows.assign(cpu_wait_seconds=np.nan), rows.drop(columns="cpu_wait_seconds")):
-        frame = frames.build("job", unknown)
-        assert np.isnan(frame.cpu_wait).all()
-        assert not cpu_wait.analyze(frame)
-        assert named(judge(frame, ANALYZERS)) == ("gpu_compute", (2,))
+        judged = diagnosed(unknown)
+        assert np.isnan(judged.frame.cpu_wait).all()
+        assert named(judged.verdict) == ("gpu_compute", (2,))
 
 
 def test_a_real_rank_that_shares_its_cpu_with_other_programs_is_named(tmp_path: Path) -> None:

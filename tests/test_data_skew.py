@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers.steps import frames
-from rankscope_analyzers.stragglers import verdict
-from rankscope_analyzers.stragglers.running import data_skew
-from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
-from simulated_jobs import Fault, Job, records
+from simulated_jobs import Fault, Job, diagnosed, findings, records
 
 RANKS, STEPS = 8, 120
 
@@ -27,7 +23,7 @@ def dealt(counts, seconds_each=0.05, faults=(), column="samples"):
 
 
 def judged(rows):
-    return verdict.judge(frames.build("job", rows), ANALYZERS)
+    return diagnosed(rows).verdict
 
 
 def one_heavy(share=1.5):
@@ -48,7 +44,7 @@ def test_a_rank_with_more_samples_is_no_slow_gpu(column):
 
 def test_the_cost_is_what_equal_counts_would_save():
     rows = dealt(one_heavy())
-    (found,) = data_skew.analyze(frames.build("job", rows))
+    (found,) = findings(rows)
     saved = 0.05 * (48 - 34)
     assert found.cost.lost_fraction == pytest.approx(
         saved / rows["step_seconds"].median(), rel=0.05
@@ -57,13 +53,13 @@ def test_the_cost_is_what_equal_counts_would_save():
 
 def test_a_changing_rank_with_the_most_is_not_named():
     counts = np.random.default_rng(1).integers(20, 60, size=(STEPS, RANKS)).astype(float)
-    (found,) = data_skew.analyze(frames.build("job", dealt(counts)))
+    (found,) = findings(dealt(counts))
     assert "a changing rank of all" in found.summary
     assert found.action.startswith("Deal equal numbers of samples")
 
 
 def test_equal_counts_are_no_finding():
-    assert not data_skew.analyze(frames.build("job", dealt(np.full(RANKS, 32.0))))
+    assert not findings(dealt(np.full(RANKS, 32.0)))
 
 
 def test_counts_that_do_not_explain_the_compute_are_no_finding():
@@ -81,4 +77,4 @@ def test_a_slow_gpu_with_equal_counts_stays_a_slow_gpu():
 @pytest.mark.parametrize("unknown", [np.nan, -1, "many"])
 def test_without_counts_nothing_is_said(unknown):
     rows = dealt(one_heavy()).assign(samples=unknown)
-    assert not data_skew.analyze(frames.build("job", rows))
+    assert [found.kind for found in findings(rows)] == ["gpu_compute"]

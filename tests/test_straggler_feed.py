@@ -56,13 +56,13 @@ def test_a_missing_column_is_named(column):
     ("changes", "said"),
     [
         (
-            {"compute_seconds": [0.5, np.nan, 0.5]},
-            "1 incomplete record was left out, the first in row 2: compute_seconds is missing or "
+            {"step_seconds": [0.5, np.nan, 0.5]},
+            "1 incomplete record was left out, the first in row 2: step_seconds is missing or "
             "no number",
         ),
         (
-            {"compute_seconds": ["soon", "later", 0.5]},
-            "2 incomplete records were left out, the first in row 1: compute_seconds is missing "
+            {"step_seconds": ["soon", "later", 0.5]},
+            "2 incomplete records were left out, the first in row 1: step_seconds is missing "
             "or no number",
         ),
         (
@@ -98,7 +98,7 @@ def test_an_unusable_record_is_left_out_and_counted_by_row_and_column(changes, s
     assert str(dropped) == said
 
 
-@pytest.mark.parametrize("broken", [{"sync_seconds": np.nan}, {"rank": 9}, {"data_seconds": -1.0}])
+@pytest.mark.parametrize("broken", [{"step_seconds": np.nan}, {"rank": 9}, {"data_seconds": -1.0}])
 def test_one_bad_record_costs_no_other_however_far_the_job_has_come(broken):
     records = rows(40).astype({"rank": float})
     records.loc[3, list(broken)] = list(broken.values())
@@ -113,6 +113,13 @@ def test_a_bad_record_in_a_long_job_changes_nothing_that_is_found():
     broken.loc[7, "compute_seconds"] = np.nan
     (said,), (once,) = found(simulated), incidents(simulated.meta, broken)
     assert (once.kind, once.ranks, once.detected_at) == (said.kind, said.ranks, said.detected_at)
+
+
+def test_what_was_not_measured_costs_no_record():
+    (_, block), dropped = assembled(rows(compute_seconds=[0.5, np.nan, 0.5]))
+    assert dropped == ()
+    assert np.isfinite(block.steps.step).sum() == 3
+    assert np.isfinite(block.steps.compute).sum() == 2
 
 
 def test_the_row_is_that_of_the_source_whatever_the_order_of_starts():

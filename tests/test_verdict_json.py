@@ -5,15 +5,12 @@ import pytest
 from rich.console import Console
 
 from rankscope_analyzers.reports import verdict_json, verdict_text
-from rankscope_analyzers.steps import frames
-from rankscope_analyzers.stragglers import verdict
-from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
-from simulated_jobs import Fault, Job, records
+from simulated_jobs import Fault, Job, diagnosed, records
 
 
 def judged(job=None, **changes):
     rows = records(job or Job(faults=(Fault("compute", (5,), 0.5),))).assign(**changes)
-    return verdict.judge(frames.build("team/job", rows), ANALYZERS)
+    return diagnosed(rows, job_id="team/job").verdict
 
 
 def text(said, width=100):

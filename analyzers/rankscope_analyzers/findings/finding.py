@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:  # explaining a log needs neither numpy nor pandas
-    from rankscope_analyzers.steps.frames import StepFrame
+from typing import Literal
 
 FaultClass = Literal[
     "gpu_compute",
@@ -42,12 +38,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who a finding is about; `ranks` is best guess first and empty when nobody is to blame."""
+    """Who a finding is about.
+
+    Args:
+        ranks: best guess first, empty when nobody is to blame.
+        stage: heavy pipeline stage, -1 where it is about none.
+    """
 
     job_id: str
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
     gpus: tuple[int | None, ...]
+    stage: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,3 @@ class Finding:
     runbook: str
     since_unix_seconds: float
     until_unix_seconds: float | None
-
-
-Analyzer = Callable[["StepFrame"], Sequence[Finding]]
-"""Pure: no clock, no files, no network; the same frame gives the same findings."""

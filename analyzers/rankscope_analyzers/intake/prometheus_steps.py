@@ -56,6 +56,7 @@ class _Rank:
     local_rank: int | None
     world_size: int | None
     groups: tuple[int, int, int] | None
+    timing_source: str = ""
 
 
 def from_prometheus(
@@ -102,7 +103,10 @@ def from_prometheus(
             " minutes: is the agent scraped, and does the job carry the probe?"
         )
     rows = _records(totals[STEPS].times, steps, columns, ranks)
-    note = f"steps are means over intervals of {interval:.0f} s: shorter faults are averaged away"
+    note = (
+        f"steps are means over intervals of {interval:.0f} s: what is shorter is averaged away,"
+        " single checkpoints and stalls too"
+    )
     return tuple(
         JobRecords(
             str(name),
@@ -190,6 +194,7 @@ def _ranks(infos: Sequence[Mapping[str, str]], trust: _Trust) -> Mapping[Key, _R
                 local_rank=_number(labels.get("local_rank")),
                 world_size=_number(labels.get("world_size")),
                 groups=(dp_group or 0, tp_group or 0, pp_stage or 0) if known else None,
+                timing_source=labels.get("timing_source", ""),
             )
     return found
 
@@ -213,12 +218,14 @@ def _records(
             "job_id": key[0],
             "rank": key[1],
             "step": np.flatnonzero(usable),
+            "steps": done[usable],
             "t_start_unix_seconds": times[:-1][usable],
             "node": place.node,
             "gpu": -1 if place.local_rank is None else place.local_rank,
             "dp_group": dp_group,
             "tp_group": tp_group,
             "pp_stage": pp_stage,
+            "timing_source": place.timing_source,
         }
         for name, series in columns.items():
             part[name] = _means(series.get(key), done, usable)

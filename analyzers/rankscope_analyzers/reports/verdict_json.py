@@ -20,16 +20,23 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         "verdict": {
             "class": cause.kind if cause else None,
             "ranks": list(cause.subject.ranks) if cause else [],
+            "pp_stage": cause.subject.stage if cause else -1,
             "lost_fraction": round(cause.cost.lost_fraction, 6) if cause else 0.0,
             "confidence": round(verdict.confidence, 4),
             **(_finding_object(cause) if cause else {"summary": no_straggler(verdict)}),
         },
         "other_findings": [
-            {"class": found.kind, "ranks": list(found.subject.ranks), **_finding_object(found)}
+            {
+                "class": found.kind,
+                "ranks": list(found.subject.ranks),
+                "pp_stage": found.subject.stage,
+                **_finding_object(found),
+            }
             for found in verdict.others
         ],
         "what_if": _what_if_object(verdict.what_if),
         "unobserved": list(verdict.unobserved),
+        "asides": list(verdict.asides),
         "clock_offsets": [
             {
                 "node": offset.node,

@@ -16,7 +16,7 @@ NOTABLE_OFFSET_SECONDS = 0.005
 
 def remarks(verdict: Verdict) -> tuple[str, ...]:
     """Return what the whole run lost, what step times alone would say, and whose clock is off."""
-    return (*what_if(verdict), *naive(verdict), *clocks(verdict))
+    return (*verdict.asides, *what_if(verdict), *naive(verdict), *clocks(verdict))
 
 
 def what_if(verdict: Verdict) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,13 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Integers
 from rankscope_analyzers.steps.records import RecordError
 
-RANK_ORDER = "tp,dp,pp"
-"""Tensor ranks are neighbours, then replicas, then stages: the order that the contract knows."""
+RANK_ORDERS = tuple(",".join(order) for order in permutations(("tp", "dp", "pp")))
+RANK_ORDER = RANK_ORDERS[0]
+"""Tensor ranks are neighbours, then replicas, then stages: in this order a rank's number says where
+it stands. In any other its groups do."""
+
+SIZES = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+"""Metadata that say how ranks are arranged."""
 
 MAXIMUM_WORLD = 1 << 20
 """Ranks: 64 times the largest job that was tried; what is more is a mistake, not a job."""
@@ -20,13 +26,20 @@ MAXIMUM_WORLD = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the metadata say about a job; sizes describe its start."""
+    """What is known about a job before its records are; sizes describe its start.
+
+    Args:
+        microbatches: of a step, 0 where nobody says.
+        wall: how compute was timed where the records do not say.
+        by_groups: the ranks' own groups say how they are arranged, and their numbers nothing.
+    """
 
     world: int
     pipeline: int
     tensor: int
     microbatches: int
     wall: bool
+    by_groups: bool = False
 
     @property
     def unit(self) -> int:
@@ -60,9 +73,13 @@ def layout(meta: Mapping[str, Any], ranks: int) -> Layout:
             f"meta.json: world_size {world} is not data_parallel {replicas} x pipeline_parallel "
             f"{pipeline} x tensor_parallel {tensor}"
         )
-    _known(meta, "rank_order", (RANK_ORDER,))
-    timing = _known(meta, "compute_timing", ("kernel", "wall"))
-    return Layout(world, pipeline, tensor, _size(meta, "microbatches", 1), timing == "wall")
+    order = _known(meta, "rank_order", RANK_ORDERS)
+    timing = _known(meta, "compute_timing", ("wall", "kernel"))
+    said = any(name in meta for name in SIZES)
+    return Layout(
+        world, pipeline, tensor, _size(meta, "microbatches", 1), timing == "wall",
+        by_groups=not said or order != RANK_ORDER,
+    )  # fmt: skip
 
 
 def _size(meta: Mapping[str, Any], name: str, default: int) -> int:

@@ -19,7 +19,13 @@ from rankscope_analyzers.numeric.arrays import Booleans, Integers
 COUNTERS = ("step", "rank")
 CLOCK = "t_start_unix_seconds"
 DURATIONS = ("step_seconds", "data_seconds", "compute_seconds", "sync_seconds")
+OTHER = "other_seconds"
 CPU_WAIT = "cpu_wait_seconds"
+TIMING = "timing_source"
+
+TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2}
+"""How compute was timed, as a number: by the GPU's kernels, or by the clock of the host, waits and
+stalls included. 0 says that nobody timed it."""
 
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""
@@ -134,6 +140,13 @@ def numeric(values: pd.Series[Any]) -> npt.NDArray[Any]:
     if isinstance(values.dtype, np.dtype) and values.dtype.kind in "if":
         return np.asarray(values.to_numpy())
     return np.asarray(pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan))
+
+
+def timings(values: pd.Series[Any]) -> Integers:
+    """Return how each record's compute was timed, one of the values of `TIMINGS` or 0."""
+    codes, names = pd.factorize(values)
+    known = np.array([TIMINGS.get(str(name), 0) for name in names] + [0], dtype=np.int64)
+    return np.asarray(known[codes])
 
 
 def usable(table: Table, rules: Rules, rows: Integers, account: Account) -> Booleans | None:

@@ -7,7 +7,7 @@ their disorder demands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,7 +90,9 @@ class FrameTable:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         """Yield these columns of all records, and `node` as a number, in order of their start."""
-        table = {name: step_records.numeric(self._records[name]) for name in columns}
+        table: dict[str, npt.NDArray[Any]] = {
+            name: _READERS.get(name, step_records.numeric)(self._records[name]) for name in columns
+        }
         table["node"] = self._nodes
         order = _order(table[CLOCK])
         count = len(self._records)
@@ -102,6 +104,12 @@ class FrameTable:
             else:
                 part = order[first:last]
                 yield Batch({name: values.take(part) for name, values in table.items()}, part + 1)
+
+
+_READERS: Mapping[str, Callable[[pd.Series[Any]], npt.NDArray[Any]]] = {
+    step_records.TIMING: step_records.timings
+}
+"""How columns are read that are no numbers."""
 
 
 def _order(starts: npt.NDArray[Any]) -> Integers | None:
@@ -175,6 +183,8 @@ BUFFER_BYTES = 1 << 16
 def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     """Return a column as whole numbers or floats; null, or what is no number, is NaN."""
     column = batch.column(name)
+    if name in _READERS:
+        return _READERS[name](column.to_pandas())
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if plain and (not column.null_count or pa.types.is_floating(column.type)):
         return np.asarray(column.to_numpy(zero_copy_only=False))

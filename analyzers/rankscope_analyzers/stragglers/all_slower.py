@@ -1,4 +1,4 @@
-"""Conclusion: all ranks compute longer than at the start of the run, and nobody sticks out."""
+"""Conclusion: all ranks take longer than at the start of the run, and nobody sticks out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from rankscope_analyzers.stragglers.view import COST_STEPS, Baseline, Candidate,
 MINIMUM_RISE = 0.04
 """Relative rise of compute below which a change of data explains it."""
 
+CROWDED_RISE = 0.20
+"""The same where ranks share CPUs: what else runs there comes and goes."""
+
+STEP_RISE = 0.20
+"""Relative rise of the step below which nobody is told who does not know what it is made of."""
+
 SIGMAS = 5.0
 """Standard errors, of the window and of the start it is compared with."""
 
@@ -19,6 +25,9 @@ EVERYBODY = 0.85
 STEADY_STEPS = 10
 """Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""
 
+STEADY_SHARE = 0.75
+"""Share of the newest steps that must be longer where only their duration is known."""
+
 BASELINE_STEPS = 30
 """Steps that the baseline is the median of."""
 
@@ -27,22 +36,39 @@ def compute(view: View) -> Candidate | None:
     """Return that the whole job computes longer than it did."""
     if view.baseline is None:
         return None
-    rise = view.stage / view.baseline.stage - 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rise = view.stage / view.baseline.stage - 1
     steady = median(rise[-STEADY_STEPS:], 0)[0]
     level = typical(np.fmin(mean(rise), steady))
-    if level <= _limit(view.baseline, len(rise)):
+    if level <= _limit(view, view.baseline, len(rise)):
         return None
-    ratio = mean(view.compute) / (view.baseline.stage[:, None, None] * view.baseline.relative)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        usual = view.baseline.stage[:, None, None] * view.baseline.relative
+        ratio = mean(view.compute) / usual
     known = ratio[np.isfinite(ratio)]
-    if float((known > 1 + level / 2).mean()) < EVERYBODY:
+    if not len(known) or float((known > 1 + level / 2).mean()) < EVERYBODY:
         return None
     newest = view.compute[-COST_STEPS:]
     now = typical(mean(rise[-COST_STEPS:]))
     cost = view.saved(newest / (1 + max(now, level)))
     observed = typical(mean(view.stage))
-    return Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
+    found = Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
+    return found.within(median(rise, 1)[:, 0])
 
 
-def _limit(baseline: Baseline, steps: int) -> float:
+def _limit(view: View, baseline: Baseline, steps: int) -> float:
     error = baseline.stage_noise * float(np.sqrt(1 / steps + 1.5 / BASELINE_STEPS))
-    return max(MINIMUM_RISE, SIGMAS * error)
+    return max(CROWDED_RISE if view.crowded else MINIMUM_RISE, SIGMAS * error)
+
+
+def steps(view: View) -> Candidate | None:
+    """Return that steps take longer than they did, where it is not known what they are made of."""
+    if view.baseline is None or "compute" in view.known or not view.baseline.duration > 0:
+        return None
+    usual = view.baseline.duration
+    longer = np.asarray(view.duration > (1 + STEP_RISE) * usual)
+    if float(longer.mean()) < STEADY_SHARE:
+        return None
+    now = typical(view.duration)
+    found = Candidate("global_slowdown", 1 - usual / now, (), -1, now, usual, 0.5, shown_by="steps")
+    return found.within(view.duration - usual)

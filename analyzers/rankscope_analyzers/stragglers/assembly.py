@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.steps.layout import Claims, Layout, world_of
 from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
+from rankscope_analyzers.stragglers.arranging import arranged, dense, steps_of
+from rankscope_analyzers.stragglers.grid import grid
 from rankscope_analyzers.stragglers.quantities import Steps
 from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape
@@ -52,11 +55,13 @@ class Block:
         counters: (n,) step counter of each, rising.
         ends: (n,) record clock of the newest record of each.
         steps: their durations.
+        marked: (n,) true for steps of which the probe says that some rank evaluated, or started up.
     """
 
     counters: Integers
     ends: Floats
     steps: Steps
+    marked: Booleans | None = None
 
 
 class Assembler:
@@ -70,6 +75,7 @@ class Assembler:
 
     __slots__ = (
         "_account",
+        "_attempt",
         "_block_rows",
         "_done",
         "_held",
@@ -94,6 +100,7 @@ class Assembler:
         self._shape: Shape | None = None
         self._newest, self._done = -1, -1
         self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
+        self._attempt: int | None = None
         self._runs += 1
 
     def take(self, rows: Rows) -> Iterator[Shape | Block]:
@@ -135,12 +142,12 @@ class Assembler:
         """
         if self._runs > MAXIMUM_RESTARTS:
             return len(rows)
-        length, end = rows.durations[0], rows.end
+        length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))
         # Short steps are over before clocks that differ as much could show a restart.
         overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
         gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
-        fell = rows.step < newest
+        fell = (rows.step < newest) | self._began_again(rows)
         # The latest end is not before that of the record before: most are no restart after this.
         pause = rows.start - np.append(self._last_end, end[:-1])
         likely = np.flatnonzero((fell & (pause > overlap)) | (pause > gap))
@@ -149,6 +156,15 @@ class Assembler:
         if self._newest < 0:
             cuts = cuts[cuts > 0]
         return int(cuts[0]) if len(cuts) else len(rows)
+
+    def _began_again(self, rows: Rows) -> Booleans:
+        """Say which records are of a later attempt of their launcher than all before them."""
+        if "attempt" not in rows.whole:
+            return np.zeros(len(rows), dtype=np.bool_)
+        attempt = rows.whole["attempt"]
+        known = self._attempt if self._attempt is not None else int(attempt[0])
+        before = np.maximum.accumulate(np.append(known, attempt[:-1]))
+        return np.asarray(attempt > before)
 
     def _hold(self, rows: Rows, newest: Integers) -> None:
         """Keep records until their steps are complete, those that come too late aside.
@@ -161,7 +177,10 @@ class Assembler:
             return
         self._newest = max(int(newest[-1]), int(rows.step[-1]))
         self._latest = max(self._latest, float(rows.end.max()))
-        self._last_end, self._last_length = float(rows.end[-1]), float(rows.durations[0][-1])
+        self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
+        if "attempt" in rows.whole:
+            attempt = int(rows.whole["attempt"].max())
+            self._attempt = attempt if self._attempt is None else max(attempt, self._attempt)
         late = rows.step < newest - HOLD_STEPS
         if late.any():
             self._account.add(_late(rows.at(late), newest[late]))
@@ -181,43 +200,72 @@ class Assembler:
             yield from self._blocks(rows, counters, index)
 
     def _blocks(self, rows: Rows, counters: Integers, index: Integers) -> Iterator[Shape | Block]:
-        if self._shape is None:
-            self._shape = self._arranged(rows.at(index < LAYOUT_STEPS))
-            yield self._shape
-        size = max(1, self._block_rows // self._shape.world)
-        for first in range(0, len(counters), size):
-            count = min(size, len(counters) - first)
-            inside = (index >= first) & (index < first + count) if len(counters) > size else None
-            chosen = rows if inside is None else rows.at(inside)
-            steps = index if inside is None else index[inside]
-            yield self._block(chosen, steps - first, counters[first : first + count], self._shape)
+        first, last = 0, len(counters)
+        while first < last:
+            shape = self._shape
+            if shape is None:
+                shape = self._shape = self._arranged(rows.at(_within(index, first, LAYOUT_STEPS)))
+                yield shape
+            grown = self._grown(rows, index, first, shape)
+            size = max(1, self._block_rows // shape.world)
+            for begin in range(first, grown, size):
+                count = min(size, grown - begin)
+                inside = _within(index, begin, count)
+                chosen = rows if inside.all() else rows.at(inside)
+                steps = (index if inside.all() else index[inside]) - begin
+                yield self._block(chosen, steps, counters[begin : begin + count], shape)
+            first = grown
+            if grown < last:
+                self._shape = None
 
-    def _arranged(self, rows: Rows) -> Shape:
-        job = self._job
-        world = world_of(Claims(rows.rank, rows.row, rows.places), job, self._runs == 1)
-        nodes = np.full(world, -1, dtype=np.int64)
-        inside = rows.rank < world
-        nodes[rows.rank[inside][::-1]] = rows.node[inside][::-1]
-        sizes = (job.pipeline, world // job.unit, job.tensor)
-        return Shape(*sizes, job.microbatches, job.wall, nodes.reshape(sizes))
+    def _grown(self, rows: Rows, index: Integers, first: int, shape: Shape) -> int:
+        """Return from which step on ranks without a place report, for long enough to find one."""
+        last = int(index.max()) + 1
+        if not self._job.by_groups:
+            return last
+        strange = np.unique(index[(shape.place_of(rows.rank) < 0) & (index > first)])
+        return int(strange[0]) if len(strange) >= LAYOUT_STEPS else last
+
+    def _arranged(self, first: Rows) -> Shape:
+        """Return the arrangement that records of some steps show."""
+        job, claims = self._job, Claims(first.rank, first.row, first.places)
+        if job.by_groups:
+            ranks = grid(claims)
+            return arranged(first, (ranks.shape[0], ranks.shape[1], ranks.shape[2]), ranks, job)
+        world = world_of(claims, job, self._runs == 1)
+        return arranged(first, (job.pipeline, world // job.unit, job.tensor), None, job)
 
     def _block(self, rows: Rows, index: Integers, counters: Integers, shape: Shape) -> Block:
         """Return steps as dense arrays; the first record of a rank in a step counts."""
-        if int(rows.rank.max()) >= shape.world:
-            inside = rows.rank < shape.world
-            self._account.add(_foreign(rows.at(~inside), shape.world))
-            rows, index = rows.at(inside), index[inside]
-        cell, size = index * shape.world + rows.rank, len(counters) * shape.world
+        place = shape.place_of(rows.rank)
+        if int(place.min()) < 0:
+            inside = place >= 0
+            self._account.add(_foreign(rows.at(~inside), shape.rank_count))
+            rows, index, place = rows.at(inside), index[inside], place[inside]
+        cell, size = index * shape.world + place, len(counters) * shape.world
         again = repeated(cell, size)
         if len(again):
             self._account.add(duplicates(again, rows.row))
             once = np.ones(len(cell), dtype=np.bool_)
             once[again] = False
             rows, cell = rows.at(once), cell[once]
-        dense = [_dense(cell, values, size) for values in (rows.end, *rows.durations)]
-        ends = np.nan_to_num(np.fmax.reduce(dense[0].reshape(len(counters), -1), axis=1))
-        wide = (values.reshape(len(counters), *shape.sizes) for values in dense[1:])
-        return Block(counters, ends, Steps(*wide))
+        ends = dense(cell, rows.end, size).reshape(len(counters), -1)
+        newest = np.nan_to_num(np.fmax.reduce(ends, axis=1))
+        steps = steps_of(rows, cell, len(counters), shape)
+        return Block(counters, newest, steps, _marked(rows, cell // shape.world, len(counters)))
+
+
+def _within(index: Integers, first: int, count: int) -> Booleans:
+    return np.asarray((index >= first) & (index < first + count))
+
+
+def _marked(rows: Rows, index: Integers, count: int) -> Booleans | None:
+    if "flags" not in rows.whole:
+        return None
+    flags = np.maximum(rows.whole["flags"], 0)
+    found = np.zeros(count, dtype=np.bool_)
+    found[index[(flags & (FLAG_EVALUATION | FLAG_FIRST)) != 0]] = True
+    return found
 
 
 def _split(held: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
@@ -261,12 +309,6 @@ def _numbered(step: Integers) -> tuple[Integers, Integers]:
     there[step - low] = True
     place = np.cumsum(there) - 1
     return np.flatnonzero(there).astype(np.int64) + low, np.asarray(place[step - low])
-
-
-def _dense(cell: Integers, values: Floats, size: int) -> Floats:
-    matrix = np.full(size, np.nan)
-    matrix[cell] = values
-    return matrix
 
 
 def _late(rows: Rows, newest: Integers) -> Dropped:

@@ -17,7 +17,7 @@ from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.layout import Layout
-from rankscope_analyzers.stragglers.running.windows import WINDOW_STEPS
+from rankscope_analyzers.stragglers.view import WINDOW_STEPS
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.wording import duration
 

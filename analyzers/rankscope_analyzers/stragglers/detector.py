@@ -7,29 +7,42 @@ at the time of a verdict gives the same verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.findings.finding import FaultClass
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.stragglers import (
     all_slower,
+    dealt_work,
     host_stalls,
     slow_input,
     slow_kernels,
     slow_transfer,
+    starved,
     uneven_work,
 )
+from rankscope_analyzers.stragglers.bins import BIN_SECONDS
+from rankscope_analyzers.stragglers.chores import Chores, Waited
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
 from rankscope_analyzers.stragglers.ledger import Ledger
+from rankscope_analyzers.stragglers.long_steps import MOST_IN_A_ROW, LongStep, LongSteps
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
 from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointWatch, Ordinary
-from rankscope_analyzers.stragglers.view import Candidate, View
+from rankscope_analyzers.stragglers.view import Candidate, Part, View
 
 WARM_UP_STEPS = 12
 """Steps after every start that are slow on healthy hardware: allocation, autotuning, caches."""
+
+WARM_UP_SHARE = 0.25
+"""At most this share of a run counts as warm-up, so that a short one can be judged at all."""
+
+FEWEST_BINS = 48
+"""Into so many parts at least a short run is divided: three windows."""
 
 STRIDE_STEPS = 4
 """Usable steps between evaluations, a quarter of a window."""
@@ -40,17 +53,42 @@ FIRST_EVALUATION = 4
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
 
-CONCLUSIONS: Sequence[Callable[[View], Candidate | None]] = (
-    slow_input.some,
-    slow_input.everybody,
-    slow_kernels.ranks,
-    slow_kernels.replicas,
-    uneven_work.imbalance,
-    host_stalls.stalls,
-    slow_transfer.transfer,
-    all_slower.compute,
+FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
+"""One rank that stands still for so long, and so many steps, is told even if it happens once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """One way to judge.
+
+    Args:
+        judge: the judgement.
+        kind: class that it can find.
+        needs: parts of the step that must be measured.
+    """
+
+    judge: Callable[[View], Candidate | None]
+    kind: FaultClass
+    needs: frozenset[Part]
+
+
+MOST_MARKED = 0.3
+"""Share of the steps that may be marked: where nearly every one is, that is how the job works."""
+
+CONCLUSIONS: Sequence[Conclusion] = (
+    Conclusion(starved.ranks, "host_transient", frozenset({"cpu_wait"})),
+    Conclusion(slow_input.some, "data_loader", frozenset({"data"})),
+    Conclusion(slow_input.everybody, "storage_checkpoint", frozenset({"data"})),
+    Conclusion(dealt_work.counts, "partition_imbalance", frozenset({"compute"})),
+    Conclusion(slow_kernels.ranks, "gpu_compute", frozenset({"compute"})),
+    Conclusion(slow_kernels.replicas, "gpu_compute", frozenset({"compute"})),
+    Conclusion(uneven_work.imbalance, "partition_imbalance", frozenset({"compute"})),
+    Conclusion(host_stalls.stalls, "host_transient", frozenset({"compute", "sync"})),
+    Conclusion(slow_transfer.transfer, "network_link", frozenset({"compute", "sync"})),
+    Conclusion(all_slower.compute, "global_slowdown", frozenset({"compute"})),
+    Conclusion(all_slower.steps, "global_slowdown", frozenset()),
 )
-"""In the order in which a step spends its time."""
+"""In the order in which a step spends its time, behind what delays all of it."""
 
 
 class Detector:
@@ -61,80 +99,178 @@ class Detector:
     """
 
     __slots__ = (
-        "_clock",
-        "_clocks",
-        "_executed",
-        "_ledger",
-        "_node_names",
-        "_ordinary",
-        "_run",
-        "_watch",
-    )
+        "_began", "_chores", "_clock", "_clocks", "_executed", "_ledger", "_long", "_marks",
+        "_node_names", "_ordinary", "_pending", "_run", "_warm_up", "_watch", "known",
+    )  # fmt: skip
 
     def __init__(self, node_names: Sequence[str]) -> None:
         self._node_names = tuple(node_names)
         self._ledger = Ledger()
         self._watch = CheckpointWatch()
+        self._chores = Chores()
         self._run: Run | None = None
         self._ordinary = Ordinary((1, 1, 1))
-        self._executed = 0
+        self._long: LongSteps | None = None
+        self._pending: list[tuple[Quantities, int, float]] = []
+        self._executed = self._marks = 0
         self._clock = 0.0
+        self._warm_up = WARM_UP_STEPS
+        self._began = np.inf
         self._clocks: list[float] = []
+        self.known: frozenset[Part] = frozenset()
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return the incidents so far, in order of detection."""
         return self._ledger.incidents
 
-    def restart(self, shape: Shape) -> None:
-        """Begin a run: the first one, or one after a restart."""
-        self._run = Run(shape, len(self._node_names), self._run)
+    def finish(self) -> None:
+        """Take what is known as all there is: long steps at the end were exceptions."""
+        self._settle()
+
+    def conclude(self) -> tuple[Incident, ...]:
+        """Return the incidents as of the newest step, those of short jobs too; change nothing."""
+        run = self._run
+        if run is None or not self._clocks:
+            return self.incidents
+        moment = Moment(self._clocks[-1], self._clocks[0], tuple(self._clocks))
+        observed = self._clock - float(self._began)
+        return self._ledger.conclude(observed, moment, partial(self._nodes, run.shape))
+
+    @property
+    def chores(self) -> Waited:
+        """Return what first ranks did while all others waited."""
+        return self._chores.waited
+
+    def restart(self, shape: Shape, known: Floats | None = None) -> None:
+        """Begin a run: the first one, or one after a restart.
+
+        Args:
+            shape: how its ranks are arranged.
+            known: (n, P, D, T) durations of steps of it, where those may be all there are: of a
+                short run less is warm-up, and less is averaged.
+        """
+        self._settle()
+        self._warm_up, bin_seconds = WARM_UP_STEPS, BIN_SECONDS
+        if known is not None:
+            self._warm_up = min(WARM_UP_STEPS, int(len(known) * WARM_UP_SHARE))
+            lasted = np.nansum(np.fmax.reduce(known.reshape(len(known), -1), axis=1))
+            bin_seconds = min(BIN_SECONDS, float(lasted) / FEWEST_BINS)
+        self._run = Run(shape, len(self._node_names), self._run, bin_seconds)
         self._ordinary = Ordinary(shape.sizes)
-        self._executed = 0
+        self._long = LongSteps(shape)
+        self._executed = self._marks = 0
         self._clocks = []
 
-    def feed(self, counters: Integers, ends: Floats, steps: Steps) -> None:
+    def feed(
+        self, counters: Integers, ends: Floats, steps: Steps, marked: Booleans | None = None
+    ) -> None:
         """Take executed steps of the current run, one or more at a time.
 
         Args:
             counters: (n,) step counter of each.
             ends: (n,) record clock of the newest record of each.
             steps: their durations.
+            marked: (n,) steps that the probe says are special, None where it says nothing.
         """
-        run = self._run
-        if run is None:
+        run, long = self._run, self._long
+        if run is None or long is None:
             raise ValueError("feed() was called before restart(): no run has begun")
-        present = np.isfinite(steps.step).mean(axis=(1, 2, 3))
+        present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
-        chosen = Steps(
-            *(values[judged] for values in (steps.step, steps.data, steps.compute, steps.sync))
-        )
-        now = derive(chosen, run.shape)
+        now = derive(steps.at(judged), run.shape)
         row = 0
         for index in range(len(counters)):
             self._clock = max(self._clock, float(ends[index]))
             self._executed += 1
             if row < len(judged) and judged[row] == index:
-                self._step(run, now, row, int(counters[index]))
+                special = marked is not None and bool(marked[index])
+                self._step(run, long, _Step(now, row, int(counters[index]), special))
                 row += 1
 
-    def _step(self, run: Run, now: Quantities, row: int, counter: int) -> None:
-        ordinary, written = self._ordinary.judge(now.rest[row], float(now.duration[row]))
-        if self._executed <= WARM_UP_STEPS:
+    def _step(self, run: Run, long: LongSteps, step: _Step) -> None:
+        now, row = step.now, step.row
+        duration = float(now.duration[row])
+        self._marks += step.marked
+        ordinary, written = self._ordinary.judge(now.rest[row], duration)
+        if self._executed <= self._warm_up:
             return
+        self._began = min(self._began, self._clock)
         if written is not None:
-            self._checkpoint(run, counter, written)
-        if not ordinary:
+            self._checkpoint(run, step.counter, written)
+        if not ordinary or not run.timed(now, row):
             return
-        run.push(now, row)
-        self._clocks = [*self._clocks[-15:], self._clock]
+        if step.marked and self._marks <= MOST_MARKED * self._executed:
+            self._settle()
+            self._exception(run, long.describe(now, row), step.counter, self._clock)
+            return
+        if not run.means and long.is_long(duration):
+            self._pending.append((now.only(row), step.counter, self._clock))
+            if len(self._pending) <= MOST_IN_A_ROW:
+                return
+            waiting, self._pending = self._pending, []
+            for one, _, clock in waiting:
+                self._push(run, long, one, 0, clock)
+            return
+        self._settle()
+        self._push(run, long, now, row, self._clock)
+
+    def _push(self, run: Run, long: LongSteps, now: Quantities, row: int, clock: float) -> None:
+        long.learn(now, row)
+        if not run.push(now, row):
+            return
+        self._clocks = [*self._clocks[-15:], clock]
         if run.usable >= FIRST_EVALUATION and run.usable % STRIDE_STEPS == 0:
             self._evaluate(run)
 
+    def _settle(self) -> None:
+        """Say of the long steps that were no new pace what they were."""
+        run, long = self._run, self._long
+        waiting, self._pending = self._pending, []
+        if run is None or long is None:
+            return
+        for now, counter, clock in waiting:
+            told = long.describe(now, 0)
+            if told.input and told.seconds < FREEZE_SECONDS:
+                self._push(run, long, now, 0, clock)  # loader workers deliver together
+            else:
+                self._exception(run, told, counter, clock)
+
+    def _exception(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
+        if step.place < 0:
+            if step.seconds > 0 and run.known_rest_is_nothing:
+                self._checkpoint(run, counter, step.excess)
+            return
+        if step.housekeeping:
+            seconds = self._ordinary.step_seconds()
+            usual, slower = self._chores.did(counter, step.seconds, seconds)
+            if slower:
+                moment = Moment(clock, clock)
+                self._ledger.slow_checkpoint(slower, moment, partial(self._nodes, run.shape))
+            elif usual:
+                self._ledger.good_checkpoint(clock)
+            return
+        run.pause(step.seconds, step.place)
+        if step.seconds >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
+            self._freeze(run, step, clock)
+
+    def _freeze(self, run: Run, step: LongStep, clock: float) -> None:
+        kind: FaultClass = "data_loader" if step.input else "host_transient"
+        found = Candidate(
+            kind, 1 - 1 / step.times, (step.place,), -1, step.seconds, 0.0, shown_by="freeze"
+        )
+        moment = Moment(clock, clock - step.seconds)
+        self._ledger.freeze(self._named(run.shape, found), moment, partial(self._nodes, run.shape))
+
     def _evaluate(self, run: Run) -> None:
         view = run.view()
-        found = [candidate for conclude in CONCLUSIONS if (candidate := conclude(view))]
-        moment = Moment(self._clock, self._clocks[0])
+        self.known = view.known
+        found = [
+            self._named(run.shape, candidate)
+            for one in CONCLUSIONS
+            if one.needs <= view.known and (candidate := one.judge(view))
+        ]
+        moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
         self._ledger.take(found, run.shape.wall, moment, partial(self._nodes, run.shape))
         going = self._ledger.open
         # Under wall timing a slow rank and a stall are both long compute.
@@ -146,10 +282,31 @@ class Detector:
         wrote, found = self._watch.see(counter, written, run.shape, seconds)
         if found:
             moment = Moment(self._clock, self._clock)
-            self._ledger.slow_checkpoint(found, moment, partial(self._nodes, run.shape))
+            named = self._named(run.shape, found)
+            self._ledger.slow_checkpoint(named, moment, partial(self._nodes, run.shape))
         elif wrote:
             self._ledger.good_checkpoint(self._clock)
 
+    def _named(self, shape: Shape, found: Candidate) -> Candidate:
+        """Return a candidate with global ranks in the place of places."""
+        if shape.ranks is None:
+            return found
+        dealt = found.dealt
+        if dealt is not None and dealt.rank >= 0:
+            dealt = replace(dealt, rank=shape.named((dealt.rank,))[0])
+        return replace(found, ranks=shape.named(found.ranks), dealt=dealt)
+
     def _nodes(self, shape: Shape, found: Candidate) -> tuple[str, ...]:
-        numbers = shape.nodes.ravel()[list(found.ranks)]
+        places = shape.place_of(np.array(found.ranks, dtype=np.int64))
+        numbers = shape.nodes.ravel()[places]
         return tuple(self._node_names[n] if n >= 0 else "unknown" for n in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Row `row` of some quantities; `marked` steps are special, the probe says."""
+
+    now: Quantities
+    row: int
+    counter: int
+    marked: bool

@@ -1,24 +1,16 @@
-"""From records to verdicts: what `rankscope diagnose` and the demo have in common.
-
-There are two detectors, fed by the same cleaning of records. The incremental one (`stragglers`)
-knows seven classes and every layout, and judges traces that say how their ranks work together. The
-small analyzers (`running`) judge running jobs that do not. One could not replace the other: on 30
-recorded runs of four gloo ranks that shared two busy cores, both named all 20 injected culprits,
-but the incremental one found unequal sequences in 9 of 10 healthy runs and a slow GPU in the tenth:
-where ranks take turns on a core, the slowest one changes from step to step, and step times alone
-cannot tell that from work that is dealt unevenly. The small ones accused nobody.
-"""
+"""From records to verdicts: what `rankscope diagnose`, the watch and the demo have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
-from rankscope_analyzers.findings.finding import Analyzer
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.profiles import flight_records
 from rankscope_analyzers.steps import clocks, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
@@ -28,8 +20,7 @@ from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if, wordings
-from rankscope_analyzers.stragglers.running import data_skew
-from rankscope_analyzers.stragglers.running.analyzers import ANALYZERS
+from rankscope_analyzers.stragglers.feed import Judged
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.inert_text import visible
 
@@ -106,54 +97,60 @@ def diagnosis(job: JobRecords) -> Diagnosis:
 def _judged(job: JobRecords) -> Diagnosis:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
-    frame, windows = _completed(frame, job, offsets)
-    known = "compute_timing" in job.meta
-    arranged = layout(job.meta if known else {}, frame.world_size)
-    analyzers = _incidents(frame, job, arranged) if known else ANALYZERS
-    said = verdict.judge(frame, analyzers)
-    found = (*([said.cause] if said.cause else []), *said.others)
-    stages = len(set(frame.stages.tolist()))
-    waiting = dark_ranks.suspects(frame, arranged, found) if known or stages == 1 else ()
-    limits = () if known else _limits(stages)
+    frame, records, windows = _completed(frame, job, offsets)
+    arranged = _layout(job, frame)
+    judged = feed.judge(FrameTable(records), arranged)
+    found = wordings.findings(frame, judged.incidents)
+    said = verdict.judge(frame, found, judged.known)
+    flat = not arranged.by_groups or len(set(frame.stages.tolist())) == 1
+    waiting = dark_ranks.suspects(frame, arranged, found) if flat else ()
     whole = replace(
         said,
-        unobserved=(*job.notes, *waiting, *limits, *windows, *said.unobserved),
-        what_if=what_if.ideals(frame, arranged) if known or stages == 1 else None,
+        unobserved=(*job.notes, *waiting, *judged.notes, *windows, *said.unobserved),
+        what_if=what_if.ideals(frame, arranged) if flat else None,
         clock_offsets=offsets,
+        asides=tuple(_asides(frame, judged)),
     )
     return Diagnosis(whole, frame)
 
 
+def _layout(job: JobRecords, frame: StepFrame) -> Layout:
+    """Return what a trace says of its layout; of other jobs the ranks' groups tell it."""
+    if job.meta:
+        return layout(job.meta, frame.world_size)
+    return Layout(frame.world_size, 1, 1, 0, wall=True, by_groups=True)
+
+
+WORTH_SAYING = 0.025
+"""Share of the time from which on it is told what first ranks do alone."""
+
+
+def _asides(frame: StepFrame, judged: Judged) -> Iterator[str]:
+    waited, steps = judged.chores, len(frame.steps)
+    whole = float(np.nansum(row_maximum(frame.step)))
+    if not waited.steps or waited.seconds < WORTH_SAYING * whole:
+        return
+    yield (
+        f"In {waited.steps} of {steps} steps all ranks waited for the first one,"
+        f" {waited.seconds:.3g} s or {min(waited.seconds / whole, 1.0):.0%} of the time together:"
+        " it wrote a checkpoint, evaluated or logged."
+    )
+
+
 def _completed(
     frame: StepFrame, job: JobRecords, offsets: tuple[ClockOffset, ...]
-) -> tuple[StepFrame, tuple[str, ...]]:
+) -> tuple[StepFrame, pd.DataFrame, tuple[str, ...]]:
     """Add to a frame what sampled windows of collectives tell, and say what they do not."""
     if not job.windows:
-        return frame, ()
+        return frame, job.records, ()
     by_rank = clocks.per_rank(frame, offsets)
     try:
         records, notes = flight_records.complete(
             job.records, job.windows, by_rank, frame.world_size
         )
     except flight_records.WindowError as error:
-        return frame, (str(error),)
+        return frame, job.records, (str(error),)
     if records is job.records:
-        return frame, notes
-    return frames.build(job.job_id, records, job.world_size, newest_run=job.live), notes
-
-
-def _limits(stages: int) -> tuple[str, ...]:
-    """Say what the analyzers of running jobs leave out."""
-    if stages == 1:
-        return ()
-    return (f"ranks are compared inside each of {stages} pipeline stages only",)
-
-
-def _incidents(frame: StepFrame, job: JobRecords, arranged: Layout) -> Mapping[str, Analyzer]:
-    """Judge a trace that says how its ranks work together as a whole.
-
-    Records of running agents are left to the analyzers that were made for these (see above).
-    """
-    incidents = feed.detect(FrameTable(job.records), arranged).incidents
-    found = wordings.findings(frame, incidents, arranged.pipeline)
-    return {"data_skew": data_skew.analyze, "incidents": lambda _: found}
+        return frame, records, notes
+    frame = frames.build(job.job_id, records, job.world_size, newest_run=job.live)
+    return frame, records, notes

@@ -49,12 +49,13 @@ def stalls(view: View) -> Candidate | None:
         if _chance(count, hits, likely) > CHANCE:
             return None
         certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
-        return _judged(view, _ranks(view, suspects), certainty)
-    often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
-    if not often and int(struck[-DENSE_STEPS:].sum()) < DENSE_STALLS:
-        return None
+        return _judged(view, _ranks(view, suspects), certainty, view.spikes.longest)
     ranks = _lone(view) if alone else ()
-    return _judged(view, ranks, 1.0 if ranks else ANYWHERE)
+    often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
+    often = often or int(struck[-DENSE_STEPS:].sum()) >= DENSE_STALLS
+    if not ranks and (view.crowded or not often):
+        return None  # on shared CPUs every rank is stopped now and then
+    return _judged(view, ranks, 1.0 if ranks else ANYWHERE, _of(view, ranks))
 
 
 def _reach(view: View) -> Floats:
@@ -103,8 +104,15 @@ def _lone(view: View) -> tuple[int, ...]:
     return (rank,) if certain and hits >= NODE_SHARE * len(worst) else ()
 
 
-def _judged(view: View, ranks: tuple[int, ...], certainty: float) -> Candidate | None:
+def _of(view: View, ranks: tuple[int, ...]) -> Floats:
+    """Return the stalls of the one rank that is named, all where none is."""
     longest = view.spikes.longest
+    return np.where(view.spikes.worst == ranks[0], longest, 0.0) if ranks else longest
+
+
+def _judged(
+    view: View, ranks: tuple[int, ...], certainty: float, longest: Floats
+) -> Candidate | None:
     first = int(np.flatnonzero(longest > 0)[-RATE_STALLS:][0])
     since = longest[first:]
     cost = float(since.mean()) / view.step_seconds

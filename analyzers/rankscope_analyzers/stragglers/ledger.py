@@ -6,7 +6,8 @@ checkpoints beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.causes import beside, weigh
@@ -36,6 +37,22 @@ CHANGES = 10
 ENDS = 6
 """Evaluations in a row without the cause before its incident is closed."""
 
+HELD_SECONDS = 5.0
+"""Seconds that a cause must hold, too: below this a busy operating system explains a slow rank."""
+
+HELD_SECONDS_BY_ALL = 30.0
+"""Everything is slow together also while a node does its housekeeping; that is over sooner."""
+
+OF_ALL: frozenset[FaultClass] = frozenset({"global_slowdown", "storage_checkpoint"})
+"""Classes in which all ranks are slow together."""
+
+HELD_SHARE = 0.6
+"""Share of the time in which a job was observed at all that is enough where that is short."""
+
+NEVER_SOONER = frozenset({"cpu_wait"})
+"""However little was observed: on a crowded node the scheduler lets one of two ranks wait for a
+second or two, and then the other one."""
+
 Nodes = Callable[[Candidate], tuple[str, ...]]
 """Returns the names of the nodes of a candidate's ranks."""
 
@@ -48,7 +65,7 @@ class _Track:
     def __init__(self, book: Book) -> None:
         self._book = book
         self.number: int | None = None
-        self._streak: tuple[FaultClass | None, int, float] = (None, 0, 0.0)
+        self._streak: tuple[Candidate | None, int, float] = (None, 0, 0.0)
         self._seen = 0.0
         self._absent = 0
         self._others = 0
@@ -58,10 +75,16 @@ class _Track:
         """Return the open incident."""
         return None if self.number is None else self._book.incidents[self.number]
 
+    @property
+    def waiting(self) -> tuple[Candidate | None, float]:
+        """Return a cause that won often enough but has not held for long, and since when it did."""
+        winner, streak, since = self._streak
+        return (winner if winner and streak >= _needed(winner) else None), since
+
     def take(
         self,
         winner: Candidate | None,
-        kinds: frozenset[str],
+        kinds: Mapping[FaultClass, Candidate],
         moment: Moment,
         nodes: Nodes,
         holds: int | None = None,
@@ -70,7 +93,7 @@ class _Track:
 
         Args:
             winner: None where nothing is wrong.
-            kinds: those of all candidates.
+            kinds: the costliest candidate of each class.
             moment: of the evaluation.
             nodes: names the nodes of the winner.
             holds: evaluations that a cause must win, None where that depends on the cause.
@@ -78,7 +101,7 @@ class _Track:
         self._count(winner, moment)
         going = self.going
         if going is None:
-            if winner and self._streak[1] >= (holds or _needed(winner)):
+            if winner and self._is_due(winner, moment, holds):
                 self._start(winner, self._streak[2], moment, nodes)
             return
         self._follow(going, winner, kinds, moment)
@@ -91,25 +114,33 @@ class _Track:
             self._close(moment.now, for_good=True)
             self._start(winner, self._streak[2], moment, nodes)
 
+    def _is_due(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
+        """Say whether a cause has won often enough and for long enough."""
+        lasted = moment.now - self._streak[2]
+        return self._streak[1] >= (holds or _needed(winner)) and lasted >= _held(winner)
+
     def _follow(
-        self, going: Incident, winner: Candidate | None, kinds: frozenset[str], moment: Moment
+        self,
+        going: Incident,
+        winner: Candidate | None,
+        kinds: Mapping[FaultClass, Candidate],
+        moment: Moment,
     ) -> None:
         """Count for how long the cause is gone, or another culprit has its place."""
         moved = winner is not None and winner.kind == going.kind and not same_culprit(winner, going)
         self._others = self._others + 1 if moved else 0
-        if going.kind in kinds:
-            self._absent, self._seen = 0, moment.now
+        if going.kind in kinds and self.number is not None:
+            self._absent, self._seen = 0, moment.ended(kinds[going.kind])
+            self._book.see(self.number, kinds[going.kind])
         else:
             self._absent += 1
         if self._absent >= ENDS:
             self._close(self._seen)
 
     def _count(self, winner: Candidate | None, moment: Moment) -> None:
-        kind, streak, since = self._streak
-        if winner and winner.kind == kind:
-            self._streak = (kind, streak + 1, since)
-        else:
-            self._streak = (winner.kind if winner else None, int(bool(winner)), moment.window)
+        before, streak, since = self._streak
+        same = winner and before and winner.kind == before.kind and same_culprit(winner, before)
+        self._streak = (winner, streak + 1, since) if same else (winner, 1, _since(winner, moment))
 
     def _start(self, found: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
         self.number = self._book.open(found, since, moment, nodes(found))
@@ -152,7 +183,7 @@ class Ledger:
             nodes: names the nodes of a candidate.
         """
         self._book.tick()
-        kinds = frozenset(candidate.kind for candidate in found)
+        kinds = {one.kind: one for one in sorted(found, key=lambda one: one.cost)}
         if self._first.going is None and self._second.going is not None:
             self._first, self._second = self._second, self._first
         known = self._second.going
@@ -162,6 +193,30 @@ class Ledger:
         apart = beside(first.kind, wall) if first and first.kind in kinds else frozenset()
         rest = [item for item in found if item.kind in apart]
         self._second.take(weigh(rest), kinds, moment, nodes, HOLDS_BESIDE)
+
+    def conclude(self, observed: float, moment: Moment, nodes: Nodes) -> tuple[Incident, ...]:
+        """Return the incidents as of the end of what is known of a job; change nothing.
+
+        Where little was observed, a cause need not have held for as long as usual.
+
+        Args:
+            observed: seconds of the job that could be judged.
+            moment: of the last evaluation.
+            nodes: names the nodes of a candidate.
+        """
+        winner, since = self._first.waiting
+        if self._first.going is not None or winner is None or winner.shown_by in NEVER_SOONER:
+            return self.incidents
+        if moment.now - since < HELD_SHARE * observed:
+            return self.incidents
+        book = deepcopy(self._book)
+        book.open(winner, since, moment, nodes(winner))
+        return tuple(book.incidents)
+
+    def freeze(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
+        """Take a rank that stood still once: it is over when it is known."""
+        number = self._book.open(found, moment.window, moment, nodes(found))
+        self._book.close(number, moment.now)
 
     def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Take slow checkpoints; several in a row need no further confirmation."""
@@ -173,6 +228,16 @@ class Ledger:
         if self._writing is not None:
             self._book.close(self._writing, now, for_good=True)
             self._writing = None
+
+
+def _since(winner: Candidate | None, moment: Moment) -> float:
+    return moment.began(winner) if winner else moment.window
+
+
+def _held(winner: Candidate) -> float:
+    """Return the seconds that a cause must hold."""
+    everybody = winner.kind in OF_ALL and not winner.ranks
+    return HELD_SECONDS_BY_ALL if everybody else HELD_SECONDS
 
 
 def _needed(winner: Candidate) -> int:

@@ -9,12 +9,13 @@ X_g = min over group g of (Y - waits) transfer time: the last arriver does not w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import HALVES, median, reference
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.numeric.medians import HALVES, median, reference, typical
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 
@@ -24,12 +25,46 @@ REPLICA_RANKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Measured durations of n consecutive executed steps, all (n, P, D, T), NaN where missing."""
+    """Measured durations of n consecutive executed steps, all (n, P, D, T), NaN where missing.
+
+    Args:
+        other: optimizer, evaluation, checkpoint, logging; None where it is what the others leave.
+        cpu_wait: waiting for a CPU, ready to run, outside of collectives; None if not measured.
+        work: tokens or samples; None if nobody counted them.
+        steps: of how many steps a record is the mean; None where every record is one step.
+        left: wall clock at the end of the exchange, less that of the rank's node; None where
+            clocks are not looked at.
+    """
 
     step: Floats
     data: Floats
     compute: Floats
     sync: Floats
+    other: Floats | None = None
+    cpu_wait: Floats | None = None
+    work: Floats | None = None
+    steps: Floats | None = None
+    left: Floats | None = None
+
+    def at(self, index: Integers) -> Steps:
+        """Return some of the steps."""
+
+        def part(values: Floats | None) -> Floats | None:
+            return None if values is None else values[index]
+
+        return Steps(
+            self.step[index], self.data[index], self.compute[index], self.sync[index],
+            part(self.other), part(self.cpu_wait), part(self.work), part(self.steps),
+            part(self.left),
+        )  # fmt: skip
+
+    @property
+    def rest(self) -> Floats:
+        """Return what of each step is neither input, compute, exchange nor waiting for a CPU."""
+        left = self.step - self.data - self.compute - self.sync
+        if self.cpu_wait is not None:
+            left = left - np.nan_to_num(self.cpu_wait)
+        return left if self.other is None else np.where(np.isfinite(self.other), self.other, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +77,21 @@ class Quantities:
         replica: (n, D) compute of each replica over the others.
         stage: (n, P) median compute of each stage; under wall timing of a pipeline the time at
             which its gradients are ready.
-        data: (n, P, D, T) input time beyond the median of all ranks.
-        data_median: (n,) that median.
+        data: (n, P, D, T) input time beyond that of healthy ranks: see `reference`.
+        data_median: (n,) that of healthy ranks.
         transfer: (n, P, T) time of the gradient exchange of each group.
         residual: (n, P, D, T) residual beyond the median of the rank's group.
         compute: (n, P, D, T) as measured.
         rest: (n, P, D, T) the residual itself.
+        sync: (n, P, D, T) as measured.
+        busy: (n, P, D, T) what of the step is not spent in collectives.
+        input: (n, P, D, T) input time as measured.
+        rest_apart: the rest is measured apart from compute, which holds it otherwise.
+        cpu_wait: (n, P, D, T) as measured, None where it is not.
+        work: (n, P, D, T) as counted, None where nobody did.
+        left: (n, P, D, T) by how much later than its node's others a rank left the exchange, None
+            where clocks are not looked at.
+        steps: (n,) steps that each of them stands for.
     """
 
     duration: Floats
@@ -60,11 +104,28 @@ class Quantities:
     residual: Floats
     compute: Floats
     rest: Floats
+    sync: Floats
+    busy: Floats
+    input: Floats
+    rest_apart: bool
+    cpu_wait: Floats | None
+    work: Floats | None
+    left: Floats | None
+    steps: Floats
+
+    def only(self, row: int) -> Quantities:
+        """Return one of the steps as a copy that does not keep the others in memory."""
+        values: dict[str, Any] = {
+            field.name: value[row : row + 1].copy()
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **values)
 
 
 def derive(steps: Steps, shape: Shape) -> Quantities:
     """Return the quantities of some steps; every step stands for itself."""
-    rest = steps.step - steps.data - steps.compute - steps.sync
+    rest = steps.rest
     residual = rest - median(rest, 2)
     stage = median(steps.compute, (2, 3))
     many = shape.replicas * shape.tensor > HALVES
@@ -73,7 +134,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
     replica = median(by_stage, (1, 3))
     alone = shape.pipeline * shape.tensor < REPLICA_RANKS
     relative = by_stage if alone or shape.wall else by_stage / replica
-    middle = median(steps.data, (1, 2, 3))
+    middle = reference(steps.data, (1, 2, 3))
     return Quantities(
         duration=np.fmax.reduce(steps.step, axis=(1, 2, 3)),
         relative=relative,
@@ -85,7 +146,38 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         residual=residual,
         compute=steps.compute,
         rest=rest,
+        sync=steps.sync,
+        busy=steps.step - steps.sync,
+        input=steps.data,
+        rest_apart=_apart(steps, rest),
+        cpu_wait=steps.cpu_wait,
+        work=steps.work,
+        left=steps.left,
+        steps=_weights(steps),
     )
+
+
+def _apart(steps: Steps, rest: Floats) -> bool:
+    """Say whether the rest is known apart: by a column of its own, or as what the others leave.
+
+    Probes that know nothing of it put it into compute, and their parts leave nothing.
+    """
+    if steps.other is not None:
+        return True
+    return not typical(rest) < NOTHING_SHARE * typical(steps.step)
+
+
+NOTHING_SHARE = 0.005
+"""Share of the step: the optimizer alone takes more. Waits for a CPU that nobody counted are in no
+part of some steps, and of others they are most."""
+
+
+def _weights(steps: Steps) -> Floats:
+    """Return (n,) how many steps each of some steps stands for."""
+    if steps.steps is None:
+        return np.ones(len(steps.step))
+    counts = median(np.where(steps.steps >= 1, steps.steps, np.nan), (1, 2, 3)).ravel()
+    return np.where(np.isfinite(counts), counts, 1.0)
 
 
 def _chained(steps: Steps) -> Floats:

@@ -10,10 +10,32 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.steps.records import CLOCK, COUNTERS, DURATIONS, Table
+from rankscope_analyzers.steps.records import (
+    CLOCK,
+    COUNTERS,
+    CPU_WAIT,
+    DURATIONS,
+    OTHER,
+    TIMING,
+    Table,
+)
 
-REQUIRED = (*COUNTERS, CLOCK, *DURATIONS)
+REQUIRED = (*COUNTERS, CLOCK, DURATIONS[0])
+"""Without these a record says nothing at all."""
+
+PARTS = (*DURATIONS[1:], OTHER, CPU_WAIT)
+"""What a step is made of, each where it is measured."""
+
+COUNTS = ("tokens", "samples", "microbatches", "steps")
+"""What a rank was given to do, how its step was divided, how many steps a record is the mean of."""
+
 PLACES = ("pp_stage", "tp_group", "dp_group")
+MARKS = ("attempt", "flags", TIMING)
+
+FLOATS = (DURATIONS[0], *PARTS, *COUNTS)
+WHOLE = (*PLACES, *MARKS)
+USED = (*COUNTERS, CLOCK, *FLOATS, *WHOLE)
+"""All columns that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +48,8 @@ class Rows:
         rank: global rank.
         node: index of the node's name.
         start: wall clock of the rank's node when the step began.
-        durations: of `DURATIONS`, in their order.
-        places: of `PLACES` those that are recorded.
+        floats: of `FLOATS` those that are recorded, NaN where one is unknown.
+        whole: of `WHOLE` those that are recorded, -1 where one is unknown.
     """
 
     row: Integers
@@ -35,24 +57,37 @@ class Rows:
     rank: Integers
     node: Integers
     start: Floats
-    durations: tuple[Floats, ...]
-    places: Mapping[str, Integers]
+    floats: Mapping[str, Floats]
+    whole: Mapping[str, Integers]
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.row)
 
     @property
+    def duration(self) -> Floats:
+        """Return how long each step took."""
+        return self.floats[DURATIONS[0]]
+
+    @property
     def end(self) -> Floats:
-        """Return when each record's step ended, by its own clock."""
-        return np.asarray(self.start + self.durations[0])
+        """Return when each record's step, or the last of its steps, ended, by its own clock."""
+        steps = self.floats.get("steps")
+        if steps is None:
+            return np.asarray(self.start + self.duration)
+        return np.asarray(self.start + self.duration * np.where(steps >= 1, steps, 1.0))
+
+    @property
+    def places(self) -> Mapping[str, Integers]:
+        """Return what the records say about their place in the job's layout."""
+        return {name: self.whole[name] for name in PLACES if name in self.whole}
 
     def at(self, index: Integers | Booleans | slice) -> Rows:
         """Return the records at an index."""
         return Rows(
             self.row[index], self.step[index], self.rank[index], self.node[index],
-            self.start[index], tuple(values[index] for values in self.durations),
-            {name: values[index] for name, values in self.places.items()},
+            self.start[index], {name: values[index] for name, values in self.floats.items()},
+            {name: values[index] for name, values in self.whole.items()},
         )  # fmt: skip
 
 
@@ -64,8 +99,8 @@ def rows_of(table: Table, row: Integers, keep: Booleans | None) -> Rows:
         _whole(table["rank"], keep),
         _whole(table["node"], keep),
         _float(table[CLOCK], keep),
-        tuple(_float(table[name], keep) for name in DURATIONS),
-        {name: _whole(table[name], keep) for name in PLACES if name in table},
+        {name: _float(table[name], keep) for name in FLOATS if name in table},
+        {name: _whole(table[name], keep) for name in WHOLE if name in table},
     )
 
 
@@ -73,18 +108,25 @@ def join(parts: Sequence[Rows]) -> Rows:
     """Return records one after the other."""
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
     return Rows(
         _joined(parts, lambda rows: rows.row),
         _joined(parts, lambda rows: rows.step),
         _joined(parts, lambda rows: rows.rank),
         _joined(parts, lambda rows: rows.node),
         np.concatenate([rows.start for rows in parts]),
-        tuple(
-            np.concatenate([rows.durations[index] for rows in parts])
-            for index in range(len(DURATIONS))
-        ),
-        {name: np.concatenate([rows.places[name] for rows in parts]) for name in first.places},
+        {name: _floats(parts, name) for name in dict.fromkeys(n for p in parts for n in p.floats)},
+        {name: _marks(parts, name) for name in dict.fromkeys(n for p in parts for n in p.whole)},
+    )
+
+
+def _floats(parts: Sequence[Rows], name: str) -> Floats:
+    return np.concatenate([rows.floats.get(name, np.full(len(rows), np.nan)) for rows in parts])
+
+
+def _marks(parts: Sequence[Rows], name: str) -> Integers:
+    unknown = [np.full(len(rows), -1, dtype=np.int64) for rows in parts]
+    return np.concatenate(
+        [rows.whole.get(name, lacking) for rows, lacking in zip(parts, unknown, strict=True)]
     )
 
 
@@ -93,11 +135,16 @@ def _joined(parts: Sequence[Rows], column: Callable[[Rows], Integers]) -> Intege
 
 
 def _whole(values: npt.NDArray[Any], keep: Booleans | None) -> Integers:
-    """Return whole numbers, -1 for unknown ones."""
+    """Return whole numbers, -1 for unknown ones and for those that no place or mark can have."""
     chosen = values if keep is None else values[keep]
     if chosen.dtype.kind == "f":
-        chosen = np.nan_to_num(chosen, nan=-1.0, posinf=-1.0, neginf=-1.0)
+        known = np.abs(chosen) <= LARGEST_WHOLE
+        chosen = np.where(known, chosen, -1.0)
     return np.asarray(chosen.astype(np.int64, copy=False))
+
+
+LARGEST_WHOLE = 2.0**53
+"""Beyond it a float is not exact as a whole number, and before long none that fits."""
 
 
 def _float(values: npt.NDArray[Any], keep: Booleans | None) -> Floats:

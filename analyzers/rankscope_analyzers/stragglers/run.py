@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from statistics import median as middle
 
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import median, spread, typical
+from rankscope_analyzers.stragglers.bins import BIN_SECONDS, Bin
 from rankscope_analyzers.stragglers.history import Recent
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.shape import Shape
@@ -17,6 +19,7 @@ from rankscope_analyzers.stragglers.view import (
     LONG_STEPS,
     WINDOW_STEPS,
     Baseline,
+    Part,
     Spikes,
     View,
 )
@@ -24,26 +27,43 @@ from rankscope_analyzers.stragglers.view import (
 BASELINE_STEPS = 30
 """Usable steps at the start of a run that stand for its health."""
 
+BASELINE_SECONDS = 10.0
+"""Short steps take longer than 30 of them to show their pace."""
+
 SPIKE_STEPS = 128
 """Steps over which stalls are remembered: a noisy host may stall in 3 % of the steps only."""
 
 STALL_SHARE = 0.05
 """Share of the step time; shorter stalls hide in the noise of the others."""
 
+STALL_SECONDS = 0.003
+"""The turn that Linux's scheduler gives a process on a shared core: its base slice."""
+
 STALL_SIGMAS = 5.0
 """Stalls must stick out of the noise of replicas too, where they hide in compute."""
 
-FIELDS = ("relative", "replica", "stage", "data", "transfer", "residual", "compute")
-SCALARS = ("duration", "data_median")
+KNOWN_SHARE = 0.5
+"""Share of the ranks and steps of which a part must be measured to be compared at all."""
 
 KEPT_STEPS = {
     "replica": LONG_STEPS,
     "transfer": LONG_STEPS,
     "residual": LONG_STEPS,
-    "data": WINDOW_STEPS,
+    "data": LONG_STEPS,
     "compute": WINDOW_STEPS,
+    "input": WINDOW_STEPS,
+    "sync": WINDOW_STEPS,
+    "cpu_wait": WINDOW_STEPS,
+    "work": WINDOW_STEPS,
+    "left": LONG_STEPS,
 }
 """Steps that something looks at, of fields other than those of the baseline's `BASELINE_STEPS`."""
+
+KNOWN_BY: Mapping[Part, str] = {
+    "data": "data", "compute": "compute", "sync": "sync", "rest": "residual",
+    "cpu_wait": "cpu_wait",
+}  # fmt: skip
+"""Field that shows whether a part of the step is measured."""
 
 
 class Run:
@@ -53,24 +73,27 @@ class Run:
         shape: arrangement of the ranks.
         node_count: number of nodes that `shape.nodes` counts.
         before: the run before the restart; if it had the same size, its start stays the baseline.
+        bin_seconds: time over which short steps are averaged.
     """
 
-    __slots__ = ("_node_count", "_recent", "_spikes", "baseline", "inherited", "shape", "usable")
+    __slots__ = (
+        "_bin", "_node_count", "_raw", "_recent", "_seconds", "_spikes", "_timed",
+        "baseline", "inherited", "known_rest_is_nothing", "means", "shape", "usable",
+    )  # fmt: skip
 
-    def __init__(self, shape: Shape, node_count: int, before: Run | None = None) -> None:
-        pipeline, replicas, tensor = shape.sizes
-        shapes: dict[str, tuple[int, ...]] = {
-            **dict.fromkeys(SCALARS, ()),
-            **dict.fromkeys(FIELDS, shape.sizes),
-            "replica": (replicas,),
-            "stage": (pipeline,),
-            "transfer": (pipeline, tensor),
-        }
+    def __init__(
+        self,
+        shape: Shape,
+        node_count: int,
+        before: Run | None = None,
+        bin_seconds: float = BIN_SECONDS,
+    ) -> None:
+        pipeline, _, tensor = shape.sizes
         self.shape = shape
-        self._recent = {
-            name: Recent(KEPT_STEPS.get(name, BASELINE_STEPS), size)
-            for name, size in shapes.items()
-        }
+        self._recent: dict[str, Recent] = {}
+        self._raw: dict[str, Recent] = {}
+        self._bin = Bin(bin_seconds)
+        self._timed = False
         self._node_count = node_count
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes
@@ -79,15 +102,44 @@ class Run:
         alike = known is not None and known.transfer.shape == (pipeline, tensor)
         self.inherited: Baseline | None = known if alike else None
         self.usable = 0
+        self._seconds, self.means = 0.0, False
+        self.known_rest_is_nothing = False
 
-    def push(self, now: Quantities, index: int) -> None:
-        """Add a usable step: row `index` of some quantities."""
-        for name, recent in self._recent.items():
-            recent.push(getattr(now, name)[index])
-        self._spikes.append(self._spike())
+    def timed(self, now: Quantities, index: int) -> bool:
+        """Say whether a step is to be compared: where compute is measured now and then, then only.
+
+        Flight Recorders are looked into for some steps of many; what lies between is no end of
+        a fault.
+        """
+        known = bool(np.isfinite(now.compute[index]).any())
+        self._timed = self._timed or known
+        return known or not self._timed
+
+    def push(self, now: Quantities, index: int) -> bool:
+        """Add a usable step, row `index` of some quantities; say whether a window moved on."""
+        row = _row(now, index)
+        self.known_rest_is_nothing = not now.rest_apart
+        for name in ("duration", "replica", "stage", "residual"):
+            _push(self._raw, name, row[name], WINDOW_STEPS)
+        seconds, steps = float(now.duration[index]), float(now.steps[index])
+        self.means = self.means or steps > 1
+        self._spikes.append((0.0, (), -1) if self.means else self._spike())
+        self._seconds += seconds * steps
+        full = self._bin.add(row, seconds, steps)
+        if full is None:
+            return False
+        for name, value in full.items():
+            _push(self._recent, name, value, KEPT_STEPS.get(name, BASELINE_STEPS))
         self.usable += 1
-        if self.usable == BASELINE_STEPS and self.baseline is None:
+        old = self._seconds >= BASELINE_SECONDS and self.usable >= BASELINE_STEPS
+        if old and self.baseline is None:
             self.baseline = self._learn()
+        return True
+
+    def pause(self, seconds: float, place: int) -> None:
+        """Remember a step that was too long to be compared, on account of one rank."""
+        node = int(self.shape.nodes.ravel()[place])
+        self._spikes.append((seconds, (node,) if node >= 0 else (), place))
 
     def forget_stalls(self) -> None:
         """Drop the stalls so far: they belong to a fault of another class."""
@@ -96,15 +148,26 @@ class Run:
     def view(self) -> View:
         """Return what the newest steps look like."""
         newest = {name: recent.last(WINDOW_STEPS) for name, recent in self._recent.items()}
+        count = len(newest["duration"])
+        newest = {name: values for name, values in newest.items() if len(values) == count}
+        known = frozenset(
+            part
+            for part, field in KNOWN_BY.items()
+            if field in newest and float(np.isfinite(newest[field]).mean()) >= KNOWN_SHARE
+        )
         return View(
             shape=self.shape,
             baseline=self.baseline,
             spikes=self._spike_arrays(),
             step_seconds=float(newest["duration"].mean()),
+            left_long=self._recent["left"].last(LONG_STEPS) if "left" in newest else None,
+            data_long=self._recent["data"].last(LONG_STEPS),
             replica_long=self._recent["replica"].last(LONG_STEPS),
             transfer_long=self._recent["transfer"].last(LONG_STEPS),
             residual_long=self._recent["residual"].last(LONG_STEPS),
-            **newest,
+            means=self.means,
+            known=known,
+            **({"cpu_wait": None, "work": None, "left": None} | newest),  # type: ignore[arg-type]
         )
 
     def _learn(self) -> Baseline:
@@ -118,17 +181,19 @@ class Run:
             replica=median(first["replica"], 0)[0],
             replica_spread=within_steps(first["replica"], self.shape.wall),
             stage=median(first["stage"], 0)[0],
-            stage_noise=float(spread(pace / typical(pace))),
+            stage_noise=float(spread(pace / typical(pace))) if typical(pace) > 0 else 0.0,
             transfer=old.transfer if old else transfer,
             transfer_noise=old.transfer_noise if old else spread(first["transfer"]),
             data=old.data if old else typical(first["data_median"]),
+            duration=typical(first["duration"]),
+            left=median(first["left"], 0)[0] if "left" in first else None,
         )
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
         """Return the longest stall of the newest step, the nodes struck and the worst rank."""
         stall = self._stalls()
-        limit = STALL_SHARE * middle(self._recent["duration"].last(WINDOW_STEPS).tolist())
-        struck = np.asarray(stall > limit)
+        usual = middle(self._raw["duration"].last(WINDOW_STEPS).tolist())
+        struck = np.asarray(stall > max(STALL_SHARE * usual, STALL_SECONDS))
         if not struck.any():
             return 0.0, (), -1
         if self.shape.wall:
@@ -143,13 +208,14 @@ class Run:
 
     def _stalls(self) -> Floats:
         """Return the stall of each rank (or, under wall timing, replica) in the newest step."""
+        residual = self._raw["residual"].last(1)[0]
         if not self.shape.wall:
-            return np.asarray(self._recent["residual"].last(1)[0])
-        ratios = self._recent["replica"].last(WINDOW_STEPS)
+            return np.asarray(residual)
+        ratios = self._raw["replica"].last(WINDOW_STEPS)
         usual = median(ratios, 0)[0]
         excess = ratios - usual
         noise = 1.4826 * typical(np.abs(excess))
-        stage = float(np.fmax.reduce(self._recent["stage"].last(1), axis=None))
+        stage = float(np.fmax.reduce(self._raw["stage"].last(1), axis=None))
         stall: Floats = np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0) * stage
         return stall
 
@@ -159,3 +225,25 @@ class Run:
         longest = np.array([spike[0] for spike in self._spikes])
         worst = np.array([spike[2] for spike in self._spikes], dtype=np.float64)
         return Spikes(longest, nodes, worst)
+
+
+def _row(now: Quantities, index: int) -> dict[str, Floats]:
+    """Return what one step adds to the fields that are kept."""
+    row = {
+        name: getattr(now, name)[index]
+        for name in (
+            "duration", "relative", "replica", "stage", "data", "data_median", "transfer",
+            "residual", "compute", "input", "sync",
+        )
+    }  # fmt: skip
+    for name, values in (("cpu_wait", now.cpu_wait), ("work", now.work), ("left", now.left)):
+        if values is not None:
+            row[name] = values[index]
+    return row
+
+
+def _push(fields: dict[str, Recent], name: str, value: Floats, keep: int) -> None:
+    recent = fields.get(name)
+    if recent is None:
+        recent = fields[name] = Recent(keep, np.shape(value))
+    recent.push(value)

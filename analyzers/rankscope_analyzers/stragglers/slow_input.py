@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import mean, spread, typical
+from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
+from rankscope_analyzers.stragglers import blame
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 MINIMUM_COST = 0.025
@@ -17,6 +18,11 @@ and then."""
 
 MAXIMUM_RANKS = 0.5
 """When more ranks than this wait for input, what they share is slow."""
+
+LEAST_TURNS = 4
+"""Or so many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
+together, so the wait of as many steps as there are workers, eight are usual, falls on one of them.
+A queue that ran dry now and then, in one of twenty steps, makes two."""
 
 SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
@@ -34,16 +40,38 @@ def some(view: View) -> Candidate | None:
     noise = typical(spread(view.data)) / np.sqrt(len(view.data))
     newest = view.data[-COST_STEPS:]
     slow = np.where(np.isfinite(newest), newest > limit / 2, 0.0)
-    often = slow.mean(axis=0) > MINIMUM_SHARE
+    often = (slow.mean(axis=0) > MINIMUM_SHARE) | _in_turns(view, limit)
     flagged = (excess > max(limit, SIGNIFICANCE * noise)) & often
     if not flagged.any() or flagged.mean() > MAXIMUM_RANKS:
         return None
     worst = float(excess[flagged].max())
-    ranks = _by_excess(excess, flagged & (excess >= COMPANY * worst))
+    accused = np.asarray(flagged & (excess >= COMPANY * worst))
+    if not blame.convicts(view, excess, accused) or worst < _rise(view):
+        return None
+    ranks = _by_excess(excess, accused)
     lost = np.fmax.reduce(view.data[-COST_STEPS:].reshape(-1, excess.size), axis=1)
-    cost = float(mean(lost / view.duration[-COST_STEPS:]))
+    cost = float(np.nansum(lost) / view.duration[-COST_STEPS:].sum())
     usual = typical(view.data_median)
-    return Candidate("data_loader", cost, ranks, -1, worst + usual, usual)
+    found = Candidate("data_loader", cost, ranks, -1, worst + usual, usual)
+    return found.within(view.data.reshape(len(view.data), -1)[:, ranks[0]])
+
+
+def _in_turns(view: View, limit: float) -> Floats:
+    """Say which ranks wait in every few steps for as long as their loader needs in all of them."""
+    seen = view.data_long
+    waits = np.nansum(np.where(np.isfinite(seen), seen > limit, 0.0), axis=0)
+    return np.asarray(waits >= LEAST_TURNS)
+
+
+def _rise(view: View) -> float:
+    """Return by how much the input of all became slower: who is slower by less is one of them."""
+    if view.baseline is None:
+        return 0.0
+    return float(lower(mean(view.input), (0, 1, 2), EVEN_THE_FAST).ravel()[0]) - view.baseline.data
+
+
+EVEN_THE_FAST = 0.3
+"""Share of the ranks that wait less than this one, which is no culprit's where few are."""
 
 
 def everybody(view: View) -> Candidate | None:
@@ -53,13 +81,15 @@ def everybody(view: View) -> Candidate | None:
     rise = view.data_median - view.baseline.data
     limit = MINIMUM_COST * view.step_seconds
     if (
-        float(rise.mean()) <= limit
+        not float(mean(rise)) > max(limit, blame.MINIMUM_SECONDS)
         or float((rise[-COST_STEPS:] > limit / 2).mean()) <= MINIMUM_SHARE
     ):
         return None
-    cost = float((rise / view.duration)[-COST_STEPS:].mean())
-    observed = float(view.data_median.mean())
-    return Candidate("storage_checkpoint", cost, (), -1, observed, view.baseline.data)
+    cost = float(mean((rise / view.duration)[-COST_STEPS:]))
+    observed = float(mean(view.data_median))
+    before = view.baseline.data
+    found = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
+    return found.within(rise)
 
 
 def _by_excess(excess: Floats, chosen: Floats) -> tuple[int, ...]:

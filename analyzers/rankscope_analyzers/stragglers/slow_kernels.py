@@ -6,6 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import mean, spread, typical
+from rankscope_analyzers.stragglers import blame
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 SILICON = 0.04
@@ -26,9 +27,6 @@ REPLICA_SIGMAS = 6.0
 UP_SHARE = 0.3
 """Share of the steps that must be slow: throttling comes and goes."""
 
-MAXIMUM_SLOW = 0.5
-"""When more than this are slow there is no healthy majority to compare with."""
-
 COMPANY = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
@@ -48,7 +46,7 @@ def ranks(view: View) -> Candidate | None:
         return None
     excess = view.relative / own - 1
     flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
-    if not flagged.any() or flagged.mean() > MAXIMUM_SLOW:
+    if not flagged.any() or flagged.mean() > blame.MAXIMUM_SHARE:
         return None
     return _convicted(view, flagged, level, 1.0)
 
@@ -60,13 +58,14 @@ def replicas(view: View) -> Candidate | None:
     own = _own(view.baseline.replica if view.baseline else None, view.replica)
     excess = view.replica / own - 1
     flagged, level = _slow(excess, REPLICA_EXCESS, REPLICA_SIGMAS)
-    if not flagged.any() or flagged.mean() > MAXIMUM_SLOW:
+    if not flagged.any() or flagged.mean() > blame.MAXIMUM_SHARE:
         return None
     sizes = view.shape.sizes
     wide = np.broadcast_to(flagged[None, :, None], sizes)
     levels = np.broadcast_to(level[None, :, None], sizes)
     fine = mean(view.relative) * 1e-6 if not view.shape.wall else 0.0
-    return _convicted(view, wide, levels + np.nan_to_num(fine), REPLICA_CERTAINTY)
+    certainty = 1.0 if view.flat else REPLICA_CERTAINTY
+    return _convicted(view, wide, levels + np.nan_to_num(fine), certainty)
 
 
 NEARLY = 0.999
@@ -93,7 +92,10 @@ def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floa
 
 def _convicted(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
     worst = float(level[flagged].max())
-    accused = flagged & (level >= COMPANY * worst)
+    accused = np.asarray(flagged & (level >= COMPANY * worst))
+    stage = mean(view.stage)[:, None, None]
+    if not blame.convicts(view, level * stage, accused):
+        return None
     newest = view.compute[-COST_STEPS:]
     healthy = newest / (1 + np.maximum(view_excess(view, newest), 0.0))
     cost = view.saved(np.where(accused[None], healthy, newest))
@@ -101,7 +103,14 @@ def _convicted(view: View, flagged: Booleans, level: Floats, certainty: float) -
         return None
     order = np.argsort(-np.where(accused, level, -np.inf).ravel(), kind="stable")
     named = tuple(int(rank) for rank in order[: int(accused.sum())])
-    return Candidate("gpu_compute", cost, named, -1, 1 + worst, 1.0, certainty)
+    measured, where = mean(view.compute), np.unravel_index(named[0], view.shape.sizes)
+    peers = typical(np.where(accused, np.nan, measured)[where[0]])
+    usual = peers if peers > 0 else float(stage[where[0], 0, 0])
+    slow = float(measured[where]) if np.isfinite(measured[where]) else (1 + worst) * usual
+    found = Candidate("gpu_compute", cost, named, -1, slow, usual, certainty)
+    if view.shape.wall:
+        return found.within(view.replica[:, where[1]] - 1)
+    return found.within(view.relative.reshape(len(view.relative), -1)[:, named[0]] - 1)
 
 
 def view_excess(view: View, newest: Floats) -> Floats:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
+from rankscope_analyzers.stragglers import blame
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
-from rankscope_analyzers.stragglers.view import COST_STEPS, LONG_STEPS, Candidate, View
+from rankscope_analyzers.stragglers.view import (
+    COST_STEPS,
+    LONG_STEPS,
+    WINDOW_STEPS,
+    Candidate,
+    View,
+)
 
 MINIMUM_RISE = 0.02
 """Share of the step: a slower exchange that takes less is not worth a call."""
@@ -87,14 +94,22 @@ def transfer(view: View) -> Candidate | None:
     if slow.mean() > FEW_GROUPS and not lagging:
         if view.baseline is None or (doubt > UNCLEAR_SIGMAS and since < DECIDED_STEPS):
             return None
-        return Candidate("global_slowdown", cost, (), -1, worst, usual)
+        found = Candidate("global_slowdown", cost, (), -1, worst, usual, shown_by="exchange")
+        return found.within(_longest(view, slow, before))
     ranks = _ends(view, np.where(members, lag, -np.inf), bool(slow.sum() > 1))
-    return Candidate("network_link", cost, ranks, -1, worst, usual, 1.0 if lagging else 0.5)
+    found = Candidate("network_link", cost, ranks, -1, worst, usual, 1.0 if lagging else 0.5)
+    return found.within(_longest(view, slow, before))
+
+
+def _longest(view: View, slow: Booleans, before: Floats) -> Floats:
+    """Return (n,) by how much the slowest of some groups took longer than usual in each step."""
+    late = np.where(slow, view.transfer - before, np.nan)
+    return np.asarray(np.fmax.reduce(late.reshape(len(late), -1), axis=1))
 
 
 def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
     """Return each group's normal transfer time and the rise that is too much."""
-    least = MINIMUM_RISE * view.step_seconds
+    least = max(MINIMUM_RISE * view.step_seconds, blame.MINIMUM_SECONDS)
     usual = np.full_like(level, typical(level))
     born = np.maximum(least, BORN_RISE * usual)
     if view.baseline is None:
@@ -127,7 +142,7 @@ def _strongest(view: View, score: Floats) -> float:
 
 def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
     """Return how much later than its group each rank leaves, and that in standard errors."""
-    values = -view.residual_long[-steps:]
+    values = _lateness(view)[-steps:]
     if view.shape.replicas <= FEW:  # beyond the median of so few, one of them is always 0
         values = values - mean(values, 2)[:, :, None]
     level = median(values, 0)[0]
@@ -136,8 +151,24 @@ def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
     lag = level - lower(level, (1,), EARLY_SHARE)
     if view.shape.replicas <= PAIR:
         return np.asarray(lag), np.zeros_like(lag)
-    return np.asarray(lag), np.asarray(lag / error if error > 0 else np.zeros_like(lag))
+    return np.asarray(lag), np.asarray(lag / max(error, RESOLUTION_SECONDS))
 
+
+def _lateness(view: View) -> Floats:
+    """Return (n, P, D, T) how late ranks leave: as less rest before a barrier, or by their clock.
+
+    Clocks of one node are one; those of several are compared with how far they were apart before.
+    """
+    late = np.asarray(-view.residual_long)
+    before = view.baseline.left if view.baseline else None
+    if view.left_long is None or (before is None and view.shape.node_count > 1):
+        return late
+    usual = 0.0 if before is None or view.shape.node_count == 1 else np.nan_to_num(before)
+    return late + np.nan_to_num(view.left_long - usual)
+
+
+RESOLUTION_SECONDS = 1e-6
+"""Of records."""
 
 EARLY_SHARE = 0.2
 """The earliest fifth of a group is far from the slow hop even where a node holds half of it."""
@@ -179,22 +210,47 @@ def _born(view: View) -> Candidate | None:
     if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < BORN_STEPS:
         return None
     least = BORN_COST * LAG_SHARE * view.step_seconds
-    hint = mean(view.residual)
-    if not float(np.fmax.reduce(-hint, axis=None)) > least / 2:
+    hint = mean(_lateness(view)[-WINDOW_STEPS:])
+    if not float(np.fmax.reduce(hint, axis=None)) > least / 2:
         return None
     lag, score = _lag(view, LONG_STEPS)
     late = np.asarray((score > BORN_LAG) & (lag > least))
+    if not late.any():
+        late = _late_node(view, lag, score, NODE_TIMES * least)
     if not late.any() or late.mean() > MOST_LATE:
         return None
     cost = min(float(lag[late].max()) / LAG_SHARE / view.step_seconds, 1.0)
     ranks = _ends(view, np.where(late, lag, -np.inf), bool(late.sum() > 2))
     level = float(np.fmax.reduce(mean(view.transfer), axis=None))
+    if float(lag[late].max()) > MOST_LAG_SHARE * level:
+        return None  # more than an exchange of that length can leave anybody behind
     expected = max(level - cost * view.step_seconds, 0.0)
-    return Candidate("network_link", cost, ranks, -1, level, expected, 0.5)
+    return Candidate("network_link", cost, ranks, -1, level, expected, 0.5, shown_by="born")
 
+
+def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans:
+    """Return the places on the node whose ranks are only together too late to be chance."""
+    nodes = view.shape.nodes
+    known = np.isfinite(score) & (nodes >= 0)
+    if not known.any():
+        return np.zeros_like(known)
+    count = np.maximum(np.bincount(nodes[known]), 1)
+    surplus = score[known] - np.median(score[known])
+    sums = np.bincount(nodes[known], weights=surplus) / np.sqrt(count)
+    means = np.bincount(nodes[known], weights=lag[known]) / count
+    worst = int(np.argmax(sums))
+    return np.asarray((nodes == worst) & (sums[worst] > BORN_LAG) & (means[worst] > least))
+
+
+NODE_TIMES = 2.0
+"""Times the least lag of one rank that ranks of a node must have who are convicted together: hosts
+differ a little in what they need beside a step."""
 
 FEWEST_MEMBERS = 4
 """In smaller groups both ends of a hop are half of the group and nobody is left to lag behind."""
+
+MOST_LAG_SHARE = 0.1
+"""Of the whole exchange: beyond it a rank is late for another reason."""
 
 BORN_STEPS = 32
 """Steps over which lag is averaged before it convicts alone."""

@@ -25,6 +25,9 @@ LEAST_STEPS = 6
 FORGETTING = 0.15
 """Weight of a step in what is usual for a rank: seven steps, faster than causes come and go."""
 
+MOST_IN_A_ROW = 3
+"""Special steps that may follow each other: of more the rest is longer than it was."""
+
 JUMP_SHARE = 0.05
 """Share of the step by which the smallest residual must jump: writing takes longer than this."""
 
@@ -63,13 +66,14 @@ class Ordinary:
         sizes: (P, D, T) of the run.
     """
 
-    __slots__ = ("_debt", "_durations", "_excesses", "_usual")
+    __slots__ = ("_debt", "_durations", "_excesses", "_in_a_row", "_usual")
 
     def __init__(self, sizes: tuple[int, int, int]) -> None:
         self._usual = np.full(sizes, np.nan)
         self._excesses: deque[float] = deque(maxlen=ORDINARY_STEPS)
         self._durations: deque[float] = deque(maxlen=ORDINARY_STEPS)
         self._debt = False
+        self._in_a_row = 0
 
     def judge(self, rest: Floats, duration: float) -> tuple[bool, Floats | None]:
         """Return whether the step is ordinary and, if it is special, what each rank added to it.
@@ -81,8 +85,15 @@ class Ordinary:
         grown = rest - self._usual
         excess = float(np.fmin.reduce(grown, axis=None))
         if len(self._excesses) >= LEAST_STEPS and self._jumps(excess):
-            self._debt = True
-            return False, grown
+            self._in_a_row += 1
+            if self._in_a_row <= MOST_IN_A_ROW:
+                self._debt = True
+                return False, grown
+            self._usual = np.full_like(self._usual, np.nan)  # it is the pace from now on
+            self._excesses.clear()
+            grown = np.full_like(rest, np.nan)
+            excess = 0.0
+        self._in_a_row = 0
         known = np.where(np.isfinite(grown), self._usual + FORGETTING * grown, rest)
         self._usual = np.where(np.isfinite(rest), known, self._usual)
         if np.isfinite(excess):

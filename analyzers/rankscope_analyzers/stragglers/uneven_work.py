@@ -74,7 +74,7 @@ def stage(view: View) -> Candidate | None:
         return None
     ideal = np.minimum(weights, max(usual, float(np.max(others, initial=0.0))))
     ideal[heavy] = min(usual, weights[heavy])
-    lasted = float(view.duration[-COST_STEPS:].mean())
+    lasted = float(mean(view.duration[-COST_STEPS:]))
     cost = (_end(view, weights) - _end(view, ideal)) / lasted
     if cost < MINIMUM_COST:
         return None
@@ -116,9 +116,11 @@ def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     if view.shape.wall:
         before = stage_weights(before, view.shape.microbatches)
     growth = weights / np.maximum(before, weights.max() / ODD)
-    others = typical(np.delete(growth, heavy))
+    rest = _comparable(view, growth, heavy)
+    if not len(rest):
+        return False
     rise = float(growth[heavy]) - 1
-    enough = rise > RISEN - 1 and others < 1 + rise / 2
+    enough = rise > RISEN - 1 and typical(rest) < 1 + rise / 2
     return bool(enough and weights[heavy] > weights.max() / HEAVY)
 
 
@@ -132,6 +134,8 @@ def sequences(view: View) -> Candidate | None:
     """Return that replicas get unequal work which moves from one to another."""
     ratios = view.replica_long
     count = view.shape.replicas
+    if view.crowded:
+        return None  # who is slowest changes with whose turn it is: only counts can tell
     fewest = FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS
     if count < fewest or len(view.replica) < FEWEST_STEPS:
         return None

@@ -1,27 +1,29 @@
 """One verdict per job: which finding explains the lost time, or that there is none.
 
-Findings compete. Causes are judged in the order in which a step spends its time (input, compute,
-exchange, everything), because a slow earlier phase makes the later ones look odd: a later cause
-must cost clearly more than an earlier one to win. A fault that goes on beats one that is over.
+What explains what is decided where incidents are opened (`ledger`). Of several faults the one that
+goes on comes before one that is over, then the more urgent one, then the costlier one: the order in
+which reports list incidents, so that the first of these and the verdict speak of the same fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
-from rankscope_analyzers.findings.finding import Analyzer, Finding
+from rankscope_analyzers.findings.finding import FaultClass, Finding
 from rankscope_analyzers.numeric.row_statistics import column_median
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.stragglers.detector import CONCLUSIONS
 from rankscope_analyzers.stragglers.naive import NaiveAnswer, largest_step_time, step_medians
+from rankscope_analyzers.stragglers.view import Part
 from rankscope_analyzers.stragglers.what_if import WhatIf
 from rankscope_analyzers.text.name_lists import ranks_listed
 
-LATER_MUST_COST = 1.6
-"""Factor by which a later phase must cost more than an earlier one to be called the cause."""
+CLASSES: tuple[FaultClass, ...] = get_args(FaultClass)
 
 MINIMUM_STEPS = 12
 """Fewer usable steps than this carry no verdict: one hiccup would decide."""
@@ -57,6 +59,7 @@ class Verdict:
         steps: usable steps that were judged.
         what_if: how much faster the job would be if nobody was slow, None where that is not known.
         clock_offsets: by how much the clocks of the job's nodes differ; none with one node.
+        asides: what else is worth knowing of how the job spends its time, as sentences.
     """
 
     job_id: str
@@ -70,20 +73,27 @@ class Verdict:
     median_step_seconds: float | None
     what_if: WhatIf | None = None
     clock_offsets: tuple[ClockOffset, ...] = ()
+    asides: tuple[str, ...] = ()
 
 
-def judge(frame: StepFrame, analyzers: Mapping[str, Analyzer]) -> Verdict:
-    """Run the analyzers over one job, in their order, and weigh what they find."""
+def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part]) -> Verdict:
+    """Weigh what was found in one job.
+
+    Args:
+        frame: the job.
+        findings: of its step times.
+        known: parts of the step that they were judged by.
+    """
     steps = int(frame.usable.sum())
     enough = steps >= MINIMUM_STEPS and len(frame.ranks) > 1
-    findings = [found for analyze in analyzers.values() for found in analyze(frame) if enough]
-    cause = _cause(findings)
+    ordered = sorted(findings, key=weight) if enough else []
+    cause = ordered[0] if ordered else None
     return Verdict(
         job_id=frame.job_id,
         cause=cause,
-        others=tuple(found for found in findings if found is not cause),
-        confidence=cause.confidence if cause else _coverage(frame, steps) if enough else 0.0,
-        unobserved=_unobserved(frame, steps),
+        others=tuple(ordered[1:]),
+        confidence=cause.confidence if cause else _coverage(frame, steps, known) if enough else 0.0,
+        unobserved=(*_unobserved(frame, steps), *(_untold(known) if enough else ())),
         ranks=_rank_times(frame),
         naive=largest_step_time(frame),
         steps=steps,
@@ -91,20 +101,31 @@ def judge(frame: StepFrame, analyzers: Mapping[str, Analyzer]) -> Verdict:
     )
 
 
-def _cause(findings: Sequence[Finding]) -> Finding | None:
-    running = [found for found in findings if found.until_unix_seconds is None]
-    cause: Finding | None = None
-    for found in running or findings:
-        factor = 1.0 if cause is None or cause.kind == found.kind else LATER_MUST_COST
-        if cause is None or found.cost.gpu_hours > factor * cause.cost.gpu_hours:
-            cause = found
-    return cause
+def weight(found: Finding) -> tuple[bool, bool, float]:
+    """Order findings: what goes on before what is over, then by urgency, then by cost."""
+    return (
+        found.until_unix_seconds is not None,
+        found.severity != "page",
+        -found.cost.gpu_hours,
+    )
 
 
-def _coverage(frame: StepFrame, steps: int) -> float:
+def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:
+    """Return how sure it is that nothing is wrong: by ranks, steps and classes that were seen."""
     observed = len(frame.ranks) / frame.world_size
-    timed = float(np.isfinite(frame.compute).any(axis=0).mean())
-    return observed * min(1.0, steps / FULL_COVERAGE_STEPS) * (0.5 + 0.5 * timed)
+    classes = 1 - len(untold(known)) / len(CLASSES)
+    return observed * min(1.0, steps / FULL_COVERAGE_STEPS) * classes
+
+
+def untold(known: frozenset[Part]) -> tuple[FaultClass, ...]:
+    """Return the classes that cannot be told by what is measured of the step."""
+    told = {one.kind for one in CONCLUSIONS if one.needs and one.needs <= known}
+    return tuple(kind for kind in CLASSES if kind not in told)
+
+
+def _untold(known: frozenset[Part]) -> Iterator[str]:
+    if kinds := untold(known):
+        yield f"{', '.join(kinds)} cannot be told without these times"
 
 
 def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.medians import mean
+from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
+
+HALF = 0.5
+"""Part of its highest level from which on a step shows a fault."""
 
 WINDOW_STEPS = 16
 """Long enough to average the noise of steps, short enough to name a fault within 15 of them."""
@@ -20,6 +25,19 @@ LONG_STEPS = 40
 
 COST_STEPS = 8
 """The newest steps lie inside a fault that is just being found; the window's older half may not."""
+
+
+Part = Literal["data", "compute", "sync", "rest", "cpu_wait"]
+"""What a step is made of."""
+
+PARTS: tuple[Part, ...] = get_args(Part)
+
+CROWDED_SHARE = 0.01
+"""Share of the step that ranks wait for a CPU, on average: one that has its CPUs to itself waits a
+tenth of that."""
+
+BRIEF_SECONDS = 0.25
+"""Steps by the clock of the host that are so short hold many turns of its scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +53,8 @@ class Baseline:
         transfer: (P, T) transfer time of each group.
         transfer_noise: (P, T) its standard deviation over steps.
         data: median input time.
+        duration: median step time.
+        left: (P, D, T) lateness in leaving the exchange, None where it is not known.
     """
 
     relative: Floats
@@ -45,6 +65,8 @@ class Baseline:
     transfer: Floats
     transfer_noise: Floats
     data: float
+    duration: float
+    left: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,17 @@ class Spikes:
 class View:
     """The newest `WINDOW_STEPS` steps (fewer at the start), oldest first; see `Quantities`.
 
-    `step_seconds` is the mean of their durations.
+    Where steps are short, each of them stands for several: see `bins`.
+
+    Args:
+        step_seconds: mean of their durations.
+        cpu_wait: (n, P, D, T) waiting for a CPU; None where that is not measured.
+        input: (n, P, D, T) input time itself.
+        sync: (n, P, D, T) time in collectives, waiting included.
+        work: (n, P, D, T) tokens or samples; None where nobody counted them.
+        left: (n, P, D, T) lateness in leaving the exchange, None where it is not known.
+        means: the records are means over many steps, and single ones cannot be seen.
+        known: which of `PARTS` are measured, of most ranks in most of these steps.
     """
 
     shape: Shape
@@ -79,12 +111,34 @@ class View:
     replica_long: Floats
     stage: Floats
     data: Floats
+    data_long: Floats
     data_median: Floats
     transfer: Floats
     transfer_long: Floats
     residual: Floats
     residual_long: Floats
     compute: Floats
+    input: Floats
+    sync: Floats
+    cpu_wait: Floats | None
+    work: Floats | None
+    left: Floats | None
+    left_long: Floats | None
+    means: bool
+    known: frozenset[Part]
+
+    @property
+    def flat(self) -> bool:
+        """Say whether every rank is a replica of its own: then replicas are ranks."""
+        return self.shape.pipeline == self.shape.tensor == 1
+
+    @property
+    def crowded(self) -> bool:
+        """Say whether ranks share CPUs, so that their times change with whose turn it is."""
+        brief = self.step_seconds < BRIEF_SECONDS and self.shape.timing != TIMINGS["kernel"]
+        if self.cpu_wait is None:
+            return brief
+        return brief or float(mean(mean(self.cpu_wait).ravel())) > CROWDED_SHARE * self.step_seconds
 
     def saved(self, compute: Floats) -> float:
         """Return the share of the newest steps that `compute` instead of the real one would save.
@@ -106,6 +160,25 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Dealt:
+    """How unevenly samples (or tokens) are dealt.
+
+    Args:
+        rank: that has the most in nearly every step, -1 where it changes.
+        largest: mean of the largest count of a step, or that of the rank.
+        mean: of all ranks.
+        rate: seconds of compute for one more.
+        explained: share of the differences in compute that the counts explain.
+    """
+
+    rank: int
+    largest: float
+    mean: float
+    rate: float
+    explained: float
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One explanation of the lost time in a window.
 
@@ -118,6 +191,11 @@ class Candidate:
         expected: what it should show.
         certainty: factor on the confidence, 1 where the culprit itself is identified.
         stages: compute of each pipeline stage, where the class is about them.
+        shown_by: what shows it, where a class can show in several ways: "cpu_wait", "pause",
+            "freeze", "input", "checkpoint", "samples", "exchange", "steps".
+        dealt: how unevenly samples are dealt, where that is what is wrong.
+        began: step of the window in which it began, as far as the window shows.
+        ended: last step of the window that shows it, -1 for the newest one.
     """
 
     kind: FaultClass
@@ -128,3 +206,20 @@ class Candidate:
     expected: float
     certainty: float = 1.0
     stages: tuple[float, ...] = ()
+    shown_by: str = ""
+    dealt: Dealt | None = None
+    began: int = 0
+    ended: int = -1
+
+    def within(self, series: Floats) -> Candidate:
+        """Return the candidate with the steps of the window from and to which it shows.
+
+        Args:
+            series: (n,) by how much the culprit was late in each step, NaN where unknown.
+        """
+        known = np.nan_to_num(np.ravel(series))
+        level = float(np.sort(known)[-max(1, len(known) // 4) :].mean())
+        slow = np.flatnonzero(known > HALF * level)
+        if level <= 0 or not len(slow):
+            return self
+        return replace(self, began=int(slow[0]), ended=int(slow[-1]))

@@ -18,7 +18,7 @@ from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
-from rankscope_analyzers.stragglers.running.cost import SECONDS_PER_HOUR
+from rankscope_analyzers.stragglers.wordings import SECONDS_PER_HOUR
 
 FEWEST_STEPS = 12
 """Steps whose median is what a run needs beyond the closed form, as many as a verdict needs."""

@@ -1,4 +1,4 @@
-"""Word the incidents of a trace as findings: the sentence, the numbers to act on, the cost."""
+"""Word the faults of a job as findings: the sentence, the numbers to act on, the cost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from rankscope_analyzers.findings.finding import Cost, Evidence, FaultClass, Fin
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.incidents import Incident
-from rankscope_analyzers.stragglers.running.rank_finding import PAGE_COST
+from rankscope_analyzers.stragglers.measured import beside_peers
+from rankscope_analyzers.stragglers.spells import Fault, faults
+from rankscope_analyzers.stragglers.view import Dealt
 from rankscope_analyzers.text.wording import against, duration
 
 SECONDS_PER_HOUR = 3600.0
+
+PAGE_COST = 0.10
+"""A fault that takes a tenth of every step is worth waking somebody up."""
 
 NEARLY_EQUAL = 0.02
 """A stage this close to the mean needs no layer more or less: one layer is more than that."""
@@ -22,11 +27,11 @@ NEARLY_EQUAL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How to speak about one class.
+    """How to speak about one class, or one way in which it shows.
 
     Args:
         source: the column that shows it.
-        sentence: with places for `who` and for the two values as `change`.
+        sentence: with places for `who`, `ratio` ("1.50x as long" or "long") and `values`.
         meaning: what the two values are.
     """
 
@@ -37,94 +42,193 @@ class Wording:
     runbook: str
 
 
-WORDINGS: Mapping[FaultClass, Wording] = {
-    "gpu_compute": Wording(
+GPU = "docs/runbooks/RankscopeStraggler.md"
+INPUT = "docs/runbooks/RankscopeStragglerData.md"
+LINK = "docs/runbooks/RankscopeSlowNetworkGroup.md"
+STORAGE = "docs/runbooks/RankscopeSlowStorage.md"
+ALL = "docs/runbooks/RankscopeGlobalSlowdown.md"
+UNEVEN = "docs/runbooks/RankscopeUnevenWork.md"
+HOST = "docs/runbooks/RankscopeHostStalls.md"
+
+LOOK_AT_STORAGE = "Look at the load and the health of the shared file system and its clients."
+LOOK_AT_ALL = (
+    "Look for what all ranks share: power or clock caps, fabric congestion, CPU load on the "
+    "nodes, a changed batch or sequence length."
+)
+
+WORDINGS: Mapping[tuple[FaultClass, str], Wording] = {
+    ("gpu_compute", ""): Wording(
         "compute_seconds",
-        "{who} needs {change} the compute time of its peers",
-        "compute time over that of the same stage",
-        "Compare clocks, power and temperature of these GPUs with their peers.",
-        "docs/runbooks/RankscopeStraggler.md",
+        "{who} computes {ratio} as its peers ({values} a step)",
+        "the slow phase, against the ranks of the same stage",
+        "Compare clocks, power and temperature of that GPU with its peers; cordon the node if they "
+        "differ, profile the rank if they do not.",
+        GPU,
     ),
-    "data_loader": Wording(
+    ("data_loader", ""): Wording(
         "data_seconds",
-        "{who} waits for input: {change} a step",
-        "input time, against the median of all ranks",
-        "Check the input of these ranks: storage mount, loader workers, CPU share.",
-        "docs/runbooks/RankscopeStragglerData.md",
+        "{who} waits {ratio} for input as its peers ({values} a step)",
+        "the slow phase, against the median of all ranks",
+        "Check that rank's input: its storage mount, loader workers and CPU share.",
+        INPUT,
     ),
-    "network_link": Wording(
+    ("data_loader", "freeze"): Wording(
+        "data_seconds",
+        "{who} stood still for its input, for {observed}",
+        "one wait for input, beyond the usual one",
+        "Check that rank's input: its storage mount and loader workers at that time.",
+        INPUT,
+    ),
+    ("network_link", ""): Wording(
         "sync_seconds",
-        "the gradient exchange at {who} takes {change}",
+        "the gradient exchange {at} takes {ratio} as {before} ({values})",
         "transfer time of the slowest gradient group, against what it was",
-        "Compare port errors, retransmits, link rate and NCCL transport of these ranks.",
-        "docs/runbooks/RankscopeSlowNetworkGroup.md",
+        "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their "
+        "peers, and move the job off the node whose link differs.",
+        LINK,
     ),
-    "storage_checkpoint": Wording(
+    ("network_link", "born"): Wording(
+        "sync_seconds",
+        "the gradient exchange {at} has been slow from the start ({values} by how late they leave)",
+        "transfer time of the slowest gradient group, against what the lateness allows",
+        "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their "
+        "peers, and move the job off the node whose link differs.",
+        LINK,
+    ),
+    ("storage_checkpoint", ""): Wording(
+        "other_seconds",
+        "storage is slow for {who}: checkpoints take {values}",
+        "time of a checkpoint, against what is usual",
+        LOOK_AT_STORAGE,
+        STORAGE,
+    ),
+    ("storage_checkpoint", "input"): Wording(
+        "data_seconds",
+        "storage is slow for {who}: they wait for input for {values} a step",
+        "median input time of all ranks, against the start of the run",
+        LOOK_AT_STORAGE,
+        STORAGE,
+    ),
+    ("storage_checkpoint", "checkpoint"): Wording(
+        "other_seconds",
+        "storage is slow: what first ranks write for all takes {values}",
+        "time that all others wait, against what is usual",
+        LOOK_AT_STORAGE,
+        STORAGE,
+    ),
+    ("global_slowdown", ""): Wording(
+        "compute_seconds",
+        "all ranks spend {times} the earlier time computing ({values} a step)",
+        "median over ranks of computing, against the job's own beginning",
+        LOOK_AT_ALL,
+        ALL,
+    ),
+    ("global_slowdown", "exchange"): Wording(
+        "sync_seconds",
+        "all ranks spend {times} the earlier time exchanging gradients ({values} a step)",
+        "median over groups of the exchange, against the job's own beginning",
+        LOOK_AT_ALL,
+        ALL,
+    ),
+    ("global_slowdown", "steps"): Wording(
         "step_seconds",
-        "storage is slow for {who}: {change}",
-        "time of a checkpoint, or of waiting for input, against what is usual",
-        "Look at the load and the health of the shared file system and its clients.",
-        "docs/runbooks/RankscopeSlowStorage.md",
+        "steps take {times} the earlier time ({values}); what they are made of is not measured",
+        "median step, against the job's own beginning",
+        LOOK_AT_ALL,
+        ALL,
     ),
-    "global_slowdown": Wording(
+    ("partition_imbalance", ""): Wording(
         "compute_seconds",
-        "the whole job became slower: {change} a step",
-        "median of all ranks (or groups), against the start of the run",
-        "Look for what all ranks share: power or clock caps, fabric congestion, batch size.",
-        "docs/runbooks/RankscopeGlobalSlowdown.md",
-    ),
-    "partition_imbalance": Wording(
-        "compute_seconds",
-        "the work is split unevenly: {who} {change}",
+        "the work is split unevenly: {uneven}",
         "compute of the heavy stage against the others, or spread between replicas",
         "Rebalance the work: no hardware is at fault.",
-        "docs/runbooks/RankscopeUnevenWork.md",
+        UNEVEN,
     ),
-    "host_transient": Wording(
+    ("partition_imbalance", "samples"): Wording(
+        "samples",
+        "the data are dealt unevenly: {uneven}",
+        "largest count of a step, against the mean of all ranks",
+        "Rebalance the work: no hardware is at fault.",
+        UNEVEN,
+    ),
+    ("host_transient", ""): Wording(
         "step_seconds",
-        "the host stalls {who} now and then, for {change}",
+        "the host stalls {who} now and then, for {values}",
         "mean length of a stall; healthy hosts have none",
         "Collect garbage at the same step on all ranks; look for other load on these hosts.",
-        "docs/runbooks/RankscopeHostStalls.md",
+        HOST,
+    ),
+    ("host_transient", "freeze"): Wording(
+        "step_seconds",
+        "{who} stood still for {observed}",
+        "length of the pause; healthy hosts have none",
+        "Look for what stopped the process at that time: a debugger, a snapshot or migration of "
+        "the machine, a paused container, memory that was swapped out.",
+        HOST,
+    ),
+    ("host_transient", "cpu_wait"): Wording(
+        "cpu_wait_seconds",
+        "{who} waits {ratio} for a CPU as its peers ({values} a step)",
+        "the slow phase, against the median of all ranks",
+        "Find what else runs on its CPUs, and look at its pod's CPU limit; give it CPUs of its "
+        "own, or start fewer threads. Its GPU is not at fault.",
+        HOST,
     ),
 }
 
 
-def findings(frame: StepFrame, incidents: Sequence[Incident], stages: int) -> tuple[Finding, ...]:
-    """Return a finding for each incident.
+def findings(frame: StepFrame, incidents: Sequence[Incident]) -> tuple[Finding, ...]:
+    """Return a finding for each fault; incidents of one cause are one.
 
     Args:
         frame: the job that they were found in.
-        incidents: what was found.
-        stages: pipeline stages of the job.
+        incidents: what was found, in order of detection.
     """
-    return tuple(_finding(frame, incident, stages) for incident in incidents)
-
-
-def _finding(frame: StepFrame, incident: Incident, stages: int) -> Finding:
-    wording = WORDINGS[incident.kind]
-    relative = _is_ratio(incident)
-    unit = "ratio" if relative else "seconds"
-    gpus = tuple(_gpu(frame, *place) for place in zip(incident.ranks, incident.nodes, strict=True))
     newest = float(row_maximum(frame.starts + frame.step).max())
-    lasted = max((incident.until or newest) - incident.since, 0.0)
-    hours = incident.lost_fraction * lasted * frame.world_size / SECONDS_PER_HOUR
+    return tuple(_finding(frame, fault) for fault in faults(incidents, newest))
+
+
+def _finding(frame: StepFrame, fault: Fault) -> Finding:
+    incident = fault.main
+    wording = WORDINGS.get((incident.kind, incident.shown_by), WORDINGS[incident.kind, ""])
+    gpus = tuple(_gpu(frame, *place) for place in zip(incident.ranks, incident.nodes, strict=True))
+    hours = fault.lost * frame.world_size / SECONDS_PER_HOUR
+    lost = min(max(fault.lost_fraction, 0.0), 1.0)
     return Finding(
         kind=incident.kind,
-        severity="page" if incident.lost_fraction >= PAGE_COST else "ticket",
-        subject=Subject(frame.job_id, incident.ranks, incident.nodes, gpus),
-        summary=wording.sentence.format(who=_who(incident, gpus), change=_change(incident)),
-        action=_action(incident, stages) or wording.action,
+        severity="page" if lost >= PAGE_COST else "ticket",
+        subject=Subject(frame.job_id, incident.ranks, incident.nodes, gpus, incident.stage),
+        summary=_summary(wording, incident, gpus) + _spells(fault),
+        action=_action(incident) or wording.action,
         evidence=(
-            Evidence(wording.source, incident.observed, incident.expected, unit, wording.meaning),
+            Evidence(
+                wording.source, incident.observed, incident.expected, _unit(incident),
+                wording.meaning,
+            ),
             *_stage_evidence(incident),
+            *beside_peers(frame, incident),
         ),
-        cost=Cost(incident.lost_fraction, hours),
+        cost=Cost(lost, hours),
         confidence=incident.confidence,
         runbook=wording.runbook,
-        since_unix_seconds=incident.since,
-        until_unix_seconds=incident.until,
-    )
+        since_unix_seconds=fault.since,
+        until_unix_seconds=fault.until,
+    )  # fmt: skip
+
+
+def _unit(incident: Incident) -> str:
+    if incident.dealt is not None:
+        return "samples"
+    return "ratio" if _is_spread(incident) else "seconds"
+
+
+def _is_spread(incident: Incident) -> bool:
+    return incident.kind == "partition_imbalance" and incident.stage < 0
+
+
+def _spells(fault: Fault) -> str:
+    """Say that a fault came and went."""
+    return f", in {len(fault.spells)} spells" if len(fault.spells) > 1 else ""
 
 
 def _gpu(frame: StepFrame, rank: int, node: str) -> int | None:
@@ -139,14 +243,25 @@ def _gpu(frame: StepFrame, rank: int, node: str) -> int | None:
     return int(frame.gpus[column])
 
 
-def _is_ratio(incident: Incident) -> bool:
-    uneven_replicas = incident.kind == "partition_imbalance" and incident.stage < 0
-    return incident.kind == "gpu_compute" or uneven_replicas
+def _summary(wording: Wording, incident: Incident, gpus: tuple[int | None, ...]) -> str:
+    known = incident.expected > 0
+    times = f"{incident.observed / incident.expected:.2f}x" if known else ""
+    sentence = wording.sentence
+    if not known:
+        sentence = sentence.replace(" as its peers", "").replace(" as {before}", "")
+    return sentence.format(
+        who=_who(incident, gpus),
+        at=f"at {_who(incident, gpus)}" if incident.ranks else "of some groups",
+        before="before",
+        ratio=f"{times} as long" if known else "long",
+        times=times or "more than",
+        values=against(incident.observed, incident.expected),
+        observed=duration(incident.observed),
+        uneven=_uneven(incident),
+    )
 
 
 def _who(incident: Incident, gpus: tuple[int | None, ...]) -> str:
-    if incident.kind == "partition_imbalance":
-        return f"stage {incident.stage} computes" if incident.stage >= 0 else "replicas differ by"
     if not incident.ranks:
         return "all ranks"
     more = len(incident.ranks) - 1
@@ -155,31 +270,53 @@ def _who(incident: Incident, gpus: tuple[int | None, ...]) -> str:
     return f"rank {incident.ranks[0]} (node {incident.nodes[0]}{gpu}){company}"
 
 
-def _change(incident: Incident) -> str:
-    if incident.kind == "gpu_compute":
-        return f"{incident.observed:.2f}x"
-    if _is_ratio(incident):
-        return f"{incident.observed:.1%} (standard deviation within a step)"
-    return against(incident.observed, incident.expected)
+def _uneven(incident: Incident) -> str:
+    if incident.dealt is not None:
+        return _dealt(incident.dealt)
+    if incident.stage >= 0:
+        return f"stage {incident.stage} computes {against(incident.observed, incident.expected)}"
+    return f"replicas differ by {incident.observed:.1%} (standard deviation within a step)"
 
 
-def _action(incident: Incident, stages: int) -> str | None:
-    """Say how much work to move, where that is what helps.
+def _dealt(dealt: Dealt) -> str:
+    more = f"{dealt.largest / dealt.mean:.2f}x the mean of {dealt.mean:.6g}"
+    if dealt.rank >= 0:
+        return f"rank {dealt.rank} gets {dealt.largest:.6g} samples a step, {more}"
+    return (
+        f"the rank with the most gets {dealt.largest:.6g} samples, {more}, a changing rank of all"
+    )
 
-    With one stage at h and P - 1 at m, all are equal at (h + (P - 1) m) / P.
-    """
+
+def _action(incident: Incident) -> str | None:
+    """Say how much work to move, where that is what helps."""
     if incident.kind != "partition_imbalance":
         return None
+    if incident.dealt is not None:
+        return _deal(incident.dealt)
     if incident.stage < 0:
         return (
             "Deal sequences to replicas by their total length (or its square, for attention), not "
             f"by their number: the slowest replica of a step costs {incident.lost_fraction:.0%}."
         )
-    mean = sum(incident.stages) / stages
+    return _move_layers(incident.stages)
+
+
+def _deal(dealt: Dealt) -> str:
+    where = f"Give rank {dealt.rank} fewer" if dealt.rank >= 0 else "Deal equal numbers of"
+    return (
+        f"{where} samples, {dealt.mean:.6g} a step on every rank: each one more takes "
+        f"{dealt.rate * 1e3:.3g} ms of compute, and the counts explain {dealt.explained:.0%} of "
+        "the differences between ranks. No hardware is at fault."
+    )
+
+
+def _move_layers(stages: Sequence[float]) -> str:
+    """Say what to move: all are equal at (h + (P - 1) m) / P if one has h and the others m."""
+    mean = sum(stages) / max(len(stages), 1)
     moves = (
         f"{'from' if weight > mean else 'to'} stage {stage} {abs(1 - mean / weight):.0%} of its own"
-        for stage, weight in enumerate(incident.stages)
-        if abs(weight - mean) > NEARLY_EQUAL * mean
+        for stage, weight in enumerate(stages)
+        if abs(weight - mean) > NEARLY_EQUAL * mean and weight > 0
     )
     return (
         f"Move layers until every stage computes {duration(mean)}: {', '.join(moves)}. "

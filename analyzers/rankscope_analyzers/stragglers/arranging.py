@@ -1,0 +1,160 @@
+"""The shape of a run and its dense arrays, out of records that belong to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.medians import median, typical
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import CPU_WAIT, OTHER, TIMING, TIMINGS
+from rankscope_analyzers.stragglers.quantities import Steps
+from rankscope_analyzers.stragglers.rows import Rows
+from rankscope_analyzers.stragglers.shape import Shape
+
+LOCKED_SHARE = 0.002
+"""Part of compute by which tensor ranks that wait for each other inside it may differ. GPUs of one
+model differ by half a per cent at least, so more is what each of them needs by itself."""
+
+LOCKED_NOISE = 0.003
+"""Part of compute by which distances between stages of one replica may change from step to step,
+where compute ends for all of them with the replica. Kernels alone change by more."""
+
+LOCKED_SPREAD = 0.3
+"""As a part of what replicas differ by: sequences of unequal length move all stages of one."""
+
+USUAL_MICROBATCHES = 4
+"""Micro-batches for each stage where nobody counted them: with fewer the pipeline idles."""
+
+LARGEST_MICROBATCHES = 1 << 20
+"""More in a step than anybody divides it into."""
+
+
+def arranged(rows: Rows, sizes: tuple[int, int, int], ranks: Integers | None, job: Layout) -> Shape:
+    """Return the shape of a run.
+
+    Args:
+        rows: its first records.
+        sizes: (P, D, T).
+        ranks: (P, D, T) the rank in each place, None where places are numbered as ranks are.
+        job: what is known about it otherwise.
+    """
+    unplaced = Shape(*sizes, 1, False, np.full(sizes, -1, dtype=np.int64), ranks)
+    place = unplaced.place_of(rows.rank)
+    inside = place >= 0
+    nodes = np.full(unplaced.world, -1, dtype=np.int64)
+    nodes[place[inside][::-1]] = rows.node[inside][::-1]
+    timing = _timing(rows)
+    wall = job.wall if not timing else timing == TIMINGS["wall"]
+    if wall and job.by_groups and sizes[0] * sizes[2] > 1:
+        wall = _holds_waits(rows.at(inside), place[inside], sizes)
+    counted = _microbatches(rows, job)
+    count = counted or USUAL_MICROBATCHES * sizes[0]
+    return Shape(*sizes, count, wall, nodes.reshape(sizes), ranks, timing, counted > 0)
+
+
+def _timing(rows: Rows) -> int:
+    """Return how most records that were timed at all were timed, 0 where none says."""
+    codes = rows.whole.get(TIMING)
+    known = codes[codes > 0] if codes is not None else np.empty(0, dtype=np.int64)
+    return int(np.argmax(np.bincount(known))) if len(known) else 0
+
+
+def _microbatches(rows: Rows, job: Layout) -> int:
+    """Return the micro-batches of a step, 0 where nobody says."""
+    counts = rows.floats.get("microbatches")
+    known = counts[(counts >= 1) & (counts < LARGEST_MICROBATCHES)] if counts is not None else ()
+    return int(np.median(known)) if len(known) else job.microbatches
+
+
+def _holds_waits(rows: Rows, place: Integers, sizes: tuple[int, int, int]) -> bool:
+    """Say whether wall time of compute holds the waits for tensor and pipeline peers.
+
+    Timers around forward and backward hold them; the probe takes blocked calls out. Ranks that
+    wait for each other are ready together, whatever each of them needed.
+    """
+    if "compute_seconds" not in rows.floats:
+        return False
+    counters, index = np.unique(rows.step, return_inverse=True)
+    count = len(counters) * int(np.prod(sizes))
+    cell = index * int(np.prod(sizes)) + place
+    data = np.nan_to_num(rows.floats.get("data_seconds", np.zeros(len(rows))))
+    busy = dense(cell, rows.floats["compute_seconds"] + data, count).reshape(-1, *sizes)
+    pace = median(busy, (1, 2, 3))  # first steps are several times as long as later ones
+    busy = busy / np.where(pace > 0, pace, np.nan)
+    if sizes[2] > 1:
+        apart = np.fmax.reduce(busy, axis=3) - np.fmin.reduce(busy, axis=3)
+        return bool(np.isfinite(apart).any()) and typical(apart) < LOCKED_SHARE
+    distance = np.diff(busy, axis=1)
+    steady = typical(np.abs(distance - median(distance, 0)))
+    between = typical(np.abs(busy - median(busy, 2))) if sizes[1] > 1 else np.inf
+    return bool(np.isfinite(distance).any()) and steady < min(LOCKED_NOISE, LOCKED_SPREAD * between)
+
+
+def steps_of(rows: Rows, cell: Integers, count: int, shape: Shape) -> Steps:
+    """Return records as dense arrays (n, P, D, T), NaN where something is unknown.
+
+    Args:
+        rows: the records, one of each rank in each step.
+        cell: place of each in the flattened arrays.
+        count: n, the number of steps.
+        shape: of the run; compute of ranks that were timed otherwise is left out.
+    """
+    sizes, count = (count, *shape.sizes), count * shape.world
+    odd = timed_otherwise(rows, shape.timing)
+
+    def wide(name: str, *, timed: bool = False) -> Floats:
+        values = rows.floats.get(name)
+        if values is None:
+            return np.full(sizes, np.nan)
+        if timed and odd is not None:
+            values = np.where(odd, np.nan, values)
+        return dense(cell, values, count).reshape(sizes)
+
+    def extra(name: str) -> Floats | None:
+        return wide(name) if name in rows.floats else None
+
+    work = next((name for name in ("tokens", "samples") if _counted(rows, name)), "")
+    return Steps(
+        wide("step_seconds"), wide("data_seconds"), wide("compute_seconds", timed=True),
+        wide("sync_seconds", timed=True), extra(OTHER), extra(CPU_WAIT),
+        extra(work), extra("steps"), _left(rows, cell, sizes, shape),
+    )  # fmt: skip
+
+
+def _left(rows: Rows, cell: Integers, sizes: tuple[int, ...], shape: Shape) -> Floats | None:
+    """Return by how much later than the others of its node each rank left the exchange.
+
+    Ranks at the ends of a slow hop leave last. Where a barrier follows, the rest of their step is
+    shorter by as much; where none does, only the clock shows it, and only within a node.
+    """
+    if not shape.timing or "steps" in rows.floats:
+        return None
+    rest = np.nan_to_num(rows.floats.get(OTHER, np.zeros(len(rows))))
+    left = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)
+    nodes, late = shape.nodes.ravel(), np.full_like(left, np.nan)
+    for node in np.unique(nodes[nodes >= 0]):
+        inside = nodes == node
+        if inside.sum() > 1:
+            late[:, inside] = left[:, inside] - median(left[:, inside], 1)
+    return late.reshape(sizes)
+
+
+def timed_otherwise(rows: Rows, timing: int) -> Booleans | None:
+    """Return which records were timed in another way than their run, None where none was."""
+    codes = rows.whole.get(TIMING)
+    if codes is None or not timing:
+        return None
+    odd = np.asarray((codes > 0) & (codes != timing))
+    return odd if odd.any() else None
+
+
+def _counted(rows: Rows, name: str) -> bool:
+    return name in rows.floats and bool((rows.floats[name] > 0).any())
+
+
+def dense(cell: Integers, values: Floats, size: int) -> Floats:
+    """Return `size` values, NaN where no record has one."""
+    matrix = np.full(size, np.nan)
+    matrix[cell] = values
+    return matrix

@@ -1,0 +1,59 @@
+"""Short steps put together, so that what is compared lasts long enough to mean something.
+
+A window of sixteen steps of twenty milliseconds is a third of a second: less than the whim of a
+busy node. Steps shorter than `BIN_SECONDS` are therefore averaged until they have lasted as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Floats
+
+BIN_SECONDS = 0.125
+"""Sixteen of them, a window, are two seconds: dozens of turns of a scheduler."""
+
+
+class Bin:
+    """Adds up quantities of steps until they have lasted long enough.
+
+    Args:
+        long_enough: seconds.
+    """
+
+    __slots__ = ("_known", "_long_enough", "_seconds", "_sums")
+
+    def __init__(self, long_enough: float = BIN_SECONDS) -> None:
+        self._long_enough = long_enough
+        self._sums: dict[str, Floats] = {}
+        self._known: dict[str, Floats] = {}
+        self._seconds = 0.0
+
+    def add(
+        self, now: Mapping[str, Floats], seconds: float, steps: float
+    ) -> Mapping[str, Floats] | None:
+        """Take one step; return the means once there are enough.
+
+        Args:
+            now: its quantities, NaN where one is unknown.
+            seconds: how long it took.
+            steps: how many steps it is the mean of itself.
+        """
+        if not self._sums and seconds * steps >= self._long_enough:
+            return now
+        for name, value in now.items():
+            values = np.asarray(value, dtype=np.float64)
+            known = np.isfinite(values)
+            self._sums[name] = self._sums.get(name, 0.0) + np.where(known, values, 0.0)
+            self._known[name] = self._known.get(name, 0.0) + known
+        self._seconds += seconds * steps
+        if self._seconds < self._long_enough:
+            return None
+        with np.errstate(invalid="ignore"):
+            means = {
+                name: np.asarray(total / self._known[name]) for name, total in self._sums.items()
+            }
+        self._sums, self._known, self._seconds = {}, {}, 0.0
+        return means

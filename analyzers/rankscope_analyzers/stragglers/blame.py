@@ -1,0 +1,71 @@
+"""What it takes to name ranks: that they are few, that they stand out, that their peers wait."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.numeric.medians import mean, median
+from rankscope_analyzers.stragglers.view import View
+
+MINIMUM_SECONDS = 0.003
+"""Seconds a step: the turn that Linux's scheduler gives a process on a shared core (3 ms, its base
+slice). A rank that is late by less may just share its core with something."""
+
+DOMINANCE = 2.0
+"""Times the excess of any rank that is not accused: on a busy machine somebody is always a little
+late, but never by twice the next one for long."""
+
+MAXIMUM_SHARE = 0.5
+"""When more ranks than this are slow there is no healthy majority to compare with."""
+
+PLAIN_HALF = 0.1
+"""Share of the step by which exactly half of the ranks must be late to be told from the other half
+where they do not fill their nodes: by less, chance divides them."""
+
+MINIMUM_WAIT_SHARE = 0.25
+"""A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
+
+
+def convicts(view: View, excess: Floats, accused: Booleans) -> bool:
+    """Say whether ranks may be named.
+
+    Args:
+        view: the newest steps.
+        excess: (P, D, T) seconds a step that each rank needs beyond its peers.
+        accused: (P, D, T) true for those that would be named.
+    """
+    known = np.isfinite(excess)
+    suspects, rest = excess[accused & known], excess[~accused & known]
+    if not len(suspects):
+        return False
+    least, next_one = float(suspects.min()), float(rest.max(initial=0.0))
+    stands_out = least >= MINIMUM_SECONDS and least >= DOMINANCE * next_one
+    return (
+        stands_out and _are_few(view, accused, known, least) and peers_wait(view, excess, accused)
+    )
+
+
+def _are_few(view: View, accused: Booleans, known: Booleans, least: float) -> bool:
+    count, limit = int(accused.sum()), MAXIMUM_SHARE * int(known.sum())
+    if count != limit or count == 1 or not view.flat:
+        return count <= limit
+    nodes = view.shape.nodes
+    apart = not set(nodes[accused].tolist()) & set(nodes[~accused & known].tolist())
+    return apart or least >= PLAIN_HALF * view.step_seconds
+
+
+def peers_wait(view: View, excess: Floats, accused: Booleans) -> bool:
+    """Say whether the others spend the worst one's excess waiting, where that can be seen.
+
+    Least waiting alone accuses innocent ranks and most computing alone does too: the culprit of a
+    synchronous step shows both. Where ranks wait for tensor and pipeline peers as well, sync holds
+    more than the waiting for one of them.
+    """
+    if not view.flat or "sync" not in view.known:
+        return True
+    waited = mean(view.sync)
+    others = median(np.where(accused, np.nan, waited), (0, 1, 2)).ravel()[0]
+    worst = int(np.argmax(np.where(accused & np.isfinite(excess), excess, -np.inf)))
+    longer = float(others - waited.ravel()[worst])
+    return not np.isfinite(longer) or longer >= MINIMUM_WAIT_SHARE * float(excess.ravel()[worst])

@@ -1,0 +1,89 @@
+"""What first ranks do alone while all others wait: checkpoints, evaluations, logging.
+
+That is how many jobs are written and no fault; it is told with what it costs. When it takes far
+longer than it did, what it waits for is slow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median as middle
+
+from rankscope_analyzers.stragglers.view import Candidate
+
+SLOWER = 2.0
+"""Times the usual length, twice in a row: as for checkpoints that all ranks write."""
+
+IN_A_ROW = 2
+"""One slow checkpoint may be another job's burst on the same file system."""
+
+REMEMBERED = 12
+"""Chores whose median is the usual length."""
+
+FEWEST = 2
+"""Of usual length before any can be slow."""
+
+ALIKE = 2.0
+"""Times the shortest of those that are remembered that the longest may take: what varies by more is
+not one kind of chore, and has no usual length."""
+
+MINIMUM_SECONDS = 0.1
+"""Chores that take less wait for the scheduler rather than for a disk."""
+
+MINIMUM_COST = 0.015
+"""Share of the time between two of them; the contract counts from 2 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """In how many steps all ranks waited for a first one, and for how many seconds together."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+
+NOTHING = Waited()
+
+
+class Chores:
+    """The chores of a job; bounded."""
+
+    __slots__ = ("_last", "_slow", "_usual", "waited")
+
+    def __init__(self) -> None:
+        self._usual: deque[float] = deque(maxlen=REMEMBERED)
+        self._slow = 0
+        self._last: int | None = None
+        self.waited = NOTHING
+
+    def did(
+        self, counter: int, seconds: float, step_seconds: float
+    ) -> tuple[bool, Candidate | None]:
+        """Take one chore; return whether it took its usual time, and what is wrong.
+
+        Args:
+            counter: of its step.
+            seconds: that it took.
+            step_seconds: duration of ordinary steps.
+        """
+        self.waited = Waited(self.waited.steps + 1, self.waited.seconds + seconds)
+        since, self._last = abs(counter - (self._last or 0)), counter
+        usual = middle(self._usual) if self._usual else seconds
+        if self._is_slow(seconds):
+            self._slow += 1
+            cost = (seconds - usual) / (since * step_seconds + seconds)
+            if self._slow < IN_A_ROW or cost < MINIMUM_COST:
+                return False, None
+            return False, Candidate(
+                "storage_checkpoint", cost, (), -1, seconds, usual, shown_by="checkpoint"
+            )
+        self._slow = 0
+        self._usual.append(seconds)
+        return True, None
+
+    def _is_slow(self, seconds: float) -> bool:
+        if len(self._usual) < FEWEST or seconds < MINIMUM_SECONDS:
+            return False
+        longest = max(self._usual)
+        return longest < ALIKE * min(self._usual) and seconds > SLOWER * longest

@@ -1,0 +1,88 @@
+"""How the ranks of a run are arranged, by the groups that they say they belong to.
+
+dp_group = pp_stage * TP + t and tp_group = pp_stage * DP + d in the trace contract; here only that
+ranks of one number are in one group is relied on, and any order of ranks is understood. Where the
+groups are no grid, ranks are compared inside their stages, or all with each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Integers
+from rankscope_analyzers.steps.layout import Claims
+
+FULLEST = 0.5
+"""Share of the places that ranks must fill: a node may be silent, but a grid of which most is
+missing is a misunderstanding."""
+
+LARGEST_HOLES = 4
+"""Times the ranks that stages of unequal size may take up."""
+
+
+def grid(claims: Claims) -> Integers:
+    """Return (P, D, T) the rank in each place, -1 where there is none.
+
+    Args:
+        claims: what the run's first records say; of several of one rank the first counts.
+    """
+    ranks, first = np.unique(claims.rank, return_index=True)
+    said = {name: values[first] for name, values in claims.columns.items()}
+    if len(said) < len(COLUMNS) or any((values < 0).any() for values in said.values()):
+        return _flat(ranks)
+    stage = _numbered(said["pp_stage"])
+    replica = _within(stage, said["tp_group"])
+    tensor = _within(stage, said["dp_group"])
+    return _filled(ranks, stage, replica, tensor)
+
+
+COLUMNS = ("pp_stage", "tp_group", "dp_group")
+
+
+def _numbered(values: Integers) -> Integers:
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _within(stage: Integers, group: Integers) -> Integers:
+    """Return which group of its stage each rank is in.
+
+    A stage of which a whole group is silent counts its groups as a full one would: by how far each
+    number is from the stage's first, where stages are numbered one after the other.
+    """
+    found = np.zeros(len(stage), dtype=np.int64)
+    sizes = [len(np.unique(group[stage == number])) for number in range(int(stage.max()) + 1)]
+    most = max(sizes)
+    for number, size in enumerate(sizes):
+        inside = stage == number
+        offset = group[inside] - number * most
+        full = size == most or offset.min() < 0 or offset.max() >= most
+        found[inside] = _numbered(group[inside]) if full else offset
+    return found
+
+
+def _filled(ranks: Integers, stage: Integers, replica: Integers, tensor: Integers) -> Integers:
+    """Put ranks into their places; into those of their stage alone where two claim one."""
+    sizes = tuple(int(values.max()) + 1 for values in (stage, replica, tensor))
+    if len(ranks) < FULLEST * np.prod(sizes, dtype=np.float64):
+        return _staged(ranks, stage)
+    places = np.ravel_multi_index((stage, replica, tensor), sizes)
+    if len(np.unique(places)) < len(ranks):
+        return _staged(ranks, stage)
+    cells = np.full(int(np.prod(sizes)), -1, dtype=np.int64)
+    cells[places] = ranks
+    return cells.reshape(sizes)
+
+
+def _staged(ranks: Integers, stage: Integers) -> Integers:
+    """Return ranks by their stage, each stage's in their order; all as one where that is absurd."""
+    count = np.bincount(stage)
+    if len(count) * int(count.max()) > LARGEST_HOLES * len(ranks):
+        return _flat(ranks)
+    cells = np.full((len(count), int(count.max()), 1), -1, dtype=np.int64)
+    for number, size in enumerate(count.tolist()):
+        cells[number, :size, 0] = ranks[stage == number]
+    return cells
+
+
+def _flat(ranks: Integers) -> Integers:
+    return ranks.reshape(1, -1, 1)

@@ -1,1 +1,0 @@
-"""The second detector of stragglers, for jobs without records of every rank."""

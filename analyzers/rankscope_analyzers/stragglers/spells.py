@@ -1,0 +1,82 @@
+"""Incidents of one cause that came and went, put together as one fault.
+
+A GPU that throttles for minutes and recovers for minutes is one fault with many spells. Each by
+itself costs little, and something that names nobody would outweigh every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rankscope_analyzers.stragglers.incidents import Incident, same_culprit
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Incidents of one class and one culprit, in order of time.
+
+    Args:
+        spells: at least one.
+        newest: record clock up to which the job is known.
+    """
+
+    spells: tuple[Incident, ...]
+    newest: float
+
+    @property
+    def main(self) -> Incident:
+        """Return the spell that lost most."""
+        return max(self.spells, key=self.lost_seconds)
+
+    @property
+    def since(self) -> float:
+        """Return when the first spell began."""
+        return min(spell.since for spell in self.spells)
+
+    @property
+    def until(self) -> float | None:
+        """Return when the last spell ended, None while one goes on."""
+        ends = [spell.until for spell in self.spells]
+        return None if None in ends else max(end for end in ends if end is not None)
+
+    @property
+    def lost_fraction(self) -> float:
+        """Return the share of the time of all spells that was lost."""
+        lasted = sum(self.lasted(spell) for spell in self.spells)
+        lost = sum(self.lost_seconds(spell) for spell in self.spells)
+        return lost / lasted if lasted > 0 else self.main.cost
+
+    @property
+    def lost(self) -> float:
+        """Return the seconds that all spells together took from every rank."""
+        return sum(self.lost_seconds(spell) for spell in self.spells)
+
+    def lasted(self, spell: Incident) -> float:
+        """Return how long a spell lasted so far, seconds."""
+        end = self.newest if spell.until is None else spell.until
+        return max(end - spell.since, 0.0)
+
+    def lost_seconds(self, spell: Incident) -> float:
+        """Return what a spell lost so far, seconds."""
+        return spell.cost * self.lasted(spell)
+
+
+def faults(incidents: Sequence[Incident], newest: float) -> tuple[Fault, ...]:
+    """Put incidents of one cause together, in the order of the first of each.
+
+    Args:
+        incidents: in order of detection.
+        newest: record clock up to which the job is known.
+    """
+    together: list[list[Incident]] = []
+    for incident in incidents:
+        for group in together:
+            first = group[0]
+            named = bool(first.ranks) == bool(incident.ranks)
+            if first.kind == incident.kind and named and same_culprit(first, incident):
+                group.append(incident)
+                break
+        else:
+            together.append([incident])
+    return tuple(Fault(tuple(group), newest) for group in together)

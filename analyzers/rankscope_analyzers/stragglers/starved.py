@@ -1,0 +1,70 @@
+"""Conclusion: a rank waits for a CPU, ready to run, and its peers wait for it.
+
+Something else runs where it should: other programs of the node, more threads than CPUs, or a limit
+on CPU time, which shows as waiting too. Its GPU and its input are then as good as those of others,
+and the conclusions about these judge times that hold no such wait.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
+from rankscope_analyzers.numeric.medians import mean, reference, typical
+from rankscope_analyzers.stragglers import blame
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
+
+MINIMUM_COST = 0.025
+"""Share of the step, as for slow input."""
+
+SLOW_SHARE = 0.3
+"""Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
+
+TIMES_PEERS = 4.0
+"""Ranks that share a crowded node all wait, and one of them longer than the others for a while: of
+60 healthy jobs of a few seconds, on a machine with six times as many programs as CPUs, two had a
+rank that waited at least twice as long as its peer. A CPU limit, or a CPU that is given to others,
+makes it ten times as long and more."""
+
+COMPANY = 0.5
+"""Ranks with at least this part of the worst excess are accused with it."""
+
+RESOLUTION_SECONDS = 1e-9
+"""Of records: less than that is no work at all."""
+
+
+def ranks(view: View) -> Candidate | None:
+    """Return the ranks that wait for CPUs far longer than the others."""
+    waited = view.cpu_wait
+    if waited is None or view.shape.world < 2:
+        return None
+    usual = reference(waited, (1, 2, 3))
+    excess = mean(waited - usual)
+    limit = max(MINIMUM_COST * view.step_seconds, blame.MINIMUM_SECONDS)
+    often = mean(np.where(waited - usual > limit / 2, 1.0, 0.0)) > SLOW_SHARE
+    flagged = np.asarray((np.nan_to_num(excess) > limit) & often)
+    if not flagged.any():
+        return None
+    worst = float(excess[flagged].max())
+    accused = flagged & (excess >= COMPANY * worst)
+    if not blame.convicts(view, excess, accused) or _is_shared(view, waited, accused):
+        return None
+    order = np.argsort(-np.where(accused, excess, -np.inf).ravel(), kind="stable")
+    named = tuple(int(place) for place in order[: int(accused.sum())])
+    longest = np.fmax.reduce((waited - usual)[-COST_STEPS:].reshape(-1, excess.size), axis=1)
+    cost = float(mean(np.maximum(longest, 0.0) / view.duration[-COST_STEPS:]))
+    middle = typical(usual)
+    found = Candidate(
+        "host_transient", cost, named, -1, worst + middle, middle, shown_by="cpu_wait"
+    )
+    return found.within((waited - usual).reshape(len(waited), -1)[:, named[0]])
+
+
+def _is_shared(view: View, waited: Floats, accused: Booleans) -> bool:
+    """Say whether those who are not accused wait for CPUs nearly as long, for what they do.
+
+    On a crowded node who computes more waits more: there the compute is at fault and not the wait.
+    """
+    worked = np.nan_to_num(view.compute) + np.nan_to_num(view.input)
+    ratio = np.nansum(waited, axis=0) / np.maximum(worked.sum(axis=0), RESOLUTION_SECONDS)
+    return float(ratio[accused].min()) < TIMES_PEERS * float(np.median(ratio[~accused]))

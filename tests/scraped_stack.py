@@ -36,7 +36,7 @@ from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
 from rdma_files import write
-from ring_writer import RingWriter
+from ring_writer import ExtensionWriter, RingWriter
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
 from servers import free_port
 
@@ -125,6 +125,7 @@ class Training:
         self.pace = pace
         self.next_ns = self.begin = time.time_ns() - 120 * STEP_NS
         self.number = 0
+        self.extensions = [self._extension(folder, rank) for rank in range(4)]
         self.ranks = [self._ring(folder, rank, JOB, 4) for rank in range(4)]
         self.other = [self._ring(folder, rank, "team/broken", 2) for rank in range(2)]
         self.catch_up()
@@ -135,6 +136,10 @@ class Training:
         place = {"rank": rank, "local_rank": rank, "world_size": size, "local_world_size": size}
         made = {"capacity": 4096, "created_unix_ns": self.begin}
         return RingWriter(folder, name, job_id=job, node=NODE, **place, **made)
+
+    def _extension(self, folder: Path, rank: int) -> ExtensionWriter:
+        made = {"capacity": 4096, "created_unix_ns": self.begin}
+        return ExtensionWriter(folder, f"{rank + 1}-1.ext", **made)
 
     def _length_ns(self) -> int:
         if not self.pace.uneven:
@@ -152,6 +157,7 @@ class Training:
             sync = sync_ns + (40_000_000 if waits else 0)
             compute_ns = length_ns - data_ns - sync
             flags = 2 | FLAG_CPU_WAIT
+            self.extensions[rank].write(writer.seq + 1, other_ns=min(10_000_000, compute_ns))
             writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync, flags=flags)
         for writer in self.other:
             writer.step(**at)

@@ -14,7 +14,7 @@ from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.totals import BUCKETS_SECONDS
-from ring_writer import NS, RingWriter
+from ring_writer import NS, ExtensionWriter, RingWriter
 
 
 def test_totals_and_newest_values_of_a_rank(tmp_path):
@@ -36,6 +36,17 @@ def test_totals_and_newest_values_of_a_rank(tmp_path):
     assert page.rank(metrics.RANK_ALIVE, 3) == 1
     assert page.rank(metrics.RECORDS_LOST, 3) == 0
     assert page.value(metrics.RINGS) == 1
+    writer.end()
+
+
+def test_the_rest_of_steps_is_a_total_of_its_own_and_no_compute(tmp_path):
+    extension, writer = ExtensionWriter(tmp_path), RingWriter(tmp_path, rank=3)
+    for seq in (1, 2):
+        extension.write(seq, other_ns=20_000_000)
+    writer.step(3, compute_ns=60_000_000)
+    page = Page(collector(tmp_path))
+    assert page.rank(metrics.OTHER_SECONDS, 3) == 0.04
+    assert page.rank(metrics.COMPUTE_SECONDS, 3) == 0.14
     writer.end()
 
 
@@ -75,6 +86,7 @@ def test_what_was_never_measured_is_absent_not_zero(tmp_path):
         metrics.DATA_SECONDS,
         metrics.COMPUTE_SECONDS,
         metrics.SYNC_SECONDS,
+        metrics.OTHER_SECONDS,
         metrics.SAMPLES,
         metrics.LAST_DATA_SECONDS,
         metrics.LAST_COMPUTE_SECONDS,

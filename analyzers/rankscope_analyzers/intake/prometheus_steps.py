@@ -34,6 +34,7 @@ COUNTERS: Mapping[str, Metric] = {
     "data_seconds": metrics.DATA_SECONDS,
     "compute_seconds": metrics.COMPUTE_SECONDS,
     "sync_seconds": metrics.SYNC_SECONDS,
+    "other_seconds": metrics.OTHER_SECONDS,
     "cpu_wait_seconds": metrics.CPU_WAIT_SECONDS,
     "samples": metrics.SAMPLES,
 }

@@ -241,12 +241,14 @@ def _step_parts() -> list[Panel]:
         "data": training.DATA_SECONDS,
         "compute": training.COMPUTE_SECONDS,
         "sync": training.SYNC_SECONDS,
+        "other": training.OTHER_SECONDS,
     }
     return [
         TimeSeries(
             title="Where a step goes",
             description="Mean over the chosen ranks of the time that a step waits for input,"
-            " computes and waits in collectives. Choose a rank to see its own.",
+            " computes and waits in collectives, and of the rest: optimizers, evaluation,"
+            " checkpoints. Choose a rank to see its own.",
             unit="s",
             minimum=0,
             stacked=True,
@@ -312,6 +314,7 @@ def _ranks(runbooks: str) -> list[Panel]:
         "data": _per_step(training.DATA_SECONDS),
         "compute": _per_step(training.COMPUTE_SECONDS),
         "sync": _per_step(training.SYNC_SECONDS),
+        "other": _per_step(training.OTHER_SECONDS),
         "step": _per_step(training.STEP_SECONDS),
     }
     values = {f"Value #{chr(ord('A') + index)}": name for index, name in enumerate(measures)}

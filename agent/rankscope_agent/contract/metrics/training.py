@@ -38,6 +38,13 @@ SYNC_SECONDS = Metric(
     "Time the rank was blocked in collectives in finished steps; absent where not measured.",
     RANK,
 )
+OTHER_SECONDS = Metric(
+    "rankscope_other_seconds_total",
+    "counter",
+    "Time in finished steps in which the rank neither computed nor waited: optimizers, evaluation,"
+    " checkpoints, logging; absent where it cannot be told from computing.",
+    RANK,
+)
 CPU_WAIT_SECONDS = Metric(
     "rankscope_cpu_wait_seconds_total",
     "counter",

@@ -250,6 +250,7 @@ def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:
         (metrics.DATA_SECONDS, _seconds(rank.data_ns)),
         (metrics.COMPUTE_SECONDS, _seconds(rank.compute_ns)),
         (metrics.SYNC_SECONDS, _seconds(rank.sync_ns)),
+        (metrics.OTHER_SECONDS, _seconds(rank.other_ns)),
         (metrics.CPU_WAIT_SECONDS, _seconds(rank.cpu_wait_ns)),
         (metrics.SAMPLES, rank.samples),
     )

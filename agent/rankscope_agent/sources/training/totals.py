@@ -59,6 +59,7 @@ class RankTotals:
         "identity",
         "last",
         "lost",
+        "other_ns",
         "samples",
         "step_ns",
         "steps",
@@ -76,6 +77,7 @@ class RankTotals:
         self.data_ns: int | None = None
         self.compute_ns: int | None = None
         self.sync_ns: int | None = None
+        self.other_ns: int | None = None
         self.cpu_wait_ns: int | None = None
         self.samples: int | None = None
 
@@ -95,6 +97,7 @@ class RankTotals:
         self.data_ns = _plus(self.data_ns, [record.data_ns for record in records])
         self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in records])
         self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in records])
+        self.other_ns = _plus(self.other_ns, [record.other_ns for record in records])
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
         self.samples = _plus(self.samples, _counted(records))
         if created_unix_ns == self.created_unix_ns:

@@ -43,6 +43,26 @@ def test_the_overlay_that_the_documentation_shows_names_images_and_namespace_eve
     assert {one["metadata"].get("namespace") for one in objects} - {None} == {"observability"}
 
 
+def test_the_label_that_the_documentation_gives_prometheus_objects_reaches_them(tmp_path):
+    """An operator that selects by it takes neither rules nor monitors without."""
+    (shown,) = re.findall(r"```yaml\n(labels:\n.*?)```", PAGE, re.DOTALL)
+    here = os.path.relpath(ROOT, tmp_path)
+    parts = ("pod-monitor", "service-monitor", "prometheus-rules")
+    listed = "".join(f"  - {here}/components/{name}\n" for name in parts)
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [{here}/overlays/plain]\ncomponents:\n{listed}{shown}"
+    )
+    objects = parsed(kustomize(tmp_path))
+    kinds = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
+    found = {
+        (one["kind"], one["metadata"]["labels"].get("release"))
+        for one in objects
+        if one["kind"] in kinds
+    }
+    assert found == {(kind, "kube-prometheus-stack") for kind in kinds}
+    assert complaints(objects) == []
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_leaves_namespaces_alone(name, tmp_path):
     """Applied in one that others use, it would change their labels, and its removal end them."""

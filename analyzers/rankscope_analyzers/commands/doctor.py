@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,6 +32,7 @@ from rankscope_analyzers.intake.environment_skew import (
     differences,
     of_listing,
 )
+from rankscope_analyzers.text.name_lists import SHOWN
 
 LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
 POOL_SIZE = 32
@@ -77,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     silent += found.doubts if found else ()
     if not facts:
-        raise AgentError("; ".join(silent))
+        raise AgentError("; ".join(_few(silent)))
     sections = list(_sections(facts, options.pod))
     if options.pod and not sections:
         nodes = ", ".join(item.node for item in facts)
@@ -97,8 +99,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _kept_from_starting(namespace: str | None) -> Sequence[str]:
-    waiting = agent_starts.waiting(agent_pods(namespace))
-    return (*waiting, *agent_starts.reasons(warnings(namespace)))
+    pods = agent_pods(namespace)
+    kept = agent_starts.reasons(warnings(namespace), pods, time.time())
+    return (*agent_starts.waiting(pods), *kept)
 
 
 def _agents(
@@ -182,8 +185,15 @@ def _show(
         style = "red" if item.weight == "fail" else "yellow"
         text = f"Job {item.job_id}: {item.summary}. See {item.runbook}."
         console.print(text, style=style, markup=False)
-    for sentence in silent:
+    for sentence in _few(silent):
         console.print(f"Not asked: {sentence}.", style="yellow", markup=False)
+
+
+def _few(silent: Sequence[str]) -> Iterator[str]:
+    """Yield sentences about the first agents that gave no answer, and how many more there are."""
+    yield from silent[:SHOWN]
+    if len(silent) > SHOWN:
+        yield f"{len(silent) - SHOWN} more agents"
 
 
 def _table(title: str, checks: Sequence[Check]) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from rankscope_analyzers.text.inert_text import visible
@@ -75,14 +76,54 @@ MAKE_ROOM = (
 )
 
 
-def reasons(events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return a sentence for each thing that keeps agents from starting, the commonest first."""
+STALE_SECONDS = 1200.0
+"""Age of an event that tells nothing of now: the DaemonSet's controller and the kubelet try again
+after a quarter of an hour at the latest (kubernetes pkg/controller/daemon, 1,000 s), and say so."""
+
+
+def reasons(
+    events: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]], now: float
+) -> tuple[str, ...]:
+    """Return a sentence for each thing that keeps agents from starting, the commonest first.
+
+    Args:
+        events: that warn of something.
+        pods: of agents, as they are now: what kept one that runs, or is gone, is mended.
+        now: Unix time.
+    """
     count: dict[str, int] = {}
-    for message, mend in _understood(events):
+    for message, mend in _understood([one for one in events if _lasts(one, pods, now)]):
         sentence = f"{visible(message, MOST_CHARACTERS)} ({mend})"
         known = next((one for one in count if one.endswith(f"({mend})")), sentence)
         count[known] = count.get(known, 0) + 1
     return tuple(sorted(count, key=lambda one: -count[one]))[:MOST_SENTENCES]
+
+
+def _lasts(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: float) -> bool:
+    """Whether what an event tells of may still be so."""
+    seen = _last_seen(event)
+    if seen is not None and now - seen > STALE_SECONDS:
+        return False
+    about = _mapping(event.get("involvedObject"))
+    if about.get("kind") != "Pod":
+        return True
+    phases = {
+        _mapping(pod.get("metadata")).get("name"): _mapping(pod.get("status")).get("phase")
+        for pod in pods
+    }
+    return phases.get(about.get("name"), "gone") not in {"Running", "gone"}
+
+
+def _last_seen(event: Mapping[str, Any]) -> float | None:
+    """Return when an event came last, None where it does not say; older APIs say it elsewhere."""
+    series = _mapping(event.get("series")).get("lastObservedTime")
+    for text in (series, event.get("lastTimestamp"), event.get("eventTime")):
+        if isinstance(text, str):
+            try:
+                return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+            except (ValueError, OverflowError):
+                continue
+    return None
 
 
 def waiting(pods: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -26,8 +26,10 @@ MAXIMUM_ANSWER_BYTES = 64 << 20
 
 PIECE_BYTES = 1 << 16
 
+UNAUTHORIZED = 401
+
 REFUSALS = {
-    401: ": give --token-file, or --cert-file and --key-file",
+    UNAUTHORIZED: ": give --token-file, or --cert-file and --key-file",
     403: ": it was started without credentials to tell its readers apart; see docs/security.md",
 }
 """What to do about an agent that does not let us in."""
@@ -113,7 +115,7 @@ class Agent:
                 return self._read(answer, path, most_bytes)
         except HTTPError as error:
             if error.code != 503:
-                message = f"{self.url}{path} answers {error.code}{REFUSALS.get(error.code, '')}"
+                message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
                 raise StatusError(message, error.code) from None
             return error.read(most_bytes)
         except CredentialsError as error:
@@ -125,6 +127,11 @@ class Agent:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error!r}"
             ) from None
+
+    def _refusal(self, code: int) -> str:
+        if code == UNAUTHORIZED and self.entry.shows:
+            return f": the token of {self.entry.token_file} was refused"
+        return REFUSALS.get(code, "")
 
     def _check_version(self, answer: HTTPResponse) -> None:
         try:

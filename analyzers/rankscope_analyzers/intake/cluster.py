@@ -141,7 +141,7 @@ def node_of_pod(wanted: str) -> str | None:
         ClusterError: there is no way to the API server, or it refuses.
     """
     namespace, _, name = wanted.rpartition("/")
-    for pod in _pods(None, field_selector=f"metadata.name={name}"):
+    for pod in _pods(namespace or None, field_selector=f"metadata.name={name}"):
         if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
             return str(pod["spec"]["nodeName"])
     return None
@@ -232,7 +232,12 @@ def _items(
         raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
     except ApiException as error:
         kind = ForbiddenError if error.status == FORBIDDEN else ClusterError
-        raise kind(f"the API server answers {error.status}: {error.reason}") from None
+        what = "events" if "event" in method else "pods"
+        scope = f"namespace {namespace}" if namespace else "all namespaces"
+        raise kind(
+            f"the API server answers {error.status} ({error.reason}) to verb list of {what} in"
+            f" {scope}"
+        ) from None
     except (OSError, HTTPError, ValueError) as error:
         raise ClusterError(f"the API server cannot be reached: {error}") from None
     return [item for item in items or () if isinstance(item, dict)]

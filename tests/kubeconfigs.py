@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 
-def written(url: str, folder: Path) -> Path:
-    """Write a file by which the server at `url` is found."""
+def written(url: str, folder: Path, authority: Path | None = None) -> Path:
+    """Write a file by which the server at `url` is found, whose certificate `authority` signs."""
     path = folder / "kubeconfig"
     named = {"name": "x"}
+    trusted = {} if authority is None else {"certificate-authority": str(authority)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{**named, "cluster": {"server": url}}],
+        "clusters": [{**named, "cluster": {"server": url, **trusted}}],
         "users": [{**named, "user": {}}],
         "contexts": [{**named, "context": {"cluster": "x", "user": "x"}}],
         "current-context": "x",
@@ -22,8 +23,10 @@ def written(url: str, folder: Path) -> Path:
     return path
 
 
-def point_at(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def point_at(
+    url: str, folder: Path, monkeypatch: pytest.MonkeyPatch, authority: Path | None = None
+) -> None:
     """Have Kubernetes' client ask the server at `url`."""
-    path = written(url, folder)
+    path = written(url, folder, authority)
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))

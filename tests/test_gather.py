@@ -10,12 +10,14 @@ import time
 import pytest
 
 from answering_agents import SLOW, Agent
+from dripping import DRIPS, PAUSE_SECONDS
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.findings.signals import Where
 from rankscope_analyzers.fusion import gather, job_reports
-from rankscope_analyzers.fusion.gather import of_agents
-from rankscope_analyzers.intake import agent_client, foreign_clocks
+from rankscope_analyzers.fusion.gather import Earlier, of_agents
+from rankscope_analyzers.intake import agent_client, foreign_clocks, patience
 from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.intake.patience import Patience
 from rankscope_analyzers.layers.places import whereabouts
 from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
@@ -45,6 +47,7 @@ class Refusing:
             connection.recv(4096)
             for piece in answer():
                 connection.sendall(piece)
+                time.sleep(PAUSE_SECONDS if len(piece) < 2 else 0)
         except OSError:
             return
         finally:
@@ -64,8 +67,8 @@ def reported(found):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(agent_client, "TIMEOUT_SECONDS", 1.0)
-    monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(agent_client, "TIMEOUT_SECONDS", 4.0)
+    monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 5.0)
 
 
 def test_agents_give_records_and_pages():
@@ -100,7 +103,7 @@ def bomb():
 
 
 def silence():
-    time.sleep(5)
+    time.sleep(8)
     yield b""
 
 
@@ -108,7 +111,13 @@ def nesting():
     yield b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 100_000
 
 
-@pytest.mark.parametrize("answer", [garbage, trickle, flood, bomb, silence, nesting])
+DRIPPED = ("status line", "a chunk's size", "error body")
+"""Of all drips: the others are tried on the client alone (test_deadline.py)."""
+
+ODD_ANSWERS = [garbage, trickle, flood, bomb, silence, nesting, *(DRIPS[one] for one in DRIPPED)]
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS)
 def test_an_agent_that_answers_anything_or_never_is_named_and_the_others_are_judged(answer):
     with Agent() as one, Agent("n1", range(4, 8)) as two, Refusing(answer) as bad:
         found = of_agents([one.url, bad.url, two.url], None, 0.0)
@@ -118,6 +127,43 @@ def test_an_agent_that_answers_anything_or_never_is_named_and_the_others_are_jud
     assert said.incidents[0].where.ranks == (5,)
     assert any(bad.url in sentence for sentence in said.unobserved)
     assert found.silent == 1
+
+
+def test_an_agent_that_is_silent_once_costs_the_next_looks_little_and_comes_back(monkeypatch):
+    class Hanging(Agent):
+        hangs = True
+
+        def answer(self, path):
+            if self.hangs and path == "/healthz":
+                ended.wait()
+            return super().answer(path)
+
+    asked, ended, earlier = [], threading.Event(), Earlier(1.0)
+    monkeypatch.setattr(patience, "LATE_SECONDS", 0.5)
+    real = Patience.deadline
+
+    def noted(known, url, path, seconds, silence_seconds):
+        made = real(known, url, path, seconds, silence_seconds)
+        asked.append((url, made.seconds))
+        return made
+
+    monkeypatch.setattr(Patience, "deadline", noted)
+    with Agent() as one, Hanging("n1", range(4, 8)) as late:
+        urls = [one.url, late.url]
+        assert of_agents(urls, None, 0.0, earlier=earlier).silent == 1
+        assert dict(asked)[late.url] == 5.0
+        (said,) = reported(of_agents(urls, None, 0.0, earlier=earlier))
+        assert dict(asked)[late.url] == 0.5
+        assert all(seconds > 1.0 for url, seconds in asked if url == one.url)
+        assert any("no records of 4 of 8 ranks" in sentence for sentence in said.unobserved)
+        Hanging.hangs = False
+        ended.set()
+        monkeypatch.setattr(patience, "LATE_SECONDS", 60.0)
+        monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 60.0)
+        found = of_agents(urls, None, 0.0, earlier=earlier)
+    assert found.silent == 0
+    (said,) = reported(found)
+    assert said.incidents[0].where.ranks == (5,)
 
 
 def test_when_no_agent_answers_that_is_an_error_of_a_few_lines():

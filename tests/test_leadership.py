@@ -9,6 +9,7 @@ import time
 import pytest
 
 import kubeconfigs
+from dripping import DRIPS, Dripping
 from fake_api_server import FakeApiServer
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import watch as watch_command
@@ -254,6 +255,17 @@ def test_a_server_that_is_not_there_ends_nothing(api, lease):
     assert "cannot be read: the API server cannot be reached: " in said[0]
     assert "Connection refused" in said[0]
     assert not one.held()
+
+
+@pytest.mark.parametrize("drip", ["headers", "body"])
+def test_a_server_that_drips_is_given_up_and_asked_again(api, lease, drip, tmp_path, monkeypatch):
+    said = []
+    with Dripping(DRIPS[drip]) as server:
+        kubeconfigs.point_at(server.url, tmp_path, monkeypatch)
+        one = lease(said.append)
+        until(lambda: server.connections > 1 and said)
+        assert not one.held()
+    assert "cannot be read: the API server cannot be reached" in said[0]
 
 
 def test_without_a_cluster_there_is_no_lease(monkeypatch, tmp_path):

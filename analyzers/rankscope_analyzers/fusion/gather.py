@@ -112,7 +112,10 @@ def of_agents(
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
     told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
     placed = {} if cluster is None else cluster.nodes
-    look = first = agent_pages.look([Agent(url, entry, placed.get(url, "")) for url in urls])
+    patience = told.steps.patience
+    patience.keep(urls)
+    agents = [Agent(url, entry, placed.get(url, ""), patience) for url in urls]
+    look = first = agent_pages.look(agents)
     if not first.pages:
         raise SourceError(_few(first.failures), errors=first.errors)
     started = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -13,12 +12,14 @@ from urllib.request import Request
 
 from rankscope_agent.contract import api_version
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
+from rankscope_analyzers.intake.deadline import Deadline
+from rankscope_analyzers.intake.patience import Patience
 from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
 
-WHOLE_ANSWER_SECONDS = 60.0
+WHOLE_ANSWER_SECONDS = 20.0
 """Time for all of an answer: one that comes a byte at a time would hold others up just as well."""
 
 MAXIMUM_ANSWER_BYTES = 64 << 20
@@ -58,11 +59,13 @@ class Agent:
         url: its address; without a scheme it is that of `entry`, http or https.
         entry: what is shown to be let in.
         node: the node that it is on, where an API server tells; empty where it says so itself.
+        patience: what is known of agents that were late; None where nobody asks again.
     """
 
     url: str
     entry: Entry = NONE
     node: str = ""
+    patience: Patience | None = None
 
     @property
     def base(self) -> str:
@@ -77,14 +80,21 @@ class Agent:
             raise AgentError(f"{self.url} is not the http address of an agent")
         return base
 
-    def json(self, path: str, most_bytes: int = MAXIMUM_ANSWER_BYTES) -> dict[str, Any]:
+    def json(
+        self, path: str, most_bytes: int = MAXIMUM_ANSWER_BYTES, seconds: float | None = None
+    ) -> dict[str, Any]:
         """Return the JSON object behind a path; one of /healthz comes with status 503 as well.
+
+        Args:
+            path: with its query.
+            most_bytes: of it.
+            seconds: for the whole answer; default: `WHOLE_ANSWER_SECONDS`.
 
         Raises:
             AgentError: there is none.
         """
         try:
-            document = foreign_json.read(self.body(path, most_bytes))
+            document = foreign_json.read(self.body(path, most_bytes, seconds))
         except ValueError as error:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error}"
@@ -101,32 +111,52 @@ class Agent:
         """
         return self.body(path, MAXIMUM_ANSWER_BYTES).decode("utf-8", "replace")
 
-    def body(self, path: str, most_bytes: int) -> bytes:
+    def body(self, path: str, most_bytes: int, seconds: float | None = None) -> bytes:
         """Return the bytes behind a path.
+
+        Args:
+            path: with its query.
+            most_bytes: of them.
+            seconds: for the whole answer; default: `WHOLE_ANSWER_SECONDS`.
 
         Raises:
             AgentError: there are none, or more than allowed, or they take too long, or they are
                 of a version that cannot be read.
         """
-        request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
+        deadline = self._deadline(path, WHOLE_ANSWER_SECONDS if seconds is None else seconds)
         try:
-            with self.entry.open(request, TIMEOUT_SECONDS) as answer:
-                self._check_version(answer)
-                return self._read(answer, path, most_bytes)
-        except HTTPError as error:
-            if error.code != 503:
-                message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
-                raise StatusError(message, error.code) from None
-            return error.read(most_bytes)
+            return self._answer(path, most_bytes, deadline)
         except CredentialsError as error:
             raise AgentError(str(error)) from None
         except (OSError, HTTPException) as error:
+            if self.patience is not None:
+                self.patience.failed(self.url, _place(path), deadline)
             reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise AgentError(f"agent {self.url} {deadline.missed(reason)}") from None
             raise AgentError(f"agent {self.url} cannot be reached: {reason}") from None
         except (EOFError, zlib.error) as error:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error!r}"
             ) from None
+
+    def _deadline(self, path: str, seconds: float) -> Deadline:
+        if self.patience is None:
+            return Deadline(seconds, TIMEOUT_SECONDS)
+        return self.patience.deadline(self.url, _place(path), seconds, TIMEOUT_SECONDS)
+
+    def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> bytes:
+        request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
+        try:
+            with self.entry.open(request, deadline) as answer:
+                self._check_version(answer)
+                return self._read(answer, path, most_bytes)
+        except HTTPError as error:
+            with error:
+                if error.code != 503:
+                    message = f"{self.url}{path} answers {error.code}{self._refusal(error.code)}"
+                    raise StatusError(message, error.code) from None
+                return error.read(most_bytes)
 
     def _refusal(self, code: int) -> str:
         if code == UNAUTHORIZED and self.entry.shows:
@@ -146,7 +176,6 @@ class Agent:
     def _read(self, answer: HTTPResponse, path: str, most_bytes: int) -> bytes:
         packed = answer.headers["Content-Encoding"] == "gzip"
         unpack = zlib.decompressobj(wbits=GZIP) if packed else None
-        until = time.monotonic() + WHOLE_ANSWER_SECONDS
         pieces, length = [], 0
         while piece := answer.read1(PIECE_BYTES):
             plain = unpack.decompress(piece, most_bytes + 1 - length) if unpack else piece
@@ -156,8 +185,8 @@ class Agent:
                 raise AgentError(
                     f"{self.url}{path} answers more than {most_bytes >> 20} MiB: is it an agent?"
                 )
-            if time.monotonic() > until:
-                raise AgentError(
-                    f"agent {self.url} has not ended its answer in {WHOLE_ANSWER_SECONDS:.0f} s"
-                )
         return b"".join(pieces)
+
+
+def _place(path: str) -> str:
+    return path.partition("?")[0]

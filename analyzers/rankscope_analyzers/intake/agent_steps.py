@@ -15,6 +15,7 @@ import pandas as pd
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import NONE, Entry
+from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.intake.job_claims import (
     NOTHING_BESIDE,
     Beside,
@@ -52,6 +53,10 @@ PATIENCE_SECONDS = 30.0
 MAXIMUM_ANSWER_BYTES = 512 << 20
 """Eight full rings of 65,536 records are about 80 MB of JSON."""
 
+STEPS_SECONDS = 60.0
+"""For all that an agent says of steps, and as much for its windows of collectives: 80 MB take a
+busy one some seconds to write."""
+
 NARROWINGS = 6
 """An agent sends half a million rows at most, of the first ranks first. Asking again for a quarter
 of the time, six times, shrinks a week to two minutes; what is needed is the newest of all ranks."""
@@ -87,7 +92,7 @@ def from_agents(
     oldest, known = since_unix_seconds, StepHistory() if history is None else history
     known.keep(urls)
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        agents = [Agent(url, entry) for url in urls]
+        agents = [Agent(url, entry, patience=known.patience) for url in urls]
         answers = list(pool.map(lambda agent: _asked(agent, job_id, oldest, known), agents))
     nodes = [answer for answer in answers if isinstance(answer, _NodeAnswer)]
     errors = tuple(answer for answer in answers if isinstance(answer, AnalysisError))
@@ -200,10 +205,11 @@ def _ask(
 
 def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> StepAnswer:
     """Fetch step records, of a shorter time as long as the agent had to leave some out."""
-    since = since_unix_seconds
+    since, all_answers = since_unix_seconds, Deadline(STEPS_SECONDS)
     for _ in range(NARROWINGS):
         query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
-        said = agent.json(f"/api/v1/steps?{urlencode(query)}", MAXIMUM_ANSWER_BYTES)
+        path = f"/api/v1/steps?{urlencode(query)}"
+        said = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS - all_answers.passed)
         answer = step_answer(agent.url, since, said)
         if not said.get("truncated"):
             return answer
@@ -285,7 +291,8 @@ def _windows(agent: Agent, job_id: str | None, since: float) -> list[dict[str, A
     """Fetch an agent's windows of collectives; none if that fails."""
     query = urlencode({"since": f"{since:.6f}", **({"job": job_id} if job_id else {})})
     try:
-        answer = agent.json(f"/api/v1/collectives?{query}", MAXIMUM_ANSWER_BYTES)
+        path = f"/api/v1/collectives?{query}"
+        answer = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
         return [window for window in answer["windows"] if isinstance(window, dict)]
     except (AgentError, KeyError, TypeError):
         return []  # older agents have no such page, and the records are worth more than it

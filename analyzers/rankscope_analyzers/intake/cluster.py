@@ -55,7 +55,7 @@ def trusted_agents(
     Args:
         namespace: where to look, None for everywhere.
         entry: what they are shown.
-        patience_seconds: how long the API server has to begin, and to go on with, its answer.
+        patience_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: whoever labels a pod would be shown a token; there is no way to the API
@@ -82,7 +82,7 @@ def agents_of_cluster(
     Args:
         namespace: where to look, None for everywhere, which takes a right to list all pods.
         scheme: of the addresses.
-        patience_seconds: how long the API server has to begin, and to go on with, its answer.
+        patience_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
@@ -126,7 +126,7 @@ def agent_pods(
 
     Args:
         namespace: where to look, None for everywhere, which takes a right to list all pods.
-        patience_seconds: how long the API server has to begin, and to go on with, its answer.
+        patience_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
@@ -194,14 +194,20 @@ def configure(config: Any) -> None:
 
 
 def impatient(client: Any) -> Any:
-    """Return a client that asks once: three more times would make a minute of each time-out.
+    """Return a client that asks once and gives each answer one deadline, its `_request_timeout`.
+
+    Three more times would make a minute of each time-out, and whoever drips would never meet one.
 
     Args:
         client: the module, once it is configured.
     """
+    from rankscope_analyzers.intake.cluster_answers import bound
+
     settings = client.Configuration.get_default_copy()
     settings.retries = False
-    return client.ApiClient(settings)
+    made = client.ApiClient(settings)
+    bound(made)
+    return made
 
 
 def _items(

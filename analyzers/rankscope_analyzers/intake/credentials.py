@@ -11,7 +11,15 @@ from functools import lru_cache, partial
 from http.client import HTTPConnection, HTTPMessage, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import IO, Any, cast
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    Request,
+    build_opener,
+)
+
+from rankscope_analyzers.intake.deadline import Deadline, TimedTlsSocket, bind, secured
 
 MAX_TOKEN_BYTES = 65536
 """Longest token file: a token of Kubernetes has one or two thousand characters."""
@@ -53,18 +61,27 @@ class Entry:
         """Whether anything is shown that others could use."""
         return self.token_file is not None
 
-    def open(self, request: Request, timeout_seconds: float) -> HTTPResponse:
+    def open(self, request: Request, deadline: Deadline) -> HTTPResponse:
         """Send a request; a redirect is not followed, because it would take the token along.
+
+        Args:
+            request: what is asked for.
+            deadline: for the whole answer, of which the caller reads the body.
 
         Raises:
             CredentialsError: a file cannot be used.
-            OSError: the server cannot be reached, or its certificate is not what it should be.
+            OSError: the server cannot be reached in time, or its certificate is not what it should
+                be.
         """
         token = self._token()
         if token:
             request.add_unredirected_header("Authorization", f"Bearer {token}")
-        opener = build_opener(_NoRedirect(), _NamedHandler(self.tls_context, self.server_name))
-        return cast("HTTPResponse", opener.open(request, timeout=timeout_seconds))
+        opener = build_opener(
+            _NoRedirect(),
+            _PlainHandler(deadline),
+            _NamedHandler(deadline, self.tls_context, self.server_name),
+        )
+        return cast("HTTPResponse", opener.open(request))
 
     def _token(self) -> str:
         if self.token_file is None:
@@ -119,6 +136,7 @@ def _context_of(
     context = ssl.create_default_context(cafile=authority)
     if certificate is not None:
         context.load_cert_chain(certificate, key, password=lambda: b"")
+    context.sslsocket_class = TimedTlsSocket
     return context
 
 
@@ -133,30 +151,55 @@ class _NoRedirect(HTTPRedirectHandler):
         """Follow nothing; the answer then is an error with its status."""
 
 
-class _NamedConnection(HTTPSConnection):
-    """A connection whose certificate is compared with a name of our choice."""
+class _PlainConnection(HTTPConnection):
+    """A connection that ends by a deadline."""
 
-    def __init__(self, host: str, *, named: str, secured: ssl.SSLContext, **more: Any) -> None:
+    def __init__(self, host: str, *, deadline: Deadline, **more: Any) -> None:
+        super().__init__(host, **more)
+        bind(self, deadline)
+
+
+class _PlainHandler(HTTPHandler):
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        """Open a connection of ours."""
+        return self.do_open(cast("Any", partial(_PlainConnection, deadline=self._deadline)), req)
+
+
+class _NamedConnection(HTTPSConnection):
+    """A connection that ends by a deadline, with a name of our choice in the certificate."""
+
+    def __init__(
+        self, host: str, *, deadline: Deadline, named: str, secured: ssl.SSLContext, **more: Any
+    ) -> None:
         super().__init__(host, context=secured, **more)
+        bind(self, deadline)
         self._named = named
         self._secured = secured
 
     def connect(self) -> None:
         """Connect, and secure the connection."""
         HTTPConnection.connect(self)
-        name = self._named or self.host
-        self.sock = self._secured.wrap_socket(self.sock, server_hostname=name)
+        self.sock = secured(self.sock, self._secured, self._named or self.host)
 
 
 class _NamedHandler(HTTPSHandler):
-    def __init__(self, context: Callable[[], ssl.SSLContext], name: str) -> None:
+    def __init__(
+        self, deadline: Deadline, context: Callable[[], ssl.SSLContext], name: str
+    ) -> None:
         super().__init__(context=_UNUSED)
+        self._deadline = deadline
         self._secured = context
         self._name = name
 
     def https_open(self, req: Request) -> HTTPResponse:
         """Open a connection of ours."""
-        connect = partial(_NamedConnection, named=self._name, secured=self._secured())
+        connect = partial(
+            _NamedConnection, deadline=self._deadline, named=self._name, secured=self._secured()
+        )
         return self.do_open(cast("Any", connect), req)
 
 

@@ -21,11 +21,15 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
+from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""
+
+WHOLE_ANSWER_SECONDS = 120.0
+"""For all of an answer: a gigabyte, at a tenth of what a network of 1 Gbit/s carries."""
 
 MAXIMUM_ANSWER_BYTES = 1 << 30
 """16,384 series of 360 points have 203 MB; five times that is no question of ours."""
@@ -118,19 +122,28 @@ class Prometheus:
         # Posted, because queries outgrow what proxies take in a URL.
         data = urlencode(query).encode()
         request = Request(base + path, data=data, headers=headers)  # noqa: S310 - scheme is checked
+        deadline = Deadline(WHOLE_ANSWER_SECONDS, TIMEOUT_SECONDS)
         try:
-            with self.entry.open(request, TIMEOUT_SECONDS) as answer:
-                body: bytes = answer.read(MAXIMUM_ANSWER_BYTES + 1)
-        except HTTPError as error:
-            raise PrometheusError(f"{self.url} answers {error.code}: {_reason(error)}") from None
+            body = self._answer(request, deadline)
         except CredentialsError as error:
             raise PrometheusError(str(error)) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise PrometheusError(f"Prometheus {self.url} {deadline.missed(reason)}") from None
             raise PrometheusError(f"Prometheus {self.url} cannot be reached: {reason}") from None
         if len(body) > MAXIMUM_ANSWER_BYTES:
             raise PrometheusError(f"{self.url} answers more than {MAXIMUM_ANSWER_BYTES >> 30} GiB")
         return body
+
+    def _answer(self, request: Request, deadline: Deadline) -> bytes:
+        try:
+            with self.entry.open(request, deadline) as answer:
+                return answer.read(MAXIMUM_ANSWER_BYTES + 1)
+        except HTTPError as error:
+            with error:
+                message = f"{self.url} answers {error.code}: {_reason(error)}"
+            raise PrometheusError(message) from None
 
 
 def parse_matrix(body: bytes, times: Floats) -> Matrix:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_analyzers.intake.patience import Patience
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"
@@ -119,9 +120,10 @@ class _Agent:
 
 
 class StepHistory:
-    """Records of many agents."""
+    """Records of many agents, and which of these were late."""
 
     def __init__(self) -> None:
+        self.patience = Patience()
         self._agents: dict[str, _Agent] = {}
         self._records = pd.DataFrame()
         self._numbers = 0
@@ -178,7 +180,7 @@ class StepHistory:
         return self._records[self._records[AGENT].isin(told)]
 
     def keep(self, urls: Iterable[str]) -> None:
-        """Forget all agents but these."""
+        """Forget the records of all agents but these."""
         kept = set(urls)
         if gone := [agent.number for url, agent in self._agents.items() if url not in kept]:
             self._agents = {url: one for url, one in self._agents.items() if url in kept}

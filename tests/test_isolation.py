@@ -109,7 +109,7 @@ def test_a_watch_goes_on_counts_and_names_it_and_writes_its_traceback_once(capsy
     log = ErrorLog(said.append)
     sight = Sight(lambda: Gathered((good, bad), Evidence()))
     for _ in range(3):
-        watch_command._turn(sight, exported, Alone(), 0.0, log)
+        watch_command.turn(sight, exported, Alone(), 0.0, log)
     page = exported.text()
     assert 'rankscope_finding_active{job_id="good",kind="gpu_compute"' in page
     assert 'rankscope_job_analysis_errors{job_id="bad"} 1.0' in page

@@ -1,6 +1,8 @@
 import argparse
+import threading
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,11 +12,14 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.intake.agent_client import Agent, StatusError
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.steps.clocks import ClockOffset
+from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import Timed
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.findings import LONGEST_GAP_SECONDS, Watch
+from rankscope_analyzers.watch.leadership import Alone
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from simulated_jobs import Fault, Job
@@ -205,3 +210,35 @@ def test_what_touches_a_whole_node_names_the_rank_that_ended_or_none(ended, rank
     labels = dict(zip(culprit.metric.labels, culprit.labels, strict=True))
     assert (labels["kind"], labels["node"]) == ("gpu_memory", "n0")
     assert (labels["rank"], labels["gpu"], labels["uuid"]) == (rank, gpu, gpu and f"GPU-{gpu}")
+
+
+def test_a_watch_that_hangs_in_an_evaluation_is_not_healthy(monkeypatch):
+    """The web server answers from a thread of its own, however long the other one stands still."""
+    started, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(watch_command, "LONGEST_SECONDS", 0.2)
+    exported = Exported()
+    assert watch_server.liveness(exported)[0] == 200  # it has not begun
+
+    def hang():
+        started.set()
+        go_on.wait()
+        raise SourceError("at last")
+
+    turn = partial(
+        watch_command.turn, watch_command.Sight(hang), exported, Alone(), 0.0, ErrorLog(print)
+    )
+    thread = threading.Thread(target=turn)
+    thread.start()
+    try:
+        assert started.wait(PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while watch_server.liveness(exported)[0] == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert "hangs" in watch_server.liveness(exported)[1]
+    finally:
+        go_on.set()
+        thread.join()
+    monkeypatch.setattr(watch_command, "LONGEST_SECONDS", 900.0)
+    watch_command.turn(watch_command.Sight(hang), exported, Alone(), 0.0, ErrorLog(print))
+    assert watch_server.liveness(exported)[0] == 200

@@ -40,6 +40,10 @@ DEFAULT_INTERVAL = "30s"
 STAND_BY_SECONDS = 1.0
 """Pause between two looks at who is to evaluate."""
 
+LONGEST_SECONDS = 900.0
+"""Time after which an evaluation is taken to hang: the first one of 2,048 nodes takes less than two
+minutes, and all that it asks answers or is given up within one."""
+
 COMPARING_SHARE = 0.15
 """Part of the interval that may go into comparing collectives; there is all the rest to do, too."""
 
@@ -128,17 +132,18 @@ def run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
     try:
         while True:
-            _turn(sight, exported, leadership, interval, log)
+            turn(sight, exported, leadership, interval, log)
     except KeyboardInterrupt:
         leadership.close()
         return 0
 
 
-def _turn(
+def turn(
     sight: Sight, exported: Exported, leadership: Leadership, interval: float, log: ErrorLog
 ) -> None:
     """Evaluate if it is this watch's turn, and wait for the next time."""
     began = time.monotonic()
+    exported.expect(interval + LONGEST_SECONDS)
     if leadership.held():
         evaluate(sight, exported, log)
         time.sleep(max(1.0, began + interval - time.monotonic()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,11 +31,21 @@ class Exported(Collector):
         self._more: tuple[Sample, ...] = ()
         self._lock = threading.Lock()  # scrapes come on threads of their own
         self._evaluated = threading.Event()
+        self._due = math.inf
 
     @property
     def evaluated(self) -> bool:
         """Whether an evaluation has ended, whatever came of it."""
         return self._evaluated.is_set()
+
+    def expect(self, seconds: float) -> None:
+        """Note that a turn begins, and within how many seconds the next one must."""
+        self._due = time.monotonic() + seconds
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the next turn should have begun long ago: whoever evaluates hangs."""
+        return time.monotonic() > self._due
 
     def update(
         self, reports: Sequence[JobReport], now: float, senseless: int, more: Sequence[Sample]

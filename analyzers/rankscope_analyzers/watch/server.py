@@ -76,6 +76,13 @@ def place(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
         raise InputError(str(error)) from None
 
 
+def liveness(exported: Exported) -> tuple[int, str]:
+    """Return status and sentence: whether this watch goes on at all, so that it is restarted."""
+    if exported.overdue:
+        return 503, "The watch hangs: an evaluation began that does not end."
+    return 200, "The watch is running."
+
+
 def readiness(exported: Exported) -> tuple[int, str]:
     """Return status and sentence: whether this watch does its part, and knows that it does."""
     problem = exported.leading_problem
@@ -93,7 +100,7 @@ def _routes(exported: Exported) -> dict[str, Route]:
         return Response(200, CONTENT_TYPE_PLAIN_0_0_4, exported.text().encode())
 
     def healthz(request: Request) -> Response:
-        return sentence(200, "The watch is running.")
+        return sentence(*liveness(exported))
 
     def readyz(request: Request) -> Response:
         return sentence(*readiness(exported))

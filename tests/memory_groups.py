@@ -10,12 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+
+from rendered_manifests import ROOT as MANIFESTS
 
 ROOT = Path("/sys/fs/cgroup")
 LIMITS = {"memory": "memory.limit_in_bytes", ".": "memory.max"}
 """By the folder under which groups are made: version 1, version 2."""
 
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
 EMPTY_SECONDS = 10.0
+
+
+def limit_of_the_pod() -> int:
+    """Return the memory in bytes that the DaemonSet gives its agent."""
+    document = yaml.safe_load((MANIFESTS / "base" / "daemonset.yaml").read_text())
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    text = container["resources"]["limits"]["memory"]
+    return int(text[:-2]) * UNITS[text[-2:]]
 
 
 @dataclass(frozen=True, slots=True)

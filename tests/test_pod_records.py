@@ -40,6 +40,32 @@ def test_what_matters_of_a_pod_is_kept():
     assert container.started
 
 
+def kept_text(found):
+    """Return how many characters are kept of a pod's own texts."""
+    texts = [*found.labels.items(), *found.annotations.items()]
+    for container in found.containers:
+        texts += [*container.environment.items(), *((name, "") for name in container.unresolved)]
+        texts += [(name, "") for name in container.limits]
+    return sum(len(key) + len(value) for key, value in texts)
+
+
+def test_however_much_a_pod_says_little_of_it_is_kept():
+    many = {f"{'x' * 50}/{number:05d}": "y" * 4096 for number in range(5000)}
+    env = {f"NCCL_{number:05d}": "z" * 4096 for number in range(5000)}
+    env |= {f"UCX_{number:05d}": {"secretKeyRef": {}} for number in range(5000)}
+    data = pod(labels=many, annotations=many, env=env, limits=dict.fromkeys(many, "1"))
+    data["spec"]["containers"] *= 100
+    assert kept_text(parse_pod(data)) < 200_000
+
+
+def test_what_is_long_keeps_nothing_out_that_is_short():
+    notes = {f"a{number}": "x" * 4096 for number in range(100)} | {"z/rank": "5"}
+    env = {f"NCCL_{number}": "x" * 4096 for number in range(20)} | {"RANK": "3"}
+    found = parse_pod(pod(annotations=notes, env=env))
+    assert found.annotations["z/rank"] == "5"
+    assert found.containers[0].environment["RANK"] == "3"
+
+
 def test_secrets_are_never_kept_nor_followed():
     known, unknown = variables(
         AWS_SECRET_ACCESS_KEY="x",

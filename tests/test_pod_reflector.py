@@ -199,9 +199,9 @@ def test_the_token_is_read_again_for_every_request(server, tmp_path):
     account = ApiServer(server.url, tmp_path)
     (tmp_path / "token").write_text("first\n")
     with pytest.raises(ApiError, match="401: Unauthorized"):
-        account.list_pods("n1")
+        account.list_pods("n1", print)
     (tmp_path / "token").write_text("second\n")
-    assert account.list_pods("n1")["kind"] == "PodList"
+    assert account.list_pods("n1", print)["kind"] == "PodList"
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{" * 2000 + b"}", b'{"items": 3}', b"\xff"])
@@ -286,7 +286,9 @@ class _Recorded:
         self._document = document
         self._events = events
 
-    def list_pods(self, node):
+    def list_pods(self, node, take):
+        for item in self._document["items"]:
+            take(item)
         return self._document
 
     @contextlib.contextmanager

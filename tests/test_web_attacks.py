@@ -17,11 +17,9 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import bcrypt
-import yaml
 
 import attackers as attacks
-from memory_groups import memory_group
-from rendered_manifests import ROOT
+from memory_groups import limit_of_the_pod, memory_group
 from ring_writer import RingWriter
 from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, RunningAgent, running_agent
 
@@ -29,15 +27,6 @@ Answer = TypeVar("Answer")
 
 ATTACKERS = 31
 MOST_GROWTH = 32 << 20  # threads' stacks and heaps among it; their heads would have 186 MiB
-UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-
-
-def limit_of_the_pod() -> int:
-    """Return the memory in bytes that the DaemonSet gives its agent."""
-    document = yaml.safe_load((ROOT / "base" / "daemonset.yaml").read_text())
-    (container,) = document["spec"]["template"]["spec"]["containers"]
-    text = container["resources"]["limits"]["memory"]
-    return int(text[:-2]) * UNITS[text[-2:]]
 
 
 def send_a_big_head(address: tuple[str, int], sent: threading.Barrier) -> None:

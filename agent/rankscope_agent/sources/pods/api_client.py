@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+from rankscope_agent.sources.pods.json_items import MAX_VALUE, JsonItems
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -27,10 +29,10 @@ SILENCE_SECONDS = 100.0
 the other end is gone without having said so."""
 
 MAX_LIST = 256 << 20
-"""Bytes of a list: 3,000 pods with full specs have 25 MB."""
+"""Bytes of a list: 3,000 pods with full specs have 25 MB. They pass through one by one."""
 
-MAX_EVENT = 8 << 20
-"""Bytes of one event: etcd keeps no object larger than 1.5 MiB."""
+MAX_EVENT = MAX_VALUE
+"""Bytes of one event, which holds one pod."""
 
 MAX_TOKEN = 65536
 
@@ -63,8 +65,8 @@ class ApiServer:
     url: str
     service_account: Path = SERVICE_ACCOUNT
 
-    def list_pods(self, node: str) -> Mapping[str, Any]:
-        """Return the PodList of a node, out of the server's cache.
+    def list_pods(self, node: str, take: Callable[[object], None]) -> Mapping[str, Any]:
+        """Hand over the pods of a node one by one, out of the server's cache; return the rest.
 
         Raises:
             ApiError: the server refuses, fails, or answers what is no list.
@@ -73,13 +75,13 @@ class ApiServer:
         # Version 0 lets the server answer from memory instead of asking etcd for a quorum read.
         query = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
         with self._get("/api/v1/pods", query, LIST_SECONDS) as response:
-            body = response.read(MAX_LIST + 1)
-        if len(body) > MAX_LIST:
-            raise ApiError(0, f"the list of pods is larger than {MAX_LIST >> 20} MiB")
-        document = _document(body)
-        if not isinstance(document.get("items", []), (list, type(None))):
-            raise ApiError(0, "the list of pods has no items")
-        return document
+            items = JsonItems(_bounded(response))
+            try:
+                for item in items:
+                    take(item)
+            except (ValueError, RecursionError) as error:
+                raise ApiError(0, f"the list of pods cannot be read: {error}") from None
+        return items.rest
 
     @contextmanager
     def watch_pods(
@@ -142,6 +144,21 @@ class ApiServer:
         except (OSError, ValueError) as error:
             raise ApiError(0, f"the service account's token cannot be read: {error}") from None
         return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+
+
+def _bounded(response: HTTPResponse) -> Callable[[int], bytes]:
+    """Return how a list is read, which ends in an error beyond `MAX_LIST`."""
+    left = MAX_LIST
+
+    def read(size: int) -> bytes:
+        nonlocal left
+        more = response.read1(size)
+        left -= len(more)
+        if left < 0:
+            raise ApiError(0, f"the list of pods is larger than {MAX_LIST >> 20} MiB")
+        return more
+
+    return read
 
 
 def _refusal(response: HTTPResponse) -> ApiError:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 MAX_TEXT = 256
@@ -20,6 +21,17 @@ MAX_ENVIRONMENT_TEXT = 4096
 
 MAX_IMAGE_TEXT = 512
 """Characters kept of an image: a registry's name, a path of 255 (OCI distribution) and a digest."""
+
+MAX_ENTRIES = 128
+"""Labels kept of a pod, annotations, and variables of all its containers: an object may have ten
+thousand of them, and so may each pod of a node."""
+
+MAX_KEPT_TEXT = 32 << 10
+"""Characters kept of a pod's annotations together, and of its variables: an object may have
+1.5 MiB, of which all that launchers read takes some 5 KiB."""
+
+MAX_RESOURCES = 16
+"""Extended resources kept of a container: kinds of GPUs, of their parts, and of network ports."""
 
 MAX_CONTAINERS = 64
 """Containers of a pod that are looked at, many times what any launcher makes."""
@@ -105,7 +117,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; labels and annotations are complete but for their length.
+    """A pod; labels and annotations are complete but for their length and number.
 
     Args:
         created_unix_seconds: 0 where the server did not say.
@@ -163,14 +175,32 @@ def parse_pod(data: object) -> Pod:
         created_unix_seconds=_moment(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         owner=_controller(metadata.get("ownerReferences")),
-        labels=labels,
-        annotations={key: value for key, value in annotations.items() if _tells(key)},
+        labels=_Room().fitting(labels),
+        annotations=_Room().fitting({key: annotations[key] for key in filter(_tells, annotations)}),
         containers=tuple(
             _containers(spec, status, _fields(uid, namespace, name, spec, labels, annotations))
         ),
         health=tuple(_health(status)),
         scheduling_group=_scheduling_group(spec),
     )
+
+
+class _Room:
+    """How many texts of one kind may be kept of one pod, and of what length together."""
+
+    def __init__(self) -> None:
+        self._entries, self._characters = MAX_ENTRIES, MAX_KEPT_TEXT
+
+    def fitting(self, texts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return those that have room, in their own order; the shortest have it first."""
+        kept = set()
+        for key, value in sorted(texts.items(), key=lambda text: len(text[0]) + len(text[1])):
+            self._entries -= 1
+            self._characters -= len(key) + len(value)
+            if self._entries < 0 or self._characters < 0:
+                break
+            kept.add(key)
+        return {key: value for key, value in texts.items() if key in kept}
 
 
 def _tells(annotation: str) -> bool:
@@ -212,10 +242,11 @@ def _containers(
         for key in ("containers", "initContainers", "ephemeralContainers")
         for entry in _mappings(spec.get(key))
     ]
+    room = _Room()
     for entry in listed[:MAX_CONTAINERS]:
         name = _text(entry.get("name"))
         found = _mapping(statuses.get(name))
-        environment, unresolved = _environment(entry.get("env"), fields)
+        environment, unresolved = _environment(entry.get("env"), fields, room)
         yield Container(
             name=name,
             container_id=_text(found.get("containerID")).rpartition("://")[2],
@@ -235,9 +266,9 @@ def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _environment(
-    entries: object, fields: Mapping[str, str]
+    entries: object, fields: Mapping[str, str], room: _Room
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Resolve what can be resolved; later entries win, as in the container."""
+    """Resolve what can be resolved and has room; later entries win, as in the container."""
     known: dict[str, str] = {}
     unknown: set[str] = set()
     for entry in _mappings(entries):
@@ -250,7 +281,7 @@ def _environment(
             unknown.add(name)
         else:
             known[name] = value
-    return known, frozenset(unknown)
+    return room.fitting(known), frozenset(room.fitting(dict.fromkeys(unknown, "")))
 
 
 def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
@@ -265,11 +296,12 @@ def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
 def _limits(resources: Mapping[str, Any]) -> Mapping[str, int]:
     """Return the extended resources: those whose name has a domain, such as nvidia.com/gpu."""
     limits = _mapping(resources.get("limits"))
-    return {
-        key: _count(value)
+    extended = {
+        key[:MAX_TEXT]: _count(value)
         for key, value in limits.items()
         if "/" in key and _count(value) and not key.startswith("hugepages-")
     }
+    return dict(islice(extended.items(), MAX_RESOURCES))
 
 
 def _health(status: Mapping[str, Any]) -> Iterator[DeviceHealth]:

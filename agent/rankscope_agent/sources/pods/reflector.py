@@ -38,12 +38,15 @@ cannot hold one; asking again without a pause would be a request storm."""
 
 GONE = 410
 
+MAX_PODS = 4096
+"""Pods of a node that are known, ended ones among them: kubelets run 110 unless told otherwise."""
+
 
 class PodServer(Protocol):
     """Who lists and watches pods; see `rankscope_agent.sources.pods.api_client.ApiServer`."""
 
-    def list_pods(self, node: str) -> Mapping[str, Any]:
-        """Return a PodList."""
+    def list_pods(self, node: str, take: Callable[[object], None]) -> Mapping[str, Any]:
+        """Hand over the items of a PodList one by one, and return the rest of it."""
         ...
 
     def watch_pods(
@@ -141,11 +144,18 @@ class Reflector:
 
     def _list(self) -> None:
         self.requests["list"] += 1
-        document = self._server.list_pods(self._node)
-        version = _version(document)
+        pods: list[Pod] = []
+
+        def take(item: object) -> None:
+            pod = _pod(item)
+            if pod is not None and len(pods) < MAX_PODS:
+                pods.append(pod)
+
+        version = _version(self._server.list_pods(self._node, take))
         if version is None:
             raise ApiError(0, "the list of pods has no resourceVersion to watch from")
-        pods = [pod for item in document.get("items") or () if (pod := _pod(item))]
+        if len(pods) == MAX_PODS:
+            log.warning("pods: only the first %d of the list are known", MAX_PODS)
         self._directory.replace(pods, self._clock())
         self._version = version
         self.failure = ""

@@ -1,0 +1,122 @@
+"""Reads a Kubernetes list item by item: no more than one of its objects is in memory at a time.
+
+Parsing the whole answer takes ten times its size, and what a list may hold is up to those who make
+pods: 110 of a megabyte each. Asking for pages instead would send every agent's request past the API
+server's cache, to etcd, which reads all pods of the cluster to find those of one node.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+READ_BYTES = 65536
+
+MAX_VALUE = 16 << 20
+"""Characters of one value: etcd keeps no object larger than 1.5 MiB, of which JSON's escapes may
+make six times as many."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_AFTER = frozenset(" \t\r\n,]}:")
+_DECODE = json.JSONDecoder().raw_decode
+
+
+class JsonItems:
+    """The objects of the array `items` of a document, one after another.
+
+    Args:
+        read: returns up to so many bytes of the document, none at its end.
+
+    Attributes:
+        rest: the document without its items; whole once they are exhausted.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.rest: dict[str, Any] = {}
+        self._read = read
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._text, self._at, self._ended = "", 0, False
+
+    def __iter__(self) -> Iterator[object]:
+        """Yield the items.
+
+        Raises:
+            ValueError: the document is no JSON object, its items are no array, or a value is too
+                large.
+            RecursionError: a value is nested too deeply.
+        """
+        self._take("{")
+        if self._comes("}"):
+            return
+        while True:
+            key = self._value()
+            self._take(":")
+            if key == "items" and self._comes("["):
+                yield from self._items()
+            else:
+                self.rest[str(key)] = self._value()
+            if self._comes("}"):
+                break
+            self._take(",")
+        if self.rest.get("items") is not None:
+            raise ValueError("the items are no array")
+
+    def _items(self) -> Iterator[object]:
+        if self._comes("]"):
+            return
+        while True:
+            yield self._value()
+            if self._comes("]"):
+                return
+            self._take(",")
+
+    def _comes(self, character: str) -> bool:
+        """Take a character if it is the next one."""
+        if self._next() != character:
+            return False
+        self._at += 1
+        return True
+
+    def _take(self, character: str) -> None:
+        if not self._comes(character):
+            raise ValueError(f"expected {character!r} at {self._text[self._at : self._at + 20]!r}")
+
+    def _next(self) -> str:
+        """Return the next character that is no white space."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                raise ValueError("the document ends too early")
+
+    def _value(self) -> Any:
+        """Return the next value, reading on until it is whole."""
+        self._next()
+        while True:
+            try:
+                value, end = _DECODE(self._text, self._at)
+            except json.JSONDecodeError:
+                if not self._more():
+                    raise
+                continue
+            # What has come may end in the middle of a number: -0 of -0.5.
+            if self._text[end : end + 1] in _AFTER or not self._more():
+                self._at = end
+                return value
+
+    def _more(self) -> bool:
+        """Read on, twice as much as is held, so that no value is tried many times over."""
+        if self._ended:
+            return False
+        held = self._text[self._at :]
+        if len(held) > MAX_VALUE:
+            raise ValueError(f"a value is longer than {MAX_VALUE >> 20} Mi characters")
+        more = self._read(max(READ_BYTES, len(held)))
+        self._ended = not more
+        self._text, self._at = held + self._decoder.decode(more, final=self._ended), 0
+        return True

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -294,3 +295,27 @@ class _Recorded:
     @contextlib.contextmanager
     def watch_pods(self, node, version, seconds):
         yield iter(self._events)
+
+
+@pytest.mark.parametrize(("seconds", "failures"), [(59.0, 1), (61.0, 0)])
+def test_a_watch_that_fell_silent_after_a_minute_is_taken_up_again_without_a_failure(
+    monkeypatch, seconds, failures
+):
+    """Old etcd sends no bookmarks: nothing comes for as long as no pod of the node changes."""
+    now = [1000.0]
+
+    class Silent:
+        def watch_pods(self, node, version, wanted):
+            now[0] += seconds
+            raise TimeoutError("timed out")
+
+    monkeypatch.setattr(reflector, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made = Reflector(Silent(), PodDirectory(), "n1")
+    made._version = "7"
+    pause = made._turn()
+    assert (made.errors, bool(made.failure), pause > 0) == (
+        failures,
+        bool(failures),
+        bool(failures),
+    )
+    assert made._version == "7"

@@ -36,6 +36,10 @@ SHORT_WATCH_SECONDS = 5.0
 """A watch that ends sooner, although minutes were asked for, comes from a server or proxy that
 cannot hold one; asking again without a pause would be a request storm."""
 
+SILENT_SECONDS = 60.0
+"""A watch that was open for so long and then said nothing is taken up again, and is no failure: an
+API server over an etcd without progress notifications sends no bookmarks, and pods may rest."""
+
 GONE = 410
 
 MAX_PODS = 4096
@@ -122,6 +126,12 @@ class Reflector:
                 self._version = None
                 return self._failed(error, begin, 0.0)
             return self._failed(error, begin, error.retry_after_seconds)
+        except TimeoutError as error:
+            # A connection that nobody answers is given up far sooner.
+            if self._version is None or time.monotonic() - begin < SILENT_SECONDS:
+                return self._failed(error, begin, 0.0)
+            self.failure = ""
+            return 0.0
         except OSError as error:
             return self._failed(error, begin, 0.0)
         lasted = time.monotonic() - begin

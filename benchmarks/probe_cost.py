@@ -107,7 +107,7 @@ def bare_probe(module: Any, directory: str) -> Any:
     probe.begin_unix_ns = time.time_ns()
     probe.data_ns, probe.sync_ns = 4_000_000, 6_000_000
     probe.loader_used, probe.timing, probe.device_waits = True, 2, None
-    probe.looked_ns = module._NEVER_NS
+    probe.cpu = module._CpuWaits()
     return probe
 
 

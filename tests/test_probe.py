@@ -203,7 +203,7 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
         "probe.begin_unix_ns = probe.data_ns = probe.sync_ns = probe.samples = 0\n"
         "probe.step = probe.backwards = 0\n"
         "probe.loader_used, probe.timing, probe.device_waits = False, 2, None\n"
-        "probe.looked_ns = p._NEVER_NS\n"
+        "probe.cpu = p._CpuWaits()\n"
         "for number in range(p._CAPACITY + 3): probe.record(number, 0)\n"
     )
     variables = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path)}

@@ -15,14 +15,14 @@ LATE = 2 * rankscope_probe._LOOK_NS
 
 
 class Schedule:
-    """A probe whose schedstat says what a test wants."""
+    """Waits whose schedstat says what a test wants."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "schedstat"
-        self.probe = object.__new__(rankscope_probe._Probe)
-        self.probe.cpu_wait_ns = self.probe.seen_wait_ns = self.probe.looked_ns = 0
+        self.waits = rankscope_probe._CpuWaits()
+        self.waits.looked_ns = 0
         self.says(0)
-        self.probe.schedule = rankscope_probe._Held(os.open(self.file, os.O_RDONLY))
+        self.waits.schedule = rankscope_probe._Held(os.open(self.file, os.O_RDONLY))
 
     def says(self, waited: int) -> None:
         self.file.write_text(f"1 {waited} 1\n")
@@ -35,27 +35,27 @@ def schedule(tmp_path: Path) -> Schedule:
 
 def test_waits_count_as_what_the_stretch_was_that_they_fell_in(schedule: Schedule) -> None:
     schedule.says(LATE // 2)
-    schedule.probe.look(LATE)
-    assert schedule.probe.cpu_wait_ns == LATE // 2
+    schedule.waits.look(LATE)
+    assert schedule.waits.total_ns == LATE // 2
     schedule.says(LATE)
-    schedule.probe.look(2 * LATE, outside=False)
-    assert schedule.probe.cpu_wait_ns == LATE // 2
+    schedule.waits.look(2 * LATE, outside=False)
+    assert schedule.waits.total_ns == LATE // 2
 
 
 def test_a_short_stretch_is_left_to_the_next_look(schedule: Schedule) -> None:
     schedule.says(1000)
-    schedule.probe.look(rankscope_probe._LOOK_NS // 2)
-    assert schedule.probe.cpu_wait_ns == 0
-    schedule.probe.look(LATE)
-    assert schedule.probe.cpu_wait_ns == 1000
+    schedule.waits.look(rankscope_probe._LOOK_NS // 2)
+    assert schedule.waits.total_ns == 0
+    schedule.waits.look(LATE)
+    assert schedule.waits.total_ns == 1000
 
 
 def test_a_wait_that_began_behind_a_stretch_is_of_the_next_one(schedule: Schedule) -> None:
     schedule.says(LATE + 500)
-    schedule.probe.look(LATE)
-    assert schedule.probe.cpu_wait_ns == LATE
-    schedule.probe.look(2 * LATE)
-    assert schedule.probe.cpu_wait_ns == LATE + 500
+    schedule.waits.look(LATE)
+    assert schedule.waits.total_ns == LATE
+    schedule.waits.look(2 * LATE)
+    assert schedule.waits.total_ns == LATE + 500
 
 
 @pytest.mark.parametrize("content", ["", "7", "a b c"])
@@ -63,46 +63,45 @@ def test_a_schedule_written_in_another_way_ends_the_counting(
     schedule: Schedule, content: str
 ) -> None:
     schedule.file.write_text(content)
-    schedule.probe.look(LATE)
-    assert schedule.probe.looked_ns == rankscope_probe._NEVER_NS
-    schedule.probe.look(9 * LATE)
-    assert schedule.probe.cpu_wait_ns == 0
+    schedule.waits.look(LATE)
+    assert schedule.waits.looked_ns == rankscope_probe._NEVER_NS
+    schedule.waits.look(9 * LATE)
+    assert schedule.waits.total_ns == 0
 
 
 def test_a_descriptor_that_the_program_closed_ends_the_counting(schedule: Schedule) -> None:
-    os.close(schedule.probe.schedule.number)
-    schedule.probe.look(LATE)
-    assert schedule.probe.looked_ns == rankscope_probe._NEVER_NS
+    os.close(schedule.waits.schedule.number)
+    schedule.waits.look(LATE)
+    assert schedule.waits.looked_ns == rankscope_probe._NEVER_NS
 
 
 def test_a_descriptor_that_became_another_file_is_neither_read_nor_closed(
     schedule: Schedule, tmp_path: Path
 ) -> None:
     (other := tmp_path / "other").write_text("1 999999999 1")
-    number = schedule.probe.schedule.number
+    number = schedule.waits.schedule.number
     with other.open() as own:
         os.dup2(own.fileno(), number)
-    schedule.probe.look(LATE)
-    assert (schedule.probe.cpu_wait_ns, schedule.probe.looked_ns) == (0, rankscope_probe._NEVER_NS)
+    schedule.waits.look(LATE)
+    assert (schedule.waits.total_ns, schedule.waits.looked_ns) == (0, rankscope_probe._NEVER_NS)
     os.close(number)  # still the program's
 
 
 def test_a_counter_that_falls_is_no_negative_wait(schedule: Schedule) -> None:
     schedule.says(S)
-    schedule.probe.look(2 * S)
+    schedule.waits.look(2 * S)
     schedule.says(0)
-    schedule.probe.look(3 * S)
-    assert schedule.probe.cpu_wait_ns == S
+    schedule.waits.look(3 * S)
+    assert schedule.waits.total_ns == S
 
 
 def test_each_thread_has_its_own_schedule() -> None:
-    probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = None
+    waits = rankscope_probe._CpuWaits()
     places = []
 
     def watch() -> None:
-        probe.watch_schedule()
-        places.append(Path(f"/proc/self/fd/{probe.schedule.number}").readlink().as_posix())
+        waits.watch()
+        places.append(Path(f"/proc/self/fd/{waits.schedule.number}").readlink().as_posix())
 
     watch()
     thread = threading.Thread(target=watch)
@@ -110,26 +109,24 @@ def test_each_thread_has_its_own_schedule() -> None:
     thread.join()
     assert places[0] != places[1]
     assert all(place.endswith("/schedstat") for place in places)
-    assert probe.looked_ns < rankscope_probe._NEVER_NS
-    probe.schedule.close()
+    assert waits.looked_ns < rankscope_probe._NEVER_NS
+    waits.schedule.close()
 
 
 def test_threads_that_have_only_just_begun_are_watched() -> None:
     """Their time on a CPU reads zero until the kernel adds it up: here one in forty does."""
-    probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = None
+    waits = rankscope_probe._CpuWaits()
     for _ in range(500):
-        thread = threading.Thread(target=probe.watch_schedule)
+        thread = threading.Thread(target=waits.watch)
         thread.start()
         thread.join()
-        assert probe.looked_ns < rankscope_probe._NEVER_NS
-    probe.schedule.close()
+        assert waits.looked_ns < rankscope_probe._NEVER_NS
+    waits.schedule.close()
 
 
 def test_a_kernel_that_counts_nothing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rankscope_probe.os, "pread", lambda *_: b"0 0 0\n")
-    probe = object.__new__(rankscope_probe._Probe)
-    probe.schedule = None
-    probe.watch_schedule()
-    assert probe.looked_ns == rankscope_probe._NEVER_NS
-    probe.schedule.close()
+    waits = rankscope_probe._CpuWaits()
+    waits.watch()
+    assert waits.looked_ns == rankscope_probe._NEVER_NS
+    waits.schedule.close()

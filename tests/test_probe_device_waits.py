@@ -300,7 +300,7 @@ def test_durations_are_asked_for_by_request_and_refused_where_they_end_overlap(
         monkeypatch.setenv(name, value)
     job, group = make(), Group()
     job.torch.distributed.distributed_c10d._world.pg_map = {group: "nccl"}
-    job.probe.time_collectives()
+    job.probe.flight.time_collectives()
     assert group.timed is timed
     refused = "CUDA_DEVICE_MAX_CONNECTIONS" in variables and not timed
     assert ("is refused" in capsys.readouterr().err) is refused

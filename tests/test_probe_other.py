@@ -318,19 +318,20 @@ def test_waits_for_a_cpu_are_taken_out_of_the_rest_as_well(loop: Loop, tmp_path:
     schedule = tmp_path / "schedstat"
     schedule.write_text("1 0 1")
     with schedule.open() as file:
-        loop.probe.schedule = rankscope_probe._Held(rankscope_probe.os.dup(file.fileno()))
-    loop.probe.seen_wait_ns, loop.probe.looked_ns = 0, loop.now
+        cpu = loop.probe.cpu
+        cpu.schedule = rankscope_probe._Held(rankscope_probe.os.dup(file.fileno()))
+    cpu.seen_ns, cpu.looked_ns = 0, loop.now
     loop.batch()
     loop.forward()
     loop.backward()
-    loop.probe.look(loop.now)
+    cpu.look(loop.now)
     schedule.write_text(f"1 {6 * MS} 2")
     loop.step(10)
     (record,) = read_extended(loop.directory)
     assert (record.compute_ns, record.other_ns, record.cpu_wait_ns) == (30 * MS, 4 * MS, 6 * MS)
     parts = (record.data_ns, record.compute_ns, record.sync_ns, record.other_ns)
     assert sum(parts) + record.cpu_wait_ns == record.step_ns
-    loop.probe.schedule.close()
+    cpu.schedule.close()
 
 
 def test_device_that_runs_behind_its_host_tells_nothing_of_the_rest(loop: Loop) -> None:

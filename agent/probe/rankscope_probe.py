@@ -526,6 +526,124 @@ class _DeviceWaits:
         self.pool.extend(event for pair in pairs for event in pair)
 
 
+class _CpuWaits:
+    """How long the training thread was ready to run and waited for a CPU, by its schedstat.
+
+    `total_ns` and `in_data_ns` are of the step under way: outside of sync, and while on data.
+    """
+
+    def __init__(self) -> None:
+        self.schedule: _Held | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget a thread, as a forked child must, which has another."""
+        if self.schedule is not None:
+            self.schedule.close()
+        self.schedule, self.looked_ns = None, _NEVER_NS
+        self.total_ns = self.in_data_ns = self.seen_ns = 0
+
+    def begin_step(self) -> None:
+        """Count from here on for another step."""
+        self.total_ns = self.in_data_ns = 0
+
+    def watch(self) -> None:
+        """Follow how long this thread waits for a CPU, where the kernel counts that."""
+        if self.schedule:
+            self.schedule.close()
+        self.schedule, self.looked_ns = None, _NEVER_NS
+        with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
+            flags = os.O_RDONLY | os.O_CLOEXEC
+            self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
+            _, self.seen_ns, turns = self.read()
+            if turns:  # else nothing is counted; the time run is zero until a thread's first tick
+                self.looked_ns = time.perf_counter_ns()
+
+    def read(self) -> tuple[int, ...]:
+        """Return how long this thread ran and waited, in nanoseconds, and how often it ran.
+
+        Raises:
+            OSError: it cannot be read, or the descriptor is not ours any more.
+            ValueError: it is written in another way.
+        """
+        held = self.schedule
+        if held is None or held.look() != held.identity:
+            raise _LostError("no schedstat")
+        run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
+        return run, waited, turns
+
+    def look(self, now: int, outside: bool = True) -> None:
+        """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
+
+        Stretches that are short are left to the next look: no wait that matters fits in. Waits that
+        begin between the end of a stretch, `now`, and our look at them are of the next one.
+        """
+        if now - self.looked_ns > _LOOK_NS:
+            try:
+                total = self.read()[1]
+            except (OSError, ValueError):  # the program closed it, or took its number
+                self.schedule, self.looked_ns = None, _NEVER_NS
+                return
+            waited = max(min(total - self.seen_ns, now - self.looked_ns), 0)
+            if outside:
+                self.total_ns += waited
+            self.seen_ns += waited
+            self.looked_ns = now
+
+
+class _FlightRecorder:
+    """Torch's own server, through which the agent fetches which collectives ran."""
+
+    def __init__(self, torch: Any, distributed: Any, guarded: Callable[..., Any]) -> None:
+        self.torch, self.distributed, self.socket = torch, distributed, ""
+        self.guarded = guarded
+
+    def serve(self, ring: str) -> None:
+        """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
+
+        The server is never shut down: that hangs right after its start, and its destructor does so
+        too. One reference too many keeps it until the process ends.
+        """
+        environ = os.environ
+        size = environ.get("TORCH_FR_BUFFER_SIZE") or environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
+        server_type = getattr(self.torch._C._distributed_c10d, "_WorkerServer", None)
+        if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
+            return
+        self.guarded(self.time_collectives)()
+        path = _beside(ring, "sock")
+        if len(os.fsencode(path)) > _SOCKET_PATH:
+            raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
+        import ctypes
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server_type(path)))
+        self.socket = path
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Let nobody call a process that ends."""
+        if self.socket:
+            with contextlib.suppress(OSError):
+                os.unlink(self.socket)
+
+    def time_collectives(self) -> None:
+        """Have NCCL's collectives timed on the device, by request only: it is not free.
+
+        With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
+        exchange and compute (pytorch issue 143890), so that it is refused there.
+        """
+        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
+            return
+        if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
+            sys.stderr.write(
+                "rankscope probe: RANKSCOPE_PROBE_DURATIONS=1 is refused, as with"
+                " CUDA_DEVICE_MAX_CONNECTIONS=1 timed collectives overlap with nothing\n"
+            )
+            return
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        for group in list(getattr(world, "pg_map", {})):
+            group._enable_collectives_timing()
+
+
 class _Probe:
     """What one process has measured of its current step, and the hooks that measure it.
 
@@ -539,7 +657,8 @@ class _Probe:
         self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
         self.errors = 0
         self.ring: _Ring | None = None
-        self.schedule: _Held | None = None
+        self.cpu = _CpuWaits()
+        self.flight = _FlightRecorder(torch, self.distributed, self.guarded)
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.backwards_hooked = False
         # How many nodes this thread ever put into autograd graphs; unknown before torch 2.1.
@@ -551,12 +670,10 @@ class _Probe:
 
     def restart(self) -> None:
         """Forget all that was measured, as a forked child must: the ring is its parent's."""
-        for ours in (self.ring, self.schedule):
-            if ours is not None:
-                ours.close()  # the ring's lock stays with the parent's descriptor
-        self.ring = self.schedule = None
-        self.looked_ns = _NEVER_NS
-        self.cpu_wait_ns = self.data_cpu_wait_ns = self.seen_wait_ns = 0
+        if self.ring is not None:
+            self.ring.close()  # its lock stays with the parent's descriptor
+        self.ring = None
+        self.cpu.restart()
         self.step = self.thread = self.rings = 0  # thread 0: no step has ended yet
         self.loader_used = self.stepped = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
@@ -568,7 +685,7 @@ class _Probe:
         self.armed = False  # the backward that begins next is to be watched
         self.device_waits: Any = None
         self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
-        self.socket = ""
+        self.flight.socket = ""
         self.wait_begin = self.wait_before = self.begin_ns = self.begin_unix_ns = 0
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
         self.in_backward = self.straddles = self.watches_step_begins = self.arming = False
@@ -588,7 +705,7 @@ class _Probe:
 
         It may fall: waits for a CPU are seen some milliseconds after they began.
         """
-        waited = self.cpu_wait_ns - self.data_cpu_wait_ns
+        waited = self.cpu.total_ns - self.cpu.in_data_ns
         return now - self.begin_ns - self.data_ns - self.sync_ns - waited
 
     def rest_until(self, own: int) -> None:
@@ -668,7 +785,7 @@ class _Probe:
         if threading.get_ident() != self.thread or self.in_backward:
             return
         now = time.perf_counter_ns()
-        self.look(now)
+        self.cpu.look(now)
         own = self.own(now)
         if self.ready is not None:
             self.other_ns += max(own - self.ready, 0)
@@ -681,7 +798,7 @@ class _Probe:
         """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
         if self.backwards == 0 and self.ready is None and threading.get_ident() == self.thread:
             now = time.perf_counter_ns()
-            self.look(now)
+            self.cpu.look(now)
             self.ready = self.own(now)
 
     def scaler_updated(self, scaler: Any) -> None:
@@ -699,17 +816,17 @@ class _Probe:
                 self.step += 1
                 other = -1
                 if thread == self.thread:
-                    if now - self.looked_ns > _LOOK_NS:
-                        self.look(now)
+                    if now - self.cpu.looked_ns > _LOOK_NS:
+                        self.cpu.look(now)
                     other = self.take_other(self.own(now))
                 self.record(now - self.begin_ns, flags | self.flags, other)
         finally:
-            if thread != self.thread and self.schedule:
-                self.guarded(self.watch_schedule)()
+            if thread != self.thread and self.cpu.schedule:
+                self.guarded(self.cpu.watch)()
             self.thread = thread
             self.begin_ns, self.begin_unix_ns = now, time.time_ns()
             self.data_ns = self.sync_ns = self.samples = self.flags = 0
-            self.cpu_wait_ns = self.data_cpu_wait_ns = 0
+            self.cpu.begin_step()
             self.straddles = self.in_backward
             self.begin_parts(not self.in_backward)
         connected = self.distributed is not None and self.distributed.is_initialized()
@@ -775,7 +892,7 @@ class _Probe:
             self.report(self.ring.refused)
         blind = not self.timing or self.device_waits is not None
         if joined is not None and blind and joined.get_world_size() > 1 and not again:
-            self.guarded(self.serve_flight_recorder)(self.ring.path)
+            self.guarded(self.flight.serve)(self.ring.path)
 
     def write_rest(self) -> None:
         """Write at the process's end what has waited for the device or for company."""
@@ -813,9 +930,9 @@ class _Probe:
         if sync_ns >= 0:
             compute_ns = step_ns - data_ns - sync_ns
             flags |= _TIMING_WALL
-            if self.looked_ns != _NEVER_NS:
-                in_data = min(self.data_cpu_wait_ns, data_ns)
-                compute_ns = max(compute_ns - (self.cpu_wait_ns - self.data_cpu_wait_ns), 0)
+            if self.cpu.looked_ns != _NEVER_NS:
+                in_data = min(self.cpu.in_data_ns, data_ns)
+                compute_ns = max(compute_ns - (self.cpu.total_ns - self.cpu.in_data_ns), 0)
                 data_ns -= in_data
                 flags |= _CPU_WAIT
                 cpu_wait_ns = step_ns - data_ns - compute_ns - sync_ns
@@ -864,7 +981,7 @@ class _Probe:
         if not self.libraries:
             self.hook_collectives()
         self.arming = True
-        self.guarded(self.watch_schedule)()
+        self.guarded(self.cpu.watch)()
         return _TIMING_WALL
 
     def time_device_waits(self) -> None:
@@ -895,51 +1012,6 @@ class _Probe:
 
         return wait
 
-    def serve_flight_recorder(self, ring: str) -> None:
-        """Let the agent fetch the Flight Recorder, without this interpreter, over a socket.
-
-        The server is never shut down: that hangs right after its start, and its destructor does so
-        too. One reference too many keeps it until the process ends.
-        """
-        environ = os.environ
-        size = environ.get("TORCH_FR_BUFFER_SIZE") or environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
-        server_type = getattr(self.torch._C._distributed_c10d, "_WorkerServer", None)
-        if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
-            return
-        self.guarded(self.time_collectives)()
-        path = _beside(ring, "sock")
-        if len(os.fsencode(path)) > _SOCKET_PATH:
-            raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
-        import ctypes
-
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server_type(path)))
-        self.socket = path
-        atexit.register(self.close_socket)
-
-    def close_socket(self) -> None:
-        """Let nobody call a process that ends."""
-        if self.socket:
-            with contextlib.suppress(OSError):
-                os.unlink(self.socket)
-
-    def time_collectives(self) -> None:
-        """Have NCCL's collectives timed on the device, by request only: it is not free.
-
-        With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
-        exchange and compute (pytorch issue 143890), so that it is refused there.
-        """
-        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
-            return
-        if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
-            sys.stderr.write(
-                "rankscope probe: RANKSCOPE_PROBE_DURATIONS=1 is refused, as with"
-                " CUDA_DEVICE_MAX_CONNECTIONS=1 timed collectives overlap with nothing\n"
-            )
-            return
-        world = getattr(self.distributed.distributed_c10d, "_world", None)
-        for group in list(getattr(world, "pg_map", {})):
-            group._enable_collectives_timing()
-
     def hook_collectives(self) -> None:
         """Time what blocks in collectives, and what blocks at the end of a backward."""
         atexit.register(time.sleep, _SETTLE_SECONDS)
@@ -957,49 +1029,6 @@ class _Probe:
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
-
-    def watch_schedule(self) -> None:
-        """Follow how long this thread waits for a CPU, where the kernel counts that."""
-        if self.schedule:
-            self.schedule.close()
-        self.schedule, self.looked_ns = None, _NEVER_NS
-        with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
-            flags = os.O_RDONLY | os.O_CLOEXEC
-            self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
-            _, self.seen_wait_ns, turns = self.read_schedule()
-            if turns:  # else nothing is counted; the time run is zero until a thread's first tick
-                self.looked_ns = time.perf_counter_ns()
-
-    def read_schedule(self) -> tuple[int, ...]:
-        """Return how long this thread ran and waited, in nanoseconds, and how often it ran.
-
-        Raises:
-            OSError: it cannot be read, or the descriptor is not ours any more.
-            ValueError: it is written in another way.
-        """
-        held = self.schedule
-        if held is None or held.look() != held.identity:
-            raise _LostError("no schedstat")
-        run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
-        return run, waited, turns
-
-    def look(self, now: int, outside: bool = True) -> None:
-        """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
-
-        Stretches that are short are left to the next look: no wait that matters fits in. Waits that
-        begin between the end of a stretch, `now`, and our look at them are of the next one.
-        """
-        if now - self.looked_ns > _LOOK_NS:
-            try:
-                total = self.read_schedule()[1]
-            except (OSError, ValueError):  # the program closed it, or took its number
-                self.schedule, self.looked_ns = None, _NEVER_NS
-                return
-            waited = max(min(total - self.seen_wait_ns, now - self.looked_ns), 0)
-            if outside:
-                self.cpu_wait_ns += waited
-            self.seen_wait_ns += waited
-            self.looked_ns = now
 
     def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
         """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
@@ -1058,21 +1087,21 @@ class _Probe:
         """Return `blocking` with its time counted as sync; calls inside it count once."""
         clock, thread_id = time.perf_counter_ns, threading.get_ident
 
-        look = self.guarded(self.look)
+        look = self.guarded(self.cpu.look)
 
         @functools.wraps(blocking)
         def wait(*arguments: Any, **options: Any) -> Any:
             if thread_id() != self.thread:
                 return blocking(*arguments, **options)
             before, begin = self.sync_ns, clock()
-            if begin - self.looked_ns > _LOOK_NS:
+            if begin - self.cpu.looked_ns > _LOOK_NS:
                 look(begin)
             try:
                 return blocking(*arguments, **options)
             finally:
                 end = clock()
                 self.sync_ns = before + end - begin
-                if end - self.looked_ns > _LOOK_NS:
+                if end - self.cpu.looked_ns > _LOOK_NS:
                     look(end, False)
 
         return wait
@@ -1100,14 +1129,14 @@ class _Probe:
         if self.device_waits is not None:
             self.device_waits.begin()
         self.wait_begin, self.wait_before = time.perf_counter_ns(), self.sync_ns
-        self.look(self.wait_begin)
+        self.cpu.look(self.wait_begin)
 
     def ended(self) -> None:
         """Take the moment at which a backward returns, with all buckets in the reducer."""
         if self.wait_begin:
             now = time.perf_counter_ns()
             self.sync_ns = self.wait_before + now - self.wait_begin
-            self.look(now, outside=False)
+            self.cpu.look(now, outside=False)
             if self.device_waits is not None:
                 self.device_waits.end()
 
@@ -1126,22 +1155,22 @@ class _Probe:
                 self.rest_until(begin - self.begin_ns - data - sync - waited[0] + waited[1])
             now = clock()
             self.data_ns = data + now - begin - (self.sync_ns - sync)
-            if now - self.looked_ns > _LOOK_NS:
-                self.look(now)
-            self.data_cpu_wait_ns = waited[1] + self.cpu_wait_ns - waited[0]
+            if now - self.cpu.looked_ns > _LOOK_NS:
+                self.cpu.look(now)
+            self.cpu.in_data_ns = waited[1] + self.cpu.total_ns - waited[0]
             if counted and batch is not None:
                 self.samples = samples + _batch_size(batch, self.torch.Tensor)
 
-        note, look = self.guarded(fetched), self.guarded(self.look)
+        note, look = self.guarded(fetched), self.guarded(self.cpu.look)
 
         @functools.wraps(fetch)
         def method(loader: Any) -> Any:
             if self.thread and thread_id() != self.thread:
                 return fetch(loader)
             begin = clock()
-            if begin - self.looked_ns > _LOOK_NS:
+            if begin - self.cpu.looked_ns > _LOOK_NS:
                 look(begin)
-            waited = self.cpu_wait_ns, self.data_cpu_wait_ns
+            waited = self.cpu.total_ns, self.cpu.in_data_ns
             before = begin, self.data_ns, self.sync_ns, self.samples, waited
             batch = None
             try:

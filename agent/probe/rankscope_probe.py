@@ -99,7 +99,6 @@ _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
 _KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
 _UNKNOWN_MICROBATCHES = 0xFFFF
-_UNMEASURED = (-1, -1, -1, -1)  # checkpoint, evaluation, copies, host lateness
 # An extension may come that long after its record, together with others: in fast loops.
 _LATE_NS, _TOGETHER = 20_000_000, 64  # how many is a divisor of the capacity
 _PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
@@ -402,12 +401,13 @@ class _Ring:
         waiting, self.extended = self.extended, []
         self.due_ns = now_unix_ns + _LATE_NS
         first = self.written - len(waiting)
-        if self.extension is not None and waiting:
-            packed = (
-                _EXTENSION.pack(seq, other, cpu_wait, *_UNMEASURED, count, 0, seq & 0xFFFFFFFF)
-                for seq, (other, cpu_wait, count) in enumerate(waiting, start=first + 1)
-            )
-            self.extension.write(first, b"".join(packed))
+        if self.extension is None or not waiting:
+            return
+        pack, packed = _EXTENSION.pack, b""
+        for seq, (other, cpu_wait, count) in enumerate(waiting, first + 1):
+            # Checkpoint, evaluation, copies and host lateness are not measured so far.
+            packed += pack(seq, other, cpu_wait, -1, -1, -1, -1, count, 0, seq & 0xFFFFFFFF)
+        self.extension.write(first, packed)
 
 
 def _check_limit(end: int) -> None:

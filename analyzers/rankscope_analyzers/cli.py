@@ -1,7 +1,8 @@
 """`rankscope`: the command that people type. It finds the chosen command and runs it.
 
 Only the chosen command's module is imported: explaining a log must not cost what analysing traces
-needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors.
+needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
+and where none was possible because what it takes could not be read.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rankscope_analyzers.command import (
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
-from rankscope_analyzers.intake.credentials import add_entry, entry_of
+from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.profiles import kineto_files
@@ -33,6 +33,7 @@ from rankscope_analyzers.stragglers.diagnosis import timed
 FAILURES: tuple[type[Exception], ...] = (
     InputError,
     ClusterError,
+    CredentialsError,
     job_records.SourceError,
     RecordError,
 )
@@ -82,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the verdicts, or write those on traces to a file.
 
+    Returns:
+        The exit code: 1 where no job could be judged because its step records could not be read.
+
     Raises:
         InputError: there is no such job, or an option cannot be used.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
@@ -107,7 +111,8 @@ def run(options: argparse.Namespace) -> int:
         print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
         terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
-    return 0
+    # Nobody may take it for a verdict that none was possible.
+    return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 
 
 def _write(options: argparse.Namespace) -> int:

@@ -93,7 +93,11 @@ class _Reporter:
         """Return a job's report; where that raises, the one that step times give alone."""
         errors = (*(one for one in self.timing.errors if one.about == name), *self.errors)
         senseless = self.timing.senseless.get(name)
-        missing = (*([senseless] if senseless else ()), *map(str, errors))
+        missing = (
+            *([senseless] if senseless else ()),
+            *map(str, errors),
+            *(self.evidence.missing if self._lacks_ranks(name) else ()),
+        )
         blank = _blank(name, self.made_unix_seconds, self.evidence, missing, errors)
         made = attempt("report", name, lambda: self._of_everything(blank))
         if not isinstance(made, AnalysisError):
@@ -101,6 +105,11 @@ class _Reporter:
         poorer = _blamed(blank, made)
         made = attempt("report", name, lambda: self._of_steps(poorer))
         return _blamed(poorer, made) if isinstance(made, AnalysisError) else made
+
+    def _lacks_ranks(self, name: str) -> bool:
+        """Whether ranks of a job were not seen, whose step records may be those not read."""
+        diagnosis = self.judged.get(name)
+        return diagnosis is None or bool(diagnosis.frame.unobserved)
 
     def _of_everything(self, blank: JobReport) -> JobReport:
         name = blank.job_id

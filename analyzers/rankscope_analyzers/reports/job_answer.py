@@ -36,7 +36,21 @@ def headline(report: JobReport) -> str:
     if not verdict.confidence:
         why = f": {verdict.unobserved[0]}" if verdict.unobserved else ""
         return f"No verdict{why}."
+    if doubtful := doubt(report):
+        return (
+            f"No rank that was seen holds the others up, but not everything was seen: {doubtful}."
+        )
     return "No straggler: no rank holds the others up."
+
+
+def doubt(report: JobReport) -> str:
+    """Return what keeps everybody from saying that nothing is wrong, empty if nothing does."""
+    if report.missing:
+        return report.missing[0]
+    frame = report.frame
+    if frame is not None and frame.unobserved:
+        return f"no records of {len(frame.unobserved)} of {frame.world_size} ranks"
+    return ""
 
 
 def sentence(incident: Incident) -> str:

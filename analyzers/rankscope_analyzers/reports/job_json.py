@@ -8,7 +8,7 @@ from typing import Any
 from rankscope_analyzers.findings.signals import RankPlace, Signal
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
-from rankscope_analyzers.reports import verdict_json
+from rankscope_analyzers.reports import job_answer, verdict_json
 from rankscope_analyzers.text import runbooks
 
 
@@ -57,7 +57,8 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 def _answer(job: JobReport) -> Mapping[str, Any]:
     """Return what the first incident says beyond step times."""
     if not job.incidents:
-        return {"cause": None}
+        partial = job.verdict is not None and job_answer.doubt(job)
+        return {"cause": None, **({"summary": job_answer.headline(job)} if partial else {})}
     first = job.incidents[0]
     return {
         "cause": _signal(first.cause),

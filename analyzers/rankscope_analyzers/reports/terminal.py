@@ -59,7 +59,8 @@ def _headline(report: JobReport) -> RenderableType:
     title = verdict_text.title(report.job_id)
     if not report.incidents:
         sure = job_answer.confidence(report)
-        body.append(answer, style="bold green" if sure else "bold yellow")
+        clean = sure and not job_answer.doubt(report)
+        body.append(answer, style="bold green" if clean else "bold yellow")
         return Panel(body.append(f" Confidence {sure:.2f}." if sure else ""), title=title)
     first = report.incidents[0]
     body.append(f"{visible(first.cause.kind)}: ", style="bold red")

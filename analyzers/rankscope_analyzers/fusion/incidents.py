@@ -250,6 +250,7 @@ def _incident(
         cost=found.cost if found else None,
         since_unix_seconds=min(starts, default=None),
         until_unix_seconds=symptom.until_unix_seconds,
+        finding=found,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import Cost, Severity
+from rankscope_analyzers.findings.finding import Cost, Finding, Severity
 from rankscope_analyzers.findings.signals import Layer, RankPlace, Signal, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.steps.frames import StepFrame
@@ -23,6 +23,7 @@ class Incident:
         summary: one sentence: who, what, why.
         confidence: 0 to 1; raised by layers that agree, lowered by layers that could not look.
         cost: None where no step times tell.
+        finding: what step times show of it, None where they show nothing.
     """
 
     cause: Signal
@@ -36,6 +37,7 @@ class Incident:
     cost: Cost | None
     since_unix_seconds: float | None
     until_unix_seconds: float | None
+    finding: Finding | None = None
 
     @property
     def layers(self) -> tuple[Layer, ...]:

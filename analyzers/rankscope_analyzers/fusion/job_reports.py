@@ -11,7 +11,7 @@ from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.findings.signals import LAYER_NAMES, Layer, RankPlace, Signal
 from rankscope_analyzers.fusion.incidents import fuse
-from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.intake import cycle_search
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
@@ -19,6 +19,7 @@ from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.places import READS as PLACE_READS
 from rankscope_analyzers.layers.places import Whereabouts, whereabouts
 from rankscope_analyzers.stragglers.diagnosis import Diagnosis, Timed
+from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.name_lists import named
 
 READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
@@ -197,7 +198,7 @@ def _report(
     signals = [*told, *_unless_told(heard.signals, told)]
     seen = _layers_seen(evidence.observed, view) - heard.unheard
     judged = fuse(_findings(diagnosis), signals, view.places, seen)
-    verdict = diagnosis.verdict if diagnosis else None
+    verdict = _headed(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,
         *(_no_steps(blank) if verdict is None else verdict.unobserved),
@@ -215,6 +216,21 @@ def _report(
         unobserved=tuple(dict.fromkeys(unobserved)),
     )
     return _blamed(made, *heard.errors)
+
+
+def _headed(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
+    """Return a verdict that speaks of the same fault as the first incident of all layers.
+
+    Where that one shows in no step time, neither does the verdict name a cause; what step times
+    show of others is among its others.
+    """
+    if not incidents or incidents[0].finding is verdict.cause:
+        return verdict
+    first = incidents[0].finding
+    found = (*([verdict.cause] if verdict.cause else []), *verdict.others)
+    others = tuple(one for one in found if one is not first)
+    sure = first.confidence if first else incidents[0].confidence
+    return replace(verdict, cause=first, others=others, confidence=sure)
 
 
 def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:

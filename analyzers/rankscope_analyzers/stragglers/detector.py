@@ -268,7 +268,9 @@ class Detector:
         found = [
             self._named(run.shape, candidate)
             for one in CONCLUSIONS
-            if one.needs <= view.known and (candidate := one.judge(view))
+            if one.needs <= view.known
+            and (candidate := one.judge(view))
+            and _is_a_number(candidate)
         ]
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
         self._ledger.take(found, run.shape.wall, moment, partial(self._nodes, run.shape))
@@ -300,6 +302,11 @@ class Detector:
         places = shape.place_of(np.array(found.ranks, dtype=np.int64))
         numbers = shape.nodes.ravel()[places]
         return tuple(self._node_names[n] if n >= 0 else "unknown" for n in numbers)
+
+
+def _is_a_number(found: Candidate) -> bool:
+    """Say whether what shows a cause is known: where a stage is silent it may not be."""
+    return bool(np.isfinite([found.cost, found.observed, found.expected]).all())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,14 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import median, spread, typical
+from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.bins import BIN_SECONDS, Bin
 from rankscope_analyzers.stragglers.history import Recent
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.uneven_work import within_steps
 from rankscope_analyzers.stragglers.view import (
+    BRIEF_SECONDS,
     LONG_STEPS,
     WINDOW_STEPS,
     Baseline,
@@ -32,6 +34,9 @@ BASELINE_SECONDS = 10.0
 
 SPIKE_STEPS = 128
 """Steps over which stalls are remembered: a noisy host may stall in 3 % of the steps only."""
+
+BRIEF_SPIKE_STEPS = 512
+"""The same where steps are brief: half a minute at most, as short as 128 steps of most jobs."""
 
 STALL_SHARE = 0.05
 """Share of the step time; shorter stalls hide in the noise of the others."""
@@ -77,7 +82,7 @@ class Run:
     """
 
     __slots__ = (
-        "_bin", "_node_count", "_raw", "_recent", "_seconds", "_spikes", "_timed",
+        "_bin", "_node_count", "_own", "_raw", "_recent", "_seconds", "_spikes", "_timed",
         "baseline", "inherited", "known_rest_is_nothing", "means", "shape", "usable",
     )  # fmt: skip
 
@@ -94,8 +99,10 @@ class Run:
         self._raw: dict[str, Recent] = {}
         self._bin = Bin(bin_seconds)
         self._timed = False
+        hosted = shape.timing == TIMINGS["wall"] and not shape.wall
+        self._own: tuple[str, ...] = ("relative",) if hosted else ()
         self._node_count = node_count
-        self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=SPIKE_STEPS)
+        self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes
         self.baseline: Baseline | None = before.baseline if before and same else None
         known = before.baseline or before.inherited if before else None
@@ -119,7 +126,7 @@ class Run:
         """Add a usable step, row `index` of some quantities; say whether a window moved on."""
         row = _row(now, index)
         self.known_rest_is_nothing = not now.rest_apart
-        for name in ("duration", "replica", "stage", "residual"):
+        for name in ("duration", "replica", "stage", "residual", *self._own):
             _push(self._raw, name, row[name], WINDOW_STEPS)
         seconds, steps = float(now.duration[index]), float(now.steps[index])
         self.means = self.means or steps > 1
@@ -207,23 +214,37 @@ class Run:
         return float(np.nanmax(stall)), tuple(nodes[nodes >= 0].tolist()), int(np.nanargmax(stall))
 
     def _stalls(self) -> Floats:
-        """Return the stall of each rank (or, under wall timing, replica) in the newest step."""
+        """Return the stall of each rank (or, under wall timing, replica) in the newest step.
+
+        Of compute by the clock of the host a stall is a part, also where waits are none.
+        """
         residual = self._raw["residual"].last(1)[0]
+        stage = self._raw["stage"].last(1)[0]
         if not self.shape.wall:
-            return np.asarray(residual)
-        ratios = self._raw["replica"].last(WINDOW_STEPS)
-        usual = median(ratios, 0)[0]
-        excess = ratios - usual
+            if not self._own:
+                return np.asarray(residual)
+            own = self._sticking_out("relative") * stage[:, None, None]
+            return np.asarray(np.fmax(residual, own))
+        stall = self._sticking_out("replica") * float(np.fmax.reduce(stage, axis=None))
+        flat = self.shape.pipeline == self.shape.tensor == 1
+        if flat and self.shape.timing:
+            stall = np.fmax(stall, residual.reshape(-1))
+        return np.asarray(stall)
+
+    def _sticking_out(self, name: str) -> Floats:
+        """Return by how much ratios of the newest step exceed their own usual and their noise."""
+        ratios = self._raw[name].last(WINDOW_STEPS)
+        excess = ratios - median(ratios, 0)[0]
         noise = 1.4826 * typical(np.abs(excess))
-        stage = float(np.fmax.reduce(self._raw["stage"].last(1), axis=None))
-        stall: Floats = np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0) * stage
-        return stall
+        return np.asarray(np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0))
 
     def _spike_arrays(self) -> Spikes:
-        struck = [node for _, nodes, _ in self._spikes if nodes for node in nodes]
+        brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
+        newest = list(self._spikes)[-(BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS) :]
+        struck = [node for _, nodes, _ in newest if nodes for node in nodes]
         nodes = np.bincount(np.array(struck, dtype=np.int64), minlength=self._node_count)
-        longest = np.array([spike[0] for spike in self._spikes])
-        worst = np.array([spike[2] for spike in self._spikes], dtype=np.float64)
+        longest = np.array([spike[0] for spike in newest])
+        worst = np.array([spike[2] for spike in newest], dtype=np.float64)
         return Spikes(longest, nodes, worst)
 
 

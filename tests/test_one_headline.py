@@ -1,0 +1,50 @@
+"""The class, the summary and the first incident of a report speak of the same fault."""
+
+from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.reports import job_json
+from rankscope_analyzers.stragglers.diagnosis import Timed
+from simulated_jobs import Fault, Job, diagnosed, records
+
+RUNBOOK = "docs/runbooks/RankscopeStraggler.md"
+
+
+def reported(*signals):
+    past = Fault("compute", (3,), 0.5, first_step=60, last_step=120)
+    judged = diagnosed(records(Job(faults=(past,))))
+    evidence = Evidence(signals=signals)
+    (report,) = job_reports.reports(Timed((judged,)), evidence, 1_760_000_300.0)
+    return report, job_json.as_object(report)
+
+
+def failed():
+    return Signal(
+        kind="missing_rank",
+        layer="training",
+        severity="page",
+        job_id="job",
+        where=Where(ranks=(6,)),
+        summary="rank 6 is gone",
+        action="Look for it.",
+        runbook=RUNBOOK,
+        evidence=(),
+        since_unix_seconds=1_760_000_250.0,
+        until_unix_seconds=None,
+        source="",
+    )
+
+
+def test_a_straggler_that_ended_is_told_as_past():
+    report, said = reported()
+    assert said["verdict"]["class"] == "gpu_compute"
+    assert said["verdict"]["until_unix_seconds"] == said["incidents"][0]["until_unix_seconds"]
+    assert said["verdict"]["summary"] == report.incidents[0].summary
+
+
+def test_what_no_step_time_shows_leaves_no_class_of_another_fault():
+    report, said = reported(failed())
+    assert report.incidents[0].cause.kind == "missing_rank"
+    assert (said["verdict"]["class"], said["verdict"]["ranks"]) == (None, [])
+    assert said["verdict"]["summary"] == "rank 6 is gone"
+    assert [other["class"] for other in said["other_findings"]] == ["gpu_compute"]

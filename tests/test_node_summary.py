@@ -3,7 +3,16 @@
 import pytest
 
 from rankscope_agent.collecting.summary.node import NodeSummary
-from rankscope_agent.contract.metrics import gpus, host, nccl_log, netdev, pods, rdma, training
+from rankscope_agent.contract.metrics import (
+    gpus,
+    host,
+    kernel_log,
+    nccl_log,
+    netdev,
+    pods,
+    rdma,
+    training,
+)
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import HistogramValue, Scrape
 
@@ -400,6 +409,25 @@ def test_kills_for_want_of_memory_keep_their_job_when_the_pod_is_gone():
     assert of(node.look(), metrics.POD_RECENT_OOM_KILLS) == expected, "the pod is gone"
     assert of(node.look(after=1800), metrics.POD_RECENT_OOM_KILLS) == expected
     assert node.look(after=2000) == {}
+
+
+def test_kills_that_the_kernels_log_tells_count_once_and_for_pods_with_ranks():
+    def log(*kills):
+        samples = [
+            kernel_log.KERNEL_OOM_KILLS.sample(count, scope=scope, pod_uid=uid)
+            for scope, uid, count in kills
+        ]
+        return (kernel_log.KERNEL_LOG_INFO.sample(1, source="kmsg"), *samples)
+
+    node = Node()
+    assert not of(node.look(*log(("cgroup", "u-1", 5)), *rank(0)), metrics.POD_RECENT_OOM_KILLS)
+    both = (host.POD_OOM_KILLS.sample(0, pod_uid="u-1"), *rank(0))
+    node.look(*log(("cgroup", "u-1", 5)), *both)
+    hit = (host.POD_OOM_KILLS.sample(2, pod_uid="u-1"), *rank(0))
+    found = node.look(*log(("cgroup", "u-1", 7), ("cgroup", "stranger", 1), ("node", "", 1)), *hit)
+    assert of(found, metrics.POD_RECENT_OOM_KILLS) == {("team/llm", "u-1"): 2}
+    found = node.look(*log(("cgroup", "u-1", 7), ("node", "u-1", 1)), *hit)
+    assert of(found, metrics.POD_RECENT_OOM_KILLS) == {("team/llm", "u-1"): 3}
 
 
 def test_samples_that_are_none_and_histograms_are_passed_over():

@@ -218,6 +218,7 @@ SOURCES: tuple[Source, ...] = (
         importance=60,
         needs="CAP_SYSLOG: component tier-3; or journald's files: component journal",
         remedy="add CAP_SYSLOG, or let the agent read the journal (--path.system-logs)",
+        shares=("pods",),
     ),
     Source(
         "host",

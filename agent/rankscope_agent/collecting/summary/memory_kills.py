@@ -1,24 +1,32 @@
-"""Pods of which processes were killed for want of memory, remembered longer than they live."""
+"""Pods of which processes were killed for want of memory, remembered longer than they live.
+
+Both a pod's cgroup and the kernel's log may count a kill: the first on cgroup version 2 alone and
+for as long as the pod is there, the second where the log is read. Nothing is counted twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.collecting.summary.windows import Rises
-from rankscope_agent.contract.metrics import host, training
+from rankscope_agent.collecting.summary.windows import GRAIN_SECONDS, Rises
+from rankscope_agent.contract.metrics import host, kernel_log, training
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample
 
 KILL_SECONDS = 3600.0
+
+BY_CGROUP = ""
+"""Stands for the pod's own count, where the kernel's log has a scope."""
 
 
 class MemoryKills:
     """Counts kills of the last hour by pod, and keeps whose the pod was."""
 
     def __init__(self) -> None:
-        self._kills: Rises[str] = Rises(KILL_SECONDS)
+        self._kills: Rises[tuple[str, str]] = Rises(KILL_SECONDS)
         self._jobs: dict[str, str] = {}
+        self._heard_log = False
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Take what pods count now, and yield those that were hit, gone ones included."""
@@ -27,12 +35,33 @@ class MemoryKills:
             for labels, _ in readings.described(training.RANK_INFO)
         }
         for (pod_uid,), kills in readings.of(host.POD_OOM_KILLS):
-            self._kills.add(pod_uid, kills, now)
+            self._kills.add((pod_uid, BY_CGROUP), kills, now)
+        self._add_log(readings, now, running.keys() | self._jobs.keys())
         self._kills.forget(now)
-        known = self._kills.keys()
+        counters = self._kills.keys()
+        known = dict.fromkeys(pod_uid for pod_uid, _ in counters)
         self._jobs = {uid: job for uid, job in self._jobs.items() if uid in known} | running
         for pod_uid in known:
-            kills = self._kills.rise(pod_uid, now)
+            kills = self._kills_of(pod_uid, now)
             if kills:
                 job_id = self._jobs.get(pod_uid, "")
                 yield metrics.POD_RECENT_OOM_KILLS.sample(kills, job_id=job_id, pod_uid=pod_uid)
+
+    def _add_log(self, readings: Readings, now: float, ranks: Collection[str]) -> None:
+        """Take what the kernel's log counts of pods with ranks; before its first kill one has none.
+
+        Of other pods the host collector counts those that belong to jobs, as jobs are known to it.
+        """
+        known = frozenset(self._kills.keys())
+        for (scope, pod_uid), kills in readings.of(kernel_log.KERNEL_OOM_KILLS):
+            if pod_uid not in ranks:
+                continue
+            if self._heard_log and (pod_uid, scope) not in known:
+                self._kills.add((pod_uid, scope), 0.0, now - GRAIN_SECONDS)
+            self._kills.add((pod_uid, scope), kills, now)
+        self._heard_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
+
+    def _kills_of(self, pod_uid: str, now: float) -> float:
+        """Return the kills of the last hour by whoever counted more of them."""
+        by_log = sum(self._kills.rise((pod_uid, scope), now) for scope in ("cgroup", "node"))
+        return max(self._kills.rise((pod_uid, BY_CGROUP), now), by_log)

@@ -77,6 +77,7 @@ class KernelEvent:
         detail: the line adds to another one of the same event, and counts only without that.
         follow_up: what to do next, a few words.
         cgroup: memory cgroup that ran out of memory.
+        victim: memory cgroup of the process that was killed for it.
     """
 
     kind: Kind
@@ -94,6 +95,7 @@ class KernelEvent:
     detail: bool = False
     follow_up: str = ""
     cgroup: str = ""
+    victim: str = ""
 
 
 def clean(text: str) -> str:

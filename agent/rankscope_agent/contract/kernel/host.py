@@ -12,6 +12,8 @@ from rankscope_agent.contract.kernel.rule import Rule, plain
 
 MCE, NVME = "[Hardware Error]: ", "nvme nvme"
 _COMM = r"\((?P<comm>.{0,64}?)\)(?:,| |$)"
+# What stands before a path's first slash is no name that a container gave: names have no slash.
+_PATH = r"/[^,]{0,512}"
 _DISK = r"(?P<device>[\w!/.-]{1,32})"
 
 _DISK_ERROR = plain("disk_error", "storage", "drain", "error")
@@ -33,18 +35,28 @@ RULES: tuple[Rule, ...] = (
         ),
         plain("oom_kill", "host_memory", "restart_app", "error"),
     ),
+    # Kernels before 5.0 tell the groups in a line of their own, without the process.
     Rule(
-        "oom-kill:constraint=CONSTRAINT_",
+        " killed as a result of limit of /",
         re.compile(
-            r"oom-kill:constraint=CONSTRAINT_MEMCG,.*?oom_memcg=(?P<cgroup>[^,]{1,512}),"
-            r"(?:.*?,task=(?P<comm>.{0,64}?),pid=(?P<pid>\d{1,9}))?"
+            rf"Task in (?P<victim>{_PATH}) killed as a result of limit of (?P<cgroup>{_PATH})"
         ),
         plain("oom_scope", "app", "restart_app", "error", True),
     ),
     Rule(
         "oom-kill:constraint=CONSTRAINT_",
         re.compile(
-            r"oom-kill:constraint=CONSTRAINT_\w+(?:,.*?,task=(?P<comm>.{0,64}?),pid=(?P<pid>\d{1,9}))?"
+            rf"oom-kill:constraint=CONSTRAINT_MEMCG,.*?oom_memcg=(?P<cgroup>{_PATH}),"
+            rf"(?:task_memcg=(?P<victim>{_PATH}),)?"
+            r"(?:.*?task=(?P<comm>.{0,64}?),pid=(?P<pid>\d{1,9}))?"
+        ),
+        plain("oom_scope", "app", "restart_app", "error", True),
+    ),
+    Rule(
+        "oom-kill:constraint=CONSTRAINT_",
+        re.compile(
+            rf"oom-kill:constraint=CONSTRAINT_\w+(?:,.*?task_memcg=(?P<victim>{_PATH}))?"
+            r"(?:,.*?task=(?P<comm>.{0,64}?),pid=(?P<pid>\d{1,9}))?"
         ),
         plain("oom_scope", "host_memory", "restart_app", "error", True),
     ),

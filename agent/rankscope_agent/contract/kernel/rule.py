@@ -36,7 +36,7 @@ class Rule:
 def plain(
     kind: Kind, cause: Cause, action: Action, severity: Severity, detail: bool = False
 ) -> Builder:
-    """Return a builder that takes device, pci, pid, comm, count and cgroup from groups so named."""
+    """Return a builder that takes its parts from groups of their names, those that there are."""
 
     def build(match: re.Match[str]) -> KernelEvent:
         groups = match.groupdict()
@@ -55,6 +55,7 @@ def plain(
             count=int(count) if len(count) <= MAX_NUMBER_DIGITS else 1,
             detail=detail,
             cgroup=clean(groups.get("cgroup") or ""),
+            victim=clean(groups.get("victim") or ""),
         )
 
     return build

@@ -79,6 +79,13 @@ KERNEL_OOM_KILLS = Metric(
     "Processes killed for want of memory by whose limit it was (cgroup, node) and its pod.",
     ("scope", "pod_uid"),
 )
+POD_LAST_EVENT = Metric(
+    "rankscope_kernel_pod_last_event_timestamp_seconds",
+    "gauge",
+    "Unix time at which the kernel last ended a process of the pod, by kind (oom_kill, user_fault)"
+    " and whose memory was full (cgroup, node); pod_uid is empty if nobody knows whose process.",
+    ("kind", "scope", "pod_uid"),
+)
 RECORDS_LOST = Metric(
     "rankscope_kernel_records_lost_total",
     "counter",

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,10 +25,13 @@ from rankscope_agent.sources.kernel_log import reboots
 from rankscope_agent.sources.kernel_log.gpus import GpuName, gpu_names, remembered
 from rankscope_agent.sources.kernel_log.journal import JournalSource
 from rankscope_agent.sources.kernel_log.kmsg import KmsgSource, open_kmsg
+from rankscope_agent.sources.kernel_log.processes import FRESH_SECONDS, pod_of_process
 from rankscope_agent.sources.kernel_log.records import Batch
 from rankscope_agent.sources.kernel_log.series import samples
 from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
-from rankscope_agent.sources.kernel_log.tally import Tally, from_json
+from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
+from rankscope_agent.sources.netdev.namespace import shows_node_processes
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +77,7 @@ class Node:
         clock: gives Unix time in seconds.
         uptime: gives seconds since boot, by the clock of the kernel's records.
         keeps_state: whether the state file is written, or only read.
+        pod_of: gives the UID of the pod that a process is in, empty where nobody knows.
     """
 
     procfs: Path
@@ -82,14 +87,21 @@ class Node:
     clock: Callable[[], float]
     uptime: Callable[[], float]
     keeps_state: bool = True
+    pod_of: Callable[[int | None], str] = lambda _: ""
 
     def boot(self) -> str:
         """Return the running kernel's boot id, empty if it cannot be read."""
         return read_text(self.procfs / "sys" / "kernel" / "random" / "boot_id")
 
 
-def create(config: Config) -> KernelLogCollector:
+def create(config: Config, directory: PodDirectory) -> KernelLogCollector:
     """Make the collector of the kernel's log."""
+    pod_of = partial(
+        pod_of_process,
+        config.procfs,
+        seen=directory.pod_of_rank_process,
+        whole_node=shows_node_processes(config.procfs),
+    )
     node = Node(
         config.procfs,
         config.sysfs / "fs" / "pstore",
@@ -98,6 +110,7 @@ def create(config: Config) -> KernelLogCollector:
         time.time,
         lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
         keeps_state=not config.once,
+        pod_of=pod_of,
     )
     openers: Sequence[Callable[[], Source]] = (
         lambda: KmsgSource(open_kmsg(config.kmsg)),
@@ -168,12 +181,14 @@ class KernelLogCollector:
             source.close()
             self._source = None
             raise
-        booted = now - self._node.uptime()
+        uptime = self._node.uptime()
         for record in batch.records:
             event = read(record.text) if record.text and record.seconds > known else None
             self._seconds = max(self._seconds, record.seconds)
             if event is not None:
-                self._tally.add(event, booted + record.seconds)
+                fresh = uptime - record.seconds < FRESH_SECONDS and event.kind in POD_EVENTS
+                pod = self._node.pod_of(event.pid) if fresh else ""
+                self._tally.add(event, now - uptime + record.seconds, pod)
         self._tally.lost += batch.lost
         self._cursors[source.name] = batch.cursor
 

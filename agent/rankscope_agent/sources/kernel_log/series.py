@@ -29,6 +29,8 @@ def samples(tally: Tally, gpus: Mapping[str, GpuName]) -> Iterator[Sample]:
         yield Sample(metrics.KERNEL_EVENTS, (kind,), tally.kinds[kind,])
     for key, seconds in tally.kind_times.items():
         yield Sample(metrics.KERNEL_LAST_EVENT, key, seconds)
+    for key, seconds in tally.pod_times.items():
+        yield Sample(metrics.POD_LAST_EVENT, key, seconds)
     for metric, counts in (
         (metrics.PCIE_ERRORS, tally.pcie),
         (metrics.NIC_TIMEOUTS, tally.adapters),

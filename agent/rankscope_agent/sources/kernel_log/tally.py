@@ -12,7 +12,9 @@ from rankscope_agent.contract.kernel.events import KernelEvent, Kind
 from rankscope_agent.contract.kernel.sxid import KNOWN
 from rankscope_agent.contract.kernel.xid import XIDS
 
-VERSION = 2
+VERSION = 3
+BEFORE_PODS = 2
+"""Version that did not say when a pod was hit, so that nobody knows which to forget."""
 
 MAX_SUBJECTS = 64
 """Devices, disks or pods counted by name: a node has fewer; others share one name."""
@@ -20,11 +22,20 @@ MAX_SUBJECTS = 64
 MAX_VICTIMS = 256
 """Processes whose memory cgroup is remembered until the line that says they were killed."""
 
+MAX_PODS = 32
+"""Pods whose killed or crashed processes are counted: four jobs on each of eight GPUs. Pods come
+and go, so that one more takes the place of the one that was hit longest ago."""
+
+POD_EVENTS: frozenset[Kind] = frozenset(("oom_kill", "user_fault"))
+"""What ends a process of one pod and says nothing about others on the node."""
+
 OTHER = "other"
 UNKNOWN = "unknown"
 
 # kubelet's cgroups: /kubepods/burstable/pod<uid>/..., or kubepods-burstable-pod<uid_>.slice.
-_POD = re.compile(r"\bpod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})\b")
+_POD = re.compile(
+    r"(?<![0-9A-Za-z_])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./]|$)"
+)
 _DISK = re.compile(
     r"nvme\d{1,4}(?=n\d|$)|(?:[svh]|xv)d[a-z]{1,3}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4}|ata\d{1,3}"
 )
@@ -37,7 +48,7 @@ COUNTED: tuple[Kind, ...] = tuple(
 """Kinds that are counted as such; Xids and SXids are counted by code."""
 
 _FIELDS = ("xids", "sxids", "gpus", "pcie", "adapters", "disks", "ooms", "kinds", "reboots")
-_TIMES = ("xid_times", "sxid_times", "kind_times", "reboot_times")
+_TIMES = ("xid_times", "sxid_times", "pod_times", "kind_times", "reboot_times")
 
 Name = tuple[str, ...]
 
@@ -58,6 +69,7 @@ class Tally:
         adapters: unanswered commands by the adapter's PCI address.
         disks: errors by disk.
         ooms: killed processes by scope and pod.
+        pod_times: Unix time of the last event of `POD_EVENTS`, by kind, scope and pod.
         kinds: events by kind.
         reboots: boots by how the one before ended.
         xid_times: Unix time of the last one, by the same names; `sxid_times` alike.
@@ -77,14 +89,22 @@ class Tally:
     reboots: Counter[Name] = field(default_factory=Counter)
     xid_times: dict[Name, float] = field(default_factory=dict)
     sxid_times: dict[Name, float] = field(default_factory=dict)
+    pod_times: dict[Name, float] = field(default_factory=dict)
     kind_times: dict[Name, float] = field(default_factory=dict)
     reboot_times: dict[Name, float] = field(default_factory=dict)
     lost: int = 0
     _victims: dict[int, str] = field(default_factory=dict)
+    _limit: str = ""
     _named: str | None = None
 
-    def add(self, event: KernelEvent, unix_seconds: float) -> None:
-        """Count an event."""
+    def add(self, event: KernelEvent, unix_seconds: float, pod_uid: str = "") -> None:
+        """Count an event.
+
+        Args:
+            event: what a line states.
+            unix_seconds: when.
+            pod_uid: of the process that it names, where that is known otherwise; empty if not.
+        """
         if event.kind == "gpu_named":
             self._named = event.pci
             return
@@ -96,7 +116,10 @@ class Tally:
         if event.kind in {"xid", "sxid"}:
             self._add_code(event, unix_seconds)
             return
-        self._add_subject(event)
+        if event.kind in POD_EVENTS:
+            self._add_pod_event(event, unix_seconds, pod_uid)
+        else:
+            self._add_subject(event)
         self.kinds[event.kind,] += event.count
         self.kind_times[event.kind,] = unix_seconds
 
@@ -120,23 +143,40 @@ class Tally:
             self.pcie[pci, event.severity] += 1
         elif event.kind == "nic_command_timeout":
             self.adapters[_bounded(event.device, (name[0] for name in self.adapters)),] += 1
-        elif event.kind == "oom_kill":
-            self._add_kill(event)
         elif event.cause == "storage" and (disk := _DISK.match(event.device)):
             self.disks[_bounded(disk[0], (name[0] for name in self.disks)),] += 1
 
     def _remember_victim(self, event: KernelEvent) -> None:
-        if event.pid is not None:
-            if len(self._victims) >= MAX_VICTIMS:
-                self._victims.clear()
-            self._victims[event.pid] = event.cgroup
+        # The limit's own group first: below it, a container may have named groups as it likes.
+        pod = pod_of_cgroup(event.cgroup) or pod_of_cgroup(event.victim)
+        if event.pid is None:  # a line about the groups alone, before the one that names a process
+            self._limit = pod
+            return
+        if len(self._victims) >= MAX_VICTIMS:
+            self._victims.clear()
+        self._victims[event.pid] = pod
 
-    def _add_kill(self, event: KernelEvent) -> None:
-        cgroup = self._victims.pop(event.pid or 0, "")
-        pod = _POD.search(cgroup)
-        uid = pod[1].replace("_", "-") if pod else ""
-        scope = "cgroup" if event.cause == "app" else "node"
-        self.ooms[scope, _bounded(uid, (name[1] for name in self.ooms))] += 1
+    def _add_pod_event(self, event: KernelEvent, unix_seconds: float, pod_uid: str) -> None:
+        scope = ""
+        if event.kind == "oom_kill":
+            scope = "cgroup" if event.cause == "app" else "node"
+            limit, self._limit = self._limit if scope == "cgroup" else "", ""
+            pod_uid = self._victims.pop(event.pid or 0, "") or limit or pod_uid
+        self._make_room(pod_uid)
+        self.pod_times[event.kind, scope, pod_uid] = unix_seconds
+        if event.kind == "oom_kill":
+            self.ooms[scope, pod_uid] += 1
+
+    def _make_room(self, pod_uid: str) -> None:
+        """Forget the pod that was hit longest ago if there are too many."""
+        last: dict[str, float] = {}
+        for (_, _, pod), seconds in self.pod_times.items():
+            last[pod] = max(seconds, last.get(pod, seconds))
+        if pod_uid in last or len(last) < MAX_PODS:
+            return
+        gone = min(last, key=lambda pod: last[pod])
+        self.pod_times = {name: at for name, at in self.pod_times.items() if name[2] != gone}
+        self.ooms = Counter({name: n for name, n in self.ooms.items() if name[1] != gone})
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as JSON-ready values."""
@@ -145,12 +185,23 @@ class Tally:
         return {"version": VERSION, "lost": self.lost, **maps, **times}
 
 
+def pod_of_cgroup(path: str) -> str:
+    """Return the UID of the pod whose group a path leads through; empty if through none's.
+
+    The outermost counts. Static pods have the 32 hex digits of their configuration's hash.
+    """
+    found = _POD.search(path)
+    return found[1].replace("_", "-") if found else ""
+
+
 def from_json(state: Mapping[str, Any]) -> Tally:
     """Return the counts that `Tally.to_json` wrote.
 
     Raises:
         StateError: it did not write this.
     """
+    if state.get("version") == BEFORE_PODS:
+        state = {**state, "version": VERSION, "ooms": [], "pod_times": []}
     if state.get("version") != VERSION:
         raise StateError(f"version {state.get('version')!r}, expected {VERSION}")
     tally = Tally()

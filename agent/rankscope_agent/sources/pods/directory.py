@@ -226,6 +226,11 @@ class PodDirectory:
         with self._lock:
             return self._view
 
+    def pod_of_rank_process(self, pid: int) -> str:
+        """Return the UID of the pod of a process that was last seen as a rank, empty if of none."""
+        found = (one for one in self.view.processes if one.pid == pid)
+        return next((one.placement.pod_uid for one in found), "")
+
     def note_probed(self, ranks: frozenset[tuple[str, int]]) -> None:
         """Take the ranks (job, rank) that probes make known, whose series come from their rings."""
         with self._lock:

@@ -30,12 +30,18 @@ executes the trainer, with its variables."""
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
-    """A training process; `command` is what it was started with, without what looks secret."""
+    """A training process.
+
+    Args:
+        command: what it was started with, without what looks secret.
+        pid: its number in the space of processes that was looked at.
+    """
 
     identity: ProcessIdentity
     placement: Placement
     environ: Mapping[str, str]
     command: tuple[str, ...] = ()
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class ProcessScanner:
         )
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
-        return RankProcess(identity, placement, environ, _command(folder))
+        return RankProcess(identity, placement, environ, _command(folder), pid)
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
         """Say whether RANK is the one that the pod's specification gives to every process.

@@ -1,0 +1,44 @@
+"""Whose process the kernel means by a number, for as long as anybody knows.
+
+A line about a crash names a process and no cgroup. The process may still be there, writing its
+core, or was seen as a rank a moment ago. Both take the node's process space.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, parse_cgroup
+
+FRESH_SECONDS = 10.0
+"""Age of a line from which on its number may be another process's: numbers come round only after
+some thousand processes, and kmsg is read every second."""
+
+
+def pod_of_process(
+    procfs: Path, pid: int | None, seen: Callable[[int], str], *, whole_node: bool
+) -> str:
+    """Return the UID of the pod that a process is in; empty where nobody knows.
+
+    Args:
+        procfs: the node's procfs.
+        pid: its number in the node's process space, or that of one of its threads.
+        seen: gives the pod of a process that was a rank when processes were last looked at.
+        whole_node: this procfs shows the node's processes.
+    """
+    if pid is None or not whole_node:
+        return ""
+    try:
+        # Threads are not listed there, and can be opened all the same.
+        descriptor = os.open(procfs / str(pid) / "cgroup", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # it has ended
+        return seen(pid)
+    try:
+        text = os.read(descriptor, MAX_CGROUP_BYTES)
+    except OSError:
+        return seen(pid)
+    finally:
+        os.close(descriptor)
+    return parse_cgroup(text.decode("utf-8", "replace")).pod_uid

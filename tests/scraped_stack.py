@@ -31,7 +31,7 @@ import kubeconfigs
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from nccl_job_text import start
-from pod_json import agents_pod, pod
+from pod_json import agents_pod, pod, uid
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
@@ -118,16 +118,20 @@ def _kubernetes(restart_seconds: float) -> Iterator[str]:
 
 
 class Training:
-    """Four ranks that train, rank 2 of them slowly after a while; and a job that lost a rank."""
+    """Four ranks that train, rank 2 of them slowly after a while; and a job that lost a rank.
 
-    def __init__(self, folder: Path, pace: Pace) -> None:
-        folder.mkdir()
+    Args:
+        kubelet: the kubelet's directory; the first job is of its first pod, the other of its second.
+    """
+
+    def __init__(self, kubelet: Path, pace: Pace) -> None:
         self.pace = pace
         self.next_ns = self.begin = time.time_ns() - 120 * STEP_NS
         self.number = 0
-        self.extensions = [self._extension(folder, rank) for rank in range(4)]
-        self.ranks = [self._ring(folder, rank, JOB, 4) for rank in range(4)]
-        self.other = [self._ring(folder, rank, "team/broken", 2) for rank in range(2)]
+        folders = [_volume(kubelet, number) for number in (1, 2)]
+        self.extensions = [self._extension(folders[0], rank) for rank in range(4)]
+        self.ranks = [self._ring(folders[0], rank, JOB, 4) for rank in range(4)]
+        self.other = [self._ring(folders[1], rank, "team/broken", 2) for rank in range(2)]
         self.catch_up()
         self.other.pop().end()
 
@@ -173,6 +177,13 @@ class Training:
         """Let go of the rings."""
         for writer in [*self.ranks, *self.other]:
             writer.end()
+
+
+def _volume(kubelet: Path, number: int) -> Path:
+    """Make the volume of a pod in which its probes write."""
+    made = kubelet / "pods" / uid(number) / "volumes" / "kubernetes.io~empty-dir" / "rankscope"
+    made.mkdir(parents=True)
+    return made
 
 
 class Logs:
@@ -233,12 +244,19 @@ class Logs:
         self._say("gpu-00:4003:4073 [3] x.cc:1 NCCL WARN Cuda failure 2 'out of memory'")
         if self.failures == 0:
             self._record("NVRM: Xid (PCI:0000:3b:00): 48, pid=71, name=trainer, DBE")
+            group = f"/kubepods/burstable/pod{uid(1)}"
+            limit = f"oom_memcg={group},task_memcg={group}/main,task=pt_data_worker,pid=72,uid=0"
+            self._record(f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),{limit}")
+            self._record("Memory cgroup out of memory: Killed process 72 (pt_data_worker)")
         self.failures += 1
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")
 
 
 def api_server() -> FakeApiServer:
-    """Run an API server that knows two pods of the node: one that trains and one that failed."""
+    """Run an API server that knows two pods of the node: one that trains and one that failed.
+
+    The latter calls itself after a job of another namespace, which nobody believes.
+    """
     server = FakeApiServer()
     for number, (name, job, phase) in enumerate(
         (("train-0", "job", "Running"), ("broken-1", "broken", "Failed")), start=1
@@ -253,6 +271,7 @@ def api_server() -> FakeApiServer:
             labels=labels | {"team.example.org/project": "vision"},
             owner=("kubeflow.org/v1", "PyTorchJob", job),
             limits={"nvidia.com/gpu": "1"},
+            env={"RANKSCOPE_JOB_ID": "other/job"} if job == "broken" else {},
             phase=phase,
         )
         made["spec"]["nodeName"] = NODE
@@ -381,7 +400,7 @@ def _await_ready(address: str, log: Path) -> None:
 def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[Stack]:
     """Run all of it until the block ends."""
     with contextlib.ExitStack() as stack:
-        training = Training(folder / "rings", pace)
+        training = Training(folder / "kubelet", pace)
         stack.callback(training.end)
         logs = Logs(folder)
         (folder / "kubelet" / "pod-resources").mkdir(parents=True)

@@ -141,6 +141,11 @@ ADVICE: Mapping[str, Advice] = {
         "Raise the pod's memory limit or lower its use: loader workers, pinned buffers.",
         "RankscopeOomRepeated",
     ),
+    "unattributed_kill": Advice(
+        "ticket",
+        "Find out whose process it was: rankscope explain kernel-log, kubectl describe pod.",
+        "RankscopeOomRepeated",
+    ),
     "host_memory": Advice(
         "page", "Drain the node and have its memory replaced.", "RankscopeHostHardware"
     ),

@@ -87,6 +87,7 @@ KINDS: Mapping[str, Kind] = {
     "shm_full": Kind(6, NO_RANK | {"data_loader"}),
     "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),
     "oom_kill": Kind(6, NO_RANK | STUCK | {"data_loader"}, alone=True),
+    "unattributed_kill": Kind(0),
     # GPUs.
     "power_low": Kind(2),
     "temperature_high": Kind(2),

@@ -115,7 +115,10 @@ class _Reporter:
     def _of_everything(self, blank: JobReport) -> JobReport:
         name = blank.job_id
         diagnosis = self.judged.get(name)
-        view = job_view(name, self.known.of(name, diagnosis.frame if diagnosis else None))
+        frame = diagnosis.frame if diagnosis else None
+        view = job_view(
+            name, self.known.of(name, frame), frame.began_unix_seconds if frame else None
+        )
         # Of thousands of nodes a job has a few: nothing else is looked at for it.
         seen = self.evidence.observed.on(view.nodes | self.told.get(name, set()))
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))

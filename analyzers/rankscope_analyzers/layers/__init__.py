@@ -23,6 +23,7 @@ from rankscope_analyzers.layers import (
     link_faults,
     membership,
     nccl_transport,
+    process_deaths,
     starvation,
 )
 from rankscope_analyzers.layers.job_view import JobView
@@ -49,6 +50,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.signals),
     Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.signals),
     Subject("kernel", kernel_log.READS, kernel_log.KINDS, kernel_log.signals),
+    Subject("kernel", process_deaths.READS, process_deaths.KINDS, process_deaths.signals),
     Subject("link", link_faults.READS, link_faults.KINDS, link_faults.signals),
     Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.signals),
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.signals),
@@ -57,7 +59,12 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("environment", environment.READS, environment.KINDS, environment.signals),
 )
 
-SHARED = frozenset((pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS))
+SHARED = frozenset(
+    (
+        *(pods.GPU_ALLOCATION_INFO, training.RANK_INFO, training.CPU_WAIT_SECONDS),
+        *process_deaths.READS,
+    )
+)
 """Series that layers need and that do not show that the layer was looked at."""
 
 READS: tuple[Metric, ...] = tuple(

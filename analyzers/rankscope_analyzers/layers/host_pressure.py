@@ -78,7 +78,7 @@ KINDS = frozenset(
     (
         *(pressure.kind for pressure in PRESSURES),
         *(kind for _, _, kind in LIMITS),
-        *("cpu_throttled", "shm_full", "nfs_slow", "oom_kill", "host_memory"),
+        *("cpu_throttled", "shm_full", "nfs_slow", "host_memory"),
     )
 )
 
@@ -92,8 +92,6 @@ READS: tuple[Metric, ...] = (
     metrics.MEMORY_TOTAL,
     metrics.NFS_OPERATIONS,
     metrics.NFS_ROUND_TRIP,
-    metrics.OOM_KILLS,
-    metrics.POD_OOM_KILLS,
     metrics.EDAC_ERRORS,
 )
 
@@ -189,13 +187,6 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
 
 
 def _events(observed: Observed, job: JobView) -> Iterator[Signal]:
-    for metric, place in ((metrics.POD_OOM_KILLS, job.of_pod), (metrics.OOM_KILLS, job.of_node)):
-        for series in observed.of(metric):
-            where, killed = place(series), series.increase()
-            if where and killed > 0:
-                said = f"{killed:.0f} processes were killed for want of memory"
-                since = series.first_change()
-                yield _signal("oom_kill", job, where, series, said, (killed, 0.0, "count"), since)
     for series in observed.of(metrics.EDAC_ERRORS, severity="uncorrected"):
         where, errors = job.of_node(series), series.increase()
         if where and errors > 0:

@@ -18,12 +18,14 @@ class JobView:
         places: where each rank runs, by rank.
         on_node: the same by node.
         nodes: the nodes that it runs on.
+        began_unix_seconds: begin of the first step that is looked at, None without any.
     """
 
     job_id: str
     places: Mapping[int, RankPlace]
     on_node: Mapping[str, Sequence[RankPlace]]
     nodes: frozenset[str]
+    began_unix_seconds: float | None = None
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return whose GPU a series is about, None if no rank of the job can hold it."""
@@ -71,9 +73,11 @@ class JobView:
         return Where(nodes=(series.node,)) if series.node in self.on_node else None
 
 
-def job_view(job_id: str, places: Mapping[int, RankPlace]) -> JobView:
+def job_view(
+    job_id: str, places: Mapping[int, RankPlace], began_unix_seconds: float | None = None
+) -> JobView:
     """Return the view of a job whose ranks run at these places."""
     on_node: dict[str, list[RankPlace]] = defaultdict(list)
     for place in places.values():
         on_node[place.node].append(place)
-    return JobView(job_id, places, on_node, frozenset(on_node))
+    return JobView(job_id, places, on_node, frozenset(on_node), began_unix_seconds)

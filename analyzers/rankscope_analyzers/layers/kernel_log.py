@@ -35,14 +35,12 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "nic_cable_unplugged": ("flapping", "a cable was unplugged"),
     "nic_module_error": ("flapping", "a cable or transceiver reports an error"),
     "link_down": ("flapping", "a link went down"),
-    "oom_kill": ("oom_kill", "processes were killed for want of memory"),
     "hung_task": ("host_kernel", "a task hangs in the kernel"),
     "soft_lockup": ("host_kernel", "a CPU was stuck"),
     "hard_lockup": ("host_kernel", "a CPU was stuck with interrupts off"),
     "cpu_stall": ("host_kernel", "a CPU stalled"),
     "kernel_fault": ("host_kernel", "a fault in the kernel"),
     "kernel_panic": ("host_kernel", "the kernel panicked"),
-    "user_fault": ("app", "a program crashed"),
     "memory_uncorrected": ("host_memory", "memory errors that ECC could not correct"),
     "machine_check": ("host_memory", "machine checks"),
     "disk_error": ("storage", "reads or writes of a disk fail"),
@@ -51,7 +49,8 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "nvme_lost": ("storage", "an NVMe disk was lost"),
     "network_storage_silent": ("storage", "a file server does not answer"),
 }
-"""Kinds of events that can hurt a job; what is harmless or corrected is left out."""
+"""Kinds of events that can hurt any job of the node; what is harmless or corrected is left out, and
+what hits one pod's processes is the subject of `process_deaths`."""
 
 INSTEAD: Mapping[str, Advice] = {"flapping": CABLE_REPORTED}
 """Advice on what the kernel itself reports, where it is not the table's."""

@@ -102,6 +102,12 @@ class StepFrame:
         """Ranks that the job has and that never reported."""
         return tuple(sorted(set(range(self.world_size)) - set(self.ranks.tolist())))
 
+    @property
+    def began_unix_seconds(self) -> float | None:
+        """When the first step began, None where no step says."""
+        known = self.starts[np.isfinite(self.starts)]
+        return float(known.min()) if known.size else None
+
     def working(self) -> Floats:
         """Return (S, R) seconds in which a rank did what its peers wait for: input and compute."""
         return np.nan_to_num(self.data) + self.compute

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import (
     host,
+    kernel_log,
     nccl_inspector,
     nccl_log,
     netdev,
@@ -364,7 +365,36 @@ def hosts(runbooks: str) -> list[Panel]:
             width=6,
             letters=LARGE,
         ),
+        _ended_processes(runbooks),
     ]
+
+
+def _ended_processes(runbooks: str) -> Panel:
+    last = worst(of(kernel_log.POD_LAST_EVENT, NODE), "node", "kind", "scope", "pod_uid")
+    return Table(
+        title="Processes that kernels of the job's nodes ended",
+        description="Kills for want of memory and crashes by the kernels' logs, newest first, and"
+        " whose processes they were: the job's own pods or others. `rankscope diagnose` blames the"
+        " first alone.",
+        unit="string",
+        width=24,
+        overrides=[override("when", {"unit": "dateTimeFromNow"})],
+        targets=rows(f"topk({MANY}, 1000 * {job_nodes(last)})"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "node": "node",
+                "pod_uid": "pod's UID",
+                "kind": "what",
+                "scope": "whose memory was full",
+                "Value": "when",
+            }
+        ),
+        largest_first="when",
+        widths={"when": 120},
+        missing="nothing was ended since the agents began, or they read no kernel log",
+        links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+    )
 
 
 def _oom_kills(runbooks: str) -> Panel:

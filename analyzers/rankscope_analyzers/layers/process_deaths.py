@@ -1,0 +1,176 @@
+"""Processes that the kernel ended: killed for want of memory, or crashed.
+
+Each belongs to one pod, and says nothing of others on the node: it is a job's only if the pod is,
+and only since the job's first step that is looked at. One of which nobody knows whose it was is
+mentioned and no more. What the kernel's log and a pod's own counter both tell is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from rankscope_agent.contract.metrics import host, kernel_log, summary, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.finding import Evidence
+from rankscope_analyzers.findings.signals import Layer, Signal, Where
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.series_signals import series_signal
+
+WINDOW_SECONDS = 3600.0
+"""How far back one may lie: PyTorch's watchdogs give up after half an hour at most."""
+
+KILL, CRASH, STRAY = "oom_kill", "app", "unattributed_kill"
+KINDS = frozenset((KILL, CRASH, STRAY))
+
+SAID: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("oom_kill", "cgroup"): (KILL, "a process was killed at its memory limit"),
+    ("oom_kill", "node"): (KILL, "a process was killed as the node ran out of memory"),
+    ("user_fault", ""): (CRASH, "a program crashed"),
+}
+"""What the kernel's log tells, by kind and scope."""
+
+READS: tuple[Metric, ...] = (
+    kernel_log.POD_LAST_EVENT,
+    summary.POD_JOB_INFO,
+    host.POD_OOM_KILLS,
+    host.OOM_KILLS,
+)
+
+Pod = tuple[str, str]
+"""Node and UID."""
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+    """Yield which of the job's processes were ended, and which may have been."""
+    newest = max((float(one.times[-1]) for one in observed.all()), default=0.0)
+    since = newest - WINDOW_SECONDS
+    if job.began_unix_seconds is not None:
+        since = max(since, job.began_unix_seconds)
+    deaths = _Deaths(observed, job, since, _named_pods(observed))
+    yield from deaths.logged()
+    yield from deaths.counted()
+
+
+def _named_pods(observed: Observed) -> Mapping[Pod, str]:
+    """Return namespace/name of the pods that are known to be of a job, by node and UID."""
+    found: dict[Pod, str] = {}
+    for metric in (summary.POD_JOB_INFO, training.RANK_INFO):
+        for series in observed.of(metric):
+            labels = series.labels
+            name = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
+            found[series.node, labels.get("pod_uid", "")] = name
+    return {pod: name for pod, name in found.items() if pod[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Deaths:
+    """What is looked at for one job.
+
+    Args:
+        since: Unix time before which nothing counts.
+        pods: names of the pods of any job.
+    """
+
+    observed: Observed
+    job: JobView
+    since: float
+    pods: Mapping[Pod, str]
+
+    def logged(self) -> Iterator[Signal]:
+        """Yield what the kernel's logs tell."""
+        for series in self._logged():
+            labels = series.labels
+            said = SAID.get((labels.get("kind", ""), labels.get("scope", "")))
+            if said is None:
+                continue
+            kind, what = said
+            where = self._where(series)
+            if where and not where.ranks and kind == CRASH and not self._lost_a_rank(series.node):
+                where = None  # outside of pods it may be anybody's
+            values = (series.last, 0.0, "unix seconds")
+            yield from self._signals(kind, "kernel", where, series, what, values, series.last)
+
+    def counted(self) -> Iterator[Signal]:
+        """Yield what pods' and nodes' own counters tell beside that."""
+        told = {_pod(series) for series in self._logged(kind="oom_kill")}
+        read = self.observed.nodes_with((kernel_log.KERNEL_LOG_INFO,))
+        of_pods: set[str] = set()
+        for series in self._risen(host.POD_OOM_KILLS):
+            of_pods.add(series.node)
+            if _pod(series) not in told:
+                yield from self._kills(series)
+        for series in self._risen(host.OOM_KILLS):
+            if series.node not in of_pods and series.node not in read:
+                yield from self._kills(series)
+
+    def _logged(self, **labels: str) -> Iterator[Series]:
+        for series in self.observed.of(kernel_log.POD_LAST_EVENT, **labels):
+            if series.node in self.job.on_node and series.last >= self.since:
+                yield series
+
+    def _risen(self, metric: Metric) -> Iterator[Series]:
+        for series in self.observed.of(metric):
+            if series.node in self.job.on_node and series.increase() > 0:
+                begun = series.first_change()
+                if begun is None or begun >= self.since:
+                    yield series
+
+    def _kills(self, series: Series) -> Iterator[Signal]:
+        killed = series.increase()
+        some = "a process was" if killed <= 1 else f"{killed:.0f} processes were"
+        what = f"{some} killed for want of memory"
+        values = (killed, 0.0, "count")
+        where = self._where(series)
+        yield from self._signals(KILL, "host", where, series, what, values, series.first_change())
+
+    def _where(self, series: Series) -> Where | None:
+        """Return the ranks of the pod; where nobody is in a pod, the node; None if not the job's.
+
+        Outside of pods the node is all that a process and the ranks have in common.
+        """
+        uid = series.labels.get("pod_uid", "")
+        here = self.job.on_node.get(series.node, ())
+        name = self.pods.get(_pod(series), "")
+        ranks = [
+            place.rank
+            for place in here
+            if uid and (place.pod_uid == uid or (name and place.pod == name))
+        ]
+        outside = not uid and not any(place.pod or place.pod_uid for place in here)
+        if not ranks and not outside:
+            return None
+        return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
+
+    def _lost_a_rank(self, node: str) -> bool:
+        alive = by_rank(self.observed, training.RANK_ALIVE, self.job.job_id)
+        ended: Collection[int] = [rank for rank, series in alive.items() if series.last == 0]
+        return any(place.rank in ended for place in self.job.on_node.get(node, ()))
+
+    def _signals(
+        self,
+        kind: str,
+        layer: Layer,
+        where: Where | None,
+        series: Series,
+        what: str,
+        values: tuple[float, float, str],
+        since: float | None,
+    ) -> Iterator[Signal]:
+        """Yield what befell the job, or what nobody knows whom it befell."""
+        said = f"on node {series.node} {what}"
+        if where is None:
+            if _pod(series) in self.pods:  # another job's, which will hear of it
+                return
+            kind, where = STRAY, Where(nodes=(series.node,))
+            said += (
+                f", and nobody knows of which job (pod {series.labels.get('pod_uid') or 'none'})"
+            )
+        evidence = (Evidence(series.name, *values, what),)
+        yield series_signal(kind, layer, self.job.job_id, where, said, evidence, since)
+
+
+def _pod(series: Series) -> Pod:
+    return series.node, series.labels.get("pod_uid", "")

@@ -121,7 +121,7 @@ class Training:
     """Four ranks that train, rank 2 of them slowly after a while; and a job that lost a rank.
 
     Args:
-        kubelet: the kubelet's directory; the first job is of its first pod, the other of its second.
+        kubelet: its directory; the first job is of the first pod, the other of the second.
     """
 
     def __init__(self, kubelet: Path, pace: Pace) -> None:

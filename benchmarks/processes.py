@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import signal
 import socket
 import subprocess
 import time
@@ -18,6 +19,12 @@ PROMETHEUS_HEADERS: Mapping[str, str] = {
     "Accept-Encoding": "gzip",
 }
 """What Prometheus 2.42 sends."""
+
+
+def end_on_terminate() -> None:
+    """Let SIGTERM end this process as ctrl-C does, so that whatever it started is ended with it."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # shells start jobs in the background without
+        signal.signal(number, signal.default_int_handler)
 
 
 def cpu_seconds(pid: int) -> float:

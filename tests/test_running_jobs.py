@@ -1,9 +1,11 @@
 """The benchmark of real jobs: what it runs, and what it takes for a right answer."""
 
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.processes import end_on_terminate
 from benchmarks.running_jobs import __main__ as table
 from benchmarks.running_jobs import run
 from benchmarks.running_jobs.cases import ENDED, FAULTY, HEALTHY, NO_STEPS, Case
@@ -67,3 +69,16 @@ def test_a_real_job_is_run_judged_recorded_and_ended(tmp_path):
     table.record(tmp_path, case, outcome)
     assert (tmp_path / "short.parquet").stat().st_size > 1000
     assert '"world_size": 2' in (tmp_path / "answers.json").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_benchmark_that_is_told_to_end_cleans_up(number):
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+        end_on_terminate()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.processes import end_on_terminate
 from benchmarks.running_jobs.cases import FAULTY, HEALTHY, Case
 from benchmarks.running_jobs.launch import ForkServer
 from benchmarks.running_jobs.run import Outcome, right, run
@@ -89,4 +90,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_on_terminate()
     sys.exit(main(sys.argv[1:]))

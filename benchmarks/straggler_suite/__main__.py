@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.diagnosed import diagnose
+from benchmarks.processes import end_on_terminate
 from benchmarks.straggler_suite import final, job, plan, published, running, scorer
 
 from rankscope_analyzers.steps.layout import layout
@@ -204,4 +205,5 @@ def _score(options: argparse.Namespace, suite: str) -> None:
 
 
 if __name__ == "__main__":
+    end_on_terminate()
     sys.exit(main(sys.argv[1:]))

@@ -16,10 +16,10 @@ from rankscope_analyzers.command import (
     age_seconds,
     print_json,
 )
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
-from rankscope_analyzers.intake.cluster import ClusterError, trusted_agents
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.profiles import kineto_files
@@ -31,9 +31,8 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
 
 FAILURES: tuple[type[Exception], ...] = (
+    *connection.FAILURES,
     InputError,
-    ClusterError,
-    CredentialsError,
     job_records.SourceError,
     RecordError,
 )
@@ -41,16 +40,7 @@ FAILURES: tuple[type[Exception], ...] = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where records come from and how the verdict is printed."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
-    where.add_argument(
-        "--cluster",
-        action="store_true",
-        help="the agents of the cluster that kubectl, or this pod, is set up for",
-    )
-    where.add_argument(
-        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
-    )
+    where = connection.add_arguments(parser, prometheus=True)
     traces = where.add_argument(
         "--trace", nargs="+", action="extend", type=Path, metavar="DIR", help="trace directories"
     )
@@ -63,10 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="directories of PyTorch profiler traces, one per job with a file of every rank",
     )
     for directories in (traces, profiles):
-        directories.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    parser.add_argument(
-        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
-    )
+        directories.complete = shtab.DIRECTORY
     parser.add_argument("--job", metavar="ID", help="only this job")
     parser.add_argument(
         "--since",
@@ -74,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back to ask agents or Prometheus (default %(default)s)",
     )
-    add_entry(parser, "agents or Prometheus")
     report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)
     add_output(parser)
@@ -136,10 +122,8 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, options.job, since, now)
-    entry = entry_of(options)
-    found = trusted_agents(options.namespace, entry) if options.cluster else None
-    urls = options.agent if found is None else list(found.values())
-    return gather.of_agents(urls, options.job, since, entry=entry, cluster=found)
+    whom = connection.asked(options)
+    return gather.of_agents(whom.urls, options.job, since, entry=whom.entry, cluster=whom.cluster)
 
 
 def _say(line: str) -> None:

@@ -14,19 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.doctor import agent_starts
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
     AGENT_PORT,
-    ClusterError,
-    NodeAgents,
     agent_pods,
     node_of_pod,
-    trusted_agents,
     warnings,
 )
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.environment_skew import (
     EnvironmentDifference,
     differences,
@@ -37,7 +34,7 @@ from rankscope_analyzers.text.name_lists import SHOWN
 LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
 POOL_SIZE = 32
 
-FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, ClusterError)
+FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
@@ -45,22 +42,7 @@ STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the pod and where agents are."""
     parser.add_argument("pod", nargs="?", metavar="POD", help="a pod: NAME or NAMESPACE/NAME")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--agent",
-        action="append",
-        metavar="URL",
-        help=f"an agent, repeatable (default: {LOCAL_AGENT})",
-    )
-    where.add_argument(
-        "--cluster",
-        action="store_true",
-        help="ask the agents of the cluster that kubectl is set up for",
-    )
-    parser.add_argument(
-        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
-    )
-    add_entry(parser, "agents")
+    connection.add_arguments(parser, default=LOCAL_AGENT)
     add_output(parser)
 
 
@@ -73,8 +55,9 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
     kept = _kept_from_starting(options.namespace) if options.cluster else ()
-    found = trusted_agents(options.namespace, entry_of(options)) if options.cluster else None
-    answers = _ask(_agents(options, kept, found))
+    whom = connection.asked(options, LOCAL_AGENT)
+    found = whom.cluster
+    answers = _ask(_agents(options, kept, whom))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     silent += found.doubts if found else ()
@@ -105,23 +88,23 @@ def _kept_from_starting(namespace: str | None) -> Sequence[str]:
 
 
 def _agents(
-    options: argparse.Namespace, kept: Sequence[str], found: NodeAgents | None
+    options: argparse.Namespace, kept: Sequence[str], whom: connection.Asked
 ) -> Sequence[Agent]:
-    entry = entry_of(options)
+    found = whom.cluster
     if found is None:
-        return [Agent(url, entry) for url in options.agent or [LOCAL_AGENT]]
+        return whom.agents()
     if not found:
         why = "; ".join((*kept, *found.doubts)) or "nothing is labelled rankscope-agent"
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
-        return [Agent(url, entry, node) for node, url in found.items()]
+        return whom.agents()
     node = node_of_pod(options.pod)
     if node is None:
         raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
     if node not in found:
         why = "; ".join(("which has no agent", *found.doubts))
         raise InputError(f"pod {options.pod!r} runs on {node}, {why}")
-    return [Agent(found[node], entry, node)]
+    return [Agent(found[node], whom.entry, node)]
 
 
 def _ask(agents: Sequence[Agent]) -> Sequence[AgentFacts | AgentError]:

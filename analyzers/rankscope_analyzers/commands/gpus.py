@@ -15,16 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.gpus.frames import of_pages
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
 
-FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError)
+FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
 LOOK_SECONDS = 2.0
 """Time between two looks: agents read their GPUs every second."""
@@ -38,10 +38,7 @@ ONE_JOB = "of these agents"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which agents are asked, and for how long."""
-    parser.add_argument(
-        "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
-    )
-    add_entry(parser, "agents")
+    connection.add_arguments(parser)
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--job", metavar="ID", help="only GPUs that this job holds")
     whose.add_argument(
@@ -68,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
         raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
-    entry = entry_of(options)
-    pages, silent = watch([Agent(url, entry) for url in options.agent], options.seconds)
+    whom = connection.asked(options)
+    pages, silent = watch(whom.agents(), options.seconds)
     samples = of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
@@ -77,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         samples["job_id"] = ONE_JOB
     if samples.empty:
         whose = f" of job {options.job}" if options.job else ""
-        raise InputError(f"there is no GPU{whose} at {', '.join(options.agent)}")
+        raise InputError(f"there is no GPU{whose} at {', '.join(whom.urls)}")
     findings = throttle.analyze(samples)
     if options.json:
         print_json({"findings": [_plain(_object(at)) for at in findings], "unobserved": silent})

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.record import record
@@ -16,14 +17,18 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
 from rankscope_analyzers.text import finite_json
 
-FAILURES: tuple[type[Exception], ...] = (InputError, SourceError, RecordError, OSError)
+FAILURES: tuple[type[Exception], ...] = (
+    *connection.FAILURES,
+    InputError,
+    SourceError,
+    RecordError,
+    OSError,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the job's agents, the job, and the file."""
-    parser.add_argument(
-        "--agent", action="append", required=True, metavar="URL", help="an agent; repeatable"
-    )
+    connection.add_arguments(parser)
     parser.add_argument("--job", metavar="ID", help="which job, if there are several")
     parser.add_argument(
         "--since", default="1h", metavar="AGE", help="steps that count (default %(default)s)"
@@ -35,13 +40,14 @@ def run(options: argparse.Namespace) -> int:
     """Write the record of a run.
 
     Raises:
-        InputError: there is no such job, or several.
+        InputError: there is no such job, or several, or nothing is known of the one.
         SourceError: no agent answers.
         RecordError: the job's records make no sense.
         OSError: the file cannot be written.
     """
     since = time.time() - age_seconds(options.since)
-    found = gather.of_agents(options.agent, options.job, since)
+    whom = connection.asked(options)
+    found = gather.of_agents(whom.urls, options.job, since, entry=whom.entry, cluster=whom.cluster)
     timing = timed(job for job in found.jobs if options.job in {None, job.job_id})
     jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]
@@ -49,6 +55,9 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(job.job_id for job in jobs) or "none"
         raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
     told = list(run_facts.facts(found.look, chosen[0].job_id)) if found.look else []
+    if not told and chosen[0].verdict is None:
+        why = "; ".join(chosen[0].unobserved) or "agents do not say anything of its ranks"
+        raise InputError(f"nothing is known of job {chosen[0].job_id} to be recorded: {why}")
     text = finite_json.text(record(chosen[0], told), indent=1) + "\n"
     if str(options.file) == "-":
         sys.stdout.write(text)

@@ -14,12 +14,13 @@ from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.command import InputError, age_seconds
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Earlier, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.agent_pages import Look
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
@@ -50,27 +51,13 @@ COMPARING_SHARE = 0.15
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare whom to watch and where to serve what is found."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
-    where.add_argument(
-        "--cluster",
-        action="store_true",
-        help="the agents of the cluster that kubectl, or this pod, is set up for; looked up anew"
-        " at each evaluation",
-    )
-    where.add_argument(
-        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
-    )
-    parser.add_argument(
-        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
-    )
+    connection.add_arguments(parser, prometheus=True)
     parser.add_argument(
         "--lease",
         metavar="NAME",
         help="with --cluster and --namespace: of several watches the one that holds this Lease"
         " evaluates, the others stand by",
     )
-    add_entry(parser, "agents or Prometheus")
     parser.add_argument(
         "--interval",
         default=DEFAULT_INTERVAL,

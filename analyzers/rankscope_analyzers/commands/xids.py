@@ -19,32 +19,28 @@ from rankscope_analyzers.command import (
     age_seconds,
     print_json,
 )
+from rankscope_analyzers.commands import connection
 from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus
 from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
 from rankscope_analyzers.gpus.xid_rates import PUBLISHED, Rate, rates
 from rankscope_analyzers.intake import agent_pages
-from rankscope_analyzers.intake.agent_client import Agent, AgentError
-from rankscope_analyzers.intake.credentials import CredentialsError, add_entry, entry_of
+from rankscope_analyzers.intake.agent_client import AgentError
+from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
 
-FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, AgentError, PrometheusError)
+FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, PrometheusError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the errors come from and how far back."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
-    )
-    where.add_argument("--agent", action="append", metavar="URL", help="an agent; repeatable")
+    connection.add_arguments(parser, prometheus=True)
     parser.add_argument("--job", metavar="ID", help="only incidents that hit this job")
     parser.add_argument(
         "--since", default="24h", metavar="AGE", help="how far back (default %(default)s)"
     )
-    add_entry(parser, "agents or Prometheus")
     add_output(parser)
 
 
@@ -63,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
         server = Prometheus(options.prometheus, entry_of(options))
         log = from_prometheus(server, since, now)
     else:
-        entry = entry_of(options)
-        pages, silent = agent_pages.pages([Agent(url, entry) for url in options.agent])
+        pages, silent = agent_pages.pages(connection.asked(options).agents())
         if not pages:
             raise AgentError("; ".join(silent))
         log = from_pages(pages, since)

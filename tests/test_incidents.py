@@ -78,7 +78,7 @@ def test_a_cause_that_was_gone_two_minutes_before_the_slow_steps_is_none(ended, 
     assert causes(found) == ["thermal_slowdown" if is_cause else "gpu_compute"]
 
 
-@pytest.mark.parametrize("stuck", ["collective_timeout", "job_failed"])
+@pytest.mark.parametrize("stuck", ["collective_timeout", "init_incomplete"])
 @pytest.mark.parametrize(("ended", "is_cause"), [(-2399, True), (-2401, False)])
 def test_what_stops_a_job_may_be_forty_minutes_past_when_watchdogs_notice(stuck, ended, is_cause):
     everybody = seen(stuck, "log", where=Where())

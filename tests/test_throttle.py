@@ -95,7 +95,7 @@ def test_a_gpu_is_compared_with_those_that_are_as_busy_give_or_take_a_fifth(less
     rows = gpu_rows(frame, 5)
     frame.loc[rows, "utilization_ratio"] -= less_busy
     frame.loc[rows, "sm_clock_hertz"] = 1500e6
-    assert [found.gpus for found in analyze(frame)] == [("5",)] * compared
+    assert [found.where.gpus for found in analyze(frame)] == [("5",)] * compared
 
 
 def test_slowdowns_of_before_the_window_are_none_now():

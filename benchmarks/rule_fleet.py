@@ -17,6 +17,7 @@ from rankscope_agent.contract.metrics import (
     job_logs,
     kernel_log,
     nccl_log,
+    netdev,
     pods,
     rdma,
     summary,
@@ -205,6 +206,8 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     for metric in (summary.NIC_PAUSED, summary.NIC_RECENT_STORMS):
         yield _line(metric, f'{on},device="eth2"', 1)
     yield _line(summary.PCI_REDUCED, f'{on},pci="0000:1d:00.0"', 0.5)
+    unhealthy = f'{on},pci="0000:1d:00.0",reporter="fw_fatal"'
+    yield _line(netdev.ADAPTER_UNHEALTHY, unhealthy, 1)
     amiss = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
     for condition in ("socket_fallback", "gdr_missing", "ranks_waiting", "shared_memory"):
         why = f'condition="{condition}",reason="plugin_failed"'
@@ -221,7 +224,10 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
 def page_of_watch() -> str:
     """Return what the watch exports: every fourth job has a straggler."""
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
-        _line(watch.WATCH_LAST, "", "1.7e9") + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
+        _line(watch.WATCH_LAST, "", "1.7e9")
+        + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
+        + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
+        + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)
     )
 
 

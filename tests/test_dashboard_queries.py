@@ -22,6 +22,9 @@ LABEL_VALUES = re.compile(r"label_values\((.*), *(\w+)\)")
 UNMEASURABLE = () if Path("/proc/pressure/cpu").exists() else ("Host pressure",)
 """Panels without data here because this machine's kernel does not measure what they show."""
 
+OF_ADAPTERS = ("Blocks that error correction met", "Adapters by health and firmware")
+"""Panels of what only a real adapter tells, by netlink: a simulated node has none."""
+
 MODELS = [
     json.loads(dashboard_files.text(make("https://runbooks.example.com").auto_panel_ids()))
     for make in dashboard_files.DASHBOARDS
@@ -81,7 +84,7 @@ def unanswered(address: str, model: Any, values: dict[str, str]) -> list[str]:
         (panel, target)
         for panel in panels_of(model)
         for target in panel["targets"]
-        if panel["title"] not in UNMEASURABLE
+        if panel["title"] not in (*UNMEASURABLE, *OF_ADAPTERS)
     ]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while open_ones and time.monotonic() < deadline:

@@ -22,7 +22,8 @@ as nobody saw its beginning. A GradScaler update with no step before it ends a s
   events. 0 in a job of one process, -1 everywhere else.
 * other: what comes after a step's last backward (gradient clipping, optimizers) and, with a
   DataLoader, what comes before its first batch (logging, evaluation, checkpoints). A batch that is
-  fetched when the autograd graph has grown since the step began is not its first. Where
+  fetched when the autograd graph has grown since the step began is not its first, and what comes
+  before a collective there is computing: the other ranks wait for it. Where
   no backward is seen, as engines that are called directly hide it, gradients are ready when an
   optimizer begins to step. On the CPU only, elsewhere -1: a host that waits for a device there
   tells nothing. Without a loader nothing cheap tells where the forward begins, so that what comes
@@ -698,6 +699,7 @@ class _Probe:
         # the last backward was done.
         self.resting: int | None = 0 if resting else None
         self.ready: int | None = None
+        self.rest_sync = self.sync_ns  # what of sync came before the rest
         self.nodes = self.graph_size() if resting else 0
 
     def own(self, now: int) -> int:
@@ -709,11 +711,15 @@ class _Probe:
         return now - self.begin_ns - self.data_ns - self.sync_ns - waited
 
     def rest_until(self, own: int) -> None:
-        """Count what passed since an optimizer's step or the last batch, if no forward began."""
+        """Count what passed since an optimizer's step or the last batch, if no forward began.
+
+        What comes before a collective holds the other ranks up, so that it is no rest.
+        """
         if self.resting is not None:
             if self.graph_size() == self.nodes:
-                self.other_ns += max(own - self.resting, 0)
-                self.resting = own
+                if self.sync_ns == self.rest_sync:
+                    self.other_ns += max(own - self.resting, 0)
+                self.resting, self.rest_sync = own, self.sync_ns
             else:
                 self.resting = None
 
@@ -793,6 +799,7 @@ class _Probe:
         else:
             self.rest_until(own)
         self.resting, self.nodes = own, self.graph_size()
+        self.rest_sync = self.sync_ns
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
@@ -1069,6 +1076,7 @@ class _Probe:
                 own = self.own(clock())
                 if self.straddles:  # it began in the step before
                     self.straddles, self.resting, self.nodes = False, own, self.graph_size()
+                    self.rest_sync = self.sync_ns
                 else:
                     self.ready, self.resting = own, None
 

@@ -232,8 +232,12 @@ class Run:
         return np.asarray(stall)
 
     def _sticking_out(self, name: str) -> Floats:
-        """Return by how much ratios of the newest step exceed their own usual and their noise."""
+        """Return by how much ratios of the newest step exceed their own usual and their noise.
+
+        A ratio to nothing, of ranks that only waited for a CPU, says nothing.
+        """
         ratios = self._raw[name].last(WINDOW_STEPS)
+        ratios = np.where(np.isfinite(ratios), ratios, np.nan)
         excess = ratios - median(ratios, 0)[0]
         noise = 1.4826 * typical(np.abs(excess))
         return np.asarray(np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0))

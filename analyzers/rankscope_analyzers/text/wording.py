@@ -25,6 +25,8 @@ LONG_IN_SECONDS, LONG_IN_MINUTES = 120, 7200
 
 def duration(seconds: float) -> str:
     """Return a duration with the unit that a person would use."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 

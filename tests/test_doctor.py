@@ -19,7 +19,7 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
 from rankscope_analyzers.doctor import agent_starts
-from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, remedy
+from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, pod_checks, remedy
 from rankscope_analyzers.intake import cluster
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.intake.credentials import Entry
@@ -167,6 +167,21 @@ def test_a_pod_that_no_source_sees_and_why(node, api, capsys):
         assert found["probe"]["remedy"].endswith("component probe")
         code, text = doctor(capsys, "other", "--agent", agent.url)
         assert (code, "no pod 'other' on n1" in text) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([], "no pod of this node has a probe"),
+        ([{"rank": 0, "pod_uid": "another"}], "other pods of this node have a probe, this one"),
+    ],
+)
+def test_other_pods_have_a_probe_only_where_one_has(ranks, said):
+    wanted = {"name": "w0", "namespace": "ml", "uid": "own"}
+    facts = AgentFacts("a", {}, {"pods": [wanted]}, ranks, "")
+    (probe,) = [one for one in pod_checks(facts, wanted) if one.source == "probe"]
+    assert probe.state == "not seen"
+    assert said in probe.detail
 
 
 def test_a_node_says_what_each_collector_lacks(node, api, capsys):

@@ -80,6 +80,12 @@ def test_paths_of_the_project_exist(page):
         assert (ROOT / span).exists(), span
 
 
+@every_page
+def test_pages_that_are_named_exist_in_blocks_of_output_too(page):
+    for named in re.findall(r"(?<![\w/])docs/[\w./-]+\.md", page.read_text()):
+        assert PLACEHOLDER.search(Path(named).stem) or (ROOT / named).exists(), named
+
+
 # Commands
 
 

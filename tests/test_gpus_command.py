@@ -67,3 +67,18 @@ def test_power_limits_of_nodes_are_compared_if_they_work_together(hot, low, caps
 def test_what_cannot_be_answered_is_said(hot, capsys, arguments):
     assert main(["gpus", "--agent", hot, *arguments]) == 1
     assert capsys.readouterr().err.startswith("rankscope gpus: ")
+
+
+def test_a_gpu_that_fell_off_the_bus_stands_first(tmp_path, capsys):
+    with node(tmp_path, "odd", "h100x4:xid79@2") as url:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "lost: GPU 2 of node odd" not in (text := told(url, capsys)):
+            assert time.monotonic() < deadline, text
+    assert text.startswith("lost: GPU 2 of node odd")
+    assert "docs/runbooks/RankscopeGpuLost.md" in text
+    assert "No GPU deviates" not in text
+
+
+def told(url, capsys):
+    assert main(["gpus", "--agent", url, *QUICKLY]) == 0
+    return capsys.readouterr().out

@@ -85,6 +85,19 @@ def test_nobody_knows_what_happened_in_a_long_pause(report):
     assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 0
 
 
+@pytest.mark.parametrize("confidence", [None, 0.0])
+def test_time_of_jobs_without_a_verdict_is_not_taken_for_time_that_was_not_lost(report, confidence):
+    """Nobody knows what they lost: counted, it would make the share that is lost look smaller."""
+    verdict = None if confidence is None else replace(report.verdict, confidence=confidence)
+    blind = replace(report, verdict=verdict, incidents=())
+    watch = Watch()
+    for now in (1000.0, 1030.0, 1060.0):
+        watch.update([blind], now)
+    found = values(watch)
+    assert found["rankscope_job_observed_gpu_seconds_total", JOB] == 0
+    assert not [key for key in found if key[0] == "rankscope_job_lost_gpu_seconds_total"]
+
+
 def test_findings_go_when_nothing_can_be_read_and_sums_stay(report):
     watch = Watch()
     watch.update([report], 1000.0)

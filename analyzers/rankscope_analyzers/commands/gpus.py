@@ -17,12 +17,14 @@ from rich.table import Table
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.findings.signals import Signal
-from rankscope_analyzers.gpus import throttle
+from rankscope_analyzers.gpus import states, throttle
 from rankscope_analyzers.gpus.frames import of_pages
+from rankscope_analyzers.gpus.states import AbsentGpu
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
@@ -67,20 +69,22 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
     whom = connection.asked(options)
     pages, silent = watch(whom.agents(), options.seconds)
-    samples = of_pages(pages)
+    samples, absent = of_pages(pages), states.of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
+        absent = tuple(one for one in absent if one.job_id == options.job)
     if options.one_job:
         samples["job_id"] = ONE_JOB
-    if samples.empty:
+    if samples.empty and not absent:
         whose = f" of job {options.job}" if options.job else ""
         raise InputError(f"there is no GPU{whose} at {', '.join(whom.urls)}")
     findings = throttle.analyze(samples)
     if options.json:
-        print_json({"findings": [_plain(_object(at)) for at in findings], "unobserved": silent})
+        found = [_plain(_object(at)) for at in findings]
+        print_json({"absent": list(map(asdict, absent)), "findings": found, "unobserved": silent})
     else:
         console = Console(no_color=options.no_color, highlight=False)
-        _show(console, throttle.summarize(samples), findings, silent)
+        _show(console, absent, throttle.summarize(samples), findings, silent)
     return 0
 
 
@@ -129,27 +133,40 @@ def _plain(value: Any) -> Any:
 
 def _show(
     console: Console,
+    absent: Sequence[AbsentGpu],
     gpus: pd.DataFrame,
     findings: Sequence[Signal],
     silent: Sequence[str],
 ) -> None:
+    for one in absent:
+        console.print(f"[bold red]{one.state}[/]: {escape(visible(one.summary))}.")
+        console.print(f"  See {runbooks.path(states.RUNBOOK)}.")
     for finding in findings:
         console.print(f"[bold]{finding.kind}[/bold]: {escape(finding.summary)}.")
         console.print(f"  See {runbooks.path(finding.runbook)}.")
     if not findings:
-        console.print("No GPU deviates from its peers.")
+        among = "Of the others no GPU" if absent else "No GPU"
+        console.print(f"{among} deviates from its peers.")
     for sentence in silent:
         console.print(f"Not seen: {escape(sentence)}")
     if gpus.empty:
         console.print("No GPU had work.")
+    if gpus.empty and not absent:
         return
-    table = Table(box=None, title="GPUs under load", title_justify="left")
+    title = "GPUs that are not there, and GPUs under load" if absent else "GPUs under load"
+    table = Table(box=None, title=title, title_justify="left")
     for name in ("node", "GPU", "busy", "SM clock", "power", "limit", "core"):
         table.add_column(name, justify="left" if name == "node" else "right")
     table.add_column("clock held down by")
+    for one in absent:
+        table.add_row(*map(escape, _absent_cells(one)), style="bold red")
     for _, row in gpus.iterrows():
         table.add_row(*(escape(cell) for cell in _cells(row)))
     console.print(table)
+
+
+def _absent_cells(one: AbsentGpu) -> Sequence[str]:
+    return (visible(one.node), visible(one.gpu) or "?", one.state, *4 * ("-",), "")
 
 
 def _cells(row: pd.Series[Any]) -> Iterator[str]:

@@ -179,7 +179,13 @@ def _probe(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
         timing = ", ".join(sorted({str(rank.get("timing_source")) for rank in ranks}))
         return Check("probe", "seen", f"{who}, timing source {timing}")
     why = _mapping(facts.health.get("unobserved")).get("training")
-    detail = str(why) if why else "other pods of this node have a probe, this one has written none"
+    if why:
+        return Check("probe", "not seen", str(why), remedy("training"))
+    detail = (
+        "other pods of this node have a probe, this one has written none"
+        if facts.ranks
+        else "no pod of this node has a probe that wrote anything"
+    )
     return Check("probe", "not seen", detail, remedy("training"))
 
 

@@ -89,6 +89,9 @@ class Watch:
             del self._lost[oldest], self._observed[oldest]
 
     def _add(self, report: JobReport, seconds: float) -> None:
+        """Add up time of which step times told what was lost; of any other nobody knows that."""
+        if report.verdict is None or not report.verdict.confidence:
+            return
         gpus = max(len(report.places), report.frame.world_size if report.frame else 0)
         self._observed[report.job_id] += gpus * seconds
         left = 1.0

@@ -45,7 +45,7 @@ LOST_GPU_SECONDS = Metric(
 OBSERVED_GPU_SECONDS = Metric(
     "rankscope_job_observed_gpu_seconds_total",
     "counter",
-    "GPU time of the job under watch: what lost GPU time is a part of.",
+    "GPU time of the job in which step times told what was lost: what lost GPU time is a part of.",
     ("job_id",),
 )
 JOB_UNOBSERVED = Metric(

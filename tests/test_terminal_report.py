@@ -9,9 +9,33 @@ from job_reports import SLOW_EIGHT, frame, incident, places, report
 from rankscope_analyzers.findings.signals import Where
 from rankscope_analyzers.reports import rank_series, verdict_text
 from rankscope_analyzers.reports import terminal as terminal_report
+from rankscope_analyzers.reports.verdict_text import rank_table
+from rankscope_analyzers.stragglers.verdict import RankTimes
+from rankscope_analyzers.text.wording import duration
 from simulated_jobs import Fault, Job
 
 HOSTILE = "[/bold][link=http://evil.example]x\x1b[2J\x1b]0;owned\x07\u202e"
+
+
+LONG = "ip-10-0-12-34.eu-central-1.compute.internal"
+
+
+@pytest.mark.parametrize("node", ["vm", "gpu-node-07", LONG])
+@pytest.mark.parametrize("waits", [None, 0.0, 0.02])
+def test_a_number_and_its_unit_stay_in_one_line_of_a_screen_of_80_columns(node, waits):
+    times = [
+        RankTimes(rank, node, 0.0455 * scale, 0.0128, 0.0331 * scale, 0.1234, waits)
+        for rank, scale in enumerate((1.0, 4.0, 0.5, 100.0))
+    ]
+    screen = io.StringIO()
+    Console(file=screen, width=80, no_color=True).print(rank_table(times, (1,)))
+    shown = screen.getvalue()
+    for one in times:
+        for seconds in (one.step, one.data, one.compute, one.sync):
+            assert duration(seconds) in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    legend = "data ▒ compute █ CPU wait ▓ sync ░" if waits else "data ▒ compute █ sync ░"
+    assert legend in shown
 
 
 def text(made, width=100, terminal=False):

@@ -108,11 +108,17 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
     shown = sorted(ranks, key=lambda times: (times.rank not in culprits, -_busy(times)))
     hidden = len(shown) - TABLE_RANKS
     said = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
-    table = Table(title=said, title_justify="left", box=None)
     starved = any((t.cpu_wait or 0.0) > WORTH_SAYING * (t.step or 0.0) for t in ranks)
+    # A legend that is longer than the bars would leave the numbers of 80 columns too few.
+    if starved:
+        said += ": data ▒ compute █ CPU wait ▓ sync ░"
+    table = Table(title=said, title_justify="left", box=None)
     for column in ("rank", "node", "step", "data", "compute", "sync"):
-        table.add_column(column, justify="left" if column == "node" else "right")
-    table.add_column(f"data ▒ compute █{' CPU wait ▓' * starved} sync ░", no_wrap=True)
+        if column == "node":
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("" if starved else "data ▒ compute █ sync ░", no_wrap=True)
     longest = max((times.step or 0.0 for times in ranks), default=0.0)
     for times in sorted(shown[:TABLE_RANKS], key=lambda times: times.rank):
         numbers = [_duration(v) for v in (times.step, times.data, times.compute, times.sync)]

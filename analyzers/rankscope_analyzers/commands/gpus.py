@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"there is no GPU{whose} at {', '.join(whom.urls)}")
     findings = throttle.analyze(samples)
     if options.json:
-        found = [_plain(_object(at)) for at in findings]
+        found = [_object(at) for at in findings]
         print_json({"absent": list(map(asdict, absent)), "findings": found, "unobserved": silent})
     else:
         console = Console(no_color=options.no_color, highlight=False)
@@ -120,15 +120,6 @@ def _object(deviation: Signal) -> dict[str, Any]:
         "evidence": [asdict(one) for one in deviation.evidence],
         "runbook": runbooks.path(deviation.runbook),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: what is not known is null."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _show(

@@ -11,7 +11,7 @@ from rankscope_analyzers.gpus import frames as gpu_frames
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query
+from rankscope_analyzers.layers.series_signals import query_of
 
 READS = gpu_frames.READS
 
@@ -27,7 +27,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         where = job.of_gpus(found.where.nodes[0], found.where.uuids, found.where.gpus)
         if where is not None:
             evidence = tuple(replace(item, source=_series(item.source)) for item in found.evidence)
-            source = query(evidence[0].source, job.job_id, where) if evidence else ""
+            source = query_of(evidence, job.job_id, where)
             yield replace(
                 found, job_id=job.job_id, where=where, evidence=evidence, source=source, cost=None
             )

@@ -18,7 +18,7 @@ from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query, series_signal
+from rankscope_analyzers.layers.series_signals import query_of, series_signal
 
 WINDOW_SECONDS = 3600.0
 """How far back an event may lie: PyTorch's watchdogs give up after half an hour at most."""
@@ -110,13 +110,12 @@ def _where(found: XidIncident, job: JobView) -> Where | None:
 
 
 def _of_xids(found: XidIncident, where: Where, job: JobView) -> Signal:
-    evidence = found.signal.evidence
     return replace(
         found.signal,
         job_id=job.job_id,
         where=where,
         until_unix_seconds=None,
-        source=query(evidence[0].source, job.job_id, where) if evidence else "",
+        source=query_of(found.signal.evidence, job.job_id, where),
     )
 
 

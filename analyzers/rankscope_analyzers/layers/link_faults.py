@@ -16,7 +16,7 @@ from rankscope_analyzers.findings.signals import Signal
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.series_table import table
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query
+from rankscope_analyzers.layers.series_signals import query_of
 from rankscope_analyzers.links import counters as link_counters
 from rankscope_analyzers.links import frame as link_frame
 from rankscope_analyzers.links.quantities import LinkFault
@@ -50,7 +50,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
             where=where,
             evidence=evidence,
             since_unix_seconds=_since(found, frame),
-            source=query(evidence[0].source, job.job_id, where) if evidence else "",
+            source=query_of(evidence, job.job_id, where),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.findings.advice import Advice
@@ -31,10 +32,15 @@ def series_signal(
         said,
         evidence,
         since_unix_seconds,
-        source=query(evidence[0].source, job_id, where) if evidence else "",
+        source=query_of(evidence, job_id, where),
         severity=severity,
         instead=instead,
     )
+
+
+def query_of(evidence: Sequence[Evidence], job_id: str, where: Where) -> str:
+    """Return the query that shows the first evidence again, empty without any."""
+    return query(evidence[0].source, job_id, where) if evidence else ""
 
 
 def query(source: str, job_id: str, where: Where) -> str:

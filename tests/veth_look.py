@@ -17,6 +17,7 @@ from rankscope_agent.sources.netdev.ethtool import Ethtool
 from rankscope_agent.sources.netdev.host_links import open_host_links
 
 FRAMES = 5
+LINK_WATCH_SECONDS = 1.2  # the kernel announces changes of a carrier once a second at most
 FRAME = b"\xff" * 12 + b"\x88\xb5" + bytes(1400)  # broadcast, an EtherType for experiments
 
 
@@ -33,6 +34,15 @@ def ip(command: str) -> None:
     subprocess.run(["ip", *command.split()], check=True)
 
 
+def settle() -> None:
+    """Wait until both ends are up and nothing about them is left to be announced."""
+    while any(
+        Path(f"/sys/class/net/{end}/operstate").read_text() != "up\n" for end in ("va", "vb")
+    ):
+        time.sleep(0.05)
+    time.sleep(LINK_WATCH_SECONDS)
+
+
 def look(collector: NetdevCollector) -> dict[str, float]:
     return {f"{s.metric.name} {' '.join(s.labels)}": s.value for s in collector.collect()}
 
@@ -43,6 +53,7 @@ def main() -> None:
     ip("link add va type veth peer name vb")
     ip("link set va up")
     ip("link set vb mtu 1000 up")
+    settle()
     ethtool = Ethtool()
     collector = NetdevCollector(
         Path("/sys"),
@@ -59,10 +70,10 @@ def main() -> None:
             with contextlib.suppress(OSError):  # the sender is told of the drop (ENOBUFS)
                 sender.send(FRAME)
     ip("link set vb down")
-    time.sleep(0.2)  # the kernel tells of changes at most once in a while
+    time.sleep(LINK_WATCH_SECONDS)
     down = look(collector)
     ip("link set vb up")
-    time.sleep(1.2)
+    settle()
     after = look(collector)
     peer = socket.if_indextoname(ethtool.statistics("va")["peer_ifindex"])
     ip("link del va")

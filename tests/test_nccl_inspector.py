@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from rankscope_agent.contract.metrics import nccl_inspector as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.nccl_inspector import follower as follower_module
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
 from rankscope_agent.sources.nccl_inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
+from rankscope_agent.sources.nccl_inspector.places import list_files
 from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
 
@@ -103,7 +105,10 @@ class Node:
         self.log = self.pod / "gpu-00-pid4711.log"
         self.cpu = 0.0
         patterns = (root / "logs" / "nccl-inspector-*",)
-        self.follower = InspectorFollower(root / "kubelet", patterns, lambda: self.cpu, 1.0)
+        self.held = {"uid-1": {f"GPU-{UUID}"}}
+        self.follower = InspectorFollower(
+            root / "kubelet", patterns, lambda: self.cpu, 1.0, lambda uid: self.held.get(uid)
+        )
         self.collector = NcclInspectorCollector(self.follower, Clock(root.stat().st_mtime))
 
     def page(self) -> dict[tuple[Metric, tuple[str, ...]], object]:
@@ -184,15 +189,112 @@ def test_a_file_that_grows_too_fast_is_skipped_ahead_and_that_is_counted(node):
     assert page[metrics.INSPECTOR_UNPARSED, ()] == 1
 
 
-def test_reading_stops_at_the_budget_and_goes_on_later(node):
+def test_reading_stops_at_the_budget_and_goes_on_later(node, monkeypatch):
+    read_one = node.follower._read_one
+
+    def costly(log):
+        node.cpu += 0.6
+        return read_one(log)
+
+    monkeypatch.setattr(node.follower, "_read_one", costly)
     node.log.write_text(line() * 1000)
-    ticks = iter(range(10_000))
-    node.follower._cpu_clock = lambda: next(ticks) * 0.6
     first = node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE]
     assert 0 < first < 1000
     for _ in range(20):
         last = node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE]
     assert last == 1000
+
+
+def test_a_file_under_thousands_of_names_is_not_read_under_any(node):
+    """The agent's clock of CPU time says what looking for them takes."""
+    text = "".join(prom("nccl_bus_bandwidth_gbs", 400) for _ in range(2000))
+    first = node.pod / PROM
+    first.write_text(text)
+    for number in range(500):
+        os.link(first, node.pod / f"nccl_inspector_metrics_{UUID[:-4]}{number:04x}.prom")
+        os.link(first, node.pod / f"gpu-pid{number}.log")
+    page = node.page()
+    assert page[metrics.INSPECTOR_FILES, ()] == 0
+    assert page[metrics.INSPECTOR_REFUSED, ()] == 1001
+    assert not [key for key in page if key[0] is metrics.INSPECTOR_GPU_BANDWIDTH]
+
+
+def test_a_pod_speaks_for_the_gpus_that_it_holds_alone(node):
+    other = PROM.replace("3f2a91c0", "4f2a91c0")
+    for name in (PROM, other):
+        (node.pod / name).write_text(prom("nccl_bus_bandwidth_gbs", 400))
+    page = node.page()
+    speakers = {key[1][0] for key in page if key[0] is metrics.INSPECTOR_GPU_BANDWIDTH}
+    assert speakers == {f"GPU-{UUID}"}
+    assert page[metrics.INSPECTOR_REFUSED, ()] == 1
+    node.held = {}
+    page = node.page()
+    assert not [key for key in page if key[0] is metrics.INSPECTOR_GPU_BANDWIDTH]
+    assert page[metrics.INSPECTOR_REFUSED, ()] == 2
+
+
+def test_means_of_gpus_are_read_within_the_budget_and_only_when_they_change(node, monkeypatch):
+    parsed = []
+    parse = textfile.parse
+
+    def costly(text):
+        parsed.append(len(text))
+        node.cpu += 3.0  # three runs' budget
+        return parse(text)
+
+    monkeypatch.setattr(textfile, "parse", costly)
+    uuids = [f"{UUID[:-4]}{number:04x}" for number in range(4)]
+    node.held = {"uid-1": {f"GPU-{uuid}" for uuid in uuids}}
+    for uuid in uuids:
+        path = node.pod / PROM.replace(UUID, uuid)
+        path.write_text(prom("nccl_bus_bandwidth_gbs", 400))
+    counts = []
+    for _ in range(12):
+        node.page()
+        counts.append(len(parsed))
+    assert counts == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4], "one file every three runs"
+    for _ in range(6):
+        node.page()
+    assert len(parsed) == 4
+    page = node.page()
+    assert len([key for key in page if key[0] is metrics.INSPECTOR_GPU_BANDWIDTH]) == 4
+
+
+def test_directories_that_have_not_changed_are_not_listed_again(node, monkeypatch):
+    listed = []
+
+    def counting(descriptor):
+        listed.append(descriptor)
+        return list_files(descriptor)
+
+    monkeypatch.setattr(follower_module, "list_files", counting)
+    node.log.write_text(line())
+    for _ in range(3):
+        node.page()
+    assert len(listed) == 1
+    (node.pod / "gpu-00-pid4712.log").write_text(line(rank=4))
+    assert node.page()[metrics.INSPECTOR_FILES, ()] == 2
+    assert len(listed) == 2
+
+
+def test_looking_for_files_ends_at_its_budget_and_begins_elsewhere_next_time(node, monkeypatch):
+    def costly(descriptor):
+        node.cpu += follower_module.SCAN_SECONDS
+        return list_files(descriptor)
+
+    monkeypatch.setattr(follower_module, "list_files", costly)
+    for number in range(2, 5):
+        folder = node.pod.parents[4] / f"uid-{number}" / node.pod.relative_to(node.pod.parents[3])
+        folder.mkdir(parents=True)
+        (folder / "gpu-00-pid1.log").write_text(line())
+    node.log.write_text(line())
+    found = []
+    for _ in range(8):
+        page = node.page()
+        found.append(page[metrics.INSPECTOR_FILES, ()])
+    assert found[0] == 1
+    assert found == sorted(found)
+    assert found[-1] == 4
 
 
 def test_directories_outside_of_pods_are_given_by_a_setting(node):

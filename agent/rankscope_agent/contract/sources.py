@@ -168,6 +168,7 @@ SOURCES: tuple[Source, ...] = (
         " the job (NCCL 2.28 and newer); outside of pods name that directory with"
         " --nccl.inspector-dirs",
         comes_with_jobs=True,
+        shares=("pods",),
     ),
     Source(
         "rdma",

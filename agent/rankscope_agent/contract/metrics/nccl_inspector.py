@@ -46,6 +46,12 @@ INSPECTOR_LEFT_OFF = Metric(
     "gauge",
     "Inspector's files that are not read, as there are too many.",
 )
+INSPECTOR_REFUSED = Metric(
+    "rankscope_nccl_inspector_files_refused",
+    "gauge",
+    "Inspector's files that have several names, or are named after a GPU that their pod does not"
+    " hold as far as is known, or that another file speaks for.",
+)
 INSPECTOR_DROPPED = Metric(
     "rankscope_nccl_inspector_dropped_operations_total",
     "counter",

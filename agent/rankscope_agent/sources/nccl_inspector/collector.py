@@ -14,6 +14,7 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 CPU_SHARE = 0.02
 """Share of a core that reading may take: a job with 300 collectives a step and eight ranks writes
@@ -23,10 +24,12 @@ RESCAN_SECONDS = 5.0
 """How often files are looked for; Inspector writes its Prometheus files every 30 s at most."""
 
 
-def create(config: Config) -> NcclInspectorCollector:
+def create(config: Config, pods: PodDirectory) -> NcclInspectorCollector:
     """Make the collector of Inspector's files."""
     budget = CPU_SHARE * config.interval_seconds
-    follower = InspectorFollower(config.kubelet, config.inspector_dirs, time.thread_time, budget)
+    follower = InspectorFollower(
+        config.kubelet, config.inspector_dirs, time.thread_time, budget, pods.gpus_of
+    )
     return NcclInspectorCollector(follower, time.time)
 
 
@@ -59,7 +62,7 @@ class NcclInspectorCollector:
                 "no directory of NCCL Inspector; set NCCL_INSPECTOR_DUMP_DIR in the job and say"
                 " where that is with --nccl.inspector-dirs"
             )
-        self._follower.read()
+        self._follower.read(now)
         yield from self._own_samples()
         yield from self._samples()
 
@@ -67,6 +70,7 @@ class NcclInspectorCollector:
         follower = self._follower
         yield metrics.INSPECTOR_FILES.sample(follower.files)
         yield metrics.INSPECTOR_LEFT_OFF.sample(follower.left_off)
+        yield metrics.INSPECTOR_REFUSED.sample(follower.refused)
         yield metrics.INSPECTOR_DROPPED.sample(follower.dropped)
         yield metrics.INSPECTOR_SKIPPED.sample(follower.skipped_bytes)
         yield metrics.INSPECTOR_UNPARSED.sample(follower.unparsed)

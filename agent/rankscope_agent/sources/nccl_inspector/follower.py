@@ -7,7 +7,8 @@ in time is skipped and counted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from rankscope_agent.settings.descriptors import share
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.places import (
     LOG_NAME,
+    Entry,
     directories,
     list_files,
     open_file,
 )
 from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
+from rankscope_agent.sources.nccl_inspector.speeds import GpuSpeeds
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
 from rankscope_agent.sources.training.files import RingDirectory, open_directory
 from rankscope_agent.sources.training.format import RingError
@@ -34,12 +37,8 @@ MAX_LINE = 64 << 10
 MAX_LAG = 4 << 20
 """Bytes that may wait in one file: what comes in about ten seconds at 1,000 operations a second."""
 
-MAX_TEXTFILE_BYTES = 4 << 20
-"""Largest Prometheus file read."""
-
-STALE_SECONDS = 600.0
-"""Age at which a Prometheus file is of a job that has ended: Inspector writes it every 30 s by
-default, and removes it at its end unless it is killed."""
+SCAN_SECONDS = 0.1
+"""CPU time that looking for files may take: 2 % of the five seconds between two looks."""
 
 MAX_COUNTED = 4096
 """Counters kept: 256 processes with up to sixteen operations."""
@@ -78,6 +77,37 @@ class LogFile:
     totals: dict[tuple[str, str], Totals] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What a directory held when it was last changed.
+
+    Args:
+        stamp: inode and times of the directory.
+        linked: files with several names, which are not read.
+    """
+
+    stamp: tuple[int, int, int]
+    logs: list[Entry]
+    speeds: list[Entry]
+    linked: int
+
+
+def _listed(descriptor: int, stamp: tuple[int, int, int]) -> _Listing:
+    """List a directory.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    entries = list_files(descriptor)
+    own = [entry for entry in entries if entry.links == 1]
+    return _Listing(
+        stamp,
+        [entry for entry in own if LOG_NAME.fullmatch(entry.name)],
+        [entry for entry in own if textfile.gpu_uuid(entry.name)],
+        len(entries) - len(own),
+    )
+
+
 def file_limit() -> int:
     """Return how many JSON files may be followed at a time."""
     return min(MAX_FILES, share("nccl_inspector"))
@@ -91,6 +121,7 @@ class InspectorFollower:
         patterns: further directories; the last part of a path may hold wildcards.
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
+        held: gives the UUIDs of a pod's GPUs, None where nobody knows them.
     """
 
     def __init__(
@@ -99,6 +130,7 @@ class InspectorFollower:
         patterns: tuple[Path, ...],
         cpu_clock: Callable[[], float],
         budget_seconds: float,
+        held: Callable[[str], Collection[str] | None] = lambda _: None,
     ) -> None:
         self._most = file_limit()
         self.skipped_bytes = 0
@@ -111,48 +143,73 @@ class InspectorFollower:
         self._budget = budget_seconds
         self._logs: dict[tuple[int, int], LogFile] = {}
         self._ended: dict[Owner, dict[tuple[str, str], Totals]] = {}
-        self._speeds: dict[str, tuple[Speed, ...]] = {}
-        self._turn = 0
+        self._speeds = GpuSpeeds(held)
+        self._listings: dict[RingDirectory, _Listing] = {}
+        self._linked = 0
+        self._credit = 0.0
+        self._turn = self._place = 0
 
     @property
     def files(self) -> int:
         """How many files are read."""
-        return len(self._logs) + len(self._speeds)
+        return len(self._logs) + self._speeds.files
+
+    @property
+    def refused(self) -> int:
+        """How many files are not read as they are links, or speak for others' GPUs."""
+        return self._linked + self._speeds.refused
 
     def rescan(self, now: float) -> bool:
-        """Look for files that came or went, and read Prometheus files anew; say if there are any.
+        """Look for files that came or went; say if there is a directory for them.
+
+        Directories are looked at anew only when they have changed, and no more of them than the
+        budget of a rescan allows; the others are taken to be as they were.
 
         Raises:
             OSError: the kubelet's directory of pods is there and cannot be read.
         """
+        until = self._cpu_clock() + SCAN_SECONDS
+        before, self._listings, self.left_off = self._listings, {}, 0
         seen: set[tuple[int, int]] = set()
-        pods = set()
-        self._speeds, self.left_off, found = {}, 0, False
-        for directory in directories(self._kubelet, self._patterns):
-            pods.add(directory.pod_uid)
-            try:
-                with open_directory(directory) as descriptor:
-                    found = True
-                    self._scan(descriptor, directory, seen, now)
-            except (OSError, RingError):  # not there, or not to be read
+        places = list(directories(self._kubelet, self._patterns))
+        self._place = (self._place + 1) % max(1, len(places))
+        for turn, place in enumerate((*places[self._place :], *places[: self._place])):
+            known = before.get(place)
+            if turn and self._cpu_clock() >= until:
+                if known is not None:
+                    self._listings[place] = known
                 continue
+            with suppress(OSError, RingError):  # not there, or not to be read
+                self._listings[place] = self._look(place, known)
+        for listing in self._listings.values():
+            seen.update(entry.inode for entry in listing.logs)
+        self._linked = sum(listing.linked for listing in self._listings.values())
+        self._speeds.take({place: one.speeds for place, one in self._listings.items()})
+        self._end_all(seen, {place.pod_uid for place in places})
+        return bool(self._listings)
+
+    def _look(self, place: RingDirectory, known: _Listing | None) -> _Listing:
+        """List a directory if it has changed, and open what is new in it.
+
+        Raises:
+            OSError: it is not there, or cannot be read.
+            RingError: a part of its path is a link.
+        """
+        with open_directory(place) as descriptor:
+            status = os.fstat(descriptor)
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+            listing = known if known and known.stamp == stamp else _listed(descriptor, stamp)
+            for entry in listing.logs:
+                self._follow(descriptor, entry.name, entry.inode, place.pod_uid)
+        return listing
+
+    def _end_all(self, seen: set[tuple[int, int]], pods: set[str]) -> None:
+        """Close files that are gone, and forget what pods that are gone counted."""
         for inode in [inode for inode in self._logs if inode not in seen]:
             self._end(self._logs.pop(inode))
         gone = [owner for owner in self._ended if owner.pod_uid and owner.pod_uid not in pods]
         for owner in gone:
             del self._ended[owner]
-        return found
-
-    def _scan(
-        self, descriptor: int, directory: RingDirectory, seen: set[tuple[int, int]], now: float
-    ) -> None:
-        for entry in list_files(descriptor):
-            uuid = textfile.gpu_uuid(entry.name)
-            if uuid is not None:
-                self._read_speeds(descriptor, entry.name, uuid, now)
-            elif LOG_NAME.fullmatch(entry.name):
-                seen.add(entry.inode)
-                self._follow(descriptor, entry.name, entry.inode, directory.pod_uid)
 
     def _follow(self, directory: int, name: str, inode: tuple[int, int], pod_uid: str) -> None:
         if inode in self._logs:
@@ -164,30 +221,23 @@ class InspectorFollower:
         if descriptor is not None:
             self._logs[inode] = LogFile(descriptor, pod_uid, 0)
 
-    def _read_speeds(self, directory: int, name: str, uuid: str, now: float) -> None:
-        descriptor = open_file(directory, name)
-        if descriptor is None:
-            return
-        try:
-            fresh = now - os.fstat(descriptor).st_mtime < STALE_SECONDS
-            text = os.pread(descriptor, MAX_TEXTFILE_BYTES, 0) if fresh else b""
-        except OSError:
-            return
-        finally:
-            os.close(descriptor)
-        speeds = textfile.parse(text.decode(errors="replace"))
-        if speeds:
-            self._speeds[uuid] = speeds
+    def read(self, now: float) -> None:
+        """Read on in all files, beginning with another one each time, within the budget.
 
-    def read(self) -> None:
-        """Read on in all JSON files, beginning with another one each time, within the budget."""
-        end = self._cpu_clock() + self._budget
+        What one reading takes beyond it, as of a large file, is taken off the next ones.
+        """
+        self._credit = min(self._budget, self._credit + self._budget)
+        began = self._cpu_clock()
+        end = began + self._credit
         self._turn += 1
         logs = list(self._logs.values())
         start = self._turn % len(logs) if logs else 0
         waiting = logs[start:] + logs[:start]
+        half = began + self._credit / 2 if waiting else end
+        self._speeds.read(now, lambda: self._cpu_clock() < half)
         while waiting:
             waiting = [log for log in waiting if self._cpu_clock() < end and self._read_one(log)]
+        self._credit -= self._cpu_clock() - began
 
     def _read_one(self, log: LogFile) -> bool:
         """Read a piece of a file; return whether there may be more."""
@@ -248,9 +298,7 @@ class InspectorFollower:
 
     def speeds(self) -> Iterator[tuple[str, Speed]]:
         """Yield what Prometheus files say: UUID of the GPU, speed of an operation on it."""
-        for uuid, speeds in self._speeds.items():
-            for speed in speeds:
-                yield uuid, speed
+        return self._speeds.speeds()
 
     def close(self) -> None:
         """Close all files."""

@@ -25,10 +25,11 @@ LOG_NAME = re.compile(r"[\w.-]{1,200}-pid\d{1,10}\.log")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as its directory lists it."""
+    """A file as its directory lists it; `links` is how many names it has."""
 
     name: str
     inode: tuple[int, int]
+    links: int = 1
 
 
 def directories(kubelet: Path, patterns: tuple[Path, ...]) -> Iterator[RingDirectory]:
@@ -67,12 +68,13 @@ def list_files(directory: int) -> list[Entry]:
             except OSError:  # gone since it was listed
                 continue
             if stat.S_ISREG(status.st_mode):
-                found.append(Entry(entry.name, (status.st_dev, status.st_ino)))
+                inode = (status.st_dev, status.st_ino)
+                found.append(Entry(entry.name, inode, status.st_nlink))
     return sorted(found, key=lambda entry: entry.name)
 
 
 def open_file(directory: int, name: str) -> int | None:
-    """Open a regular file and return its descriptor; None if it is gone or something else.
+    """Open a regular file of one name and return its descriptor; None if it is something else.
 
     O_PATH takes hold of a file without opening it, so that a device that is put in its place is not
     touched.
@@ -82,7 +84,9 @@ def open_file(directory: int, name: str) -> int | None:
     except OSError:
         return None
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        status = os.fstat(handle)
+        # Of one with several names others may stand anywhere, and each would be read.
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             return None
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

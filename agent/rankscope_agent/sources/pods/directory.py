@@ -226,6 +226,13 @@ class PodDirectory:
         with self._lock:
             return self._view
 
+    def gpus_of(self, pod_uid: str) -> frozenset[str] | None:
+        """Return the UUIDs of the GPUs that a pod holds, shared ones too; None if none is known."""
+        held = frozenset(
+            one.uuid for one in self.view.devices if one.pod_uid == pod_uid and one.uuid
+        )
+        return held or None
+
     def pod_of_rank_process(self, pid: int) -> str:
         """Return the UID of the pod of a process that was last seen as a rank, empty if of none."""
         found = (one for one in self.view.processes if one.pid == pid)

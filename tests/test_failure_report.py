@@ -12,6 +12,7 @@ import pytest
 from failed_jobs import lost, table, traceback
 from rankscope_agent.contract.failures import causes
 from rankscope_analyzers import cli
+from rankscope_analyzers.logs.failure_report import runbook
 
 FAILED = traceback(1, "ValueError: loss is nan") + lost(0) + lost(2)
 FAILED += table(1, {0: -15, 1: 1, 2: -15})
@@ -114,3 +115,26 @@ def test_the_rank_that_failed_in_a_real_job_is_named(way, real_logs, capsys):
     (attempt,) = said["attempts"]
     assert [victim["rank"] for victim in attempt["victims"]] == [0]
     assert attempt["also_failed"] == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig", "latin-1"])
+def test_logs_in_other_encodings_are_read(encoding, tmp_path, capsys):
+    log = tmp_path / "job.log"
+    text = f"Größe 3\n{FAILED}".replace("\n", "\r\n")
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    log.write_bytes((mark + text).encode(encoding))
+    said = explained(capsys, log)
+    assert (said["cause"], said["rank"]) == (causes.USER_EXCEPTION, 1)
+
+
+def test_a_log_of_several_encodings_loses_none_of_its_lines(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_bytes("Größe\n".encode("latin-1") + b"\xff\xfe\x00\n" + FAILED.encode())
+    assert explained(capsys, log)["rank"] == 1
+
+
+@pytest.mark.parametrize("cause", causes.CAUSES)
+def test_every_cause_has_a_runbook_that_exists(cause):
+    place = runbook(cause)
+    assert bool(place) == (cause != causes.NONE)
+    assert not place or (Path(__file__).parent.parent / place).is_file()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
@@ -15,17 +16,42 @@ holds."""
 
 GZIP_START = b"\x1f\x8b"
 
+UTF_16_STARTS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a text begins that PowerShell's redirection wrote."""
+
 
 class LogError(Exception):
     """A log cannot be read; the argument says which and why."""
 
 
 def chunks(name: str) -> Iterator[bytes]:
-    """Yield a log's bytes; `-` is standard input.
+    """Yield a log's bytes, as UTF-8 where it begins with another encoding's mark.
+
+    Args:
+        name: of the file; `-` is standard input.
 
     Raises:
         LogError: it cannot be opened or read.
     """
+    pieces = _bytes_of(name)
+    start = next(pieces, b"")
+    if start.startswith(UTF_16_STARTS):
+        yield from _from_utf_16(start, pieces)
+        return
+    yield start.removeprefix(codecs.BOM_UTF8)
+    yield from pieces
+
+
+def _from_utf_16(start: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+    yield decoder.decode(start).encode(errors="replace")
+    for piece in pieces:
+        yield decoder.decode(piece).encode(errors="replace")
+    yield decoder.decode(b"", final=True).encode(errors="replace")
+
+
+def _bytes_of(name: str) -> Iterator[bytes]:
+    """Yield what a file holds, inflated if it is compressed."""
     try:
         with _opened(name) as source:
             start = source.read(CHUNK_BYTES)

@@ -12,10 +12,11 @@ from typing import Any
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.sightings import Quote, Signs
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import ranks_named
 
@@ -24,6 +25,22 @@ MAX_LISTED = 4096
 
 TEXT_LISTED = 8
 """Further failures in the text; --json has them all."""
+
+TEXT_QUOTED = 5
+"""Lines of no known kind in the text; --json has them all."""
+
+OTHER_RUNBOOK = "RankscopePodFailed"
+RUNBOOKS: Mapping[str, str] = {
+    causes.CUDA_ERROR: "RankscopeGpuProgramFault",
+    causes.HOST_OOM: "RankscopeOomRepeated",
+    causes.NCCL_ERROR: "RankscopeNcclIbErrors",
+    causes.COLLECTIVE_TIMEOUT: "RankscopeNcclCollectiveTimeout",
+    causes.RENDEZVOUS: "RankscopeMissingRank",
+    causes.STORAGE: "RankscopeSlowStorage",
+    causes.NODE_LOST: "RankscopeNodeReboot",
+    causes.NONE: "",
+}
+"""The runbook that says more about a cause; those without one are in `OTHER_RUNBOOK`."""
 
 ADDRESS = re.compile(r"\[[0-9a-fA-F.:]{2,64}\]:\d{1,5}")
 """A peer's address and port, as gloo prints them."""
@@ -47,36 +64,66 @@ class JobLogExplanation:
         for name in files:
             _read(name, signs)
         self._attempts = decide(signs)
+        self._quotes = tuple(signs.quotes.values())
         self._restarts = signs.attempts
         self._beyond_limits = signs.beyond_limits
 
+    @property
+    def _last(self) -> Attempt | None:
+        return self._attempts[-1] if self._attempts else None
+
+    @property
+    def _cause(self) -> str:
+        if self._last is not None:
+            return self._last.cause
+        return causes.UNKNOWN if self._quotes else causes.NONE
+
     def as_object(self) -> Mapping[str, Any]:
         """Return it as JSON-ready values."""
-        last = self._attempts[-1] if self._attempts else None
+        last = self._last
         return {
-            "failed": last is not None,
-            "cause": last.cause if last else causes.NONE,
+            "failed": True if last is not None else None if self._quotes else False,
+            "cause": self._cause,
             "certain": bool(last and last.first and last.first.certain),
             "rank": last.first.rank if last and last.first else None,
             "exception": _exception(last),
-            "verdict": sentence(last),
-            "action": causes.ACTIONS[last.cause if last else causes.NONE],
+            "verdict": sentence(last, self._quotes),
+            "action": causes.ACTIONS[self._cause],
+            "runbook": runbook(self._cause) or None,
             "attempts": [_attempt(attempt) for attempt in self._attempts],
+            "unexplained": [_quote(quote) for quote in self._quotes],
             "restarts": self._restarts,
             "beyond_limits": self._beyond_limits,
         }
 
     def lines(self) -> Iterator[str]:
         """Yield it for a person."""
-        last = self._attempts[-1] if self._attempts else None
-        yield f"verdict: {sentence(last)}"
-        yield f"action: {causes.ACTIONS[last.cause if last else causes.NONE]}"
+        last = self._last
+        yield f"verdict: {sentence(last, self._quotes)}"
+        yield f"action: {causes.ACTIONS[self._cause]}"
         if last is not None:
             yield from _attempt_lines(last)
         for attempt in self._attempts[:-1]:
             yield f"attempt {attempt.number}: {attempt.cause}: {sentence(attempt)}"
+        yield from self._quote_lines()
+        if self._cause != causes.NONE:
+            yield f"runbook: {runbook(self._cause)}"
         if self._beyond_limits:
             yield f"not read: {self._beyond_limits} signs beyond limits"
+
+    def _quote_lines(self) -> Iterator[str]:
+        """Yield what is not explained; where the cause is known, only how much that is."""
+        shown = self._quotes[:TEXT_QUOTED] if self._cause == causes.UNKNOWN else ()
+        for quote in shown:
+            place = visible(f"{quote.source}:{quote.line}")
+            yield f"not explained: {quote.count}x {place}: {visible(quote.text)}"
+        if len(self._quotes) > len(shown):
+            yield f"not explained: {len(self._quotes) - len(shown)} more kinds of lines in --json"
+
+
+def runbook(cause: str) -> str:
+    """Return where the runbook for a cause lies, empty where none is needed."""
+    return runbooks.path(RUNBOOKS.get(cause, OTHER_RUNBOOK))
 
 
 def _read(name: str, signs: Signs) -> None:
@@ -87,8 +134,13 @@ def _read(name: str, signs: Signs) -> None:
     log.finish()
 
 
-def sentence(attempt: Attempt | None) -> str:
-    """Write who failed first and why."""
+def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
+    """Write who failed first and why, or what is not understood."""
+    if attempt is None and quotes:
+        return (
+            "whether the job failed cannot be told: these logs report errors of no known kind,"
+            f" first {visible(quotes[0].text)}"
+        )
     if attempt is None:
         return "these logs show no failure"
     if attempt.first is None:
@@ -134,6 +186,15 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "victims": [{"rank": v.rank, "why": v.why} for v in attempt.victims[:MAX_LISTED]],
         "silent_ranks": list(attempt.silent[:MAX_LISTED]),
         "verdict": sentence(attempt),
+    }
+
+
+def _quote(quote: Quote) -> dict[str, Any]:
+    return {
+        "file": quote.source,
+        "line": quote.line,
+        "text": quote.text,
+        "count": quote.count,
     }
 
 

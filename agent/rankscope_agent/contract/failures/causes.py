@@ -19,6 +19,8 @@ MISSING_SECRET = "missing_secret"  # noqa: S105 - the name of a cause
 MISSING_IMAGE = "missing_image"
 PERMISSION = "permission"
 STORAGE = "storage"
+CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+CHECKPOINT_INCOMPATIBLE = "checkpoint_incompatible"
 PREEMPTED = "preempted"
 DEADLINE = "deadline"
 CANCELLED = "cancelled"
@@ -42,6 +44,8 @@ CAUSES: Mapping[str, str] = {
     MISSING_IMAGE: "the image cannot be pulled",
     PERMISSION: "a file may not be accessed",
     STORAGE: "storage failed or is full",
+    CHECKPOINT_CORRUPT: "a checkpoint or weights file is damaged or not whole",
+    CHECKPOINT_INCOMPATIBLE: "a checkpoint does not fit the model, its parallelism or the library",
     PREEMPTED: "the attempt was ended from outside, to make room or to drain the node",
     DEADLINE: "the job's time limit was reached",
     CANCELLED: "somebody cancelled the job",
@@ -70,6 +74,10 @@ ACTIONS: Mapping[str, str] = {
     MISSING_IMAGE: "Check the image's name and tag, and the pull secret.",
     PERMISSION: "Check the owner and mode of the path, and the container's user.",
     STORAGE: "Check free space, quota and health of that file system on the node.",
+    CHECKPOINT_CORRUPT: "Resume from the checkpoint before it; look for full disks and for writers"
+    " that were killed while saving, and save to a temporary name first.",
+    CHECKPOINT_INCOMPATIBLE: "Compare the model's, parallelism's and libraries' settings with those"
+    " at saving; convert the checkpoint or load the one that fits.",
     PREEMPTED: "Nothing in the program; resume from the last checkpoint.",
     DEADLINE: "Raise the limit or resume from the last checkpoint.",
     CANCELLED: "Nothing in the program; ask who ended it.",

@@ -11,10 +11,17 @@ from bisect import bisect_left
 from dataclasses import replace
 
 from rankscope_agent.contract.failures import error_files
+from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
 from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
 from rankscope_agent.contract.failures.sightings import MAX_TEXT, Place, RankEnd, Sighting, Signs
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
-from rankscope_agent.contract.failures.tracebacks import Found, TracebackReader, read
+from rankscope_agent.contract.failures.tracebacks import (
+    Found,
+    TracebackReader,
+    is_escaped,
+    read,
+    unescaped,
+)
 from rankscope_agent.contract.log_text.prefixes import MAX_RANK, Prefix, split
 
 MAX_SIGHTINGS = 20_000
@@ -26,13 +33,14 @@ MAX_SPEAKERS = 20_000
 MAX_LINE = 4096
 """Bytes of a line that are looked at."""
 
+MAX_ESCAPED = 256 << 10
+"""Bytes looked at of a line with a whole traceback in it, as loggers that write JSON leave it."""
+
 MAX_SILENCE = 20_000
 """Lines after which a traceback ends that has no end: those of 64 ranks with 300 lines each."""
 
 MARKS = (
     b"Traceback (most",
-    b"rror",
-    b"exit",
     b"FAIL",
     b"ailed",
     b"ailure",
@@ -63,6 +71,33 @@ MARKS = (
     b"Shutdown",
     b"mount",
     b"Watchdog caught",
+    b"FATAL",
+    b"ERROR",
+    b"CRITICAL",
+    b"atal",
+    b"rror",
+    b"xception",
+    b"Interrupt",
+    b"what():",
+    b"orrupt",
+    b"ismatch",
+    b"WARN",
+    b"died",
+    b"xit",
+    b"Abort",
+    b"Bus ",
+    b"Illegal",
+    b"Segfault",
+    b"CrashLoop",
+    b"Back-off",
+    b"aborted",
+    b"return code",
+    b"Floating",
+    b" state_dict",
+    b"timed out",
+    b"timeout",
+    b"Xid",
+    b"cache blocks",
 )
 """Parts of every line that means something."""
 
@@ -112,7 +147,7 @@ class FailureLog:
         for line in text.replace(b"\r", b"\n").split(b"\n") if b"\r" in text else text.split(b"\n"):
             self._line += 1
             if self._is_open() or _INTEREST.search(line):
-                self._read(line[:MAX_LINE])
+                self._read(line[: MAX_ESCAPED if is_escaped(line) else MAX_LINE])
         self._line -= 1  # what follows the last line end is no line of its own
 
     def finish(self) -> None:
@@ -161,6 +196,9 @@ class FailureLog:
         if spawned is not None:
             self._spawned = int(spawned[1])
             return
+        if is_escaped(words):
+            self._add(read(unescaped(text)), place)
+            return
         was_open = self._table.is_open
         self._end(self._table.feed(text, self._attempt))
         if was_open or self._table.is_open:
@@ -196,9 +234,28 @@ class FailureLog:
         if end is not None:
             self._add_end(end, place, text)
             return
+        said = text.strip()[:MAX_TEXT]
         meaning = classify_line(words)
         if meaning is not None:
-            self._sight(Sighting("platform", meaning, place, text.strip()[:MAX_TEXT]))
+            self._sight(Sighting("platform", meaning, place, said))
+            return
+        echo = read_echo(words)
+        if echo is not None:
+            self._sight(Sighting("echo", echo, place, said))
+            return
+        self._read_complaint(text, place, said)
+
+    def _read_complaint(self, text: str, place: Place, said: str) -> None:
+        """Read an error that a single line reports."""
+        complaint = read_complaint(text)
+        if complaint is None:
+            return
+        if complaint.meaning is None:
+            self._signs.quote(self._source, place.line, said)
+            return
+        if place.rank is None and complaint.rank is not None and complaint.rank < MAX_RANK:
+            place = replace(place, rank=complaint.rank)
+        self._sight(Sighting("complaint", complaint.meaning, place, said))
 
     def _place(self, prefix: Prefix) -> Place:
         rank, local = prefix.rank, prefix.local

@@ -46,6 +46,41 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     (r"SignalException: Process \d+ got signal: (?:2|1)\b", Meaning(causes.CANCELLED)),
     (r"SignalException: Process \d+ got signal: ", Meaning(causes.PREEMPTED, certain=False)),
     (r"^KeyboardInterrupt\b", Meaning(causes.CANCELLED)),
+    # --- checkpoints that cannot be read: torch/serialization.py, caffe2/serialize, safetensors,
+    # transformers, DeepSpeed, orbax, TensorFlow
+    (
+        r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is "
+        r"corrupted|unexpected EOF, expected \d+ more bytes|storage has wrong (?:byte )?size|"
+        r"SafetensorError|safetensors.{0,80}(?:[Hh]eader|[Ii]ncomplete)|"
+        r"(?:Metadata|Header|InvalidHeader)\w{0,20}(?:IncompleteBuffer|TooLarge|TooSmall|"
+        r"Deserialization)|Unable to load weights from \w{0,40} ?checkpoint file|"
+        r"DataLossError|(?:checkpoint|[\w/.-]{1,200}\.(?:pth?|ckpt|bin|safetensors|distcp)\b)"
+        r".{0,200}\b(?:corrupt(?:ed|ion)?|truncated|damaged)\b|"
+        r"\b[Cc]orrupt(?:ed)? (?:checkpoint|weights|shard|state)|"
+        r"FileNotFoundError.{0,300}\.distcp\b|[Cc]hecksum.{0,60}checkpoint",
+        Meaning(causes.CHECKPOINT_CORRUPT),
+    ),
+    (
+        r"Weights only load failed|"
+        r"Error\(s\) in loading state_dict|[Ss]ize mismatch (?:for|between saved)|"
+        r"(?:Missing|Unexpected) keys?(?:\(s\))? in (?:the )?(?:\w{1,40} )?state_dict|"
+        r"copying a param with shape|loaded state dict (?:has|contains)|"
+        r"value from checkpoint \(.{0,80}\) is not equal to|"
+        r"checkpoint.{0,80}(?:DP|TP|PP|MP)? ?world size of \d+ but|"
+        r"(?:checkpoint|[Ss]aved|state_dict).{0,160}(?:shape|size|version|architecture|parallel)"
+        r".{0,40}(?:mismatch|does(?: not|n't) match|do not match|incompatible)|"
+        r"(?:mismatch|does(?: not|n't) match|do not match|incompatible).{0,100}\b(?:checkpoint|"
+        r"state_dict|state dict)\b|"
+        r"checkpoint you are trying to load has model type|"
+        r"KeyError: ['\"](?:\w{0,40}_)?state_dict['\"]|"
+        r"ScopeParamShapeError|Missing key in checkpoint state_dict",
+        Meaning(causes.CHECKPOINT_INCOMPATIBLE),
+    ),
+    (
+        r"UnpicklingError|pickle data was truncated|EOFError: Ran out of input|"
+        r"BadZipFile",
+        Meaning(causes.CHECKPOINT_CORRUPT, certain=False),
+    ),
     # --- victims: gloo's transports, NCCL's remote errors, TCPStore
     (
         r"Gloo connectFullMesh failed|Connect timeout .*gloo|gloo.*connect",
@@ -84,8 +119,17 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"^(?:ConnectionResetError|BrokenPipeError|EOFError|ConnectionAbortedError)\b",
         Meaning(causes.UNKNOWN, victim=True, certain=False),
     ),
+    # --- memory of the host, as Ray's monitor says it
+    (
+        r"ray\.exceptions\.OutOfMemoryError|killed due to (?:the node running low on memory|memory "
+        r"pressure)|[Ee]xceeded (?:job |step )?memory limit",
+        Meaning(causes.HOST_OOM),
+    ),
     # --- memory of the GPU, before other CUDA errors
     (
+        r"No available memory for the cache blocks|"
+        r"Free memory on device .{0,120} is less than desired|"
+        r"RESOURCE_EXHAUSTED: .{0,80}(?:memory space hbm|Ran out of memory)|"
         r"CUDA out of memory|HIP out of memory|XPU out of memory|CUDA error: out of memory|"
         r"cudaErrorMemoryAllocation|"
         r"(?:torch\.(?:cuda\.)?)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|"
@@ -100,7 +144,8 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         Meaning(causes.HOST_OOM),
     ),
     (
-        r"out of shared memory|Bus error. This might be caused by insufficient shared memory|"
+        r"out of shared memory|[Bb]us error.{0,40} This might be caused by insufficient shared "
+        r"memory|"
         r"unable to (?:write|allocate shared memory|resize).{0,80}/torch_",
         Meaning(causes.HOST_OOM),
     ),
@@ -117,7 +162,8 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     (r"ncclUnhandledCudaError|unhandled cuda error", Meaning(causes.CUDA_ERROR)),
     (
         r"NCCL error|ncclSystemError|ncclInternalError|ncclInvalid(?:Usage|Argument)|"
-        r"NCCL Error \d|"
+        r"NCCL Error \d|NCCL WARN .{0,80}(?:Got completion (?:from|with)|async fatal event|"
+        r"ibv_modify_qp failed|ibv_create_qp failed|ibv_reg_mr\w* failed)|"
         r"NCCL (?:initialization|init) failed",
         Meaning(causes.NCCL_ERROR),
     ),
@@ -128,13 +174,13 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"No CUDA GPUs are available|"
         r"Found no NVIDIA driver|CUDA unknown error|no CUDA-capable device|"
         r"Torch not compiled with CUDA|"
-        r"Triton Error \[CUDA\]|illegal memory access",
+        r"Triton Error \[CUDA\]|illegal memory access|NVRM: Xid \(",
         Meaning(causes.CUDA_ERROR),
     ),
     # --- finding each other
     (
         r"Rendezvous\w*Error|RendezvousTimeout|DistNetworkError|DistStoreError|"
-        r"The client socket has (?:failed|timed out)|"
+        r"The (?:client|server) (?:network )?socket has (?:failed|timed out)|"
         r"EADDRINUSE|[Aa]ddress already in use|Timed out initializing process group|"
         r"wait timeout after|"
         r"Socket Timeout",

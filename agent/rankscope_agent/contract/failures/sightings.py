@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rankscope_agent.contract.failures.messages import Meaning
@@ -10,7 +11,12 @@ from rankscope_agent.contract.failures.messages import Meaning
 MAX_TEXT = 400
 """Characters kept of a message."""
 
-Kind = Literal["exception", "exit", "platform"]
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+MAX_QUOTED = 32
+"""Lines quoted that nothing here explains; what is beyond them is counted."""
+
+Kind = Literal["exception", "exit", "platform", "complaint", "echo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,8 @@ class Sighting:
     """One sign of a failure.
 
     Args:
-        kind: an exception, a process's end as its launcher tells it, or a word of the platform.
+        kind: an exception, a process's end as its launcher tells it, a word of the platform, an
+            error in one line, or a launcher's echo that some process ended.
         text: the line that says it; of an exception the last line of its traceback.
         frame: the innermost frame of an exception, empty without one.
         exit_code: of the end of a process, below 0 for a signal.
@@ -51,6 +58,16 @@ class Sighting:
     text: str
     frame: str = ""
     exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A line that reports an error of no known kind, and how many lines were like it."""
+
+    source: str
+    line: int
+    text: str
+    count: int = 1
 
 
 @dataclass(slots=True)
@@ -80,11 +97,25 @@ class Signs:
     Args:
         ranks: ranks that spoke or were named.
         attempts: the highest number of an attempt.
+        quotes: lines that report an error and are of no known kind, by what they say apart from
+            numbers.
         beyond_limits: signs that were left out for lack of room.
     """
 
     sightings: list[Sighting] = field(default_factory=list)
     ends: list[RankEnd] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
+    quotes: dict[str, Quote] = field(default_factory=dict)
     attempts: int = 0
     beyond_limits: int = 0
+
+    def quote(self, source: str, line: int, text: str) -> None:
+        """Keep a line that nothing explains; those that differ in numbers alone count as one."""
+        like = _NUMBER.sub("0", text[:MAX_TEXT])
+        known = self.quotes.get(like)
+        if known is not None:
+            self.quotes[like] = replace(known, count=known.count + 1)
+        elif len(self.quotes) < MAX_QUOTED:
+            self.quotes[like] = Quote(source, line, text[:MAX_TEXT])
+        else:
+            self.beyond_limits += 1

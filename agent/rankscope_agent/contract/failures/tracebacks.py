@@ -11,6 +11,8 @@ from rankscope_agent.contract.failures.sightings import MAX_TEXT
 
 START = "Traceback (most recent call last):"
 
+CUT_OFF = "a traceback that the log does not show to its end"
+
 MAX_FRAMES = 4000
 """Lines of one traceback: Python stops at 1,000 frames of two to four lines."""
 
@@ -27,6 +29,9 @@ _LINKS = {
     "The above exception was the direct cause of the following exception:": True,
     "During handling of the above exception, another exception occurred:": False,
 }
+_LOADING = re.compile(r", in _?load_(?:optimizer_)?(?:state_dict|checkpoint)$")
+"""Frames whose own exceptions are about what a checkpoint holds."""
+
 _LAUNCHER_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|={20}|-{20}")
 
 
@@ -42,9 +47,11 @@ class Raised:
     def meaning(self) -> Meaning:
         """Return what it says; the lines after it count only where its own does not tell."""
         own = classify(self.line)
-        if own.cause != causes.USER_EXCEPTION or not self.context:
-            return own
-        return classify("\n".join([self.line, *self.context]))
+        if own.cause == causes.USER_EXCEPTION and self.context:
+            own = classify("\n".join([self.line, *self.context]))
+        if own.cause == causes.USER_EXCEPTION and _LOADING.search(self.frame):
+            return Meaning(causes.CHECKPOINT_INCOMPATIBLE, certain=False)
+        return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +102,12 @@ class TracebackReader:
         return self._read_after(words)
 
     def finish(self) -> Found | None:
-        """Return the traceback that was open; one without its last line is none."""
+        """Return the traceback that was open, also one that was cut off after some frames."""
         chain, self._chain = self._chain, []
+        cut_off = self._in_frames and not chain and bool(self._frame)
         self._in_frames, self._linked = False, None
+        if cut_off:
+            return Found(Meaning(causes.UNKNOWN, certain=False), CUT_OFF, self._frame)
         return _found(chain) if chain else None
 
     def _begin(self, words: str, begin: int) -> Found | None:
@@ -152,6 +162,21 @@ def _found(chain: list[Raised]) -> Found:
         if earlier.cause != causes.USER_EXCEPTION and meaning.cause == causes.USER_EXCEPTION:
             meaning = earlier
     return Found(meaning, last.line, last.frame)
+
+
+_ESCAPED_FRAME = b"\\n  File "
+
+
+def is_escaped(line: bytes) -> bool:
+    """Whether a traceback stands in one line, with its line ends written as escapes."""
+    return _ESCAPED_FRAME in line
+
+
+def unescaped(line: str) -> list[str]:
+    """Return the lines of a traceback that a logger wrote into a text of JSON or `repr`."""
+    begin = max(0, line.find(START))
+    text = line[begin:].replace('\\\\"', '"').replace('\\"', '"')
+    return text.replace("\\n", "\n").rstrip("\n\"', }]").split("\n")
 
 
 def read(lines: list[str]) -> Found | None:

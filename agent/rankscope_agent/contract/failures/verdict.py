@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.messages import Meaning, classify_exit
-from rankscope_agent.contract.failures.sightings import Place, RankEnd, Sighting, Signs
+from rankscope_agent.contract.failures.sightings import Kind, Place, RankEnd, Sighting, Signs
 
 FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
 """Causes that hit all ranks alike: what comes after them is their consequence."""
@@ -82,18 +82,48 @@ def decide(signs: Signs) -> tuple[Attempt, ...]:
     return tuple(_attempt(signs, number) for number in numbers)
 
 
+TIERS: tuple[frozenset[Kind], ...] = (
+    frozenset({"exception", "exit", "platform"}),
+    frozenset({"exception", "exit", "platform", "complaint"}),
+    frozenset({"exception", "exit", "platform", "complaint", "echo"}),
+)
+"""Signs that are believed together; weaker ones count only where stronger ones name nobody."""
+
+
 def _attempt(signs: Signs, number: int) -> Attempt:
+    """Judge by the strongest signs that say who failed."""
+    best = _judged(signs, number, TIERS[0])
+    for kinds in TIERS[1:]:
+        if best.first is not None and not best.first.weak and best.cause != causes.UNKNOWN:
+            return best
+        with_more = _judged(signs, number, kinds)
+        if "echo" in kinds and not _adds(with_more, best):
+            return best
+        if with_more.first is not None or with_more.victims:
+            best = with_more
+    return best
+
+
+def _adds(echoed: Attempt, known: Attempt) -> bool:
+    """Whether a launcher's echo says more than is known: of victims alone, who was killed."""
+    if known.first is not None or echoed.first is None:
+        return False  # of a rank that ended for no known reason the launcher says no more
+    return not known.victims or echoed.cause == causes.HOST_OOM
+
+
+def _judged(signs: Signs, number: int, kinds: frozenset[Kind]) -> Attempt:
     ends: dict[int | None, RankEnd] = {
         end.rank: end for end in signs.ends if end.attempt == number and end.rank is not None
     }
-    seen = _by_rank([s for s in signs.sightings if s.place.attempt == number], ends.values())
+    told = [s for s in signs.sightings if s.place.attempt == number and s.kind in kinds]
+    seen = _by_rank(told, ends.values())
     failures, victims = _sort(seen, ends)
     aftermath = [
         end
         for rank, end in ends.items()
         if any(sign.kind == "exception" for sign in seen.get(rank, ()))
     ]
-    failures = _join_nameless(_without_aftermath(failures, aftermath))
+    failures = _join_nameless(_explained(_without_aftermath(failures, aftermath)))
     failures, victims = _join_nameless_victims(failures, victims)
     ordered = sorted(failures, key=_order(failures))
     first = ordered[0] if ordered else None
@@ -151,7 +181,7 @@ def _sort(
 
 
 def _weight(sign: Sighting) -> tuple[bool, bool, int]:
-    """Order the signs of one rank: exceptions first, certain ones first, then as they came."""
+    """Order the signs of one rank: exceptions, certain ones first, then as they came."""
     return sign.kind != "exception", not sign.meaning.certain, sign.place.line
 
 
@@ -209,6 +239,12 @@ def _exit_text(code: int) -> str:
     if name is not None:
         return f"{KILLED_TEXT.format(number=number)} ({name})"
     return KILLED_TEXT.format(number=number) if number else EXITED_TEXT.format(number=code)
+
+
+def _explained(failures: list[Failure]) -> list[Failure]:
+    """Leave out what only says that something failed, where others say what."""
+    known = [failure for failure in failures if failure.cause != causes.UNKNOWN]
+    return known or failures
 
 
 def _without_aftermath(failures: list[Failure], ends: Sequence[RankEnd]) -> list[Failure]:

@@ -154,7 +154,7 @@ class _TimedLibrary(NvidiaLibrary):
     """NVIDIA's library, with timed devices."""
 
     def __init__(self, pynvml: Any, procfs: Path, calls: dict[str, list[float]]) -> None:
-        super().__init__(pynvml, procfs)
+        super().__init__(pynvml, procfs, Path("/sys"))
         self._calls = calls
 
     def device(self, index: int) -> Device:

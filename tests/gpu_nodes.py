@@ -97,6 +97,9 @@ class Library:
     def bound(self) -> frozenset[str] | None:
         return self.present
 
+    def on_bus(self) -> frozenset[str]:
+        return frozenset(f"0000:{0x3B + index:02x}:00" for index in range(len(self.devices)))
+
 
 class Page:
     """What one run gave, by metric name and labels; a series that comes twice is an error."""

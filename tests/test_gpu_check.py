@@ -43,7 +43,7 @@ SMI = {
 @pytest.fixture
 def samples(tmp_path):
     with loaded(node(1)) as module:
-        session = session_of(NvidiaLibrary(module, tmp_path), Clock())
+        session = session_of(NvidiaLibrary(module, tmp_path, tmp_path), Clock())
         read(session)
         return read(session).samples
 

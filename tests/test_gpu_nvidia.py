@@ -29,8 +29,9 @@ from rankscope_agent.settings.simulation import parse_simulation
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus import collector_dcgm as dcgm
 from rankscope_agent.sources.gpus import collector_nvml as nvml
+from rankscope_agent.sources.gpus.bus import gpus_on_bus, short_pci
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
-from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary, short_pci
+from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 from rankscope_agent.sources.gpus.nvml import NvmlError
 from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
 
@@ -40,7 +41,7 @@ PER_GPU = sorted(set(hopper(0)) - {"nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "n
 def pages(library, tmp_path, runs=2, module=None):
     """Return what each run of a collector gives on this library."""
     with loaded(library) as real:
-        session = session_of(NvidiaLibrary(module or real, tmp_path), Clock())
+        session = session_of(NvidiaLibrary(module or real, tmp_path, tmp_path), Clock())
         return [read(session) for _ in range(runs)]
 
 
@@ -195,7 +196,7 @@ def test_a_uuid_that_is_none_costs_only_its_gpu(tmp_path):
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, 9, 999])
 def test_a_library_that_cannot_be_opened_says_why(tmp_path, code):
     with loaded(node(1, {"nvmlInitWithFlags": Code(code)})) as module:
-        collector = NvmlCollector(NvidiaLibrary(module, tmp_path), 1.0, 1.0)
+        collector = NvmlCollector(NvidiaLibrary(module, tmp_path, tmp_path), 1.0, 1.0)
         with pytest.raises(NoData if code == 9 else NvmlError) as caught:
             collector.collect()
     assert str(caught.value).startswith(
@@ -208,7 +209,7 @@ def test_without_the_library_there_is_no_gpu_here(tmp_path):
         if module_loads(module):
             pytest.skip("this machine has NVIDIA's library")
         with pytest.raises(NoData, match=r"libnvidia-ml\.so\.1 is not here"):
-            NvmlCollector(NvidiaLibrary(module, tmp_path), 1.0, 1.0).collect()
+            NvmlCollector(NvidiaLibrary(module, tmp_path, tmp_path), 1.0, 1.0).collect()
 
 
 def module_loads(module):
@@ -316,7 +317,7 @@ def test_activity_samples_are_freed_with_their_session(tmp_path):
     library = node(2, {"nvmlGpmSampleFree": Code(15)})  # that fails must not keep it open
     with loaded(library) as module:
         clock = Clock()
-        session = session_of(NvidiaLibrary(module, tmp_path), clock)
+        session = session_of(NvidiaLibrary(module, tmp_path, tmp_path), clock)
         for run in range(5):
             read(session)
             library.gpus[0]["nvmlDeviceGetPowerUsage"] = (1,) if run % 2 else Code(15)
@@ -331,8 +332,24 @@ def test_activity_samples_are_freed_with_their_session(tmp_path):
 def test_gpus_that_the_driver_has_are_those_of_its_directory(tmp_path):
     for name in ("0000:3b:00.0", "0000:5e:00.0"):
         (tmp_path / "driver/nvidia/gpus" / name).mkdir(parents=True)
-    assert NvidiaLibrary(pynvml, tmp_path).bound() == {"0000:3b:00", "0000:5e:00"}
-    assert NvidiaLibrary(pynvml, tmp_path / "none").bound() is None
+    assert NvidiaLibrary(pynvml, tmp_path, tmp_path).bound() == {"0000:3b:00", "0000:5e:00"}
+    assert NvidiaLibrary(pynvml, tmp_path / "none", tmp_path).bound() is None
+
+
+def test_gpus_on_the_bus_are_nvidias_display_controllers(tmp_path):
+    for name, vendor, kind in (
+        ("0000:3b:00.0", "0x10de", "0x030200"),
+        ("0000:3b:00.1", "0x10de", "0x040300"),  # its audio function
+        ("0000:5e:00.0", "0x10de", "0x030000"),
+        ("0000:03:00.0", "0x1a03", "0x030000"),  # the board's own display
+        ("0000:07:00.0", "0x10de", "0x068000"),  # an NVSwitch
+    ):
+        device = tmp_path / "bus/pci/devices" / name
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "class").write_text(f"{kind}\n")
+    assert gpus_on_bus(tmp_path) == {"0000:3b:00", "0000:5e:00"}
+    assert gpus_on_bus(tmp_path / "none") == frozenset()
 
 
 def test_the_agent_makes_no_call_that_holds_the_driver_up(tmp_path):

@@ -14,11 +14,14 @@ from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, sessi
 from rankscope_agent.collecting.vetting import vet
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
+from rankscope_agent.sources.collector import scrape
+from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvml import NvmlError
 from rankscope_agent.sources.gpus.session import (
     MAX_CLOSED_SECONDS,
     MAX_REOPEN_SECONDS,
     REOPEN_SECONDS,
+    SILENT_SECONDS,
 )
 
 SHORT = 0.2  # patience of tests in which something hangs
@@ -206,6 +209,40 @@ def test_a_library_that_hangs_while_it_opens_does_not_hold_up_and_is_used_once_i
     page = until_responsive(session, 0)
     assert page.value(metrics.GPU_CLOCK, "sm") == 1980e6
     assert nvml.opened == 1
+
+
+@pytest.mark.parametrize("listed", [None, frozenset({"0000:3b:00", "0000:3c:00"})])
+def test_a_library_that_never_opens_is_said_with_every_gpu_that_the_kernel_shows(listed):
+    clock, nvml, stuck = Clock(), Library(gpus(2)), threading.Event()
+    opens = nvml.open
+    nvml.open, nvml.present = lambda: stuck.wait() and opens(), listed
+    session = session_of(nvml, clock, SHORT)
+    assert session.silent_seconds is None
+    assert read(session).of(metrics.GPU_UNRESPONSIVE, "unknown") == {}, "it may only be slow"
+    clock.now += SILENT_SECONDS
+    page = read(session)
+    assert session.silent_seconds == SILENT_SECONDS
+    unresponsive = [s for s in page.samples if s.metric == metrics.GPU_UNRESPONSIVE]
+    assert {s.labels[2]: s.value for s in unresponsive} == {"0000:3b:00": 1, "0000:3c:00": 1}
+    stuck.set()
+    page = until_responsive(session, 0)
+    assert session.silent_seconds is None
+    assert page.of(metrics.GPU_UNRESPONSIVE, "unknown") == {}
+
+
+def test_a_driver_that_does_not_answer_is_a_failed_run_with_what_is_known():
+    nvml, stuck = Library(gpus(1)), threading.Event()
+    nvml.open = stuck.wait
+    collector = NvmlCollector(nvml, SHORT, SHORT)
+    failures = set()
+    for _ in range(2):
+        run = scrape("gpu", collector, None)
+        assert not run.success
+        assert [s.metric for s in run.samples] == [metrics.NVML_OPENED]
+        failures.add(run.failure)
+    stuck.set()
+    (failure,) = failures
+    assert failure.startswith("the NVIDIA driver has not answered since 20")
 
 
 def test_a_broken_library_costs_the_gpu_it_is_broken_for():

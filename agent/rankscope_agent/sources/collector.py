@@ -36,6 +36,19 @@ class NoData(Exception):  # noqa: N818 - an absent source is a state, not an err
     """The source is not there on this node; the argument says which and why."""
 
 
+class Incomplete(Exception):  # noqa: N818 - what could be read goes on the page
+    """A run read some of its source and not the rest; the run counts as failed.
+
+    Args:
+        samples: what could be read, which stays on the page.
+        reason: what could not be read, and why.
+    """
+
+    def __init__(self, samples: tuple[Sample, ...], reason: str) -> None:
+        super().__init__(reason)
+        self.samples = samples
+
+
 class Collector(Protocol):
     """One source of samples; called by one thread only, again and again."""
 
@@ -44,6 +57,7 @@ class Collector(Protocol):
 
         Raises:
             NoData: the source does not exist here.
+            Incomplete: a part of it could not be read.
         """
         ...
 
@@ -58,6 +72,9 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     except NoData as absence:
         failure = f"{ABSENT}{absence}"[:MAX_FAILURE_CHARACTERS]
         log.debug("collector %s has no data: %s", name, absence)
+    except Incomplete as gap:
+        samples, failure = _take(gap.samples), str(gap)[:MAX_FAILURE_CHARACTERS]
+        log_failure(name, failure)
     except PermissionError as error:  # of the deployment, not of the collector: no traceback
         failure = f"{ABSENT}{error.filename}: permission denied"[:MAX_FAILURE_CHARACTERS]
         log.debug("collector %s may not read its source: %s", name, error)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from datetime import datetime, timezone
 
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
-from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.gpus.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, Nvml, NvmlError
 from rankscope_agent.sources.gpus.session import Session
 
@@ -48,7 +49,7 @@ def _library(config: Config) -> Nvml:
         raise NoData("the Python package nvidia-ml-py is not installed") from None
     from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 
-    return NvidiaLibrary(pynvml, config.procfs)
+    return NvidiaLibrary(pynvml, config.procfs, config.sysfs)
 
 
 class NvmlCollector:
@@ -62,6 +63,7 @@ class NvmlCollector:
 
     def __init__(self, nvml: Nvml, patience_seconds: float, opening_seconds: float) -> None:
         self._session = Session(nvml, patience_seconds, opening_seconds, time.monotonic)
+        self._silence = ""
 
     def collect(self) -> Iterable[Sample]:
         """Return what is known of each GPU.
@@ -69,10 +71,26 @@ class NvmlCollector:
         Raises:
             NoData: there is no driver here.
             NvmlError: the library cannot be used, such as after a driver upgrade without reload.
+            Incomplete: the driver has not answered since the library was opened.
         """
         try:
-            return tuple(self._session.read())
+            samples = tuple(self._session.read())
         except NvmlError as error:
             if error.code in ABSENT:
                 raise NoData(ABSENT[error.code]) from None
             raise
+        if silence := self._described_silence():
+            raise Incomplete(samples, silence)
+        return samples
+
+    def _described_silence(self) -> str:
+        """Say since when the driver has not answered; the same words for as long as it lasts."""
+        seconds = self._session.silent_seconds
+        if seconds is None:
+            self._silence = ""
+        elif not self._silence:
+            since = datetime.fromtimestamp(time.time() - seconds, timezone.utc)
+            self._silence = (
+                f"the NVIDIA driver has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
+            )
+        return self._silence

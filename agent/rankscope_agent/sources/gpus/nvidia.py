@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from rankscope_agent.sources.gpus.bus import gpus_of_driver, gpus_on_bus, short_pci
 from rankscope_agent.sources.gpus.nvml import (
     EVENT_NAMES,
     EVENT_XID,
@@ -27,7 +28,6 @@ from rankscope_agent.sources.gpus.nvml import (
     NvmlError,
 )
 
-NVIDIA_PROC = "driver/nvidia/gpus"
 """Below procfs: one directory per GPU that the driver has, named by its PCI address."""
 
 MAX_MIG_DEVICES = 7
@@ -45,23 +45,19 @@ VALUE_MEMBERS: Mapping[int, str] = {
 """nvmlValueType_t and the member of the union that holds such a value."""
 
 
-def short_pci(bus_id: str) -> str:
-    """Write `00000000:3B:00.0` as the kernel does, without the function: `0000:3b:00`."""
-    domain, bus, rest = bus_id.lower().split(":")
-    return f"{domain[-4:]:0>4}:{bus}:{rest.split('.')[0]}"
-
-
 class NvidiaLibrary:
     """The library; see `nvml.Nvml`.
 
     Args:
         pynvml: the module nvidia-ml-py.
         procfs: where the node's /proc is.
+        sysfs: where the node's /sys is.
     """
 
-    def __init__(self, pynvml: Any, procfs: Path) -> None:
+    def __init__(self, pynvml: Any, procfs: Path, sysfs: Path) -> None:
         self._pynvml = pynvml
         self._procfs = procfs
+        self._sysfs = sysfs
         self._driver = ""
         self._handles: list[Any] = []
         self._devices: list[NvidiaDevice] = []
@@ -103,11 +99,11 @@ class NvidiaLibrary:
 
     def bound(self) -> frozenset[str] | None:
         """Return the PCI addresses in the driver's list, None where that is not there."""
-        try:
-            names = [entry.name for entry in (self._procfs / NVIDIA_PROC).iterdir()]
-        except OSError:
-            return None
-        return frozenset(short_pci(name) for name in names if name.count(":") == 2)
+        return gpus_of_driver(self._procfs)
+
+    def on_bus(self) -> frozenset[str]:
+        """Return the PCI addresses of NVIDIA's GPUs in sysfs."""
+        return gpus_on_bus(self._sysfs)
 
     def wait_event(self, timeout_seconds: float) -> Event | None:
         """Wait for an event; registers at the first call of a session."""

@@ -290,3 +290,7 @@ class Nvml(Protocol):
         of which a session itself learns nothing.
         """
         ...
+
+    def on_bus(self) -> frozenset[str]:
+        """Return PCI addresses of the GPUs on this node's bus, whether a driver has them or not."""
+        ...

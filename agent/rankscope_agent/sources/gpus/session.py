@@ -53,6 +53,10 @@ EVENT_STOP_SECONDS = 2.0
 FIRST_EVENTS_SECONDS = 0.2
 """Patience with events that were pending when a session began, to have them on its first page."""
 
+SILENT_SECONDS = 30.0
+"""A library that takes longer to open hangs. Opening takes a second a GPU where no process keeps
+the driver's state, and the largest machines hold 16."""
+
 MAX_GPUS = 64
 """GPUs taken from one driver; the largest machines hold 16. What is beyond it is not looked at."""
 
@@ -110,7 +114,7 @@ class Session:
         self._opened = 0
         self._failure: NvmlError | None = None
         self._open = False
-        self._opening = False
+        self._opening_since: float | None = None
         self._attempt = REOPEN_SECONDS
         self._reopen_due: float | None = self._clock()
         self._healthy_since = self._clock()
@@ -133,8 +137,22 @@ class Session:
         for key, identity in self._known.items():
             if key not in present:
                 yield from self._absent(identity)
+        yield from self._never_seen()
         yield from self._counts.samples()
         yield from self._errors.samples()
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """How long the library has been opening without an answer, None if it is not."""
+        return None if self._opening_since is None else self._clock() - self._opening_since
+
+    def _never_seen(self) -> Iterator[Sample]:
+        """Describe the GPUs that the kernel shows and a library that hangs has never named."""
+        if (self.silent_seconds or 0.0) < SILENT_SECONDS:
+            return
+        named = {identity.pci for identity in self._known.values()}
+        for pci in sorted((self._bound or self._nvml.on_bus()) - named)[:MAX_GPUS]:
+            yield Sample(metrics.GPU_UNRESPONSIVE, Identity("unknown", "unknown", pci).labels, 1)
 
     def _absent(self, identity: Identity) -> Iterator[Sample]:
         """Describe a GPU that is not part of the session, or whose session could not be opened."""
@@ -197,7 +215,7 @@ class Session:
     def _follow(self) -> None:
         """Open a new session if one is due or the driver has other GPUs than before."""
         now = self._clock()
-        if now >= self._bound_due and not self._opening:
+        if now >= self._bound_due and self._opening_since is None:
             self._bound_due = now + BOUND_SECONDS
             bound = self._nvml.bound()
             if bound != self._bound:
@@ -217,21 +235,21 @@ class Session:
         for gpu in self._gpus:
             gpu.worker.stop()
         self._gpus = ()
-        patience = 0.0 if self._opening else self._opening_patience
-        if not self._opening:
+        patience = 0.0 if self._opening_since is not None else self._opening_patience
+        if self._opening_since is None:
             self._opener.ask(self._new_session)
-            self._opening = True
+            self._opening_since = self._clock()
         try:
             count = self._opener.answer(patience)
         except Hung:
             return  # asked again each run; meanwhile every GPU is unresponsive
         except NvmlError as error:
-            self._opening, self._reopen_due = False, None
+            self._opening_since, self._reopen_due = None, None
             self._failure = error
             self._errors.add(error)
             self._plan_reopening()
             return
-        self._opening, self._reopen_due = False, None
+        self._opening_since, self._reopen_due = None, None
         self._begin(count)
 
     def _new_session(self) -> int:

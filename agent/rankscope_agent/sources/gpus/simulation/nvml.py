@@ -110,6 +110,10 @@ class SimulatedNvml:
         """Return the GPUs that the driver has, which are all."""
         return frozenset(pci_address(index) for index in range(self.simulation.count))
 
+    def on_bus(self) -> frozenset[str]:
+        """Return the GPUs on the bus, which are all."""
+        return self.bound() or frozenset()
+
     def wait_event(self, timeout_seconds: float) -> Event | None:
         """Return the next event, each once; wait if there is none."""
         self.check("events")

@@ -1,4 +1,4 @@
-"""CPU time of one whole look at a simulated node of 8 GPUs: reading, vetting and the page's text.
+"""CPU time of one look at a simulated node of 8 GPUs: reading, validation and the page's text.
 
 The clock of the node and of the session moves on by a second between two looks, as it does in the
 agent, so that what is looked at more rarely (single links, partitioning) is counted as often as it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.log_folders import PodName
+from rankscope_agent.sources.pods.log_directories import PodName
 
 
 def pods_of(namespace: str = "team") -> PodDirectory:

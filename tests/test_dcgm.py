@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_nodes import Page
-from rankscope_agent.collecting.vetting import vet
+from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.gpus.dcgm import MAX_GPUS, DcgmPage
@@ -217,7 +217,7 @@ def test_users_pages_are_taken_over_without_loss(path):
 
 def vetted(text: str) -> None:
     scrape = Scrape("dcgm", True, 0.0, tuple(DcgmPage(text).samples()), "", None)
-    assert vet([scrape])[0].success
+    assert validate([scrape])[0].success
 
 
 @given(st.text(max_size=400))

@@ -14,7 +14,7 @@ from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import pod, uid
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
@@ -215,9 +215,9 @@ def test_ranks_whose_environments_differ_are_named(node, api, capsys):
 
 def test_every_collector_has_a_remedy_that_names_its_component():
     for name in (*all_collectors(PodDirectory(), FlightWindows()), "api", "kubelet", "processes"):
-        assert SEEN_APART[name].remedy in remedy(name)
-        assert remedy(name).endswith(f"In Kubernetes: {SEEN_APART[name].needs}")
-        assert SEEN_APART[name].needs
+        assert BY_COLLECTOR_OR_PART[name].remedy in remedy(name)
+        assert remedy(name).endswith(f"In Kubernetes: {BY_COLLECTOR_OR_PART[name].needs}")
+        assert BY_COLLECTOR_OR_PART[name].needs
     assert remedy("kernel_log").endswith("component tier-3; or journald's files: component journal")
 
 

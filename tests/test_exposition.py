@@ -27,7 +27,7 @@ from rankscope_agent.serving.exposition import (
 )
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.web.coding import accepts_gzip
+from rankscope_agent.web.content_coding import accepts_gzip
 from servers import require_server
 
 RANK = {"job_id": "ns/train", "rank": "3"}

@@ -239,7 +239,7 @@ def test_a_process_is_in_the_pod_that_its_cgroup_names_or_where_it_was_seen_last
         return pod_of_process(tmp_path, pid, lambda pid: seen.get(pid, ""), whole_node=whole_node)
 
     assert [pod_of(pid) for pid in (77, 78, 79, None)] == [POD_A, POD_B, "", ""]
-    assert pod_of(77, whole_node=False) == "", "of another process space the numbers say nothing"
+    assert pod_of(77, whole_node=False) == "", "of another PID namespace the numbers say nothing"
 
 
 def test_counts_go_on_after_a_restart_and_nothing_is_counted_twice(node):

@@ -12,7 +12,7 @@ from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.streams import (
     MAX_SEGMENTS,
     NO_POD,
-    LogPlace,
+    LogLocation,
     LogStream,
     pattern_logs,
     pod_logs,
@@ -38,7 +38,7 @@ def log(tmp_path):
 
 
 def followed(log: Path, resume=None) -> LogStream:
-    return LogStream(LogPlace(log, NO_POD), resume)
+    return LogStream(LogLocation(log, NO_POD), resume)
 
 
 def test_nothing_is_lost_or_read_twice_over_a_rotation(log):
@@ -151,9 +151,9 @@ def test_the_newest_start_of_each_container_is_found(tmp_path):
     for name in ("9.log", "10.log", "10.log.20261121-021400.gz", "notes.txt"):
         (folder / name).touch()
     (tmp_path / "no-pod").mkdir()
-    (place,) = pod_logs(tmp_path)
-    assert place.path == folder / "10.log"
-    assert (place.owner.namespace, place.owner.name, place.owner.uid) == (
+    (location,) = pod_logs(tmp_path)
+    assert location.path == folder / "10.log"
+    assert (location.owner.namespace, location.owner.name, location.owner.uid) == (
         "team-a",
         "train-0",
         "1234-abcd",
@@ -163,7 +163,7 @@ def test_the_newest_start_of_each_container_is_found(tmp_path):
 def test_a_pattern_finds_the_files_of_nccl_debug_file(tmp_path):
     for name in ("nccl.gpu-00.7.log", "nccl.gpu-00.8.log", "other"):
         (tmp_path / name).touch()
-    assert [place.path.name for place in pattern_logs(tmp_path / "nccl.*.log")] == [
+    assert [location.path.name for location in pattern_logs(tmp_path / "nccl.*.log")] == [
         "nccl.gpu-00.7.log",
         "nccl.gpu-00.8.log",
     ]

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from rankscope_agent.serving import logs
+from rankscope_agent.serving import logging_setup
 from rankscope_agent.sources.collector import log_failure, scrape
 
 
@@ -34,8 +34,8 @@ def log():
     """Log into a text with the agent's format and its repeat filter, under a clock of our own."""
     root, clock, stream = logging.getLogger(), Clock(), io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logs.LineFormatter())
-    handler.addFilter(logs.RepeatFilter(clock))
+    handler.setFormatter(logging_setup.LineFormatter())
+    handler.addFilter(logging_setup.RepeatFilter(clock))
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -72,7 +72,7 @@ def test_a_traceback_stays_on_the_line(log):
 def test_a_line_has_an_end(log):
     lines, _ = log
     logging.getLogger("x").warning("x" * 10_000_000)
-    assert len(lines()[0]) < 2 * logs.MAX_FIELD_CHARACTERS
+    assert len(lines()[0]) < 2 * logging_setup.MAX_FIELD_CHARACTERS
 
 
 def test_the_same_failure_is_logged_at_once_and_then_once_a_minute(log):
@@ -104,7 +104,7 @@ def test_a_failure_that_never_reads_the_same_cannot_flood_the_log(log):
     lines, _ = log
     for number in range(5000):
         log_failure("training", f"bad byte {''.join(chr(97 + int(c)) for c in str(number))}")
-    assert len(lines()) == logs.MAX_REMEMBERED
+    assert len(lines()) == logging_setup.MAX_REMEMBERED
 
 
 def test_other_records_are_never_held_back(log):
@@ -121,7 +121,7 @@ def test_set_up_obeys_the_level():
     try:
         for handler in before:  # set_up closes what it replaces
             root.removeHandler(handler)
-        logs.set_up("warning", stream)
+        logging_setup.set_up("warning", stream)
         logging.getLogger("x").info("quiet")
         logging.getLogger("x").warning("loud")
     finally:

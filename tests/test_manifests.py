@@ -20,7 +20,7 @@ from manifest_parts import containers
 from manifest_rules import RULES, complaints
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import all_collectors
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import watch as watch_command
@@ -170,7 +170,7 @@ def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
 def test_what_an_agent_misses_is_named_with_a_component_that_exists():
     named = {
         part.split()[0].strip(";")
-        for seen in SEEN_APART.values()
+        for seen in BY_COLLECTOR_OR_PART.values()
         for part in seen.needs.split("component ")[1:]
     }
     assert named <= {path.name for path in (ROOT / "components").iterdir()}

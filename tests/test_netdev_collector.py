@@ -11,7 +11,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
 from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN
 from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
-from rankscope_agent.sources.process_space import shows_node_processes
+from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rdma_files import add_port, write
 
 HEADER = "Inter-|\n face |\n"
@@ -251,7 +251,7 @@ def test_the_nodes_tcp_is_read(node):
 
 
 def procfs_of(root: Path, pid_namespace: str) -> Path:
-    """Make a procfs with process 1 and ourselves, in a process space of this name."""
+    """Make a procfs with process 1 and ourselves, in a PID namespace of this name."""
     (root / "1" / "net").mkdir(parents=True)
     (root / "self" / "ns").mkdir(parents=True)
     (root / "self" / "ns" / "pid").symlink_to(pid_namespace)

@@ -11,8 +11,8 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.sources.nccl_log import follower as following
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.memory import estimated_bytes
 from rankscope_agent.sources.nccl_log.pod import MAX_POD_BYTES, POD_LIMITS, PodLogs
-from rankscope_agent.sources.nccl_log.room import weigh
 from rankscope_agent.sources.nccl_log.streams import LogOwner
 
 OWNER = LogOwner("team", "train-0", "uid-1")
@@ -61,7 +61,7 @@ def test_what_is_remembered_weighs_at_most_what_it_is_said_to():
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    weight = weigh(parser.facts, parser.threads)
+    weight = estimated_bytes(parser.facts, parser.threads)
     assert after - before <= weight <= 3 * (after - before)
 
 

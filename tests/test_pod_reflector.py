@@ -116,9 +116,9 @@ def test_a_pod_that_leaves_the_node_is_forgotten(server, follow):
 
 def test_bookmarks_carry_the_version_forward_and_are_signs_of_life(server, follow):
     following = follow()
-    assert eventually(lambda: following.directory.heard_unix_seconds is not None)
-    before = following.directory.heard_unix_seconds
-    assert eventually(lambda: following.directory.heard_unix_seconds != before)
+    assert eventually(lambda: following.directory.contact_unix_seconds is not None)
+    before = following.directory.contact_unix_seconds
+    assert eventually(lambda: following.directory.contact_unix_seconds != before)
     assert following.names() == []
 
 

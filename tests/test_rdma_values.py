@@ -3,7 +3,7 @@
 import pytest
 
 from rankscope_agent.contract.metrics import rdma as metrics
-from rankscope_agent.sources.rdma.link_watch import LinkWatch
+from rankscope_agent.sources.rdma.link_flaps import LinkFlaps
 from rankscope_agent.sources.rdma.names import rule_for
 from rankscope_agent.sources.rdma.values import (
     Rate,
@@ -87,7 +87,7 @@ def test_names_that_fit_no_label_have_no_rule(name):
 
 
 def test_a_flap_is_a_link_that_leaves_the_active_state():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     assert watch.observe(False, None) == 0
     assert watch.observe(True, None) == 0
     assert watch.observe(False, None) == 1
@@ -96,34 +96,34 @@ def test_a_flap_is_a_link_that_leaves_the_active_state():
 
 
 def test_flaps_go_on_counting_where_the_ports_own_counter_has_stopped():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     watch.observe(True, 255)
     watch.observe(False, 255)
     assert watch.observe(True, 255) == 1
 
 
 def test_a_flap_too_short_to_be_seen_counts_by_the_ports_counter():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     watch.observe(True, 3)
     assert watch.observe(True, 5) == 2
 
 
 def test_a_flap_that_is_seen_and_counted_is_one_flap():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     watch.observe(True, 3)
     watch.observe(False, 3)
     assert watch.observe(True, 4) == 1
 
 
 def test_a_reset_counter_does_not_take_flaps_back():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     watch.observe(True, 10)
     watch.observe(True, 12)
     assert watch.observe(True, 1) == 3
 
 
 def test_an_unknown_state_is_no_flap():
-    watch = LinkWatch()
+    watch = LinkFlaps()
     watch.observe(True, 1)
     watch.observe(None, None)
     assert watch.observe(True, 1) == 0

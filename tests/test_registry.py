@@ -10,7 +10,7 @@ import pytest
 
 from rankscope_agent.collecting.registry import Registry, create_registry, next_start
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.collector import NoData
 
@@ -266,4 +266,4 @@ def test_only_enabled_collectors_are_made():
 
 
 def test_collector_names_fit_into_flags_and_variables():
-    assert all(name.isidentifier() and name.islower() for name in SEEN_APART)
+    assert all(name.isidentifier() and name.islower() for name in BY_COLLECTOR_OR_PART)

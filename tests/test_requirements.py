@@ -11,7 +11,7 @@ import time
 import pytest
 
 from rankscope_agent.contract.requirements import Identity, brings, identity
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
 
@@ -29,7 +29,7 @@ def test_a_missing_mount_is_named_with_the_component_that_brings_it(tmp_path):
         assert unseen["api"].endswith("(takes a role that lists and watches pods: base).")
         log = agent.log.read_text()
         assert log.count("collector rdma: no data: ") == 1
-        assert SEEN_APART["rdma"].needs in log
+        assert BY_COLLECTOR_OR_PART["rdma"].needs in log
 
 
 def ready(agent) -> str:

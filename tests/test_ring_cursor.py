@@ -37,7 +37,7 @@ def located(writer: RingWriter) -> Cursor:
 def test_an_empty_ring_gives_nothing_and_its_first_record_once_it_is_written(writer):
     cursor = located(writer)
     assert read(cursor, writer) == []
-    assert cursor.at_head
+    assert cursor.at_newest
     writer.step()
     assert read(cursor, writer) == [1]
     assert read(cursor, writer) == []
@@ -115,7 +115,7 @@ def test_a_number_that_jumps_back_is_not_read_again(writer):
     for seq in range(1, 9):
         writer.write_slot(seq, record_bytes(seq))
     assert read(cursor, writer) == []
-    assert cursor.at_head
+    assert cursor.at_newest
 
 
 @pytest.mark.parametrize("seq", [6 + 2**48 - 16, 6 + 2**48, 2**64 - 16 + 6])
@@ -152,9 +152,9 @@ def test_a_limit_holds_a_look_short_and_the_next_one_goes_on(tmp_path):
     cursor = located(ring)
     first = read(cursor, ring, 1100)
     assert first == list(range(1, 1101))
-    assert not cursor.at_head
+    assert not cursor.at_newest
     assert read(cursor, ring) == list(range(1101, 3001))
-    assert cursor.at_head
+    assert cursor.at_newest
     ring.end()
 
 
@@ -195,7 +195,7 @@ def test_a_ring_that_changes_at_every_look_costs_bounded_work(tmp_path, monkeypa
     cursor = Cursor(16, 1)
     list(cursor.read(ring.descriptor, PLENTY))
     assert ring.looks < 200
-    assert not cursor.at_head
+    assert not cursor.at_newest
     os.close(ring.descriptor)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rankscope_agent.contract import metrics
 from rankscope_agent.contract.catalogue import CATALOGUE, SUBJECTS
-from rankscope_agent.contract.sources import SEEN_APART, SOURCES
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART, SOURCES
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
@@ -26,7 +26,7 @@ def test_each_row_names_a_function_that_makes_a_collector(source):
 
 
 def test_no_two_sources_or_parts_have_one_name():
-    assert len(SEEN_APART) == sum(1 + len(source.parts) for source in SOURCES)
+    assert len(BY_COLLECTOR_OR_PART) == sum(1 + len(source.parts) for source in SOURCES)
 
 
 def test_every_module_of_metrics_is_in_the_catalogue():

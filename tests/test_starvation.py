@@ -147,7 +147,7 @@ def test_absent_sources_say_what_is_missing(node: Node) -> None:
     node.rank(0, 40, seen=False)
     with pytest.raises(NoData, match="no live rank"):  # it is not looked for at every run
         node.look(1.0)
-    with pytest.raises(NoData, match="another process space"):
+    with pytest.raises(NoData, match="another PID namespace"):
         node.look(AGAIN_SECONDS)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.web import health
+from rankscope_agent.web.connection_slots import MAX_CONNECTIONS
 from rankscope_agent.web.health import MAX_HEAD_BYTES, HealthServer
-from rankscope_agent.web.places import MAX_CONNECTIONS
 from serving import LOOPBACK, PATIENCE_SECONDS
 
 # As the kubelet's prober sends it.
@@ -104,10 +104,10 @@ def test_a_head_may_come_in_pieces(port):
 
 def test_silent_and_dripping_connections_keep_no_probe_waiting(port):
     with contextlib.ExitStack() as stack:
-        held = []
+        received = []
         for number in range(3 * MAX_CONNECTIONS):
-            held.append(stack.enter_context(connected(port, NEIGHBOURS[number % 2])))
-            for connection in held[-8:]:
+            received.append(stack.enter_context(connected(port, NEIGHBOURS[number % 2])))
+            for connection in received[-8:]:
                 connection.send(b"G")
             if number % 8 == 0:
                 assert conversation(port, PROBE).startswith(b"HTTP/1.1 200")
@@ -115,10 +115,10 @@ def test_silent_and_dripping_connections_keep_no_probe_waiting(port):
 
 def test_an_answer_that_nobody_takes_ends_with_its_time(port, monkeypatch):
     monkeypatch.setattr(health, "CONNECTION_SECONDS", 0.1)
-    with connected(port) as silent, connected(port) as asking:
-        asking.sendall(PROBE)
+    with connected(port) as silent, connected(port) as exchange:
+        exchange.sendall(PROBE)
         assert silent.recv(1) == b""
-        assert asking.recv(12) == b"HTTP/1.1 200"
+        assert exchange.recv(12) == b"HTTP/1.1 200"
 
 
 def test_who_goes_on_after_its_answer_is_cut_off(port):

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from certificates import Authority
-from rankscope_agent.web import handler, timed
-from rankscope_agent.web.places import MAX_ANSWERS_PER_PEER, MAX_CONNECTIONS, MAX_PER_PEER
+from rankscope_agent.web import handler, timed_socket
+from rankscope_agent.web.connection_slots import MAX_ANSWERS_PER_PEER, MAX_CONNECTIONS, MAX_PER_PEER
 from rankscope_agent.web.refusals import MAX_KEPT
 from rankscope_agent.web.routes import Route, sentence
 from serving import LOOPBACK, PATIENCE_SECONDS, ROUTES, Serving
@@ -132,9 +132,9 @@ def taken_slowly(connection):
 
 def test_one_address_gets_half_of_the_places_at_most():
     with contextlib.ExitStack() as stack, Serving() as serving:
-        held = [stack.enter_context(connected(serving)) for _ in range(MAX_CONNECTIONS)]
-        assert {connection.recv(1) for connection in held[:MAX_PER_PEER]} == {b""}
-        assert {asked(connection) for connection in held[MAX_PER_PEER:]} == {b"HTTP/1.1 200"}
+        received = [stack.enter_context(connected(serving)) for _ in range(MAX_CONNECTIONS)]
+        assert {connection.recv(1) for connection in received[:MAX_PER_PEER]} == {b""}
+        assert {asked(connection) for connection in received[MAX_PER_PEER:]} == {b"HTTP/1.1 200"}
 
 
 def test_one_address_gets_a_quarter_of_the_answers_at_most(working):
@@ -155,12 +155,12 @@ def test_one_address_gets_a_quarter_of_the_answers_at_most(working):
 
 def test_when_all_are_being_answered_newcomers_are_told_and_places_come_back(working):
     with contextlib.ExitStack() as stack, Serving() as serving:
-        held = [
+        received = [
             working.begin(stack.enter_context(connected(serving, source)))
             for source in NEIGHBOURS
             for _ in range(MAX_ANSWERS_PER_PEER)
         ]
-        assert len(held) == MAX_CONNECTIONS
+        assert len(received) == MAX_CONNECTIONS
         # Silent ones are turned away as others are, more of them than are kept until they read.
         for _ in range(2 * MAX_KEPT):
             stack.enter_context(connected(serving))
@@ -168,7 +168,7 @@ def test_when_all_are_being_answered_newcomers_are_told_and_places_come_back(wor
         assert (status, headers["Retry-After"]) == (503, "1")
         assert body == "Too many connections are open; try again in a moment.\n"
         working.go_on.set()
-        assert {connection.recv(12) for connection in held} == {b"HTTP/1.1 200"}
+        assert {connection.recv(12) for connection in received} == {b"HTTP/1.1 200"}
         assert serving.status("/metrics") == 200
 
 
@@ -200,19 +200,19 @@ def test_a_silent_tls_connection_makes_room_too(tmp_path):
     settings, context = tls_of(tmp_path)
     with contextlib.ExitStack() as stack, Serving(**settings) as serving:
         silent = [stack.enter_context(connected(serving)) for _ in range(MAX_PER_PEER // 2)]
-        asking = [
+        exchange = [
             stack.enter_context(context.wrap_socket(connected(serving), server_hostname=LOOPBACK))
             for _ in range(MAX_PER_PEER)
         ]
         assert {connection.recv(1) for connection in silent} == {b""}
-        assert {asked(connection) for connection in asking} == {b"HTTP/1.1 200"}
+        assert {asked(connection) for connection in exchange} == {b"HTTP/1.1 200"}
 
 
 def test_a_clock_that_has_run_out_stops_a_socket_before_it_reads():
     left, right = socket.socketpair()
     with left, right:
         right.sendall(b"x")
-        clock = timed.TimedSocket(left)
+        clock = timed_socket.TimedSocket(left)
         clock.allow(-1)
         with pytest.raises(TimeoutError):
             clock.readinto(bytearray(1))

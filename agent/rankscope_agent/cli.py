@@ -14,21 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from rankscope_agent import __version__
-from rankscope_agent.collecting.partial_sight import unseen_parts
 from rankscope_agent.collecting.registry import Registry, all_collectors, create_registry
+from rankscope_agent.collecting.visibility import unseen_parts
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
-from rankscope_agent.serving import logs
+from rankscope_agent.serving import logging_setup
 from rankscope_agent.serving.api import Api
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
 from rankscope_agent.settings.config import Config
-from rankscope_agent.settings.descriptors import allow_descriptors
+from rankscope_agent.settings.file_descriptors import allow_descriptors
 from rankscope_agent.sources.collector import Collector
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.log_folders import LogFolders
+from rankscope_agent.sources.pods.log_directories import LogDirectories
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.health import HealthServer
@@ -68,8 +68,8 @@ def main(
         config = parse_config(arguments, variables, tuple(collectors), __version__)
     except UsageError as error:
         return _complain(str(error))
-    pods.fall_back_on(LogFolders(config.pod_logs, time.monotonic).find)
-    logs.set_up(config.log_level)
+    pods.fall_back_on(LogDirectories(config.pod_logs, time.monotonic).find)
+    logging_setup.set_up(config.log_level)
     allow_descriptors()
     if config.copy_probe is not None:
         return _copy_probe(config.copy_probe)

@@ -22,8 +22,8 @@ def copy_probe(target: Path, package: Path = PACKAGE) -> int:
     Raises:
         ProbeCopyError: there is no probe, or the folder cannot be written.
     """
-    places = (package / "probe", package.parent / "probe")
-    source = next((place for place in places if (place / "rankscope_probe.py").is_file()), None)
+    folders = (package / "probe", package.parent / "probe")
+    source = next((folder for folder in folders if (folder / "rankscope_probe.py").is_file()), None)
     if source is None:
         raise ProbeCopyError(f"no probe beside {package}: install rankscope again")
     files = [source / "rankscope_probe.py", *sorted(source.glob("rankscope_probe-*.dist-info/*"))]

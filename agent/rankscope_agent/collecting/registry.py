@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_agent.collecting.summary.node import NodeSummary
-from rankscope_agent.collecting.vetting import vet
+from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.model import Sample, Scrape, Snapshot
-from rankscope_agent.contract.requirements import brings
+from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.contract.sources import SOURCES, Shared, Source
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Collector, lacks_source, log_failure, scrape
@@ -141,23 +141,25 @@ class _Runner:
     def key(self) -> tuple[int, int]:
         """Return what changes whenever `outcome` does: ended runs and whole seconds overdue."""
         with self._lock:
-            lasted = self._lasted()
-            return self._runs, int(lasted) if lasted >= self._deadline else -1
+            running_seconds = self._running_seconds()
+            return self._runs, int(running_seconds) if running_seconds >= self._deadline else -1
 
     def outcome(self) -> Scrape | None:
         """Return the newest outcome; a run past its deadline is one already, without values."""
         with self._lock:
-            lasted = self._lasted()
-            if lasted < self._deadline:
+            running_seconds = self._running_seconds()
+            if running_seconds < self._deadline:
                 return self._newest
             last_success = self._newest.last_success_unix_seconds if self._newest else None
-        failure = f"still running after {lasted:.0f} s, its deadline is {self._deadline:g} s"
-        return Scrape(self.name, False, lasted, (), failure, last_success)
+        failure = (
+            f"still running after {running_seconds:.0f} s, its deadline is {self._deadline:g} s"
+        )
+        return Scrape(self.name, False, running_seconds, (), failure, last_success)
 
     def log_if_overdue(self) -> None:
         """Log a run that has passed its deadline and is still going on."""
         with self._lock:
-            overdue = self._lasted() >= self._deadline
+            overdue = self._running_seconds() >= self._deadline
         outcome = self.outcome() if overdue else None
         if outcome is not None and outcome.failure:
             log_failure(self.name, outcome.failure)
@@ -168,7 +170,7 @@ class _Runner:
         left = 0.0 if since is None else since + self._deadline - time.monotonic()
         self.first_run_ended.wait(max(0.0, left))
 
-    def _lasted(self) -> float:
+    def _running_seconds(self) -> float:
         """Return the seconds that the current run has lasted, -1 between runs."""
         return -1.0 if self._running_since is None else time.monotonic() - self._running_since
 
@@ -201,7 +203,7 @@ class _Runner:
         failure = self._newest.failure if self._newest else ""
         absent = lacks_source(failure)
         if absent and not self._absent:
-            log.info("collector %s: %s%s", self.name, failure, brings(self.name, failure))
+            log.info("collector %s: %s%s", self.name, failure, remedy_text(self.name, failure))
         self._absent = absent
 
     def _too_late(self, done: Scrape, last_success: float | None) -> Scrape:
@@ -284,29 +286,29 @@ class Registry:
         with self._lock:
             key = tuple(runner.key() for runner in self._runners)
             if key != self._key:
-                outcomes = self._vetted_outcomes()
+                outcomes = self._validated_outcomes()
                 self._snapshot = Snapshot(self._node, time.time(), outcomes, self._simulated)
                 self._key = key
             return self._snapshot
 
-    def _vetted_outcomes(self) -> tuple[Scrape, ...]:
+    def _validated_outcomes(self) -> tuple[Scrape, ...]:
         found = [runner.outcome() for runner in self._runners]
         outcomes = [outcome for outcome in found if outcome is not None]
         if self._summary is not None:
             summary = scrape(SUMMARY, _Over(self._summary, outcomes), self._summed_up)
             self._summed_up = summary.last_success_unix_seconds
             outcomes.append(summary)
-        vetted = vet(outcomes)
-        for before, after in zip(outcomes, vetted, strict=True):
+        validated = validate(outcomes)
+        for before, after in zip(outcomes, validated, strict=True):
             if after is not before:
                 log_failure(after.collector, after.failure)
-        return vetted
+        return validated
 
     def states(self) -> tuple[CollectorState, ...]:
         """Describe every collector, with the outcome that stands in the snapshot."""
-        vetted = {scrape.collector: scrape for scrape in self.snapshot().scrapes}
+        validated = {scrape.collector: scrape for scrape in self.snapshot().scrapes}
         return tuple(
-            CollectorState(runner.name, vetted.get(runner.name), runner.finished, runner.alive)
+            CollectorState(runner.name, validated.get(runner.name), runner.finished, runner.alive)
             for runner in self._runners
         )
 

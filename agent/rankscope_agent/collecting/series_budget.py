@@ -79,16 +79,16 @@ def series_of(sample: Sample) -> int:
 def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[int]:
     """Return the places of what is kept; once one does not fit, nothing further does."""
     turns = _turns(samples)
-    places = sorted(
+    order = sorted(
         range(len(samples)),
         key=lambda n: (turns[n], IMPORTANCE.get(samples[n].metric.name, len(IMPORTANCE))),
     )
     kept: set[int] = set()
-    for place in places:
-        left -= sizes[place]
+    for index in order:
+        left -= sizes[index]
         if left < 0:
             break
-        kept.add(place)
+        kept.add(index)
     return kept
 
 

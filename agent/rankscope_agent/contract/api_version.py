@@ -19,7 +19,7 @@ UNSTATED = 0
 _MOST_DIGITS = 6
 
 
-def stated(header: str | None) -> int:
+def stated_version(header: str | None) -> int:
     """Return the version that an answer's header states.
 
     Raises:

@@ -61,22 +61,22 @@ def namespace_of(job_id: str) -> str:
     return namespace if slash else ""
 
 
-def within(namespace: str, told: str) -> str:
-    """Return the job_id of a pod's job that calls itself `told`: `namespace/name`.
+def within(namespace: str, stated: str) -> str:
+    """Return the job_id of a pod's job that calls itself `stated`: `namespace/name`.
 
     Args:
         namespace: the pod's, as Kubernetes has it.
-        told: a name, which may have the namespace before it.
+        stated: a name, which may have the namespace before it.
 
     Raises:
         JobNameError: it is the name of a job in another namespace, or no name.
     """
     own = f"{namespace}/"
-    if "/" in told and not told.startswith(own) and not _UNNAMED.fullmatch(told):
-        said = ascii(told[:MAX_JOB_ID])
-        raise JobNameError("namespace", f"job {said} is not in the pod's namespace {namespace}")
-    name = told.removeprefix(own)
+    if "/" in stated and not stated.startswith(own) and not _UNNAMED.fullmatch(stated):
+        shown = ascii(stated[:MAX_JOB_ID])
+        raise JobNameError("namespace", f"job {shown} is not in the pod's namespace {namespace}")
+    name = stated.removeprefix(own)
     if not is_name(name):
-        said = ascii(told[:MAX_JOB_ID])
-        raise JobNameError("form", f"{said} is no name of a job: {MAX_NAME} of {_NAME.pattern}")
+        shown = ascii(stated[:MAX_JOB_ID])
+        raise JobNameError("form", f"{shown} is no name of a job: {MAX_NAME} of {_NAME.pattern}")
     return own + name

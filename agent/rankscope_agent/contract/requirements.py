@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 
 UNCONFINED = ("spc_t", "control_t", "super_t", "unconfined_t", "unconfined_service_t")
 """Types of processes that SELinux lets read all files: of super-privileged containers (Bottlerocket
@@ -36,7 +36,7 @@ def identity(process: Path = Path("/proc/self")) -> Identity:
     return Identity(os.geteuid(), parts[2] if len(parts) > 3 else "")
 
 
-def brings(collector: str, failure: str = "", agent: Identity | None = None) -> str:
+def remedy_text(collector: str, failure: str = "", agent: Identity | None = None) -> str:
     """Return what a collector takes as an end of a sentence, empty for one without needs.
 
     Args:
@@ -44,7 +44,7 @@ def brings(collector: str, failure: str = "", agent: Identity | None = None) -> 
         failure: what it said; what lets files be read is named where it was denied.
         agent: who was denied, the running process unless given.
     """
-    seen = SEEN_APART.get(collector)
+    seen = BY_COLLECTOR_OR_PART.get(collector)
     if seen is None:
         return ""
     denied = _lets_read(agent or identity()) if "ermission denied" in failure else ""

@@ -236,7 +236,7 @@ SOURCES: tuple[Source, ...] = (
 SUMMARY_IMPORTANCE = 40
 """What `importance` is to a source, of what a node sums up of all of them."""
 
-SEEN_APART: Mapping[str, Source | Part] = {
+BY_COLLECTOR_OR_PART: Mapping[str, Source | Part] = {
     **{source.name: source for source in SOURCES},
     **{part.name: part for source in SOURCES for part in source.parts},
 }

@@ -14,15 +14,15 @@ from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version
 from rankscope_agent.contract.model import StepSource
-from rankscope_agent.contract.requirements import brings
+from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.exposition import PageCache, choose_format
-from rankscope_agent.serving.landing import landing_page
+from rankscope_agent.serving.landing_page import landing_page
 from rankscope_agent.serving.step_stream import steps_json
 from rankscope_agent.sources.flight_recorder.stream import windows_json
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.listing import listing
-from rankscope_agent.web.coding import accepts_gzip
+from rankscope_agent.web.content_coding import accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
 
@@ -121,7 +121,7 @@ class Api:
             unseen |= self._pods.view.problems
         for name, why in unseen.items():
             if why:
-                lines.append(f"Not seen: {name}: {why}{brings(name, why)}.")
+                lines.append(f"Not seen: {name}: {why}{remedy_text(name, why)}.")
         for name, parts in self._in_part.items():
             if not unseen.get(name):
                 lines.extend(f"Not seen by {name}: {part}." for part in parts)

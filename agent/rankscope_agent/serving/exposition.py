@@ -30,7 +30,7 @@ from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape, Snapshot
 from rankscope_agent.contract.sources import SOURCES
 from rankscope_agent.sources.collector import lacks_source
-from rankscope_agent.web.coding import GZIP_LEVEL, quality_of
+from rankscope_agent.web.content_coding import GZIP_LEVEL, quality_of
 
 MISSED_SECONDS = 6 * 3600.0
 """How long a source that is gone is missed: a shift, within which somebody has looked."""

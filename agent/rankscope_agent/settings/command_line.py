@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from rankscope_agent.settings.completion import add_completion
 from rankscope_agent.settings.config import OPTIONS, Config
-from rankscope_agent.settings.setting_values import parse_switch
+from rankscope_agent.settings.value_parsers import parse_switch
 
 PROGRAM = "rankscope-agent"
 

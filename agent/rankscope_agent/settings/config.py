@@ -9,7 +9,8 @@ from pathlib import Path
 from rankscope_agent.contract.address import ListenAddress, parse_listen_address
 from rankscope_agent.settings.job_labels import parse_job_labels
 from rankscope_agent.settings.option import option, options_of
-from rankscope_agent.settings.setting_values import (
+from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
+from rankscope_agent.settings.value_parsers import (
     LOG_LEVELS,
     parse_api_url,
     parse_http_url,
@@ -25,7 +26,6 @@ from rankscope_agent.settings.setting_values import (
     parse_seconds,
     parse_switch,
 )
-from rankscope_agent.settings.simulation import MODELS, SCENARIOS, Simulation, parse_simulation
 
 
 @dataclass(frozen=True, slots=True)

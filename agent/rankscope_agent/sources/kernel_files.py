@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rankscope_agent.settings.descriptors import raise_if_exhausted
+from rankscope_agent.settings.file_descriptors import raise_if_exhausted
 
 # Sysfs files are regular; whatever else lies there (a pipe, a link elsewhere) is not followed.
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -15,9 +15,9 @@ from rankscope_agent.web.credentials import (
     is_known_token,
     read_tokens,
 )
-from rankscope_agent.web.files import Watched
 from rankscope_agent.web.routes import Access, Response, sentence
 from rankscope_agent.web.tls import server_context, speaks_for
+from rankscope_agent.web.watched_files import Watched
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class AccessSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Requester:
     """What a request shows of who sends it.
 
     Args:
@@ -113,25 +113,25 @@ class Guard:
         tls = self._config.last().tls if self._config else None
         return tls is None or speaks_for(connection, tls.client_allowed_sans)
 
-    def refusal(self, access: Access, asker: Asker) -> Response | None:
+    def refusal(self, access: Access, requester: Requester) -> Response | None:
         """Say why a request on a path of some access is not answered, or None if it is."""
         if access == "open":  # which no file that hangs may keep from being answered
             return None
         users = self._users()
         demanded = bool(users) or self._tokens is not None or self._checks_certificates()
-        if not self._asks(access, bool(users), demanded, asker.loopback):
+        if not self._needs_login(access, bool(users), demanded, requester.loopback):
             return None
-        shown = asker.authorization
-        if asker.certified or is_known_token(shown, self._known_tokens(shown)):
+        shown = requester.authorization
+        if requester.certified or is_known_token(shown, self._known_tokens(shown)):
             return None
         try:
-            if self._passwords.match(shown, users, asker.peer):
+            if self._passwords.match(shown, users, requester.peer):
                 return None
         except TooManyGuessesError:
             return replace(sentence(429, TOO_MANY_GUESSES), headers=(("Retry-After", "1"),))
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
-    def shows_pages(self, asker: Asker) -> bool:
+    def shows_pages(self, requester: Requester) -> bool:
         """Whether somebody on an open path may be told what pages tell.
 
         No file is looked at for who shows nothing: the kubelet's probes do not.
@@ -139,9 +139,9 @@ class Guard:
         users = self._config.last().users if self._config else {}
         if not users and not self._settings.protect_metrics:
             return True
-        if not asker.authorization and not asker.certified:
+        if not requester.authorization and not requester.certified:
             return False
-        return self.refusal("page", asker) is None
+        return self.refusal("page", requester) is None
 
     def _users(self) -> Mapping[str, str]:
         if self._config is None:
@@ -161,7 +161,7 @@ class Guard:
             self._complain(error)
             return ()
 
-    def _asks(self, access: Access, users: bool, demanded: bool, loopback: bool) -> bool:
+    def _needs_login(self, access: Access, users: bool, demanded: bool, loopback: bool) -> bool:
         """Whether a path asks who is there."""
         if access == "api":
             return not self._settings.insecure_api and (demanded or not loopback)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.web.credentials import check_users
-from rankscope_agent.web.files import read_bounded
+from rankscope_agent.web.watched_files import read_bounded
 
 CLIENT_AUTH_TYPES = ("NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
 """The types that say who is there; the two others of Go ask for a certificate that nobody checks.

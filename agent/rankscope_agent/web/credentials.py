@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rankscope_agent.web.files import read_bounded
+from rankscope_agent.web.watched_files import read_bounded
 
 MIN_TOKEN_CHARACTERS = 16
 """Shortest token taken: 16 random characters of base64 have 96 bits, which nobody guesses over a

@@ -16,12 +16,12 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
-from rankscope_agent.web.access import Asker, Guard
-from rankscope_agent.web.coding import GZIP_LEVEL, accepts_gzip
-from rankscope_agent.web.head import MAX_HEAD_BYTES, Heads, HeadTooLargeError
-from rankscope_agent.web.places import MAX_ANSWERS_PER_PEER, Place, Places
+from rankscope_agent.web.access import Guard, Requester
+from rankscope_agent.web.connection_slots import MAX_ANSWERS_PER_PEER, Slot, Slots
+from rankscope_agent.web.content_coding import GZIP_LEVEL, accepts_gzip
+from rankscope_agent.web.request_head import MAX_HEAD_BYTES, HeadTooLargeError, RequestHeads
 from rankscope_agent.web.routes import TEXT_TYPE, Request, Response, Route, sentence
-from rankscope_agent.web.timed import TimedSocket
+from rankscope_agent.web.timed_socket import TimedSocket
 from rankscope_agent.web.tls import is_certified
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Site:
         self.guard = guard
         self.name = name
         self.loopback = loopback
-        self.places = Places()
+        self.slots = Slots()
         self.heavy_slots = threading.BoundedSemaphore(MAX_HEAVY)
 
 
@@ -74,16 +74,16 @@ class Handler(BaseHTTPRequestHandler):
     error_content_type = TEXT_TYPE
     error_message_format = "%(message)s\n"
 
-    def __init__(self, place: Place, address: Any, server: socketserver.BaseServer, site: Site):
-        self._place = place
+    def __init__(self, slot: Slot, address: Any, server: socketserver.BaseServer, site: Site):
+        self._slot = slot
         self._site = site
-        super().__init__(place.connection, address, server)
+        super().__init__(slot.connection, address, server)
 
     def setup(self) -> None:
         """Put a clock on both directions of the connection."""
         self.connection = self.request
         self._timed = TimedSocket(self.connection)
-        self._heads = Heads(self._timed)
+        self._request_heads = RequestHeads(self._timed)
         self._unread = False
         self.rfile = io.BytesIO()
         # Head and body leave together, and pieces of streams in few packets.
@@ -92,19 +92,19 @@ class Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Wait for a request and answer it, each within its time."""
         self.close_connection = True
-        self._site.places.wait(self._place)
+        self._site.slots.wait(self._slot)
         self._timed.allow(REQUEST_SECONDS)
         try:
-            head = self._heads.next()
+            head = self._request_heads.next()
         except HeadTooLargeError:
             self._timed.allow(ANSWER_SECONDS)
             self._unread = True
             self._refuse(431, f"A request's head has {MAX_HEAD_BYTES} bytes at most.")
             return
-        if not head or not self._site.places.answer(self._place):
+        if not head or not self._site.slots.answer(self._slot):
             return
         self._timed.allow(ANSWER_SECONDS)
-        if self._site.places.crowded(self._place):
+        if self._site.slots.over_answer_limit(self._slot):
             self._refuse(503, f"{MAX_ANSWERS_PER_PEER} answers are being sent to this address.")
         else:
             self.rfile = io.BytesIO(head)
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         super().finish()
         if not self._unread:
             return
-        self._site.places.wait(self._place)
+        self._site.slots.wait(self._slot)
         self._timed.allow(UNREAD_SECONDS)
         with contextlib.suppress(OSError):
             # That of the plain socket: an SSLSocket would read no more.
@@ -139,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
         route = self._site.routes.get(path)
         if route is None:
             self._send(sentence(404, f"No such path; have {', '.join(self._site.routes)}."))
-        elif refusal := self._site.guard.refusal(route.access, self._asker()):
+        elif refusal := self._site.guard.refusal(route.access, self._requester()):
             self._send(refusal)
         elif not route.heavy:
             self._send(self._answer(route, query))
@@ -151,13 +151,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(sentence(503, f"{MAX_HEAVY} such answers are being sent; try again."))
 
-    def _asker(self) -> Asker:
+    def _requester(self) -> Requester:
         """Describe who asks; of several Authorization headers none counts."""
         given = self.headers.get_all("Authorization", ())
         secured = isinstance(self.connection, ssl.SSLSocket)
-        return Asker(
+        return Requester(
             authorization=given[0] if len(given) == 1 else "",
-            peer=self._place.peer,
+            peer=self._slot.peer,
             certified=secured and is_certified(self.connection),
             loopback=self._site.loopback,
         )
@@ -182,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         try:
             # Whoever got past the guard sees pages, but for open paths.
-            trusted = route.access != "open" or self._site.guard.shows_pages(self._asker())
+            trusted = route.access != "open" or self._site.guard.shows_pages(self._requester())
             return route.answer(Request(fields, accept, coding, trusted))
         except OSError as error:
             log.error("answering %s failed: %s", self.path.partition("?")[0], error)

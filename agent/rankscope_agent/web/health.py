@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.web.head import end_of_head
+from rankscope_agent.web.connection_slots import Slot, Slots
 from rankscope_agent.web.listening import EXHAUSTED, PAUSE_SECONDS, listening_socket, url_of
-from rankscope_agent.web.places import Place, Places
+from rankscope_agent.web.request_head import end_of_head
 
 PATH = "/healthz"
 
@@ -58,10 +58,10 @@ _ANSWERS: Mapping[HTTPStatus, tuple[bytes, bytes]] = {
 
 
 @dataclass(slots=True, eq=False)
-class _Asking:
+class _Exchange:
     """A connection: its place, what has come of its head, and when it is over."""
 
-    place: Place
+    slot: Slot
     until: float
     head: bytes = b""
     reads: int = 0
@@ -84,8 +84,8 @@ class HealthServer:
         self._listening = listening_socket(listen)
         self.port = int(self._listening.getsockname()[1])
         self.url = url_of(self._listening.getsockname())
-        self._places = Places()
-        self._asking: dict[socket.socket, _Asking] = {}
+        self._slots = Slots()
+        self._exchanges: dict[socket.socket, _Exchange] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
@@ -105,13 +105,13 @@ class HealthServer:
             selector.register(self._listening, selectors.EVENT_READ)
             while not self._stop.is_set():
                 ready = [key.data for key, _ in selector.select(LOOK_SECONDS)]
-                for asking in filter(None, ready):
-                    self._read(selector, asking)
+                for exchange in filter(None, ready):
+                    self._read(selector, exchange)
                 if None in ready:  # last, so that nobody who has asked makes room for a newcomer
                     self._accept(selector)
                 self._end_late_ones(selector)
-            for asking in list(self._asking.values()):
-                self._end(selector, asking)
+            for exchange in list(self._exchanges.values()):
+                self._end(selector, exchange)
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
         for _ in range(MAX_ACCEPTED):
@@ -119,7 +119,7 @@ class HealthServer:
                 connection, address = self._listening.accept()
             except OSError as error:  # nobody is there any more, as a rule
                 if error.errno in EXHAUSTED:
-                    self._places.give_up_one()
+                    self._slots.evict_one()
                     self._stop.wait(PAUSE_SECONDS)
                 return
             self._admit(selector, connection, str(address[0]))
@@ -127,29 +127,29 @@ class HealthServer:
     def _admit(
         self, selector: selectors.BaseSelector, connection: socket.socket, peer: str
     ) -> None:
-        place = self._places.enter(peer, connection)
-        if place is None:
+        slot = self._slots.acquire(peer, connection)
+        if slot is None:
             connection.close()
             return
         connection.setblocking(False)
-        asking = _Asking(place, time.monotonic() + CONNECTION_SECONDS)
-        self._asking[connection] = asking
-        selector.register(connection, selectors.EVENT_READ, asking)
+        exchange = _Exchange(slot, time.monotonic() + CONNECTION_SECONDS)
+        self._exchanges[connection] = exchange
+        selector.register(connection, selectors.EVENT_READ, exchange)
 
-    def _read(self, selector: selectors.BaseSelector, asking: _Asking) -> None:
+    def _read(self, selector: selectors.BaseSelector, exchange: _Exchange) -> None:
         """Take what has come; after the answer it is read on, so that no reset overtakes it."""
         try:
-            more = asking.place.connection.recv(MAX_HEAD_BYTES - len(asking.head))
+            more = exchange.slot.connection.recv(MAX_HEAD_BYTES - len(exchange.head))
         except OSError:
             more = b""
-        asking.reads += 1
-        if not more or (asking.answered and asking.reads > MAX_READS):
-            self._end(selector, asking)
-        elif not asking.answered:
-            asking.head += more
-            status = self._status(asking.head)
+        exchange.reads += 1
+        if not more or (exchange.answered and exchange.reads > MAX_READS):
+            self._end(selector, exchange)
+        elif not exchange.answered:
+            exchange.head += more
+            status = self._status(exchange.head)
             if status is not None:
-                self._send(asking, status)
+                self._send(exchange, status)
 
     def _status(self, head: bytes) -> HTTPStatus | None:
         """Return how a head is answered, None as long as it has not ended."""
@@ -163,23 +163,23 @@ class HealthServer:
             return HTTPStatus.NOT_FOUND
         return HTTPStatus.OK if self._alive() else HTTPStatus.SERVICE_UNAVAILABLE
 
-    def _send(self, asking: _Asking, status: HTTPStatus) -> None:
+    def _send(self, exchange: _Exchange, status: HTTPStatus) -> None:
         head, body = _ANSWERS[status]
-        bare = asking.head.startswith(b"HEAD ")
-        asking.answered = True
-        asking.head = b""
+        bare = exchange.head.startswith(b"HEAD ")
+        exchange.answered = True
+        exchange.head = b""
         with contextlib.suppress(OSError):  # it has gone, as its next event says
-            asking.place.connection.send(head if bare else head + body)
-            asking.place.connection.shutdown(socket.SHUT_WR)
+            exchange.slot.connection.send(head if bare else head + body)
+            exchange.slot.connection.shutdown(socket.SHUT_WR)
 
     def _end_late_ones(self, selector: selectors.BaseSelector) -> None:
         now = time.monotonic()
-        for asking in [one for one in self._asking.values() if one.until <= now]:
-            self._end(selector, asking)
+        for exchange in [one for one in self._exchanges.values() if one.until <= now]:
+            self._end(selector, exchange)
 
-    def _end(self, selector: selectors.BaseSelector, asking: _Asking) -> None:
-        connection = asking.place.connection
-        del self._asking[connection]
-        self._places.leave(asking.place)
+    def _end(self, selector: selectors.BaseSelector, exchange: _Exchange) -> None:
+        connection = exchange.slot.connection
+        del self._exchanges[connection]
+        self._slots.release(exchange.slot)
         selector.unregister(connection)
         connection.close()

@@ -15,9 +15,9 @@ from typing import Any
 
 from rankscope_agent.contract.address import ListenAddress, is_loopback
 from rankscope_agent.web.access import Guard
+from rankscope_agent.web.connection_slots import Slot
 from rankscope_agent.web.handler import Handler, Site
 from rankscope_agent.web.listening import BACKLOG, EXHAUSTED, PAUSE_SECONDS, resolve, url_of
-from rankscope_agent.web.places import Place
 from rankscope_agent.web.refusals import Refusals
 from rankscope_agent.web.routes import Route
 
@@ -52,7 +52,7 @@ class WebServer(HTTPServer):
         self.address_family, address = resolve(listen)
         loopback = bool(listen.host) and is_loopback(str(address[0]))
         self._site = Site(routes, guard, name, loopback=loopback)
-        self._places = self._site.places
+        self._slots = self._site.slots
         self._refusals = Refusals()
         # Handlers are made by `_serve`, which knows their places.
         super().__init__(address, socketserver.BaseRequestHandler)
@@ -81,21 +81,21 @@ class WebServer(HTTPServer):
             return super().get_request()
         except OSError as error:
             if error.errno in EXHAUSTED:
-                self._places.give_up_one()
+                self._slots.evict_one()
                 time.sleep(PAUSE_SECONDS)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own, or turn it away when there are too many."""
-        place = self._places.enter(str(client_address[0]), request)
-        if place is None:
-            self._turn_away(request)
+        slot = self._slots.acquire(str(client_address[0]), request)
+        if slot is None:
+            self._reject(request)
             return
-        thread = threading.Thread(target=self._serve, args=(place, client_address), daemon=True)
+        thread = threading.Thread(target=self._serve, args=(slot, client_address), daemon=True)
         try:
             thread.start()
         except BaseException:  # no thread was started, so none will give the place back
-            self._places.leave(place)
+            self._slots.release(slot)
             raise
 
     def service_actions(self) -> None:
@@ -107,33 +107,33 @@ class WebServer(HTTPServer):
         super().server_close()
         self._refusals.close()
 
-    def _turn_away(self, connection: socket.socket) -> None:
+    def _reject(self, connection: socket.socket) -> None:
         if self.guard.secure:  # who waits for a handshake could not read it
             connection.close()
         else:
             self._refusals.add(connection)
 
-    def _serve(self, place: Place, address: Any) -> None:
+    def _serve(self, slot: Slot, address: Any) -> None:
         """Secure a connection if that is asked for, serve it and give its place back."""
         try:
-            if self._secure(place, address):
-                Handler(place, address, self, self._site)
+            if self._secure(slot, address):
+                Handler(slot, address, self, self._site)
         except Exception:  # noqa: BLE001 - what a connection brings about ends that one alone
-            self.handle_error(place.connection, address)
+            self.handle_error(slot.connection, address)
         finally:
-            self._places.leave(place)
-            self.shutdown_request(place.connection)
+            self._slots.release(slot)
+            self.shutdown_request(slot.connection)
 
-    def _secure(self, place: Place, address: Any) -> bool:
+    def _secure(self, slot: Slot, address: Any) -> bool:
         """Shake hands where that is asked for; False if the connection is not to be served."""
         context = self.guard.context()
         if context is None:
             return True
-        plain = place.connection
+        plain = slot.connection
         plain.settimeout(HANDSHAKE_SECONDS)
         try:
             secured = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-            if not self._places.secured(place, secured):
+            if not self._slots.secured(slot, secured):
                 return False
             secured.do_handshake()
         except OSError as error:  # SSLError among them

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_analyzers.text.name_lists import named
 
 State = Literal["seen", "not seen", "off"]
@@ -21,7 +21,7 @@ def remedy(source: str) -> str:
     Args:
         source: name of a source or of a part of one.
     """
-    known = SEEN_APART.get(source)
+    known = BY_COLLECTOR_OR_PART.get(source)
     return f"{known.remedy}. In Kubernetes: {known.needs}" if known else ""
 
 

@@ -165,7 +165,7 @@ class Agent:
 
     def _check_version(self, answer: HTTPResponse) -> None:
         try:
-            theirs = api_version.stated(answer.headers[api_version.HEADER])
+            theirs = api_version.stated_version(answer.headers[api_version.HEADER])
         except ValueError as error:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error}"

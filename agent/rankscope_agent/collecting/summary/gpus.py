@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.collecting.summary.windows import Means, Rises
+from rankscope_agent.collecting.summary.windows import Increases, Means
 from rankscope_agent.contract.metrics import gpus
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Metric, Sample
@@ -44,7 +44,7 @@ class GpuSummary:
 
     def __init__(self) -> None:
         self._load: Means[Gpu] = Means(LOAD_SECONDS)
-        self._uncorrected: Rises[Gpu] = Rises(ERROR_SECONDS)
+        self._uncorrected: Increases[Gpu] = Increases(ERROR_SECONDS)
         self._seen: set[tuple[Gpu, str]] = set()
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
@@ -61,7 +61,7 @@ class GpuSummary:
         yield from self._ratios(readings)
         for device in {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_ECC_ERRORS)}:
             # One error may be counted in both: for the GPU's life, and since its driver came.
-            errors = max(self._uncorrected.rise((*device, scope), now) for scope in SCOPES)
+            errors = max(self._uncorrected.increase((*device, scope), now) for scope in SCOPES)
             if errors:
                 yield Sample(metrics.GPU_RECENT_UNCORRECTED, device, errors)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.collecting.summary.windows import Rises
+from rankscope_agent.collecting.summary.windows import Increases
 from rankscope_agent.contract.metrics import netdev, rdma
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Metric, Sample
@@ -27,9 +27,9 @@ class LinkSummary:
     """Remembers what ports counted in the last minutes."""
 
     def __init__(self) -> None:
-        self._errors: Rises[Labels] = Rises(ERROR_SECONDS)
-        self._flaps: Rises[Labels] = Rises(FLAP_SECONDS)
-        self._traffic: Rises[Labels] = Rises(TRAFFIC_SECONDS)
+        self._errors: Increases[Labels] = Increases(ERROR_SECONDS)
+        self._flaps: Increases[Labels] = Increases(FLAP_SECONDS)
+        self._traffic: Increases[Labels] = Increases(TRAFFIC_SECONDS)
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Take what ports and interfaces count now, and yield what is out of order."""
@@ -54,7 +54,7 @@ class LinkSummary:
         )
         for port, count in readings.of(rdma.LINK_FLAPS):
             self._flaps.add(port, count, now)
-            flaps = self._flaps.rise(port, now)
+            flaps = self._flaps.increase(port, now)
             if flaps:
                 yield Sample(metrics.PORT_RECENT_FLAPS, port, flaps)
         yield from self._traffic_of(readings, now)
@@ -68,7 +68,7 @@ class LinkSummary:
             if type_ in types:
                 key = (metric.name, *port, type_)
                 self._errors.add(key, count, now)
-                grown[tuple(port)] = grown.get(tuple(port), 0.0) + self._errors.rise(key, now)
+                grown[tuple(port)] = grown.get(tuple(port), 0.0) + self._errors.increase(key, now)
         for of_port, events in grown.items():
             if events:
                 yield Sample(as_, of_port, events)
@@ -95,7 +95,7 @@ class LinkSummary:
         for labels, count in readings.of(netdev.PAUSE_STORMS):
             device, *_ = labels
             self._errors.add(labels, count, now)
-            storms[device] = max(storms.get(device, 0.0), self._errors.rise(labels, now))
+            storms[device] = max(storms.get(device, 0.0), self._errors.increase(labels, now))
         for device, events in storms.items():
             if events:
                 yield metrics.NIC_RECENT_STORMS.sample(events, device=device)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rankscope_agent.collecting.summary.gpus import GpuSummary
 from rankscope_agent.collecting.summary.jobs import job_samples
 from rankscope_agent.collecting.summary.links import LinkSummary
-from rankscope_agent.collecting.summary.memory_kills import MemoryKills
+from rankscope_agent.collecting.summary.oom_kills import OomKills
 from rankscope_agent.collecting.summary.readings import Readings
 from rankscope_agent.collecting.summary.resources import resource_samples
 from rankscope_agent.contract.model import Sample, Scrape
@@ -19,7 +19,7 @@ class NodeSummary:
     def __init__(self) -> None:
         self._gpus = GpuSummary()
         self._links = LinkSummary()
-        self._kills = MemoryKills()
+        self._kills = OomKills()
 
     def collect(self, scrapes: Sequence[Scrape], now: float) -> Iterator[Sample]:
         """Yield the summary.

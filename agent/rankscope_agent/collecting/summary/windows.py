@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
-GRAIN_SECONDS = 15.0
+RESOLUTION_SECONDS = 15.0
 """Points that are kept: the usual scrape interval, so that a window of minutes has many."""
 
 
@@ -23,7 +23,7 @@ class _Growth:
     points: deque[tuple[float, float]] = field(default_factory=deque)
 
 
-class Rises(Generic[Key]):
+class Increases(Generic[Key]):
     """How much counters grew within a window.
 
     A counter that falls has started again from zero. What happened before the first look at a
@@ -50,11 +50,11 @@ class Rises(Generic[Key]):
         if not grown and len(points) == 1:
             points[0] = (now, counter.total)  # most counters stand still: one point says it all
             return
-        if len(points) > 1 and points[-1][0] // GRAIN_SECONDS == now // GRAIN_SECONDS:
+        if len(points) > 1 and points[-1][0] // RESOLUTION_SECONDS == now // RESOLUTION_SECONDS:
             points.pop()
         points.append((now, counter.total))
 
-    def rise(self, key: Key, now: float) -> float:
+    def increase(self, key: Key, now: float) -> float:
         """Return the growth within the window; of a longer gap between two looks, its part."""
         counter = self._counters.get(key)
         if counter is None:
@@ -68,7 +68,7 @@ class Rises(Generic[Key]):
 
     def rate(self, key: Key, now: float) -> float:
         """Return the growth per second of the window, of which a part may not have been seen."""
-        return self.rise(key, now) / self._window
+        return self.increase(key, now) / self._window
 
     def keys(self) -> Sequence[Key]:
         """Return the counters that are remembered."""
@@ -95,7 +95,7 @@ class Means(Generic[Key]):
     def add(self, key: Key, value: float, now: float) -> None:
         """Take the value that a gauge has now; values of one grain are put together."""
         points = self._gauges.setdefault(key, deque())
-        since = now // GRAIN_SECONDS * GRAIN_SECONDS
+        since = now // RESOLUTION_SECONDS * RESOLUTION_SECONDS
         total, count = value, 1
         if points and points[-1][0] == since:
             _, before, counted = points.pop()

@@ -77,7 +77,7 @@ class RankSocket:
 
 
 @dataclass(slots=True)
-class _Standing:
+class _SocketState:
     """How a socket has done: its cost, its pause after failures, and until when it is left."""
 
     cost_seconds: float = ASSUMED_SECONDS
@@ -112,7 +112,7 @@ class FlightRecorderCollector:
         self._budget = Budget(clock())
         self._sockets: Sequence[RankSocket] = ()
         self._found_at = float("-inf")
-        self._standings: dict[RankSocket, _Standing] = {}
+        self._states: dict[RankSocket, _SocketState] = {}
         self._failures: Counter[str] = Counter()
         self._pulls = self._skipped = 0
         self._covered_ns: Counter[tuple[str, int]] = Counter()
@@ -127,8 +127,8 @@ class FlightRecorderCollector:
         if not self._found_at <= now < self._found_at + FIND_SECONDS:
             self._found_at = now
             self._find(now)
-        ready = [socket for socket in self._sockets if self._standing(socket).left_until <= now]
-        expected = sum(self._standing(socket).cost_seconds for socket in ready)
+        ready = [socket for socket in self._sockets if self._state(socket).left_until <= now]
+        expected = sum(self._state(socket).cost_seconds for socket in ready)
         if ready and self._budget.due(now, expected):
             self._ask(ready, now)
         if not (self._sockets or self._pulls or self._failures):
@@ -138,46 +138,48 @@ class FlightRecorderCollector:
             )
         yield from self._samples()
 
-    def _standing(self, socket: RankSocket) -> _Standing:
-        return self._standings.setdefault(socket, _Standing())
+    def _state(self, socket: RankSocket) -> _SocketState:
+        return self._states.setdefault(socket, _SocketState())
 
     def _find(self, now: float) -> None:
         """List the sockets of live ranks, and forget those that are gone."""
         directories: list[RingDirectory] = [self._own]
         with suppress(OSError):
             directories += pod_directories(self._kubelet)
-        found = [socket for place in directories for socket in self._sockets_in(place, now)]
+        found = [
+            socket
+            for ring_directory in directories
+            for socket in self._sockets_of(ring_directory, now)
+        ]
         self._sockets = found[:MAX_SOCKETS]
-        self._standings = {
-            socket: standing
-            for socket, standing in self._standings.items()
-            if socket in self._sockets
+        self._states = {
+            socket: state for socket, state in self._states.items() if socket in self._sockets
         }
         live = {(socket.job_id, socket.rank) for socket in self._sockets}
         for gone in set(self._covered_ns) - live:
             del self._covered_ns[gone]
 
-    def _sockets_in(self, place: RingDirectory, now: float) -> list[RankSocket]:
+    def _sockets_of(self, ring_directory: RingDirectory, now: float) -> list[RankSocket]:
         found: list[RankSocket] = []
-        with suppress(OSError, RingError), open_directory(place) as directory:
+        with suppress(OSError, RingError), open_directory(ring_directory) as directory:
             for file in list_rings(directory).files[:MAX_RINGS_PER_DIRECTORY]:
                 name = file.name.removesuffix(RING_SUFFIX) + ".sock"
                 with suppress(OSError, RingError):
                     os.stat(name, dir_fd=directory, follow_symlinks=False)
-                    found.extend(self._live_rank(place, directory, file.name, now))
+                    found.extend(self._live_rank(ring_directory, directory, file.name, now))
         return found
 
     def _live_rank(
-        self, place: RingDirectory, directory: int, ring_name: str, now: float
+        self, ring_directory: RingDirectory, directory: int, ring_name: str, now: float
     ) -> Iterator[RankSocket]:
-        ring = open_ring(place, directory, ring_name, self._names)
+        ring = open_ring(ring_directory, directory, ring_name, self._names)
         try:
             if ring.liveness(now) != "alive":
                 return
             yield RankSocket(
-                directory=place,
+                directory=ring_directory,
                 name=ring_name.removesuffix(RING_SUFFIX) + ".sock",
-                owner=None if place.pod_uid else os.fstat(ring.descriptor).st_uid,
+                owner=None if ring_directory.pod_uid else os.fstat(ring.descriptor).st_uid,
                 job_id=ring.header.job_id,
                 rank=ring.header.rank,
                 began_ns=ring.header.created_unix_ns,
@@ -193,17 +195,17 @@ class FlightRecorderCollector:
             if left <= 0:
                 return
             began = time.monotonic()
-            standing = self._standing(socket)
+            state = self._state(socket)
             try:
                 self._pull(socket, min(left, PULL_SECONDS))
-                standing.pause_seconds = 0.0
+                state.pause_seconds = 0.0
             except FileNotFoundError:
-                standing.left_until = now + FIND_SECONDS
+                state.left_until = now + FIND_SECONDS
             except FlightError as error:
-                self._note_failure(socket, standing, error, now)
+                self._note_failure(socket, state, error, now)
             # Waiting for a dump is what the rank spends on it, or an idle wait: never less.
-            standing.cost_seconds = time.monotonic() - began
-            self._budget.spend(standing.cost_seconds)
+            state.cost_seconds = time.monotonic() - began
+            self._budget.spend(state.cost_seconds)
 
     def _pull(self, socket: RankSocket, seconds: float) -> None:
         """Fetch and keep what one rank has recorded.
@@ -227,13 +229,13 @@ class FlightRecorderCollector:
             self._covered_ns[socket.job_id, socket.rank] += window.end_ns - window.begin_ns
 
     def _note_failure(
-        self, socket: RankSocket, standing: _Standing, error: FlightError, now: float
+        self, socket: RankSocket, state: _SocketState, error: FlightError, now: float
     ) -> None:
         self._failures[error.reason] += 1
-        first = not standing.pause_seconds
-        pause = max(FIRST_PAUSE_SECONDS, 2 * standing.pause_seconds)
-        standing.pause_seconds = min(pause, LAST_PAUSE_SECONDS)
-        standing.left_until = now + standing.pause_seconds
+        first = not state.pause_seconds
+        pause = max(FIRST_PAUSE_SECONDS, 2 * state.pause_seconds)
+        state.pause_seconds = min(pause, LAST_PAUSE_SECONDS)
+        state.left_until = now + state.pause_seconds
         if first:
             path = str(socket.directory.path / socket.name)
             log.warning("no Flight Recorder from %r (%s): %s", path, error.reason, error)

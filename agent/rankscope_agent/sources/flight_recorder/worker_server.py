@@ -62,13 +62,15 @@ def fetch(
         FlightError: it cannot be used, or does not answer as a worker server does.
     """
     deadline = time.monotonic() + seconds
-    with _Descriptor(directory, name) as place:
-        _check_place(place, owner)
-        listed = set(parse_handlers(_ask(place, "GET /handler/", MAX_LIST_BYTES, owner, deadline)))
+    with _Descriptor(directory, name) as path_fd:
+        _check_socket(path_fd, owner)
+        listed = set(
+            parse_handlers(_ask(path_fd, "GET /handler/", MAX_LIST_BYTES, owner, deadline))
+        )
         for handler in HANDLERS:
             if handler in listed:
                 order = f"POST /handler/{handler}?{QUERY}"
-                parts(_ask(place, order, MAX_DUMP_BYTES, owner, deadline))
+                parts(_ask(path_fd, order, MAX_DUMP_BYTES, owner, deadline))
 
 
 class _Descriptor:
@@ -88,13 +90,13 @@ class _Descriptor:
         os.close(self._descriptor)
 
 
-def _check_place(place: int, owner: int | None) -> None:
+def _check_socket(path_fd: int, owner: int | None) -> None:
     """Refuse what is no socket, or not the owner's own.
 
     Raises:
         FlightError: it is so.
     """
-    status = os.fstat(place)
+    status = os.fstat(path_fd)
     if stat.S_ISLNK(status.st_mode):
         raise FlightError("symlink", "is a symbolic link, which is not followed")
     if not stat.S_ISSOCK(status.st_mode):
@@ -105,7 +107,7 @@ def _check_place(place: int, owner: int | None) -> None:
         raise FlightError("owner", f"belongs to user {status.st_uid}, its ring to {owner}")
 
 
-def _ask(place: int, order: str, limit: int, owner: int | None, deadline: float) -> bytes:
+def _ask(path_fd: int, order: str, limit: int, owner: int | None, deadline: float) -> bytes:
     """Send one request over a connection of its own and return the body of its answer.
 
     Raises:
@@ -117,7 +119,7 @@ def _ask(place: int, order: str, limit: int, owner: int | None, deadline: float)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
         try:
             _wait_no_longer(connection, deadline)
-            connection.connect(f"/proc/self/fd/{place}")
+            connection.connect(f"/proc/self/fd/{path_fd}")
             _check_peer(connection, owner)
             connection.sendall(request.encode())
             return _body(connection, limit, deadline)

@@ -16,7 +16,7 @@ from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.gpus.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, Nvml, NvmlError
 from rankscope_agent.sources.gpus.session import Session
 
-PATIENCE_SECONDS = 2.0
+TIMEOUT_SECONDS = 2.0
 """How long a run waits for the driver: a thousand times what a GPU's calls take when it is well."""
 
 ABSENT = {
@@ -34,7 +34,7 @@ def create(config: Config) -> NvmlCollector:
     """
     if config.simulate is None and config.dcgm_url:
         raise NoData(f"the GPUs are read from dcgm-exporter, as --dcgm.url is {config.dcgm_url}")
-    patience = min(PATIENCE_SECONDS, config.deadline_seconds / 4)
+    patience = min(TIMEOUT_SECONDS, config.deadline_seconds / 4)
     return NvmlCollector(_library(config), patience, config.deadline_seconds / 2)
 
 
@@ -57,12 +57,12 @@ class NvmlCollector:
 
     Args:
         nvml: the library.
-        patience_seconds: how long a run waits for calls that do not return.
+        timeout_seconds: how long a run waits for calls that do not return.
         opening_seconds: how long the first run waits for the library to open.
     """
 
-    def __init__(self, nvml: Nvml, patience_seconds: float, opening_seconds: float) -> None:
-        self._session = Session(nvml, patience_seconds, opening_seconds, time.monotonic)
+    def __init__(self, nvml: Nvml, timeout_seconds: float, opening_seconds: float) -> None:
+        self._session = Session(nvml, timeout_seconds, opening_seconds, time.monotonic)
         self._silence = ""
 
     def collect(self) -> Iterable[Sample]:

@@ -272,13 +272,13 @@ class DcgmPage:
         known = self._identities.get(key)
         if known is None and len(self._identities) >= MAX_GPUS:
             return ""
-        place = _PCI.fullmatch(labels.get("pci_bus_id", ""))
+        pci = _PCI.fullmatch(labels.get("pci_bus_id", ""))
         model = labels.get("modelName", "")
-        if known is None or (known.pci == UNKNOWN and place) or (not known.model and model):
+        if known is None or (known.pci == UNKNOWN and pci) or (not known.model and model):
             self._identities[key] = Identity(
                 gpu=gpu,
                 uuid=uuid or UNKNOWN,
-                pci=place[1].lower() if place else known.pci if known else UNKNOWN,
+                pci=pci[1].lower() if pci else known.pci if known else UNKNOWN,
                 model=model if _NAME.fullmatch(model) else known.model if known else "",
                 driver=_text(labels.get("DCGM_FI_DRIVER_VERSION", "")),
             )

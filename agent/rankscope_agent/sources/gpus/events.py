@@ -98,10 +98,10 @@ class EventThread:
         self._thread = threading.Thread(target=self._run, name="gpu-events", daemon=True)
         self._thread.start()
 
-    def stop(self, patience_seconds: float) -> bool:
+    def stop(self, timeout_seconds: float) -> bool:
         """Ask the thread to end; return whether it did."""
         self._stop.set()
-        self._thread.join(patience_seconds)
+        self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -346,8 +346,8 @@ class _Activity:
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         self._request.numMetrics = len(metrics)
-        for place, metric in enumerate(metrics):
-            self._request.metrics[place].metricId = metric
+        for index, metric in enumerate(metrics):
+            self._request.metrics[index].metricId = metric
         self._count = len(metrics)
         self._spare = pynvml.nvmlGpmSampleAlloc()
         self._newest = pynvml.nvmlGpmSampleAlloc()
@@ -366,7 +366,7 @@ class _Activity:
         self._request.sample1 = self._spare
         self._request.sample2 = self._newest
         self._pynvml.nvmlGpmMetricsGet(self._request)
-        answers = [self._request.metrics[place] for place in range(self._count)]
+        answers = [self._request.metrics[index] for index in range(self._count)]
         return {int(at.metricId): float(at.value) for at in answers if at.nvmlReturn == SUCCESS}
 
     def free(self) -> None:

@@ -37,7 +37,7 @@ class Field:
         labels: values of the metric's labels beyond the GPU's.
         scale: raw unit to the metric's unit.
         scope: `ALL_LINKS` for sums over NVLinks.
-        once_seen: export it only from the first value above 0 on; rare errors cost no series.
+        if_nonzero: export it only from the first value above 0 on; rare errors cost no series.
     """
 
     id: int
@@ -45,7 +45,7 @@ class Field:
     labels: tuple[str, ...] = ()
     scale: float = 1.0
     scope: int = 0
-    once_seen: bool = False
+    if_nonzero: bool = False
 
 
 FIELDS: tuple[Field, ...] = (
@@ -53,15 +53,15 @@ FIELDS: tuple[Field, ...] = (
     Field(269, metrics.GPU_CLOCK_EVENT_SECONDS, ("sw_thermal_slowdown",), NANO),
     Field(270, metrics.GPU_CLOCK_EVENT_SECONDS, ("hw_thermal_slowdown",), NANO),
     Field(271, metrics.GPU_CLOCK_EVENT_SECONDS, ("hw_power_brake",), NANO),
-    Field(76, metrics.GPU_CLOCK_EVENT_SECONDS, ("sync_boost",), NANO, once_seen=True),
+    Field(76, metrics.GPU_CLOCK_EVENT_SECONDS, ("sync_boost",), NANO, if_nonzero=True),
     Field(189, metrics.GPU_POWER_LIMIT, ("default",), MILLI),
     Field(83, metrics.GPU_ENERGY, (), MILLI),
     Field(82, metrics.GPU_TEMPERATURE, ("memory",)),
     Field(5, metrics.GPU_ECC_ERRORS, ("corrected", "aggregate")),
     Field(6, metrics.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
-    Field(3, metrics.GPU_ECC_ERRORS, ("corrected", "volatile"), once_seen=True),
-    Field(4, metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile"), once_seen=True),
-    Field(142, metrics.GPU_REMAPPED_ROWS, ("corrected",), once_seen=True),
+    Field(3, metrics.GPU_ECC_ERRORS, ("corrected", "volatile"), if_nonzero=True),
+    Field(4, metrics.GPU_ECC_ERRORS, ("uncorrected", "volatile"), if_nonzero=True),
+    Field(142, metrics.GPU_REMAPPED_ROWS, ("corrected",), if_nonzero=True),
     Field(143, metrics.GPU_REMAPPED_ROWS, ("uncorrected",)),
     Field(144, metrics.GPU_REMAP_PENDING),
     Field(145, metrics.GPU_REMAP_FAILURE),
@@ -70,30 +70,35 @@ FIELDS: tuple[Field, ...] = (
     Field(31, metrics.GPU_RETIRED_PENDING),
     Field(94, metrics.GPU_PCIE_REPLAYS),
     Field(173, metrics.GPU_PCIE_ERRORS, ("correctable",)),
-    Field(179, metrics.GPU_PCIE_ERRORS, ("nonfatal",), once_seen=True),
-    Field(180, metrics.GPU_PCIE_ERRORS, ("fatal",), once_seen=True),
-    Field(176, metrics.GPU_PCIE_ERRORS, ("bad_tlp",), once_seen=True),
-    Field(178, metrics.GPU_PCIE_ERRORS, ("bad_dllp",), once_seen=True),
-    Field(175, metrics.GPU_PCIE_ERRORS, ("receiver",), once_seen=True),
-    Field(182, metrics.GPU_PCIE_ERRORS, ("lcrc",), once_seen=True),
+    Field(179, metrics.GPU_PCIE_ERRORS, ("nonfatal",), if_nonzero=True),
+    Field(180, metrics.GPU_PCIE_ERRORS, ("fatal",), if_nonzero=True),
+    Field(176, metrics.GPU_PCIE_ERRORS, ("bad_tlp",), if_nonzero=True),
+    Field(178, metrics.GPU_PCIE_ERRORS, ("bad_dllp",), if_nonzero=True),
+    Field(175, metrics.GPU_PCIE_ERRORS, ("receiver",), if_nonzero=True),
+    Field(182, metrics.GPU_PCIE_ERRORS, ("lcrc",), if_nonzero=True),
     Field(197, metrics.GPU_PCIE_TRANSMIT),
     Field(198, metrics.GPU_PCIE_RECEIVE),
     Field(138, metrics.GPU_NVLINK_TRANSMIT, (), KIBI, ALL_LINKS),
     Field(139, metrics.GPU_NVLINK_RECEIVE, (), KIBI, ALL_LINKS),
     Field(38, metrics.GPU_NVLINK_ERRORS, ("crc_flit",)),
-    Field(45, metrics.GPU_NVLINK_ERRORS, ("crc_data",), once_seen=True),
-    Field(52, metrics.GPU_NVLINK_ERRORS, ("replay",), once_seen=True),
-    Field(59, metrics.GPU_NVLINK_ERRORS, ("recovery",), once_seen=True),
+    Field(45, metrics.GPU_NVLINK_ERRORS, ("crc_data",), if_nonzero=True),
+    Field(52, metrics.GPU_NVLINK_ERRORS, ("replay",), if_nonzero=True),
+    Field(59, metrics.GPU_NVLINK_ERRORS, ("recovery",), if_nonzero=True),
     # The fifth generation counts anew, and answers to the fields above as not supported.
     Field(202, metrics.GPU_NVLINK_TRANSMIT, (), 1.0, ALL_LINKS),
     Field(204, metrics.GPU_NVLINK_RECEIVE, (), 1.0, ALL_LINKS),
     Field(208, metrics.GPU_NVLINK_ERRORS, ("receive",), 1.0, ALL_LINKS),
     Field(
-        211, metrics.GPU_NVLINK_ERRORS, ("local_link_integrity",), 1.0, ALL_LINKS, once_seen=True
+        211,
+        metrics.GPU_NVLINK_ERRORS,
+        ("local_link_integrity",),
+        1.0,
+        ALL_LINKS,
+        if_nonzero=True,
     ),
-    Field(213, metrics.GPU_NVLINK_ERRORS, ("recovery",), 1.0, ALL_LINKS, once_seen=True),
-    Field(214, metrics.GPU_NVLINK_ERRORS, ("recovery_failed",), 1.0, ALL_LINKS, once_seen=True),
-    Field(221, metrics.GPU_NVLINK_ERRORS, ("symbol",), 1.0, ALL_LINKS, once_seen=True),
+    Field(213, metrics.GPU_NVLINK_ERRORS, ("recovery",), 1.0, ALL_LINKS, if_nonzero=True),
+    Field(214, metrics.GPU_NVLINK_ERRORS, ("recovery_failed",), 1.0, ALL_LINKS, if_nonzero=True),
+    Field(221, metrics.GPU_NVLINK_ERRORS, ("symbol",), 1.0, ALL_LINKS, if_nonzero=True),
 )
 """Read every run in one call. Of two fields of the same series the first that answers counts."""
 

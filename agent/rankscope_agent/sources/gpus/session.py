@@ -84,7 +84,7 @@ class Session:
 
     Args:
         nvml: the library.
-        patience_seconds: how long one run waits for the GPUs, all together.
+        timeout_seconds: how long one run waits for the GPUs, all together.
         opening_seconds: how long the run that opens the library waits for that, which takes a
             second a GPU where no process keeps the driver's state.
         clock: monotonic time in seconds.
@@ -93,13 +93,13 @@ class Session:
     def __init__(
         self,
         nvml: Nvml,
-        patience_seconds: float,
+        timeout_seconds: float,
         opening_seconds: float,
         clock: Callable[[], float],
     ) -> None:
         self._nvml = nvml
-        self._patience = patience_seconds
-        self._opening_patience = opening_seconds
+        self._patience = timeout_seconds
+        self._opening_timeout = opening_seconds
         self._clock = clock
         self._errors = CallErrors()
         self._counts = EventCounts()
@@ -235,7 +235,7 @@ class Session:
         for gpu in self._gpus:
             gpu.worker.stop()
         self._gpus = ()
-        patience = 0.0 if self._opening_since is not None else self._opening_patience
+        patience = 0.0 if self._opening_since is not None else self._opening_timeout
         if self._opening_since is None:
             self._opener.ask(self._new_session)
             self._opening_since = self._clock()
@@ -293,19 +293,19 @@ class Session:
             gpu.worker.ask(partial(self._look, gpu))
         end = now + self._patience
         for gpu in self._gpus:
-            self._meet(gpu, end)
+            self._identify_gpu(gpu, end)
         closed = [gpu.refusal for gpu in self._gpus if gpu.refusal in CLOSED_CODES]
         if closed:  # the driver went away again
             self._failure = NvmlError(closed[0], "identity")
             self._gpus = tuple(gpu for gpu in self._gpus if gpu.worker.busy)
             return
         self._take_over()
-        self._name_the_silent()
-        self._miss()
+        self._report_unidentified()
+        self._report_missing()
         self._events = EventThread(self._nvml, self._identities, self._counts, self._errors)
         self._events.looked.wait(FIRST_EVENTS_SECONDS)
 
-    def _meet(self, gpu: Gpu, end: float) -> None:
+    def _identify_gpu(self, gpu: Gpu, end: float) -> None:
         """Wait for who a GPU is; one that hangs may still say so later."""
         try:
             gpu.worker.answer(end - self._clock())
@@ -321,13 +321,13 @@ class Session:
         """Know the GPUs that have said who they are, those that took long over it as well."""
         for gpu in self._gpus:
             if gpu.reader is None and not gpu.refusal:
-                self._meet(gpu, self._clock())
+                self._identify_gpu(gpu, self._clock())
             if gpu.reader is not None and gpu.index not in self._identities:
                 self._identities[gpu.index] = gpu.identity
                 self._known[_key(gpu.identity)] = gpu.identity
                 self._lost.discard(_key(gpu.identity))
 
-    def _name_the_silent(self) -> None:
+    def _report_unidentified(self) -> None:
         """Take a GPU that does not say who it is for the one that had its index before."""
         seen = {_key(identity) for identity in self._identities.values()}
         away = {at.gpu: at for key, at in self._known.items() if key not in seen}
@@ -335,7 +335,7 @@ class Session:
             if gpu.reader is None and not gpu.lost:
                 gpu.identity = away.get(str(gpu.index), gpu.identity)
 
-    def _miss(self) -> None:
+    def _report_missing(self) -> None:
         """Note the known GPUs that this session does not have."""
         present = {_key(gpu.identity) for gpu in self._gpus}
         self._lost |= self._known.keys() - present

@@ -59,7 +59,7 @@ class Worker(Generic[T]):
             self._outstanding += 1
             self._wanted.put(call)
 
-    def answer(self, patience_seconds: float) -> T:
+    def answer(self, timeout_seconds: float) -> T:
         """Wait for what the call that was asked for returns; may be called again after `Hung`.
 
         Raises:
@@ -69,7 +69,7 @@ class Worker(Generic[T]):
         if not self._asked:
             raise Hung
         try:
-            result = self._done.get(timeout=max(0.0, patience_seconds))
+            result = self._done.get(timeout=max(0.0, timeout_seconds))
         except Empty:
             raise Hung from None
         self._outstanding -= 1

@@ -17,8 +17,8 @@ from rankscope_agent.sources.host import node, pod_samples
 from rankscope_agent.sources.host.nfs import parse_mountstats
 from rankscope_agent.sources.host.pod_groups import PodGroup, PodGroups, training_volumes
 from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.process_space import shows_node_processes
 
 LOOK_SECONDS = 5.0
 """How often the node is looked at: three times in the shortest usual scrape interval (15 s)."""

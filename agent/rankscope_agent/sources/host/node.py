@@ -131,9 +131,9 @@ def file_systems(kubelet: Path) -> Iterator[Sample]:
     A container's root lies on the node's file system for images, which is the same one or fills up
     alike.
     """
-    for name, place in (("kubelet", kubelet), ("root", Path("/"))):
+    for name, path in (("kubelet", kubelet), ("root", Path("/"))):
         try:
-            state = os.statvfs(place)
+            state = os.statvfs(path)
         except OSError:
             continue
         usable = state.f_blocks - state.f_bfree + state.f_bavail  # without what only root may use

@@ -38,7 +38,7 @@ class PodGroup:
         """Return a process of its largest container, None where processes cannot be seen.
 
         The pod's own sandbox has one process and its own limits; the trainer is not that one. In
-        another process space than the node's all are 0.
+        a PID namespace other than the node's all are 0.
         """
         best: list[str] = []
         for container in self._containers():
@@ -50,9 +50,9 @@ class PodGroup:
     def _containers(self) -> Iterator[Path]:
         names, _ = names_in(self.path, MAX_ENTRIES)
         for name in names:
-            place = self.path / name
-            if place.is_dir() and not place.is_symlink():
-                yield place
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                yield path
 
 
 def training_volumes(kubelet: Path) -> Iterator[str]:
@@ -87,9 +87,9 @@ class PodGroups:
 def _walk(folder: Path, depth: int) -> Iterator[tuple[str, Path]]:
     names, _ = names_in(folder, MAX_ENTRIES)
     for name in names:
-        place = folder / name
+        path = folder / name
         match = _POD.fullmatch(name)
         if match:
-            yield match[1].replace("_", "-"), place
-        elif depth > 0 and _ON_THE_WAY.fullmatch(name) and not place.is_symlink():
-            yield from _walk(place, depth - 1)
+            yield match[1].replace("_", "-"), path
+        elif depth > 0 and _ON_THE_WAY.fullmatch(name) and not path.is_symlink():
+            yield from _walk(path, depth - 1)

@@ -96,8 +96,8 @@ def find_mount(mountinfo: str, point: str) -> Mount | None:
     found = None
     for line in mountinfo.splitlines():
         before, separator, after = line.partition(" - ")
-        places, kinds = before.split(" "), after.split(" ")
-        if separator and len(places) > 5 and places[4] == point and len(kinds) > 2:
+        columns, kinds = before.split(" "), after.split(" ")
+        if separator and len(columns) > 5 and columns[4] == point and len(kinds) > 2:
             size = _SIZE.search(kinds[2])
-            found = Mount(kinds[0], places[2], int(size[1]) * KIBIBYTE if size else None)
+            found = Mount(kinds[0], columns[2], int(size[1]) * KIBIBYTE if size else None)
     return found

@@ -30,8 +30,8 @@ from rankscope_agent.sources.kernel_log.records import Batch
 from rankscope_agent.sources.kernel_log.series import samples
 from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
 from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
+from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.process_space import shows_node_processes
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Whose process the kernel means by a number, for as long as anybody knows.
 
 A line about a crash names a process and no cgroup. The process may still be there, writing its
-core, or was seen as a rank a moment ago. Both take the node's process space.
+core, or was seen as a rank a moment ago. Both take the node's PID namespace.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pod_of_process(
 
     Args:
         procfs: the node's procfs.
-        pid: its number in the node's process space, or that of one of its threads.
+        pid: its number in the node's PID namespace, or that of one of its threads.
         seen: gives the pod of a process that was a rank when processes were last looked at.
         whole_node: this procfs shows the node's processes.
     """

@@ -82,8 +82,9 @@ class NcclInspectorCollector:
             yield Sample(metrics.INSPECTOR_SECONDS, labels, totals.seconds)
             yield Sample(metrics.INSPECTOR_BYTES, labels, totals.size)
         for uuid, speed in self._follower.speeds():
-            place = (uuid, speed.operation, speed.scope)
+            gpu_labels = (uuid, speed.operation, speed.scope)
             if speed.seconds is not None:
-                yield Sample(metrics.INSPECTOR_GPU_SECONDS, place, speed.seconds)
+                yield Sample(metrics.INSPECTOR_GPU_SECONDS, gpu_labels, speed.seconds)
             if speed.bytes_per_second is not None:
-                yield Sample(metrics.INSPECTOR_GPU_BANDWIDTH, place, speed.bytes_per_second)
+                bandwidth = speed.bytes_per_second
+                yield Sample(metrics.INSPECTOR_GPU_BANDWIDTH, gpu_labels, bandwidth)

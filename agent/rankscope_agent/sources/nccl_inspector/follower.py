@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rankscope_agent.settings.descriptors import share
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.nccl_inspector import records, textfile
-from rankscope_agent.sources.nccl_inspector.places import (
+from rankscope_agent.sources.nccl_inspector.directories import (
     LOG_NAME,
     Entry,
     directories,

@@ -15,7 +15,7 @@ from typing import Any
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
-from rankscope_agent.settings.descriptors import share
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.nccl_log import state as nccl_state
 from rankscope_agent.sources.nccl_log import step_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
@@ -24,8 +24,8 @@ from rankscope_agent.sources.nccl_log.streams import (
     MAX_SEGMENTS,
     MAX_STREAMS,
     NO_POD,
+    LogLocation,
     LogOwner,
-    LogPlace,
     LogStream,
     Position,
     pattern_logs,
@@ -134,51 +134,51 @@ class NcclFollower:
             OSError: the directory of pods' logs cannot be read.
         """
         self.rejected.clear()
-        places = {place.path: place for place in self._places()}
+        locations = {location.path: location for location in self._locations()}
         there = self._pods.is_dir() or bool(self._patterns)
-        newest = {p.path.parent for p in places.values() if p.owner != NO_POD}
-        for path in [path for path in self._followed if path not in places]:
+        newest = {p.path.parent for p in locations.values() if p.owner != NO_POD}
+        for path in [path for path in self._followed if path not in locations]:
             if path.parent in newest:
                 self._take_leave(path, now)
             self._end(path)
-        for place in places.values():
-            self._follow(place, now)
-        owners = {place.owner for place in places.values()}
+        for location in locations.values():
+            self._follow(location, now)
+        owners = {location.owner for location in locations.values()}
         for owner in [owner for owner in self._jobs if owner not in owners]:
             del self._jobs[owner]
         return there
 
-    def _places(self) -> Iterator[LogPlace]:
+    def _locations(self) -> Iterator[LogLocation]:
         if self._pods.is_dir():
             yield from pod_logs(self._pods)
         for pattern in self._patterns:
             yield from pattern_logs(pattern)
 
-    def _follow(self, place: LogPlace, now: float) -> None:
+    def _follow(self, location: LogLocation, now: float) -> None:
         """Begin to follow a log, or see whether one that is followed was rotated."""
         try:
-            followed = self._followed.get(place.path)
+            followed = self._followed.get(location.path)
             if followed is not None:
                 followed.stream.look_for_rotation()
             elif len(self._followed) >= self._most:
                 self.rejected["too_many"] += 1
             else:
-                self._resume_former(place, now)
-                self._open(place)
+                self._resume_former(location, now)
+                self._open(location)
         except LogRejectedError as error:
             self.rejected[error.reason] += 1
 
-    def _open(self, place: LogPlace) -> None:
-        position, spoke = self._resume.pop(place.path, (None, False))
-        stream = LogStream(place, position)
-        self._followed[place.path] = Following(stream, Unframer(MAX_PENDING), spoke=spoke)
+    def _open(self, location: LogLocation) -> None:
+        position, spoke = self._resume.pop(location.path, (None, False))
+        stream = LogStream(location, position)
+        self._followed[location.path] = Following(stream, Unframer(MAX_PENDING), spoke=spoke)
 
-    def _resume_former(self, place: LogPlace, now: float) -> None:
+    def _resume_former(self, location: LogLocation, now: float) -> None:
         """Finish the log of a container that was started again while no agent ran."""
-        formers = [path for path in self._resume if path.parent == place.path.parent]
-        for path in formers if place.owner != NO_POD else ():
-            if path != place.path:
-                self._open(LogPlace(path, place.owner))
+        formers = [path for path in self._resume if path.parent == location.path.parent]
+        for path in formers if location.owner != NO_POD else ():
+            if path != location.path:
+                self._open(LogLocation(path, location.owner))
                 self._take_leave(path, now)
                 self._end(path)
 
@@ -190,7 +190,7 @@ class NcclFollower:
             if self._cpu_clock() >= end or not self._read_one(followed, now):
                 break
         self.skipped_bytes += followed.stream.left()
-        job = self._jobs.get(followed.stream.place.owner)
+        job = self._jobs.get(followed.stream.location.owner)
         if job is not None and followed.spoke:
             job.begin_anew()
 
@@ -224,18 +224,18 @@ class NcclFollower:
 
     def _read_one(self, followed: Following, now: float) -> bool:
         """Read a piece of a log; return whether there may be more."""
-        place = followed.stream.place
+        location = followed.stream.location
         try:
             data = followed.stream.read()
         except OSError as error:
-            log.warning("cannot read %s: %s", place.path, error.strerror)
-            self._end(place.path)
+            log.warning("cannot read %s: %s", location.path, error.strerror)
+            self._end(location.path)
             return False
         self.read_bytes += len(data)
         oversized = followed.framing.oversized
         text = followed.framing.feed(data) if data else b""
         if text:
-            job = self._job(place.owner)
+            job = self._job(location.owner)
             if job is not None:
                 followed.spoke |= job.feed(text, now, fresh=followed.at_end)
                 job.facts.unparsed += followed.framing.oversized - oversized

@@ -8,7 +8,7 @@ from rankscope_agent.contract.nccl.facts import Facts, Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
-from rankscope_agent.sources.nccl_log.room import weigh
+from rankscope_agent.sources.nccl_log.memory import estimated_bytes
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.streams import LogOwner
 
@@ -86,7 +86,7 @@ class PodLogs:
     def sum_up(self) -> None:
         """Count the connections gathered so far, and see how much room all takes."""
         self._parser.sum_up()
-        self.weight = weigh(self.facts, self._parser.threads)
+        self.weight = estimated_bytes(self.facts, self._parser.threads)
         if self.weight > MAX_POD_BYTES:
             self.fill()
 

@@ -36,7 +36,7 @@ class LogOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogLocation:
     """Where a log is: the path of its newest file, and whose it is."""
 
     path: Path
@@ -46,7 +46,7 @@ class LogPlace:
 NO_POD = LogOwner("", "", "")
 
 
-def pod_logs(root: Path) -> Iterator[LogPlace]:
+def pod_logs(root: Path) -> Iterator[LogLocation]:
     """Yield the newest log of each container of each pod.
 
     Raises:
@@ -60,7 +60,7 @@ def pod_logs(root: Path) -> Iterator[LogPlace]:
         for container in _names_if_there(root / pod):
             newest = _newest_restart(_names_if_there(root / pod / container))
             if newest is not None:
-                yield LogPlace(root / pod / container / newest, owner)
+                yield LogLocation(root / pod / container / newest, owner)
 
 
 def _newest_restart(names: list[str]) -> str | None:
@@ -69,11 +69,11 @@ def _newest_restart(names: list[str]) -> str | None:
     return f"{max(stems, key=int)}.log" if stems else None
 
 
-def pattern_logs(pattern: Path) -> Iterator[LogPlace]:
+def pattern_logs(pattern: Path) -> Iterator[LogLocation]:
     """Yield the files whose name matches a pattern's; its directory is taken literally."""
     for name in _names_if_there(pattern.parent):
         if fnmatch(name, pattern.name):
-            yield LogPlace(pattern.parent / name, NO_POD)
+            yield LogLocation(pattern.parent / name, NO_POD)
 
 
 def _names(directory: Path) -> list[str]:
@@ -108,21 +108,21 @@ class LogStream:
     """One log, followed over rotations, oldest file first.
 
     Args:
-        place: where it is.
+        location: where it is.
         resume: how far an earlier run of the agent read it.
     """
 
-    def __init__(self, place: LogPlace, resume: Position | None) -> None:
-        self.place = place
+    def __init__(self, location: LogLocation, resume: Position | None) -> None:
+        self.location = location
         self.skipped_bytes = 0
         self.at_end = False
         """The last reading left nothing over, for now."""
         self._segments: list[Segment] = []
         self._done: set[str] = set(resume.done) if resume else set()
-        for path in rotated(place.path)[-MAX_SEGMENTS + 1 :]:
+        for path in rotated(location.path)[-MAX_SEGMENTS + 1 :]:
             if path.name not in self._done:
                 self._open(path, resume)
-        self._open(place.path, resume)
+        self._open(location.path, resume)
 
     def _open(self, path: Path, resume: Position | None) -> None:
         """Append a file.
@@ -148,12 +148,12 @@ class LogStream:
             LogRejectedError: it is not to be read.
         """
         try:
-            status = self.place.path.stat(follow_symlinks=False)
+            status = self.location.path.stat(follow_symlinks=False)
         except OSError:  # between rename and reopen, or gone with its pod
             return
         if not self._segments or (status.st_dev, status.st_ino) != self._segments[-1].inode:
-            self._open(self.place.path, None)
-            self._done.update(path.name for path in rotated(self.place.path))
+            self._open(self.location.path, None)
+            self._done.update(path.name for path in rotated(self.location.path))
         if len(self._segments) > MAX_SEGMENTS:
             oldest = self._segments[0]
             self.skipped_bytes += oldest.left()
@@ -195,7 +195,7 @@ class LogStream:
         if not self._segments or self._segments[0].compressed:
             return None
         first = self._segments[0]
-        later = {p.name for p in rotated(self.place.path)} if len(self._segments) == 1 else set()
+        later = {p.name for p in rotated(self.location.path)} if len(self._segments) == 1 else set()
         return Position(first.inode, max(0, first.offset - pending), tuple(self._done | later))
 
     def close(self) -> None:

@@ -86,14 +86,14 @@ def _receive(connection: socket.socket, end: float) -> bytes:
 
 def _reply(received: bytes) -> Reply:
     """Part the answers to the commands before from the report."""
-    place, answers = 0, []
+    start, answers = 0, []
     for _ in range(COMMANDS):
-        end = received.find(b"\n", place, place + MAX_HEAD_BYTES)
+        end = received.find(b"\n", start, start + MAX_HEAD_BYTES)
         if end < 0:
             raise RasError(f"hangs up after {len(received)} bytes, before its report")
-        answers.append(received[place:end].strip())
-        place = end + 1
-    text = received[place:].decode(errors="replace")
+        answers.append(received[start:end].strip())
+        start = end + 1
+    text = received[start:].decode(errors="replace")
     if not text.strip():
         raise RasError("hangs up without a report")
     return Reply("json" if answers[-1] == b"OK" and text.lstrip().startswith("{") else "text", text)

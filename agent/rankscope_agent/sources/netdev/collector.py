@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
-from rankscope_agent.settings.descriptors import share
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_bytes
 from rankscope_agent.sources.netdev.counters import (

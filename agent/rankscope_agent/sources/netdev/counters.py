@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.contract.model import Metric, Sample
-from rankscope_agent.settings.descriptors import raise_if_exhausted
+from rankscope_agent.settings.file_descriptors import raise_if_exhausted
 from rankscope_agent.sources.kernel_files import FLAGS, read_bytes
 from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.netdev.tables import Traffic, parse_count, parse_speed

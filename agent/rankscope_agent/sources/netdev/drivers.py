@@ -33,13 +33,15 @@ def find_adapters(sysfs: Path, interfaces: Iterable[Interface]) -> Mapping[str, 
     root = sysfs / "class" / "infiniband"
     owners = [interface.path for interface in interfaces]
     owners += [root / name for name in names_in(root, MAX_ADAPTERS)[0]]
-    places = [resolved(owner / "device") for owner in owners]
-    found = {place.name: place for place in places if place is not None and _is_adapter(place)}
+    devices = [resolved(owner / "device") for owner in owners]
+    found = {
+        device.name: device for device in devices if device is not None and _is_adapter(device)
+    }
     return dict(itertools.islice(found.items(), MAX_ADAPTERS))
 
 
-def _is_adapter(place: Path) -> bool:
-    return bool(PCI_FUNCTION.fullmatch(place.name)) and not (place / "physfn").exists()
+def _is_adapter(device: Path) -> bool:
+    return bool(PCI_FUNCTION.fullmatch(device.name)) and not (device / "physfn").exists()
 
 
 class Adapters:
@@ -56,12 +58,12 @@ class Adapters:
 
     def samples(self, adapters: Mapping[str, Path], now: float) -> Iterator[Sample]:
         """Yield links and errors; `now` is Unix time."""
-        for pci, place in adapters.items():
-            yield from self._link(pci, place)
-            yield from self._aer(pci, place, now)
+        for pci, device in adapters.items():
+            yield from self._link(pci, device)
+            yield from self._aer(pci, device, now)
 
-    def _link(self, pci: str, place: Path) -> Iterator[Sample]:
-        link = read_link(place)
+    def _link(self, pci: str, device: Path) -> Iterator[Sample]:
+        link = read_link(device)
         if link is None:
             return
         yield Sample(metrics.PCI_LINK_RATIO, (pci,), link.ratio)
@@ -73,9 +75,9 @@ class Adapters:
                 yield Sample(metric, (pci, "current"), current)
                 yield Sample(metric, (pci, "max"), largest)
 
-    def _aer(self, pci: str, place: Path, now: float) -> Iterator[Sample]:
+    def _aer(self, pci: str, device: Path, now: float) -> Iterator[Sample]:
         total = 0
-        for severity, kind, count in read_errors(place):
+        for severity, kind, count in read_errors(device):
             total += count
             if count:
                 yield Sample(metrics.AER_ERRORS, (pci, severity, kind), count)

@@ -24,7 +24,7 @@ SLACK = 2
 """How much more room than asked for is given: the kernel writes as many values as the driver has
 by then, and a driver whose queues are just being changed has others than a moment ago."""
 
-LEAST_ROOM = 256
+MIN_CAPACITY = 256
 
 _IFREQ = struct.Struct("16sP16x")
 _SET_SIZES = struct.Struct("=IIQI")
@@ -66,22 +66,23 @@ class Ethtool:
 
     def _read_names(self, interface: str, count: int) -> Sequence[str]:
         header = struct.Struct("=III")
-        request = array.array("B", bytes(header.size + _room(count) * NAME_BYTES))
+        request = array.array("B", bytes(header.size + _capacity(count) * NAME_BYTES))
         header.pack_into(request, 0, GET_STRINGS, STATISTICS_SET, count)
         self._ask(interface, request)
-        told = min(header.unpack_from(request)[2], count)
+        returned = min(header.unpack_from(request)[2], count)
         data = request.tobytes()[header.size :]
         texts = (
-            data[start : start + NAME_BYTES] for start in range(0, told * NAME_BYTES, NAME_BYTES)
+            data[start : start + NAME_BYTES]
+            for start in range(0, returned * NAME_BYTES, NAME_BYTES)
         )
         return [text.split(b"\0", 1)[0].decode("ascii", "replace") for text in texts]
 
     def _read_values(self, interface: str, count: int) -> Sequence[int]:
-        request = array.array("B", bytes(_HEADER.size + _room(count) * 8))
+        request = array.array("B", bytes(_HEADER.size + _capacity(count) * 8))
         _HEADER.pack_into(request, 0, GET_STATISTICS, count)
         self._ask(interface, request)
-        told = min(_HEADER.unpack_from(request)[1], count)
-        return struct.unpack_from(f"={told}Q", request, _HEADER.size)
+        returned = min(_HEADER.unpack_from(request)[1], count)
+        return struct.unpack_from(f"={returned}Q", request, _HEADER.size)
 
     def _ask(self, interface: str, request: array.array[int]) -> None:
         name = interface.encode()
@@ -91,5 +92,5 @@ class Ethtool:
         fcntl.ioctl(self._socket.fileno(), SIOCETHTOOL, _IFREQ.pack(name, address))
 
 
-def _room(count: int) -> int:
-    return max(LEAST_ROOM, count * SLACK)
+def _capacity(count: int) -> int:
+    return max(MIN_CAPACITY, count * SLACK)

@@ -73,8 +73,8 @@ def _interface(path: Path) -> Interface | None:
         kind = "bond"
     elif not (device / "physfn").exists() and not _is_representor(path):
         kind = "physical"
-    place = resolved(device)
-    pci = place.name if place is not None and PCI_FUNCTION.fullmatch(place.name) else ""
+    bus = resolved(device)
+    pci = bus.name if bus is not None and PCI_FUNCTION.fullmatch(bus.name) else ""
     return Interface(path.name, path, kind, pci, (device / "infiniband").is_dir())
 
 
@@ -118,8 +118,8 @@ def _bond(interface: Interface) -> Iterator[Sample]:
 
 def _slave_is_up(bond: Path, slave: str) -> bool:
     """Ask both names that kernels have had for a bond's link to its slave."""
-    places = (bond / f"lower_{slave}", bond / f"slave_{slave}")
-    return any(read_text(place / "bonding_slave" / "mii_status") == "up" for place in places)
+    paths = (bond / f"lower_{slave}", bond / f"slave_{slave}")
+    return any(read_text(path / "bonding_slave" / "mii_status") == "up" for path in paths)
 
 
 def _ecn(interface: Interface, role: str) -> Iterator[Sample]:

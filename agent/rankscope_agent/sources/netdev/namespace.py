@@ -1,6 +1,6 @@
 """Whose network the agent sees: the node's, or only that of its own pod.
 
-A pod's eth0 must never be taken for the node's. What tells: the inode of the first process space,
+A pod's eth0 must never be taken for the node's. What tells: the inode of the initial PID namespace,
 which is the same in every kernel; a procfs or sysfs that was mounted from the node; and hardware,
 which a pod's own sysfs does not show.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import names_in
-from rankscope_agent.sources.process_space import OWN_PROCFS, shows_node_processes
+from rankscope_agent.sources.pid_namespace import OWN_PROCFS, shows_node_processes
 
 OWN_SYSFS = Path("/sys")
 

@@ -46,7 +46,7 @@ than that to start training, and both cost some milliseconds."""
 FIRST_LIST_SECONDS = 5.0
 """How long the first run waits for the API server's list, half of a collector's deadline."""
 
-MAX_TOLD = 64
+MAX_LOGGED_REFUSALS = 64
 """Refused names that are logged: those of a node's pods, and no flood."""
 
 API, KUBELET, PROCESSES = "api", "kubelet", "processes"
@@ -157,7 +157,7 @@ class PodsCollector:
         self._refreshed_at: float | None = None
         self._placed: tuple[float | None, int, Mapping[str, str]] | None = None
         self._samples: tuple[Sample, ...] = ()
-        self._told: frozenset[str] = frozenset()
+        self._logged_refusals: frozenset[str] = frozenset()
 
     def collect(self) -> Iterator[Sample]:
         """Yield what is known of the node's pods.
@@ -189,18 +189,18 @@ class PodsCollector:
             self._placed = key
             view = self._view(problems)
             self._directory.publish(view)
-            self._tell_refused(view)
+            self._log_refusals(view)
             self._samples = tuple(
                 placement_samples(view, self._directory, self._node, self._job_labels)
             )
 
-    def _tell_refused(self, view: PlacementView) -> None:
+    def _log_refusals(self, view: PlacementView) -> None:
         """Log each name that is not believed once, as long as it stands."""
-        refused = islice(refused_names(view, self._directory), MAX_TOLD)
-        told = frozenset(f"{who}: {error}" for who, error in refused)
-        for sentence in sorted(told - self._told):
+        refused = islice(refused_names(view, self._directory), MAX_LOGGED_REFUSALS)
+        stated = frozenset(f"{who}: {error}" for who, error in refused)
+        for sentence in sorted(stated - self._logged_refusals):
             log.warning("%s", sentence)
-        self._told = told
+        self._logged_refusals = stated
 
     def _ask_kubelet(self, now: float) -> None:
         source = self._sources[KUBELET]
@@ -256,7 +256,7 @@ class PodsCollector:
         if self._reflector is None:
             found[API] = "no API server: KUBERNETES_SERVICE_HOST is not set, nor --kubernetes.api"
         else:
-            waiting = "" if self._directory.heard_unix_seconds else "the first list is awaited"
+            waiting = "" if self._directory.contact_unix_seconds else "the first list is awaited"
             found[API] = self._reflector.failure or waiting
         return {name: problem for name, problem in found.items() if problem}
 
@@ -264,7 +264,9 @@ class PodsCollector:
         sources = dict(self._sources)
         if self._reflector:
             sources[API] = _Source(
-                self._directory.heard_unix_seconds, self._reflector.failure, self._reflector.errors
+                self._directory.contact_unix_seconds,
+                self._reflector.failure,
+                self._reflector.errors,
             )
             for request, count in self._reflector.requests.items():
                 yield metrics.POD_API_REQUESTS.sample(count, request=request)

@@ -11,7 +11,7 @@ from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_o
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
 from rankscope_agent.sources.pods.launchers import membership
-from rankscope_agent.sources.pods.log_folders import PodName
+from rankscope_agent.sources.pods.log_directories import PodName
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import Pod
@@ -45,7 +45,7 @@ class PodDirectory:
         self._members: dict[str, Membership | None] = {}
         self._expected_since: float | None = None
         self._synced = threading.Event()
-        self._heard_unix_seconds: float | None = None
+        self._contact_unix_seconds: float | None = None
         self._dropped = 0
         self._changes = 0
         self._view = PlacementView()
@@ -81,10 +81,10 @@ class PodDirectory:
             self._synced.wait(seconds)
 
     @property
-    def heard_unix_seconds(self) -> float | None:
+    def contact_unix_seconds(self) -> float | None:
         """When the server last said anything, bookmarks included; None before that."""
         with self._lock:
-            return self._heard_unix_seconds
+            return self._contact_unix_seconds
 
     @property
     def changes(self) -> int:
@@ -107,12 +107,12 @@ class PodDirectory:
             self._members = {uid: self._members[uid] for uid in self._pods if uid in self._members}
             self._dropped = max(0, len(pods) - MAX_PODS)
             self._synced.set()
-            self._heard_unix_seconds = now_unix_seconds
+            self._contact_unix_seconds = now_unix_seconds
 
     def put(self, pod: Pod, now_unix_seconds: float) -> None:
         """Take a pod that is new or has changed."""
         with self._lock:
-            self._heard_unix_seconds = now_unix_seconds
+            self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
             if pod.uid not in self._pods and len(self._pods) >= MAX_PODS:
                 self._dropped += 1
@@ -125,17 +125,17 @@ class PodDirectory:
     def remove(self, uid: str, now_unix_seconds: float) -> None:
         """Forget a pod that has gone."""
         with self._lock:
-            self._heard_unix_seconds = now_unix_seconds
+            self._contact_unix_seconds = now_unix_seconds
             self._changes += 1
             gone = self._pods.pop(uid, None)
             self._members.pop(uid, None)
             if gone and (mirrored := _config_hash(gone)):
                 self._hashes.pop(mirrored, None)
 
-    def heard(self, now_unix_seconds: float) -> None:
+    def note_contact(self, now_unix_seconds: float) -> None:
         """Take note of a sign of life without news."""
         with self._lock:
-            self._heard_unix_seconds = now_unix_seconds
+            self._contact_unix_seconds = now_unix_seconds
 
     def pods(self) -> Sequence[Pod]:
         """Return all pods, the oldest first."""
@@ -172,8 +172,8 @@ class PodDirectory:
         pod = self.find(pod_uid)
         return None if pod is None else job_of_pod(pod, self.member(pod))
 
-    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
-        """Name the job of a pod whose processes call it `told`; None where the pod is not known.
+    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
+        """Name the job of a pod whose processes call it `stated`; None where the pod is not known.
 
         What the processes say counts only where Kubernetes knows of no job, and as a name within
         the pod's namespace. A pod that the API server has not told of is waited for; where the
@@ -185,13 +185,13 @@ class PodDirectory:
         pod = self.find(pod_uid)
         if pod is not None:
             known = self.job_of(pod_uid)
-            return PodJob(known or within(pod.namespace, told), pod.namespace)
+            return PodJob(known or within(pod.namespace, stated), pod.namespace)
         if self._awaits(pod_uid):
             return None
         name = self._fallback(pod_uid)
-        return PodJob(within(name.namespace, told), name.namespace) if name else None
+        return PodJob(within(name.namespace, stated), name.namespace) if name else None
 
-    def check_outside(self, pod_uid: str, told: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str) -> None:
         """Refuse what a process that is in no pod may not say of itself on a node with pods.
 
         Raises:
@@ -202,8 +202,8 @@ class PodDirectory:
             namespaces = {pod.namespace for pod in self._pods.values()}
         if pod_uid and (expected or namespaces):
             raise JobNameError("namespace", f"speaks for pod {pod_uid} outside of its volume")
-        if namespace_of(told) in namespaces:
-            raise JobNameError("namespace", f"job {told} is one of pods, and this is none")
+        if namespace_of(stated) in namespaces:
+            raise JobNameError("namespace", f"job {stated} is one of pods, and this is none")
 
     def _awaits(self, uid: str) -> bool:
         """Say whether the API server may still tell of a pod, which it has for a minute."""
@@ -249,23 +249,23 @@ class PodDirectory:
         with self._lock:
             return self._probed
 
-    def rank_place(
+    def rank_location(
         self, pod_uid: str, local_rank: int | None, local_world_size: int | None
-    ) -> RankPlace:
+    ) -> RankLocation:
         """Say in which pod and on which GPU a probed rank runs; unknown parts are empty."""
         view = self.view
         pod = self.find(pod_uid) if pod_uid else None
         if pod is None:
             held = () if pod_uid else tuple(gpu.uuid for gpu in view.gpus)
             name = (self._fallback(pod_uid) if pod_uid else None) or PodName("", "")
-            return RankPlace(
+            return RankLocation(
                 pod_namespace=name.namespace,
                 pod_name=name.name,
                 uuid=gpu_of_rank(local_rank, local_world_size, held, view.gpus),
             )
         container = _only_container(pod)
         held = tuple(view.gpus_of(pod.uid, container or None))
-        return RankPlace(
+        return RankLocation(
             pod_namespace=pod.namespace,
             pod_name=pod.name,
             container_name=container,
@@ -274,7 +274,7 @@ class PodDirectory:
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlace:
+class RankLocation:
     """Where a rank runs; empty text stands for unknown, or for outside of pods."""
 
     pod_namespace: str = ""

@@ -17,7 +17,7 @@ def job_of_pod(pod: Pod, member: Membership | None) -> str | None:
     A name that the user gave in the pod's own variables goes first, if the pod may have it.
     """
     try:
-        given = _given(pod)
+        given = _stated_name(pod)
     except JobNameError:
         given = None
     return given or (job_id(pod, member) if member else None)
@@ -26,18 +26,18 @@ def job_of_pod(pod: Pod, member: Membership | None) -> str | None:
 def refusal(pod: Pod) -> JobNameError | None:
     """Return what of a pod's names is not believed, None if all is."""
     try:
-        _given(pod)
+        _stated_name(pod)
     except JobNameError as error:
         return error
     odd = ill_named(pod)
     return JobNameError("form", odd) if odd else None
 
 
-def _given(pod: Pod) -> str | None:
+def _stated_name(pod: Pod) -> str | None:
     """Return the job that a pod's variables name; None where containers disagree or none has it.
 
     Raises:
         JobNameError: the pod may not have this name.
     """
-    told = {container.environment.get(VARIABLE, "") for container in pod.containers} - {""}
-    return within(pod.namespace, told.pop()) if len(told) == 1 else None
+    stated = {container.environment.get(VARIABLE, "") for container in pod.containers} - {""}
+    return within(pod.namespace, stated.pop()) if len(stated) == 1 else None

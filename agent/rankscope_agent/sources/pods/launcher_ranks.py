@@ -128,8 +128,8 @@ def paddle_job(pod: Pod, member: Membership) -> Membership:
 def dlrover_job(pod: Pod, member: Membership) -> Membership:
     """Read a DLRover ElasticJob: a relaunched pod keeps its rank index."""
     index = number(pod.labels.get("elasticjob.dlrover/rank-index"))
-    told = number(variable(pod, "NODE_RANK"))
-    node_rank = told if index is None else index
+    stated = number(variable(pod, "NODE_RANK"))
+    node_rank = stated if index is None else index
     return replace(
         member, node_rank=node_rank, elastic=True, source="none" if node_rank is None else "label"
     )
@@ -206,15 +206,15 @@ def deployment(pod: Pod, member: Membership) -> Membership:
 
 def _torchrun(pod: Pod, member: Membership, *rank_variables: str) -> Membership:
     """Read torchrun's own variables: PET_NNODES is a number, or min:max for an elastic job."""
-    told = next(
+    stated = next(
         (n for name in rank_variables if (n := number(variable(pod, name))) is not None), None
     )
     return replace(
         member,
-        node_rank=told,
+        node_rank=stated,
         local_world_size=number(variable(pod, "PET_NPROC_PER_NODE")),
         elastic=member.elastic or ":" in (variable(pod, "PET_NNODES") or ""),
-        source="none" if told is None else "environment",
+        source="none" if stated is None else "environment",
     )
 
 

@@ -17,7 +17,7 @@ def listing(directory: PodDirectory) -> Mapping[str, Any]:
     """Return what is known of the node's pods, ready for JSON; null stands for unknown."""
     view = directory.view
     return {
-        "heard_unix_seconds": directory.heard_unix_seconds,
+        "heard_unix_seconds": directory.contact_unix_seconds,
         "problems": dict(view.problems),
         "pods": [_pod(pod, directory, view) for pod in directory.pods()],
         "ranks": [_rank(rank) for rank in place_ranks(view, directory)],

@@ -116,13 +116,13 @@ def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
     Raises:
         JobNameError: it may not have the name that it gives.
     """
-    told, uid = process.identity.own_job, process.placement.pod_uid
+    stated, uid = process.identity.own_job, process.placement.pod_uid
     if not uid:
-        directory.check_outside("", told)
-        return PodJob(told, "")
-    if not told and directory.job_of(uid) is None:
+        directory.check_outside("", stated)
+        return PodJob(stated, "")
+    if not stated and directory.job_of(uid) is None:
         return NO_JOB
-    return directory.of_pod(uid, told) or NO_JOB
+    return directory.of_pod(uid, stated) or NO_JOB
 
 
 def container_name(directory: PodDirectory, placement: Placement) -> str:

@@ -152,12 +152,12 @@ def _first_of_each(found: Sequence[tuple[int, RankProcess]]) -> Iterator[RankPro
     """
     by_rank: dict[tuple[str, str, int], list[tuple[int, RankProcess]]] = defaultdict(list)
     for pid, process in found:
-        place = process.placement
-        where = place.container_id or place.pod_uid or process.identity.own_job
+        placement = process.placement
+        where = placement.container_id or placement.pod_uid or process.identity.own_job
         by_rank[where, process.identity.own_job, process.identity.rank].append((pid, process))
     for same in by_rank.values():
-        told = [item for item in same if item[1].identity.local_rank is not None] or same
-        yield min(told, key=lambda item: item[0])[1]
+        stated = [item for item in same if item[1].identity.local_rank is not None] or same
+        yield min(stated, key=lambda item: item[0])[1]
 
 
 def _read(path: Path, limit: int) -> bytes:

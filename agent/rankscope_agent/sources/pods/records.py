@@ -175,8 +175,10 @@ def parse_pod(data: object) -> Pod:
         created_unix_seconds=_moment(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         owner=_controller(metadata.get("ownerReferences")),
-        labels=_Room().fitting(labels),
-        annotations=_Room().fitting({key: annotations[key] for key in filter(_tells, annotations)}),
+        labels=_TextBudget().fitting(labels),
+        annotations=_TextBudget().fitting(
+            {key: annotations[key] for key in filter(_is_relevant, annotations)}
+        ),
         containers=tuple(
             _containers(spec, status, _fields(uid, namespace, name, spec, labels, annotations))
         ),
@@ -185,7 +187,7 @@ def parse_pod(data: object) -> Pod:
     )
 
 
-class _Room:
+class _TextBudget:
     """How many texts of one kind may be kept of one pod, and of what length together."""
 
     def __init__(self) -> None:
@@ -203,7 +205,7 @@ class _Room:
         return {key: value for key, value in texts.items() if key in kept}
 
 
-def _tells(annotation: str) -> bool:
+def _is_relevant(annotation: str) -> bool:
     """Leave out what clients store for themselves: whole specs, with all that is in them."""
     return not annotation.startswith(("kubectl.kubernetes.io/", "objectset.rio.cattle.io/"))
 
@@ -242,11 +244,11 @@ def _containers(
         for key in ("containers", "initContainers", "ephemeralContainers")
         for entry in _mappings(spec.get(key))
     ]
-    room = _Room()
+    budget = _TextBudget()
     for entry in listed[:MAX_CONTAINERS]:
         name = _text(entry.get("name"))
         found = _mapping(statuses.get(name))
-        environment, unresolved = _environment(entry.get("env"), fields, room)
+        environment, unresolved = _environment(entry.get("env"), fields, budget)
         yield Container(
             name=name,
             container_id=_text(found.get("containerID")).rpartition("://")[2],
@@ -266,7 +268,7 @@ def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _environment(
-    entries: object, fields: Mapping[str, str], room: _Room
+    entries: object, fields: Mapping[str, str], budget: _TextBudget
 ) -> tuple[Mapping[str, str], frozenset[str]]:
     """Resolve what can be resolved and has room; later entries win, as in the container."""
     known: dict[str, str] = {}
@@ -281,7 +283,7 @@ def _environment(
             unknown.add(name)
         else:
             known[name] = value
-    return room.fitting(known), frozenset(room.fitting(dict.fromkeys(unknown, "")))
+    return budget.fitting(known), frozenset(budget.fitting(dict.fromkeys(unknown, "")))
 
 
 def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:

@@ -110,9 +110,9 @@ class Reflector:
         """Follow until told to stop."""
         stopped = self._pause(self._start_jitter_seconds * self._jitter())
         while not stopped and not self._stop.is_set():
-            stopped = self._pause(self._turn())
+            stopped = self._pause(self._iteration())
 
-    def _turn(self) -> float:
+    def _iteration(self) -> float:
         """Do one request and return the pause that is due after it."""
         begin = time.monotonic()
         try:
@@ -187,7 +187,7 @@ class Reflector:
         data = event.get("object")
         version = _version(data) if isinstance(data, dict) else None
         if kind == "BOOKMARK":
-            self._directory.heard(now)
+            self._directory.note_contact(now)
         elif pod := _pod(data):
             # A pod that another node takes over leaves by DELETED, as its selector ends here.
             if kind == "DELETED":

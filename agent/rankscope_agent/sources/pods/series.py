@@ -56,7 +56,7 @@ def _jobs(
 ) -> Iterator[Sample]:
     """Yield one info series per job; where its pods disagree, the oldest pod's word counts."""
     holders = {held.pod_uid for held in view.devices}
-    told: set[str] = set()
+    stated: set[str] = set()
     phases: Counter[tuple[str, str]] = Counter()
     for pod in directory.pods():
         member = directory.member(pod)
@@ -64,8 +64,8 @@ def _jobs(
             continue
         name = directory.job_of(pod.uid) or job_id(pod, member)
         phases[name, pod.phase if pod.phase in PHASES else "Unknown"] += 1
-        if name not in told:
-            told.add(name)
+        if name not in stated:
+            stated.add(name)
             yield _job(name, pod, member, job_labels)
     for (name, phase), count in phases.items():
         yield metrics.JOB_PODS.sample(count, job_id=name, phase=phase)

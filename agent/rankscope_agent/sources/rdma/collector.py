@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
-from rankscope_agent.settings.descriptors import share
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.rdma.tree import RdmaTree
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.contract.model import Sample
-from rankscope_agent.settings.descriptors import EXHAUSTED
+from rankscope_agent.settings.file_descriptors import EXHAUSTED
 from rankscope_agent.sources.kernel_files import is_stale, names_in
 from rankscope_agent.sources.rdma.counter_file import COUNTER_BYTES, CounterFile
 from rankscope_agent.sources.rdma.names import LIFESPAN, Rule, own_name

@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import rdma as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.kernel_files import FLAGS, is_stale, read_number, read_text
 from rankscope_agent.sources.rdma.counters import CounterFolder, Counters
-from rankscope_agent.sources.rdma.link_watch import LinkWatch
+from rankscope_agent.sources.rdma.link_flaps import LinkFlaps
 from rankscope_agent.sources.rdma.names import FOLDERS, LIFESPAN, rule_for
 from rankscope_agent.sources.rdma.values import (
     ACTIVE_STATES,
@@ -102,7 +102,7 @@ class Port:
         self._state = StatusFile(path / "state")
         self._physical = StatusFile(path / "phys_state")
         self._rate = StatusFile(path / "rate")
-        self._watch = LinkWatch()
+        self._watch = LinkFlaps()
         self._active: bool | None = None
         self._status_samples: tuple[Sample, ...] = ()
         self._age_samples: tuple[Sample, ...] = ()

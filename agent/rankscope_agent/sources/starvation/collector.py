@@ -2,7 +2,7 @@
 
 A probe sees this for its training thread alone, and tells it from compute on gloo only. Seen from
 the node there are also the threads that run backwards on a GPU, and the workers of data loaders. A
-rank's process is known as the one that holds its ring's lock, which takes the node's process space
+rank's process is known as the one that holds its ring's lock, which takes the node's PID namespace
 and no other right.
 """
 
@@ -156,7 +156,7 @@ def _absence(rings: bool, seen: bool) -> str:
     if not rings:
         return "no live rank has a ring"
     if not seen:
-        return "the processes of the ranks cannot be seen: the agent is in another process space"
+        return "the processes of the ranks cannot be seen: the agent is in another PID namespace"
     return "the kernel does not count how long threads wait (CONFIG_SCHED_INFO)"
 
 

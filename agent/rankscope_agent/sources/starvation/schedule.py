@@ -29,7 +29,7 @@ Inode = tuple[int, int, int]
 def parse_lock_holders(text: str) -> Mapping[Inode, int]:
     """Read /proc/locks: which process has locked a file for itself, as flock(2) does.
 
-    The kernel names processes as the reader's process space knows them (fs/locks.c,
+    The kernel names processes as the reader's PID namespace knows them (fs/locks.c,
     lock_get_status), and leaves out those that it does not know.
     """
     return {

@@ -74,8 +74,8 @@ def nearest(
 ) -> Sequence[tuple[str, str, Distance]]:
     """Return for each GPU the adapters that are nearest to it, all that are equally near."""
     found = []
-    for gpu, place in gpus.items():
-        ways = [(name, distance(place, other)) for name, other in adapters.items()]
+    for gpu, location in gpus.items():
+        ways = [(name, distance(location, other)) for name, other in adapters.items()]
         best = min((DISTANCES.index(way) for _, way in ways), default=None)
         near = [(gpu, name, way) for name, way in ways if DISTANCES.index(way) == best]
         found += near[:MAX_NEAREST]

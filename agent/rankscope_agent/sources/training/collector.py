@@ -20,8 +20,8 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
-from rankscope_agent.sources.training.place import FollowedRing
 from rankscope_agent.sources.training.reader import rank_identity
+from rankscope_agent.sources.training.ring_directory import FollowedRing
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
@@ -213,7 +213,7 @@ class TrainingCollector:
                     yield Sample(metric, labels, value)
 
     def _info_sample(self, identity: RankIdentity) -> Sample:
-        place = self._pods.rank_place(
+        location = self._pods.rank_location(
             identity.pod_uid, identity.local_rank, identity.local_world_size
         )
         return metrics.RANK_INFO.sample(
@@ -223,12 +223,12 @@ class TrainingCollector:
             node=identity.node,
             local_rank=_label(identity.local_rank),
             world_size=_label(identity.world_size),
-            uuid=place.uuid,
+            uuid=location.uuid,
             pod_uid=identity.pod_uid,
             # Of a pod that is gone only the ring remembers.
-            pod_namespace=place.pod_namespace or identity.pod_namespace,
-            pod_name=place.pod_name,
-            container_name=place.container_name,
+            pod_namespace=location.pod_namespace or identity.pod_namespace,
+            pod_name=location.pod_name,
+            container_name=location.container_name,
             dp_group=_label(identity.dp_group, ""),
             tp_group=_label(identity.tp_group, ""),
             pp_stage=_label(identity.pp_stage, ""),

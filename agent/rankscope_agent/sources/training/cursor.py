@@ -34,17 +34,17 @@ class Cursor:
 
     `next_seq` is the number of the record to read next, `lost` counts records overwritten before
     they were read, `corrupt` those left out because they are damaged or contradict themselves.
-    `at_head` says whether the last look ended at the newest record.
+    `at_newest` says whether the last look ended at the newest record.
     """
 
-    __slots__ = ("at_head", "capacity", "corrupt", "lost", "next_seq")
+    __slots__ = ("at_newest", "capacity", "corrupt", "lost", "next_seq")
 
     def __init__(self, capacity: int, next_seq: int) -> None:
         self.capacity = capacity
         self.next_seq = next_seq
         self.lost = 0
         self.corrupt = 0
-        self.at_head = False
+        self.at_newest = False
 
     def read(self, descriptor: int, limit: int) -> Iterator[list[StepRecord]]:
         """Yield the records that follow, in batches, up to the newest one or about `limit`.
@@ -52,7 +52,7 @@ class Cursor:
         Raises:
             OSError: the file cannot be read.
         """
-        self.at_head = False
+        self.at_newest = False
         chunk, overruns, left = FIRST_CHUNK, 0, limit
         while left > 0:
             run = self._look(descriptor, min(chunk, left))
@@ -62,7 +62,7 @@ class Cursor:
             if run.records:
                 yield run.records
             if run.stopped_by == "head" or (run.stopped_by == "end" and not run.taken):
-                self.at_head = True
+                self.at_newest = True
                 return
             if run.stopped_by == "overrun":
                 overruns += 1

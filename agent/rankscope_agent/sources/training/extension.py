@@ -30,7 +30,7 @@ VERSION = 1
 SLOT_SIZE = 64
 UNKNOWN_MICROBATCHES = 0xFFFF
 
-PATIENCE_NS = 2 * 10**9
+TIMEOUT_NS = 2 * 10**9
 """How long a record without its slot is left to the next look: 20 ms is what a probe may be late,
 but it writes at the end of a step only, which may take longer. A rank that hangs shows its newest
 steps after that."""
@@ -128,7 +128,7 @@ class OpenExtension:
         Args:
             records: of the ring.
             now_unix_ns: time at which its process lives, None if it has ended. What lacks its slot
-                is then left out, with all that follows it, for `PATIENCE_NS`.
+                is then left out, with all that follows it, for `TIMEOUT_NS`.
         """
         if not records or self.failure:
             return records
@@ -164,7 +164,7 @@ class OpenExtension:
 def _awaits(record: StepRecord, slots: Mapping[int, Extension], now_unix_ns: int) -> bool:
     """Whether a record's slot is likely to be written in a moment."""
     age_ns = now_unix_ns - record.start_unix_ns - record.step_ns
-    return record.seq not in slots and abs(age_ns) < PATIENCE_NS
+    return record.seq not in slots and abs(age_ns) < TIMEOUT_NS
 
 
 def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension | None:

@@ -230,20 +230,20 @@ class JobNames(Protocol):
         """Whether that is still to be learnt, so that pods' rings had better wait."""
         ...
 
-    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
-        """Name the job of a pod whose processes call it `told`, None where the pod is not known.
+    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
+        """Name the job of a pod whose processes call it `stated`, None where the pod is not known.
 
         Raises:
             JobNameError: Kubernetes has no name for it, and the pod may not have this one.
         """
         ...
 
-    def check_outside(self, pod_uid: str, told: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str) -> None:
         """Refuse what a process that is in no pod's volume may not say of itself.
 
         Args:
             pod_uid: the pod that it says it is in, mostly empty.
-            told: what it calls its job.
+            stated: what it calls its job.
 
         Raises:
             JobNameError: it speaks for a pod, or for a job of pods.
@@ -256,10 +256,10 @@ class _NoPods:
 
     pending = False
 
-    def of_pod(self, pod_uid: str, told: str) -> PodJob | None:
+    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
         return None
 
-    def check_outside(self, pod_uid: str, told: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str) -> None:
         return
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rankscope_agent.settings.descriptors import share
+from rankscope_agent.settings.file_descriptors import share
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,
     NO_PODS,
@@ -17,7 +17,7 @@ from rankscope_agent.sources.training.files import (
     refuse,
 )
 from rankscope_agent.sources.training.format import REASONS, Reason, RingError
-from rankscope_agent.sources.training.place import FollowedRing, Refusal, RingPlace
+from rankscope_agent.sources.training.ring_directory import FollowedDirectory, FollowedRing, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ class RingFollower:
 
     def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = NO_PODS) -> None:
         self._names = names
-        self._own = RingPlace(RingDirectory(ring_dir, (), ""), names)
+        self._own = FollowedDirectory(RingDirectory(ring_dir, (), ""), names)
         self._pods_path = kubelet / "pods"
         self._kubelet = kubelet
-        self._pods: dict[RingDirectory, RingPlace] = {}
+        self._pods: dict[RingDirectory, FollowedDirectory] = {}
         self._pods_seen_at: float | None = None
         self._pods_failure: RingError | None = None
         self._max_rings = ring_limit()
@@ -59,12 +59,12 @@ class RingFollower:
     @property
     def rings(self) -> Sequence[FollowedRing]:
         """The rings that are open now, the node's own first."""
-        return tuple(followed for place in self._places() for followed in place.rings)
+        return tuple(followed for directory in self._directories() for followed in directory.rings)
 
     @property
     def directories(self) -> int:
         """How many directories of rings were there and readable at the last look."""
-        return sum(place.exists for place in self._places())
+        return sum(directory.exists for directory in self._directories())
 
     @property
     def pods_failure(self) -> RingError | None:
@@ -73,7 +73,9 @@ class RingFollower:
 
     def refused(self) -> Mapping[Reason, int]:
         """Count the files and directories refused now, for every reason there is."""
-        counts = Counter(reason for place in self._places() for reason in place.reasons())
+        counts = Counter(
+            reason for directory in self._directories() for reason in directory.reasons()
+        )
         if self._pods_failure:
             counts[self._pods_failure.reason] += 1
         return {reason: counts[reason] for reason in REASONS}
@@ -88,24 +90,24 @@ class RingFollower:
 
     def close_finished(self) -> None:
         """Close the rings from which nothing more can come."""
-        for place in self._places():
-            place.close_finished()
+        for directory in self._directories():
+            directory.close_finished()
 
     def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
         """Close a ring that cannot be read any more and count it as refused."""
-        for place in self._places():
-            if followed in place.rings:
-                self._log.write((place.give_up(followed, error),), now_unix_seconds)
+        for directory in self._directories():
+            if followed in directory.rings:
+                self._log.write((directory.give_up(followed, error),), now_unix_seconds)
 
-    def _places(self) -> Sequence[RingPlace]:
+    def _directories(self) -> Sequence[FollowedDirectory]:
         return (self._own, *self._pods.values())
 
-    def _scan(self, places: Iterable[RingPlace], now: float) -> None:
-        room = self._max_rings - len(self.rings)
-        for place in places:
-            before = len(place.rings)
-            self._log.write(place.scan(room), now)
-            room -= len(place.rings) - before
+    def _scan(self, directories: Iterable[FollowedDirectory], now: float) -> None:
+        left = self._max_rings - len(self.rings)
+        for directory in directories:
+            before = len(directory.rings)
+            self._log.write(directory.scan(left), now)
+            left -= len(directory.rings) - before
 
     def _pods_due(self, now: float) -> bool:
         seen = self._pods_seen_at
@@ -125,7 +127,7 @@ class RingFollower:
         self._pods_failure = None
         for directory in found:
             if directory not in self._pods:
-                self._pods[directory] = RingPlace(directory, self._names)
+                self._pods[directory] = FollowedDirectory(directory, self._names)
         for directory in set(self._pods) - set(found):
             self._pods[directory].unlink()
             if not self._pods[directory].rings:

@@ -245,13 +245,13 @@ def _identify(
     )
 
 
-def _layout(places: Sequence[int]) -> Sequence[int | None]:
+def _layout(fields: Sequence[int]) -> Sequence[int | None]:
     """Read a rank's two groups and its stage, which are written plus 1."""
-    if not any(places):
-        return (None,) * len(places)
-    for name, place in zip(("dp_group", "tp_group", "pp_stage"), places, strict=True):
-        _check_range(name, place - 1, 0, MAX_RANK)
-    return [place - 1 for place in places]
+    if not any(fields):
+        return (None,) * len(fields)
+    for name, field in zip(("dp_group", "tp_group", "pp_stage"), fields, strict=True):
+        _check_range(name, field - 1, 0, MAX_RANK)
+    return [field - 1 for field in fields]
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -127,7 +127,7 @@ class RingStepSource:
         Ranks beyond the size that a job has by its newest process left when it shrank.
         """
         now = self._clock()
-        rings = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
+        rings = sorted(self._scan_rings(), key=lambda ring: ring.created_unix_ns)
         current = {
             ring.identity.job_id
             for ring in rings
@@ -143,7 +143,7 @@ class RingStepSource:
 
     def holders(self) -> Mapping[tuple[int, int, int], tuple[str, int]]:
         """Return job and rank of each live ring, by device and inode as /proc/locks has them."""
-        found = sorted(self._look(), key=lambda ring: ring.created_unix_ns)
+        found = sorted(self._scan_rings(), key=lambda ring: ring.created_unix_ns)
         return {
             (os.major(device), os.minor(device), inode): (ring.identity.job_id, ring.identity.rank)
             for ring in found
@@ -158,17 +158,17 @@ class RingStepSource:
             job_id: the job, None for all.
             since_unix_seconds: steps that started earlier are left out.
         """
-        rings = [ring for ring in self._look() if job_id in (None, ring.identity.job_id)]
+        rings = [ring for ring in self._scan_rings() if job_id in (None, ring.identity.job_id)]
         rings.sort(key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
         for ring in rings:
             yield from self._rows(ring, since_unix_seconds)
 
-    def _look(self) -> Sequence[RingAnswer]:
+    def _scan_rings(self) -> Sequence[RingAnswer]:
         """Look at every ring once; those that cannot be read are left to the collector to name."""
         pods: Sequence[RingDirectory] = ()
         with suppress(OSError):
             pods = () if self._names.pending else pod_directories(self._kubelet)
-        answers = chain.from_iterable(self._answers(place) for place in (self._own, *pods))
+        answers = chain.from_iterable(self._answers(layout) for layout in (self._own, *pods))
         return list(islice(answers, MAX_RINGS))
 
     def _answers(self, directory: RingDirectory) -> Sequence[RingAnswer]:
@@ -275,8 +275,8 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
     Where the ring does not know its rank's groups, the layout is that of a data-parallel job: one
     gradient group of all, and each rank's layers its own.
     """
-    place = (identity.dp_group, identity.tp_group, identity.pp_stage)
-    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in place else place
+    layout = (identity.dp_group, identity.tp_group, identity.pp_stage)
+    dp_group, tp_group, pp_stage = (0, identity.rank, 0) if None in layout else layout
     return (
         identity.job_id,
         record.step,

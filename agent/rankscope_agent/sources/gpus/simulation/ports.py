@@ -113,9 +113,9 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_abandoned(place: Path) -> None:
+def remove_abandoned(parent: Path) -> None:
     """Remove trees of agents that were killed: our own, and locked by nobody any more."""
-    for folder in place.glob(f"{PREFIX}*"):
+    for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it is in use, or somebody else has just removed it
             _remove_unlocked(folder)
 

@@ -108,37 +108,37 @@ class StepLog:
 
 def _candidates(text: bytes) -> Iterator[tuple[bytes, bytes, int]]:
     """Yield each line with a mark, in their order, with the mark and its place in the line."""
-    places = sorted(
-        (place, mark)
+    offsets = sorted(
+        (offset, mark)
         for mark, gates in MARKS.items()
         if any(gate in text for gate in gates)
-        for place in _places(text, mark)
+        for offset in _offsets(text, mark)
     )
     done = -1
-    for place, mark in places:
-        if place < done:  # another mark on a line that was looked at
+    for offset, mark in offsets:
+        if offset < done:  # another mark on a line that was looked at
             continue
-        begin = _begin(text, place)
-        end = _end(text, place + len(mark))
+        begin = _begin(text, offset)
+        end = _end(text, offset + len(mark))
         done = end
         if end - begin <= MAX_LINE:
-            yield mark, text[begin:end], place - begin
+            yield mark, text[begin:end], offset - begin
 
 
-def _places(text: bytes, mark: bytes) -> Iterator[int]:
-    place = text.find(mark)
-    while place >= 0:
-        yield place
-        place = text.find(mark, place + len(mark))
+def _offsets(text: bytes, mark: bytes) -> Iterator[int]:
+    offset = text.find(mark)
+    while offset >= 0:
+        yield offset
+        offset = text.find(mark, offset + len(mark))
 
 
-def _begin(text: bytes, place: int) -> int:
+def _begin(text: bytes, offset: int) -> int:
     """Return where the line begins; a carriage return begins one anew, as bars do."""
-    low = max(0, place - MAX_LINE)
-    return max(text.rfind(b"\n", low, place), text.rfind(b"\r", low, place), low - 1) + 1
+    low = max(0, offset - MAX_LINE)
+    return max(text.rfind(b"\n", low, offset), text.rfind(b"\r", low, offset), low - 1) + 1
 
 
-def _end(text: bytes, place: int) -> int:
-    high = min(len(text), place + MAX_LINE)
-    ends = [found for sign in (b"\n", b"\r") if (found := text.find(sign, place, high)) >= 0]
+def _end(text: bytes, offset: int) -> int:
+    high = min(len(text), offset + MAX_LINE)
+    ends = [found for sign in (b"\n", b"\r") if (found := text.find(sign, offset, high)) >= 0]
     return min(ends, default=high)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.web import places
-from rankscope_agent.web.places import Places
+from rankscope_agent.web import connection_slots
+from rankscope_agent.web.connection_slots import Slots
 from rankscope_agent.web.refusals import MAX_KEPT, REFUSAL, Refusals
 
 MOST, MOST_PER_PEER = 4, 3
@@ -22,19 +22,19 @@ class Room:
     def __init__(self, stack, most=MOST, most_per_peer=MOST_PER_PEER):
         self._stack = stack
         self._ends = {}
-        self.places = Places(most, most_per_peer)
+        self.slots = Slots(most, most_per_peer)
 
-    def enter(self, peer):
+    def acquire(self, peer):
         near, far = socket.socketpair()
         self._stack.enter_context(near)
         far = self._stack.enter_context(far)
-        place = self.places.enter(peer, near)
-        if place is not None:
-            self._ends[place] = far
-        return place
+        slot = self.slots.acquire(peer, near)
+        if slot is not None:
+            self._ends[slot] = far
+        return slot
 
-    def sent_away(self, place):
-        far = self._ends[place]
+    def sent_away(self, slot):
+        far = self._ends[slot]
         far.setblocking(False)
         try:
             return far.recv(1) == b""
@@ -49,85 +49,85 @@ def room():
 
 
 def test_newcomers_take_free_places_and_then_that_of_the_longest_wait(room):
-    first, second, third, other = (room.enter(peer) for peer in "aaab")
+    first, second, third, other = (room.acquire(peer) for peer in "aaab")
     assert not any(map(room.sent_away, (first, second, third, other)))
-    newcomer = room.enter("c")
+    newcomer = room.acquire("c")
     assert [room.sent_away(p) for p in (first, second, third, other, newcomer)] == [
         *(True, False, False, False, False)
     ]
-    assert room.places.answer(newcomer)
-    assert not room.places.answer(first)
+    assert room.slots.answer(newcomer)
+    assert not room.slots.answer(first)
 
 
 def test_who_holds_most_makes_room_however_long_others_wait(room):
-    longest, *held = (room.enter(peer) for peer in "baaa")
-    room.enter("c")
-    assert room.sent_away(held[0])
+    longest, *received = (room.acquire(peer) for peer in "baaa")
+    room.acquire("c")
+    assert room.sent_away(received[0])
     assert not room.sent_away(longest)
 
 
 def test_who_asked_before_is_sent_away_after_those_who_never_did(room):
-    known, unknown, *_ = (room.enter(peer) for peer in "abcd")
-    assert room.places.answer(known)
-    room.places.wait(known)
-    room.enter("e")
+    known, unknown, *_ = (room.acquire(peer) for peer in "abcd")
+    assert room.slots.answer(known)
+    room.slots.wait(known)
+    room.acquire("e")
     assert room.sent_away(unknown)
     assert not room.sent_away(known)
 
 
 def test_an_answer_is_never_cut_off(room):
-    answered = [room.enter(peer) for peer in "aabb"]
-    assert all(map(room.places.answer, answered))
-    assert room.enter("c") is None
-    assert not room.places.give_up_one()
-    room.places.wait(answered[2])
-    assert not room.places.give_up_one()
-    assert room.enter("c") is not None
+    answered = [room.acquire(peer) for peer in "aabb"]
+    assert all(map(room.slots.answer, answered))
+    assert room.acquire("c") is None
+    assert not room.slots.evict_one()
+    room.slots.wait(answered[2])
+    assert not room.slots.evict_one()
+    assert room.acquire("c") is not None
     assert list(map(room.sent_away, answered)) == [False, False, True, False]
 
 
 def test_for_want_of_a_descriptor_one_goes_and_never_the_last(room):
-    first, second = (room.enter(peer) for peer in "ab")
-    assert room.places.give_up_one()
+    first, second = (room.acquire(peer) for peer in "ab")
+    assert room.slots.evict_one()
     assert room.sent_away(first)
-    assert not room.places.give_up_one()
+    assert not room.slots.evict_one()
     assert not room.sent_away(second)
 
 
 def test_an_address_at_its_own_limit_makes_room_for_itself(room):
-    answered, waiting, _ = (room.enter("a") for _ in range(3))
-    room.places.answer(answered)
-    assert room.enter("a") is not None
+    answered, waiting, _ = (room.acquire("a") for _ in range(3))
+    room.slots.answer(answered)
+    assert room.acquire("a") is not None
     assert room.sent_away(waiting)
     assert not room.sent_away(answered)
 
 
 def test_places_come_back_once_each(room):
-    held = [room.enter(peer) for peer in "abcd"]
-    newcomer = room.enter("e")
-    for place in held:
-        room.places.leave(place)
+    received = [room.acquire(peer) for peer in "abcd"]
+    newcomer = room.acquire("e")
+    for slot in received:
+        room.slots.release(slot)
     assert not room.sent_away(newcomer)
-    again = [room.enter(peer) for peer in "fgh"]
+    again = [room.acquire(peer) for peer in "fgh"]
     assert not any(map(room.sent_away, [newcomer, *again]))
-    room.enter("i")
+    room.acquire("i")
     assert room.sent_away(newcomer)
 
 
 def test_threads_that_have_yet_to_end_are_bounded_as_well(room, monkeypatch):
-    monkeypatch.setattr(places, "MAX_ENDING", 2)
-    entered = [room.enter(peer) for peer in "abcd" + "ef"]
-    assert room.enter("g") is None
-    room.places.leave(entered[0])  # its thread has ended
-    assert room.enter("g") is not None
+    monkeypatch.setattr(connection_slots, "MAX_ENDING", 2)
+    entered = [room.acquire(peer) for peer in "abcd" + "ef"]
+    assert room.acquire("g") is None
+    room.slots.release(entered[0])  # its thread has ended
+    assert room.acquire("g") is not None
 
 
 def test_a_connection_that_lost_its_place_in_a_handshake_is_not_served(room):
-    first, *_ = (room.enter(peer) for peer in "abcd")
-    room.enter("e")
+    first, *_ = (room.acquire(peer) for peer in "abcd")
+    room.acquire("e")
     left, right = socket.socketpair()
     with left, right:
-        assert not room.places.secured(first, left)
+        assert not room.slots.secured(first, left)
 
 
 @settings(deadline=None)
@@ -138,24 +138,24 @@ def test_whatever_comes_the_limits_hold_and_answers_are_left_alone(steps):
         known, answering = [], set()
         for step, number in steps:
             if step == "e":
-                entered = room.enter("abc"[number % 3])
+                entered = room.acquire("abc"[number % 3])
                 known += [entered] if entered else []
             elif known:
-                place = known[number % len(known)]
-                if step == "a" and room.places.answer(place):
-                    answering.add(place)
+                slot = known[number % len(known)]
+                if step == "a" and room.slots.answer(slot):
+                    answering.add(slot)
                 elif step == "w":
-                    room.places.wait(place)
-                    answering.discard(place)
+                    room.slots.wait(slot)
+                    answering.discard(slot)
                 elif step == "l":
-                    known.remove(place)
-                    answering.discard(place)
-                    room.places.leave(place)
-            inside = [place for place in known if not place.displaced]
+                    known.remove(slot)
+                    answering.discard(slot)
+                    room.slots.release(slot)
+            inside = [slot for slot in known if not slot.evicted]
             assert len(inside) <= MOST
             assert all([p.peer for p in inside].count(peer) <= MOST_PER_PEER for peer in "abc")
-            assert not any(place.displaced for place in answering)
-            assert all(room.sent_away(place) for place in known if place.displaced)
+            assert not any(slot.evicted for slot in answering)
+            assert all(room.sent_away(slot) for slot in known if slot.evicted)
 
 
 def test_who_is_turned_away_reads_why_whether_it_has_asked_or_not():

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rankscope_agent.collecting.vetting import MAX_LABEL_BYTES, vet
+from rankscope_agent.collecting.validation import MAX_LABEL_BYTES, validate
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
 
@@ -24,14 +24,14 @@ def test_good_samples_pass_untouched():
     )
     absent = metrics.LAST_STEP_SECONDS.sample(math.nan, job_id="a", rank="0")
     scrapes = (ended("one", GOOD, histogram), ended("two", absent))
-    assert vet(scrapes) == scrapes
+    assert validate(scrapes) == scrapes
 
 
 def test_of_two_equal_series_the_first_stays_and_the_collector_failed():
     first = metrics.STEPS.sample(1, job_id="a", rank="0")
     second = metrics.STEPS.sample(2, job_id="a", rank="0")
     other = metrics.STEPS.sample(3, job_id="a", rank="1")
-    (scrape,) = vet([ended("training", first, second, other)])
+    (scrape,) = validate([ended("training", first, second, other)])
     assert scrape.samples == (first, other)
     assert not scrape.success
     assert scrape.last_success_unix_seconds is None
@@ -39,7 +39,7 @@ def test_of_two_equal_series_the_first_stays_and_the_collector_failed():
 
 
 def test_a_series_belongs_to_the_first_collector_that_has_it():
-    one, two = vet([ended("one", GOOD), ended("two", GOOD)])
+    one, two = validate([ended("one", GOOD), ended("two", GOOD)])
     assert one.success
     assert one.samples == (GOOD,)
     assert not two.success
@@ -49,7 +49,7 @@ def test_a_series_belongs_to_the_first_collector_that_has_it():
 def test_a_dropped_sample_does_not_occupy_its_series():
     bad = metrics.STEPS.sample(-1, job_id="a", rank="0")
     good = metrics.STEPS.sample(1, job_id="a", rank="0")
-    (scrape,) = vet([ended("training", bad, good)])
+    (scrape,) = validate([ended("training", bad, good)])
     assert scrape.samples == (good,)
 
 
@@ -93,7 +93,7 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
 )
 def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):
     neighbour = metrics.RINGS_REJECTED.sample(1, reason="magic")
-    (scrape,) = vet([ended("training", sample, neighbour)])
+    (scrape,) = validate([ended("training", sample, neighbour)])
     assert not scrape.success
     assert scrape.samples == (neighbour,)
     assert complaint in scrape.failure
@@ -101,6 +101,6 @@ def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):
 
 def test_a_metric_declared_in_two_ways_keeps_its_first_declaration():
     changed = dataclasses.replace(metrics.RINGS, help="something else", labels=("reason",))
-    (scrape,) = vet([ended("training", GOOD, Sample(changed, ("x",), 1))])
+    (scrape,) = validate([ended("training", GOOD, Sample(changed, ("x",), 1))])
     assert scrape.samples == (GOOD,)
     assert "declared in two ways" in scrape.failure

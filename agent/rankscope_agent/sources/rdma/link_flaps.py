@@ -7,7 +7,7 @@ misses what is shorter. Both are summed, and the larger sum stands.
 from __future__ import annotations
 
 
-class LinkWatch:
+class LinkFlaps:
     """One link's flaps since it was first looked at."""
 
     __slots__ = ("_active", "_counted", "_downed", "_seen")

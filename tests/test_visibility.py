@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from rankscope_agent.collecting.partial_sight import unseen_parts
-from rankscope_agent.contract.sources import SEEN_APART
+from rankscope_agent.collecting.visibility import unseen_parts
+from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment
 
 BOTH = ("netdev", "host")
@@ -77,4 +77,4 @@ def test_in_process_and_network_spaces_of_its_own_the_agent_names_both(tmp_path)
     assert all("component tier-1" in line or "component host-network" in line for line in said)
     log = (tmp_path / "log").read_text()
     assert "collector host does not see limits of training processes" in log
-    assert set(parts) <= set(SEEN_APART)
+    assert set(parts) <= set(BY_COLLECTOR_OR_PART)

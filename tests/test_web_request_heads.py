@@ -10,7 +10,12 @@ import ssl
 
 import pytest
 
-from rankscope_agent.web.head import MAX_HEAD_BYTES, READ_BYTES, Heads, HeadTooLargeError
+from rankscope_agent.web.request_head import (
+    MAX_HEAD_BYTES,
+    READ_BYTES,
+    HeadTooLargeError,
+    RequestHeads,
+)
 from serving import LOOPBACK, PATIENCE_SECONDS, Serving
 from test_web_limits import tls_of
 
@@ -143,7 +148,7 @@ class Endless(io.RawIOBase):
 def test_no_more_is_read_than_a_head_may_have():
     peer = Endless()
     with pytest.raises(HeadTooLargeError):
-        Heads(peer).next()
+        RequestHeads(peer).next()
     assert peer.taken == MAX_HEAD_BYTES
 
 
@@ -151,7 +156,7 @@ def test_no_more_is_read_than_a_head_may_have():
 def test_a_head_ends_with_its_empty_line_wherever_packets_end(end):
     for size in range(READ_BYTES - 5, READ_BYTES + 5):
         head = b"a" * (size - len(end)) + end
-        heads = Heads(stream(head + b"rest\n\n"))
+        heads = RequestHeads(stream(head + b"rest\n\n"))
         assert [heads.next(), heads.next(), heads.next()] == [head, b"rest\n\n", b""]
 
 
@@ -171,5 +176,5 @@ def stream(content):
 
 @pytest.mark.parametrize("first", [b"\r\n", b"\n"])
 def test_an_empty_line_in_front_is_a_head_of_its_own(first):
-    heads = Heads(stream(first + GET + b"\r\n"))
+    heads = RequestHeads(stream(first + GET + b"\r\n"))
     assert [heads.next(), heads.next()] == [first, GET + b"\r\n"]

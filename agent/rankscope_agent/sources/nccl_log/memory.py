@@ -16,7 +16,7 @@ WARNING_BYTES = 1000
 RANK_BYTES = 64
 
 
-def weigh(facts: Facts, threads: int) -> int:
+def estimated_bytes(facts: Facts, threads: int) -> int:
     """Return about how many bytes facts take, and the threads that a parser knows."""
     members = list(facts.all_members())
     loose = [edges for several in facts.loose_edges.values() for edges in several]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
-from rankscope_agent.sources.process_space import shows_node_processes
+from rankscope_agent.sources.pid_namespace import shows_node_processes
 
 
 def unseen_parts(
@@ -31,7 +31,7 @@ def _network(procfs: Path, sysfs: Path) -> list[str]:
     lines = []
     if node_net(procfs) is None:
         lines.append(
-            f"the node's TCP counters: {procfs} shows another process space than the node's (takes"
+            f"the node's TCP counters: {procfs} shows a PID namespace other than the node's (takes"
             " hostPID: component tier-1)"
         )
     if not in_node_network(procfs, sysfs):

@@ -51,13 +51,13 @@ class _Page:
         return fault
 
 
-def vet(scrapes: Sequence[Scrape]) -> tuple[Scrape, ...]:
+def validate(scrapes: Sequence[Scrape]) -> tuple[Scrape, ...]:
     """Drop the samples that cannot stand on one page; the first of two equal series stays."""
     page = _Page()
-    return tuple(_vet_one(page, scrape) for scrape in scrapes)
+    return tuple(_validate_scrape(page, scrape) for scrape in scrapes)
 
 
-def _vet_one(page: _Page, scrape: Scrape) -> Scrape:
+def _validate_scrape(page: _Page, scrape: Scrape) -> Scrape:
     faults: list[str] = []
     kept = tuple(_accepted(page, scrape.samples, faults))
     if not faults:

@@ -30,7 +30,7 @@ class PodName:
     name: str
 
 
-class LogFolders:
+class LogDirectories:
     """Pods by UID; may be asked by any thread.
 
     Args:

@@ -64,7 +64,7 @@ class FollowedRing:
     def finished(self) -> bool:
         """Whether nothing more can come from it."""
         ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)
-        return ended and self.cursor.at_head
+        return ended and self.cursor.at_newest
 
     @property
     def refusal(self) -> RingError | None:
@@ -98,7 +98,7 @@ class FollowedRing:
                 return
 
 
-class RingPlace:
+class FollowedDirectory:
     """The rings of one directory; `exists` says whether it was there and readable at the last look.
 
     Ended rings are remembered by name and inode for as long as they are listed, so that none is
@@ -130,8 +130,8 @@ class RingPlace:
         yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
         yield from itertools.repeat("too_many", self._too_many)
 
-    def scan(self, room: int) -> Sequence[Refusal]:
-        """Open the rings that have appeared, at most `room`, and notice those that have gone.
+    def scan(self, limit: int) -> Sequence[Refusal]:
+        """Open the rings that have appeared, at most `limit`, and notice those that have gone.
 
         Returns:
             The refusals that are new since the last look.
@@ -141,7 +141,7 @@ class RingPlace:
             with open_directory(self.directory) as descriptor:
                 listing = list_rings(descriptor)
                 self.exists = True
-                return self._admit(descriptor, listing, room)
+                return self._admit(descriptor, listing, limit)
         except FileNotFoundError:
             self.unlink()
             return ()
@@ -176,21 +176,21 @@ class RingPlace:
         followed.close()
         self._done[ring.name, ring.inode] = refusal
 
-    def _admit(self, descriptor: int, listing: Listing, room: int) -> Sequence[Refusal]:
+    def _admit(self, descriptor: int, listing: Listing, limit: int) -> Sequence[Refusal]:
         """Compare a listing with what is open, and open what is new."""
         self._forget_unlisted(listing)
         before, self._refused = self._refused, {}
         too_many_before, self._too_many = self._too_many, listing.too_many
-        room = min(room, MAX_RINGS_PER_DIRECTORY - len(self._rings))
+        limit = min(limit, MAX_RINGS_PER_DIRECTORY - len(self._rings))
         for file in self._new_files(listing):
             known = before.get(file.name)
             if known and known[0] == file and known[1].reason not in PASSING_REASONS:
                 self._refused[file.name] = known
-            elif room > 0 and len(self._refused) < MAX_REFUSED:
-                room -= self._open(descriptor, file)
+            elif limit > 0 and len(self._refused) < MAX_REFUSED:
+                limit -= self._open(descriptor, file)
             else:
                 self._too_many += 1
-        return self._news(before, too_many_before)
+        return self._new_refusals(before, too_many_before)
 
     def _forget_unlisted(self, listing: Listing) -> None:
         inodes = {file.inode for file in listing.files}
@@ -233,18 +233,18 @@ class RingPlace:
             self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refusal))
             return FollowedRing(ring, cursor, None, refusal)
 
-    def _news(
+    def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], too_many_before: int
     ) -> Sequence[Refusal]:
         """Return the refusals that were not there, or for another reason, at the last look."""
-        news = [
+        new = [
             (self.directory.path / name, refusal)
             for name, (_, refusal) in self._refused.items()
             if name not in before or before[name][1].reason != refusal.reason
         ]
-        news += self._refused_extensions
+        new += self._refused_extensions
         self._refused_extensions = []
         if self._too_many and not too_many_before:
             seen = f"holds {self._too_many} more files than are read"
-            news.append((self.directory.path, RingError("too_many", seen)))
-        return news
+            new.append((self.directory.path, RingError("too_many", seen)))
+        return new

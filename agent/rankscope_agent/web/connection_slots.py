@@ -31,7 +31,7 @@ away beyond that, so that however fast they come the number of threads has a bou
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class Slot:
     """One connection, and what is known of it.
 
     Args:
@@ -40,7 +40,7 @@ class Place:
         waiting_since: how many waits began before its own; it waits for a handshake or a request.
         asked: it has sent a whole head before, so that somebody asks at its other end.
         answering: a request has come, and is being answered.
-        displaced: its place is another's by now.
+        evicted: its place is another's by now.
     """
 
     peer: str
@@ -48,29 +48,29 @@ class Place:
     waiting_since: int
     asked: bool = False
     answering: bool = False
-    displaced: bool = False
+    evicted: bool = False
 
 
 @dataclass(slots=True)
 class _Table:
     """What is taken, under the lock of its owner."""
 
-    taken: list[Place] = field(default_factory=list)
+    taken: list[Slot] = field(default_factory=list)
     peers: Counter[str] = field(default_factory=Counter)
     ending: int = 0
 
-    def add(self, place: Place) -> None:
-        self.taken.append(place)
-        self.peers[place.peer] += 1
+    def add(self, slot: Slot) -> None:
+        self.taken.append(slot)
+        self.peers[slot.peer] += 1
 
-    def remove(self, place: Place) -> None:
-        self.taken.remove(place)
-        self.peers[place.peer] -= 1
-        if not self.peers[place.peer]:
-            del self.peers[place.peer]
+    def remove(self, slot: Slot) -> None:
+        self.taken.remove(slot)
+        self.peers[slot.peer] -= 1
+        if not self.peers[slot.peer]:
+            del self.peers[slot.peer]
 
 
-class Places:
+class Slots:
     """The places of one server.
 
     A newcomer takes a free place. When there is none, it takes that of a connection whose request
@@ -85,50 +85,50 @@ class Places:
         self._lock = threading.Lock()
         self._table = _Table()
 
-    def enter(self, peer: str, connection: socket.socket) -> Place | None:
+    def acquire(self, peer: str, connection: socket.socket) -> Slot | None:
         """Take a place for a connection; None if there is none, and none can be made."""
         with self._lock:
-            crowded = self._table.peers[peer] >= self._most_per_peer
-            full = crowded or len(self._table.taken) >= self._most
-            if full and not self._make_room(peer if crowded else None):
+            over_answer_limit = self._table.peers[peer] >= self._most_per_peer
+            full = over_answer_limit or len(self._table.taken) >= self._most
+            if full and not self._make_room(peer if over_answer_limit else None):
                 return None
-            place = Place(peer, connection, next(self._waits))
-            self._table.add(place)
-            return place
+            slot = Slot(peer, connection, next(self._waits))
+            self._table.add(slot)
+            return slot
 
-    def leave(self, place: Place) -> None:
+    def release(self, slot: Slot) -> None:
         """Give a place back, before its connection is closed."""
         with self._lock:
-            if place.displaced:
+            if slot.evicted:
                 self._table.ending -= 1
             else:
-                self._table.remove(place)
+                self._table.remove(slot)
 
-    def secured(self, place: Place, connection: socket.socket) -> bool:
+    def secured(self, slot: Slot, connection: socket.socket) -> bool:
         """Note that a connection goes on in another socket; False if it has lost its place."""
         with self._lock:
-            place.connection = connection
-            return not place.displaced
+            slot.connection = connection
+            return not slot.evicted
 
-    def answer(self, place: Place) -> bool:
+    def answer(self, slot: Slot) -> bool:
         """Note that a whole head has come; False if the connection has lost its place."""
         with self._lock:
-            place.answering = place.asked = True
-            return not place.displaced
+            slot.answering = slot.asked = True
+            return not slot.evicted
 
-    def crowded(self, place: Place) -> bool:
+    def over_answer_limit(self, slot: Slot) -> bool:
         """Whether more connections of its address are being answered than one may have."""
         with self._lock:
-            answered = [p for p in self._table.taken if p.answering and p.peer == place.peer]
+            answered = [p for p in self._table.taken if p.answering and p.peer == slot.peer]
             return len(answered) > MAX_ANSWERS_PER_PEER
 
-    def wait(self, place: Place) -> None:
+    def wait(self, slot: Slot) -> None:
         """Note that a connection waits for a request."""
         with self._lock:
-            place.answering = False
-            place.waiting_since = next(self._waits)
+            slot.answering = False
+            slot.waiting_since = next(self._waits)
 
-    def give_up_one(self) -> bool:
+    def evict_one(self) -> bool:
         """End the connection that would make room next; False if there is but one, or none.
 
         For whoever has no descriptor for a newcomer: two might otherwise end each other for ever.
@@ -139,23 +139,21 @@ class Places:
     def _make_room(self, peer: str | None, least: int = 1) -> bool:
         """End a connection, of one address if one is named, if so many or more are silent."""
         silent = [
-            place
-            for place in self._table.taken
-            if not place.answering and peer in (None, place.peer)
+            slot for slot in self._table.taken if not slot.answering and peer in (None, slot.peer)
         ]
         if len(silent) < least or self._table.ending >= MAX_ENDING:
             return False
-        self._displace(min(silent, key=self._claim))
+        self._evict(min(silent, key=self._eviction_order))
         return True
 
-    def _claim(self, place: Place) -> tuple[int, bool, int]:
+    def _eviction_order(self, slot: Slot) -> tuple[int, bool, int]:
         """Return what a waiting connection has to say for itself; the least makes room."""
-        return -self._table.peers[place.peer], place.asked, place.waiting_since
+        return -self._table.peers[slot.peer], slot.asked, slot.waiting_since
 
-    def _displace(self, place: Place) -> None:
-        self._table.remove(place)
+    def _evict(self, slot: Slot) -> None:
+        self._table.remove(slot)
         self._table.ending += 1
-        place.displaced = True
+        slot.evicted = True
         # That of the plain socket: an SSLSocket would go on in plain text. Its thread wakes up.
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(place.connection, socket.SHUT_RDWR)
+            socket.socket.shutdown(slot.connection, socket.SHUT_RDWR)

@@ -12,9 +12,9 @@ import bcrypt
 import pytest
 
 from certificates import Authority
-from rankscope_agent.web import access, files
+from rankscope_agent.web import access, watched_files
 from rankscope_agent.web.access import AccessSettings, Guard
-from rankscope_agent.web.files import Watched
+from rankscope_agent.web.watched_files import Watched
 from serving import EVERYWHERE, PATIENCE_SECONDS, Serving
 
 TOKEN = {"Authorization": "Bearer correct-horse-battery-staple"}
@@ -125,7 +125,7 @@ def test_a_token_file_that_hangs_keeps_no_path_from_being_answered_that_needs_no
 ):
     hanging = Hanging()
     monkeypatch.setattr(access, "read_tokens", hanging.read)
-    monkeypatch.setattr(files, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(watched_files, "READ_SECONDS", 0.1)
     with ThreadPoolExecutor(1) as pool, Serving(EVERYWHERE, token_file=token_file) as serving:
         assert hanging.asked.acquire(timeout=PATIENCE_SECONDS)
         hanging.hangs.set()
@@ -141,7 +141,7 @@ def test_a_token_file_that_hangs_keeps_no_path_from_being_answered_that_needs_no
 def test_who_asks_behind_a_file_that_hangs_is_told_so_and_the_last_value_stays(
     token_file, monkeypatch
 ):
-    monkeypatch.setattr(files, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(watched_files, "READ_SECONDS", 0.1)
     hanging = Hanging()
     watched = Watched(hanging.read, (token_file,))
     hanging.hangs.set()

@@ -22,14 +22,14 @@ _END = re.compile(rb"\A\r?\n|\n\r?\n")
 _LONGEST_END = 3
 
 
-def end_of_head(held: bytes | bytearray, start: int = 0) -> int | None:
+def end_of_head(received: bytes | bytearray, start: int = 0) -> int | None:
     """Return where the first head ends, None as long as it does not.
 
     Args:
-        held: what has come.
+        received: what has come.
         start: how much of it was looked at before.
     """
-    found = _END.search(held, max(0, start - _LONGEST_END))
+    found = _END.search(received, max(0, start - _LONGEST_END))
     return None if found is None else found.end()
 
 
@@ -37,7 +37,7 @@ class HeadTooLargeError(Exception):
     """A head has not ended within `MAX_HEAD_BYTES`."""
 
 
-class Heads:
+class RequestHeads:
     """The heads that one connection sends, one after another.
 
     What follows a head stays here for the next one. It is never a body: a connection whose request
@@ -46,7 +46,7 @@ class Heads:
 
     def __init__(self, stream: io.RawIOBase) -> None:
         self._stream = stream
-        self._held = bytearray()
+        self._received = bytearray()
 
     def next(self) -> bytes:
         """Return the next head with its empty line; nothing once the peer has ended.
@@ -59,18 +59,18 @@ class Heads:
         """
         looked_at = 0
         while True:
-            end = end_of_head(self._held, looked_at)
+            end = end_of_head(self._received, looked_at)
             if end is not None:
                 return self._taken(end)
-            looked_at = len(self._held)
+            looked_at = len(self._received)
             if looked_at >= MAX_HEAD_BYTES:
                 raise HeadTooLargeError
             more = self._stream.read(min(READ_BYTES, MAX_HEAD_BYTES - looked_at))
             if not more:
                 return b""
-            self._held += more
+            self._received += more
 
     def _taken(self, size: int) -> bytes:
-        head = bytes(self._held[:size])
-        del self._held[:size]
+        head = bytes(self._received[:size])
+        del self._received[:size]
         return head

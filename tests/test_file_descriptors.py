@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.settings import descriptors
-from rankscope_agent.settings.descriptors import SHARES, WANTED, share
+from rankscope_agent.settings import file_descriptors
+from rankscope_agent.settings.file_descriptors import SHARES, WANTED, share
 from rankscope_agent.sources.host.collector import HostCollector
 from rankscope_agent.sources.kernel_files import names_in, read_number, read_text
 from rankscope_agent.sources.nccl_inspector.follower import MAX_FILES, file_limit
@@ -25,20 +25,20 @@ from rankscope_agent.sources.netdev.counters import FILES_KEPT, InterfaceFiles
 from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN, Interface
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.follower import ring_limit
-from rankscope_agent.web import places, refusals
+from rankscope_agent.web import connection_slots, refusals
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, running_agent
 from test_agent_process import until
 
-WEB = places.MAX_CONNECTIONS + places.MAX_ENDING + refusals.MAX_KEPT
-LIVENESS = places.MAX_CONNECTIONS + places.MAX_ENDING
+WEB = connection_slots.MAX_CONNECTIONS + connection_slots.MAX_ENDING + refusals.MAX_KEPT
+LIVENESS = connection_slots.MAX_CONNECTIONS + connection_slots.MAX_ENDING
 SPARE = 16  # standard streams, listening sockets, and what is open for a moment
 
 
 @pytest.mark.parametrize("limit", [1024, 4096, WANTED, 1 << 20, resource.RLIM_INFINITY])
 def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, limit):
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (limit, limit))
     kept = {
         "training": 2 * ring_limit(),
         "rdma": share("rdma"),
@@ -54,7 +54,7 @@ def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, li
 
 
 def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
-    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (WANTED, WANTED))
+    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (WANTED, WANTED))
     assert (ring_limit(), stream_limit(), file_limit()) == (MAX_RINGS, MAX_STREAMS, MAX_FILES)
     assert interface_limit() == MAX_SHOWN
 
@@ -104,8 +104,8 @@ def test_who_cannot_accept_pauses_and_lets_one_silent_connection_go(monkeypatch)
     with WebServer(ListenAddress("127.0.0.1", 0), {}, OPEN) as server:
         (near, far), (newer, other) = socket.socketpair(), socket.socketpair()
         with near, far, newer, other:
-            server._places.enter("10.0.0.1", near)
-            server._places.enter("10.0.0.1", newer)
+            server._slots.acquire("10.0.0.1", near)
+            server._slots.acquire("10.0.0.1", newer)
             plain, server.socket = server.socket, Exhausted(server.socket)
             server._handle_request_noblock()
             far.settimeout(PATIENCE_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from rankscope_agent.collecting.summary.readings import Readings
-from rankscope_agent.collecting.summary.windows import GRAIN_SECONDS, Rises
+from rankscope_agent.collecting.summary.windows import RESOLUTION_SECONDS, Increases
 from rankscope_agent.contract.metrics import host, kernel_log, training
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import Sample
@@ -20,11 +20,11 @@ BY_CGROUP = ""
 """Stands for the pod's own count, where the kernel's log has a scope."""
 
 
-class MemoryKills:
+class OomKills:
     """Counts kills of the last hour by pod, and keeps whose the pod was."""
 
     def __init__(self) -> None:
-        self._kills: Rises[tuple[str, str]] = Rises(KILL_SECONDS)
+        self._kills: Increases[tuple[str, str]] = Increases(KILL_SECONDS)
         self._jobs: dict[str, str] = {}
         self._heard_log = False
 
@@ -57,11 +57,11 @@ class MemoryKills:
             if pod_uid not in ranks:
                 continue
             if self._heard_log and (pod_uid, scope) not in known:
-                self._kills.add((pod_uid, scope), 0.0, now - GRAIN_SECONDS)
+                self._kills.add((pod_uid, scope), 0.0, now - RESOLUTION_SECONDS)
             self._kills.add((pod_uid, scope), kills, now)
         self._heard_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
 
     def _kills_of(self, pod_uid: str, now: float) -> float:
         """Return the kills of the last hour by whoever counted more of them."""
-        by_log = sum(self._kills.rise((pod_uid, scope), now) for scope in ("cgroup", "node"))
-        return max(self._kills.rise((pod_uid, BY_CGROUP), now), by_log)
+        by_log = sum(self._kills.increase((pod_uid, scope), now) for scope in ("cgroup", "node"))
+        return max(self._kills.increase((pod_uid, BY_CGROUP), now), by_log)

@@ -69,7 +69,7 @@ def test_in_process_and_network_spaces_of_its_own_the_agent_names_both(tmp_path)
     )
     assert done.returncode == 0, done.stderr
     ready, health = done.stdout.split("\0")
-    assert "Not seen by netdev: the node's TCP counters: /proc shows another process" in ready
+    assert "Not seen by netdev: the node's TCP counters: /proc shows a PID namespace" in ready
     assert "Not seen by host: limits of training processes" in ready
     said = [line for line in ready.splitlines() if line.startswith("Not seen by ")]
     parts = json.loads(health)["unobserved_parts"]

@@ -46,6 +46,6 @@ def _processes(procfs: Path) -> list[str]:
     if shows_node_processes(procfs):
         return []
     return [
-        f"limits of training processes and the node's NFS mounts: {procfs} shows another process"
-        " space than the node's (takes hostPID: component tier-1)"
+        f"limits of training processes and the node's NFS mounts: {procfs} shows a PID namespace"
+        " other than the node's (takes hostPID: component tier-1)"
     ]

@@ -16,8 +16,8 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector import follower as follower_module
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
+from rankscope_agent.sources.nccl_inspector.directories import list_files
 from rankscope_agent.sources.nccl_inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
-from rankscope_agent.sources.nccl_inspector.places import list_files
 from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from rankscope_agent.sources.nccl_inspector import textfile
-from rankscope_agent.sources.nccl_inspector.places import Entry, open_file
+from rankscope_agent.sources.nccl_inspector.directories import Entry, open_file
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
 from rankscope_agent.sources.training.files import RingDirectory, open_directory
 from rankscope_agent.sources.training.format import RingError

@@ -7,49 +7,49 @@ from rankscope_agent.contract.model import Metric
 BUILD_INFO = Metric(
     "rankscope_build_info",
     "gauge",
-    "Always 1; which agent this is, and which node it makes up if it does.",
+    "Always 1; version of this agent, and the node that it simulates, if any.",
     ("version", "python_version", "simulated"),
 )
 COLLECTOR_SUCCESS = Metric(
     "rankscope_collector_success",
     "gauge",
-    "1 if the collector's last run ended in time and had its source, else 0.",
+    "1 if the collector's last run finished in time and found its source, else 0.",
     ("collector",),
 )
 COLLECTOR_DURATION = Metric(
     "rankscope_collector_duration_seconds",
     "gauge",
     "Wall time of the collector's last run, or how long a hanging run has lasted so far; absent"
-    " where it has no source.",
+    " if the collector has no source.",
     ("collector",),
 )
 COLLECTOR_LAST_SUCCESS = Metric(
     "rankscope_collector_last_success_timestamp_seconds",
     "gauge",
-    "Unix time at which the collector last succeeded; only where its last run did not.",
+    "Unix time of the collector's last successful run; exported only if its latest run failed.",
     ("collector",),
 )
 SNAPSHOT_TIMESTAMP = Metric(
     "rankscope_snapshot_timestamp_seconds",
     "gauge",
-    "Unix time at which the values on this page were put together.",
+    "Unix time at which the values on this page were assembled.",
 )
 SERIES_DROPPED = Metric(
     "rankscope_series_dropped",
     "gauge",
-    "Series of this collector left off the page because the agent's series limit was reached;"
-    " absent without any.",
+    "Series of this collector dropped from the page because the agent reached its series limit;"
+    " absent if there are none.",
     ("collector",),
 )
 PAGE_SERIES_DROPPED = Metric(
     "rankscope_page_series_dropped",
     "gauge",
-    "Series of all collectors together that were left off the page.",
+    "Series of all collectors that were dropped from the page.",
 )
 COLLECTOR_FAILING = Metric(
     "rankscope_collector_failing",
     "gauge",
-    "Always 1; collectors that fail with an error, or whose source has gone within six hours,"
-    " unless it comes and goes with jobs.",
+    "Always 1; the collector fails with an error, or lost its source within the last six hours,"
+    " unless that source comes and goes with jobs.",
     ("collector",),
 )

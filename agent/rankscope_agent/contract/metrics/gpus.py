@@ -14,7 +14,7 @@ MIG = (*GPU, "gpu_instance", "compute_instance", "mig_profile")
 GPU_INFO = Metric(
     "rankscope_gpu_info",
     "gauge",
-    "Always 1; what the GPU is and which driver runs it; it stays when the GPU is lost.",
+    "Always 1; identity and driver of the GPU; it stays when the GPU is lost.",
     (*GPU, "vendor", "model", "serial", "driver", "vbios", "mig"),
 )
 GPU_LOST = Metric(
@@ -26,7 +26,8 @@ GPU_LOST = Metric(
 GPU_UNRESPONSIVE = Metric(
     "rankscope_gpu_unresponsive",
     "gauge",
-    "1 if nobody can say how the GPU is: a call hangs, the driver is away, what is told is old.",
+    "1 if the state of the GPU is unknown: a call hangs, the driver is not loaded, or the"
+    " readings are stale.",
     GPU,
 )
 GPU_UTILIZATION = Metric(
@@ -44,14 +45,14 @@ GPU_MEMORY_ACTIVITY = Metric(
 GPU_MEMORY_TOTAL = Metric(
     "rankscope_gpu_memory_total_bytes",
     "gauge",
-    "The GPU's memory, with the driver's part.",
+    "The GPU's memory, including the part that the driver reserves.",
     GPU,
 )
 GPU_MEMORY_USED = Metric(
-    "rankscope_gpu_memory_used_bytes", "gauge", "Memory that processes have taken.", GPU
+    "rankscope_gpu_memory_used_bytes", "gauge", "Memory in use by processes.", GPU
 )
 GPU_CLOCK = Metric(
-    "rankscope_gpu_clock_hertz", "gauge", "Clock now, by domain: sm, memory.", (*GPU, "domain")
+    "rankscope_gpu_clock_hertz", "gauge", "Current clock, by domain: sm, memory.", (*GPU, "domain")
 )
 GPU_CLOCK_MAX = Metric(
     "rankscope_gpu_clock_max_hertz", "gauge", "Highest clock of the domain.", (*GPU, "domain")
@@ -59,17 +60,17 @@ GPU_CLOCK_MAX = Metric(
 GPU_CLOCK_EVENT = Metric(
     "rankscope_gpu_clock_event_active",
     "gauge",
-    "1 if the clock is held down now for this reason; rare reasons appear once they were seen.",
+    "1 if the clock is now reduced for this reason; rare reasons appear once they have occurred.",
     (*GPU, "reason"),
 )
 GPU_CLOCK_EVENT_SECONDS = Metric(
     "rankscope_gpu_clock_event_seconds_total",
     "counter",
-    "Time since the driver was loaded in which the clock was held down for this reason.",
+    "Time since the driver was loaded in which the clock was reduced for this reason.",
     (*GPU, "reason"),
 )
 GPU_POWER = Metric(
-    "rankscope_gpu_power_watts", "gauge", "Power drawn, the mean of a second where known.", GPU
+    "rankscope_gpu_power_watts", "gauge", "Power draw, averaged over a second where supported.", GPU
 )
 GPU_POWER_LIMIT = Metric(
     "rankscope_gpu_power_limit_watts",
@@ -86,19 +87,19 @@ GPU_TEMPERATURE = Metric(
 GPU_TEMPERATURE_MARGIN = Metric(
     "rankscope_gpu_temperature_margin_celsius",
     "gauge",
-    "How much hotter the GPU may get before its clock is held down.",
+    "How much hotter the GPU may get before its clock is reduced.",
     GPU,
 )
 GPU_PSTATE = Metric(
     "rankscope_gpu_pstate",
     "gauge",
-    "Performance state, 0 is fastest, 15 slowest; from dcgm-exporter.",
+    "Performance state, from 0 (fastest) to 15 (slowest); from dcgm-exporter.",
     GPU,
 )
 GPU_ECC_ERRORS = Metric(
     "rankscope_gpu_ecc_errors_total",
     "counter",
-    "Memory errors, corrected or not; aggregate ones are kept over reboots, volatile ones are not.",
+    "Memory errors, corrected or not; aggregate counts survive reboots, volatile ones do not.",
     (*GPU, "kind", "scope"),
 )
 GPU_SRAM_THRESHOLD = Metric(
@@ -110,65 +111,74 @@ GPU_SRAM_THRESHOLD = Metric(
 GPU_REMAPPED_ROWS = Metric(
     "rankscope_gpu_remapped_rows",
     "gauge",
-    "Memory rows replaced by spare ones, by kind of error that caused it.",
+    "Memory rows replaced by spare rows, by the kind of error that caused it.",
     (*GPU, "cause"),
 )
 GPU_REMAP_PENDING = Metric(
-    "rankscope_gpu_row_remap_pending", "gauge", "1 if rows wait for a reset to be replaced.", GPU
+    "rankscope_gpu_row_remap_pending",
+    "gauge",
+    "1 if rows are waiting for a reset to be remapped.",
+    GPU,
 )
 GPU_REMAP_FAILURE = Metric(
-    "rankscope_gpu_row_remap_failure", "gauge", "1 if a row could not be replaced.", GPU
+    "rankscope_gpu_row_remap_failure", "gauge", "1 if a row could not be remapped.", GPU
 )
 GPU_ENGINE_UTILIZATION = Metric(
     "rankscope_gpu_engine_utilization_ratio",
     "gauge",
-    "Share of time in which an engine worked: graphics, encoder, decoder; from dcgm-exporter.",
+    "Share of time in which an engine was busy: graphics, encoder, decoder; from dcgm-exporter.",
     (*GPU, "engine"),
 )
 GPU_MEMORY_FREE = Metric(
     "rankscope_gpu_memory_free_bytes",
     "gauge",
-    "Memory that is neither used nor reserved; from dcgm-exporter, which may not give the total.",
+    "Memory neither used nor reserved; from dcgm-exporter, which may not export the total.",
     GPU,
 )
 GPU_LAST_XID = Metric(
     "rankscope_gpu_last_xid",
     "gauge",
-    "Code of the newest Xid that dcgm-exporter saw, whenever that was; 0 if it saw none.",
+    "Code of the newest Xid that dcgm-exporter saw, however old; 0 if it saw none.",
     GPU,
 )
 GPU_RETIRED_PAGES = Metric(
     "rankscope_gpu_retired_pages",
     "gauge",
-    "Memory pages taken out of use, on GPUs without row remapping.",
+    "Memory pages retired, on GPUs without row remapping.",
     (*GPU, "cause"),
 )
 GPU_RETIRED_PENDING = Metric(
-    "rankscope_gpu_retired_pages_pending", "gauge", "1 if pages wait for a reset to retire.", GPU
+    "rankscope_gpu_retired_pages_pending",
+    "gauge",
+    "1 if pages are waiting for a reset to be retired.",
+    GPU,
 )
 GPU_RECOVERY_ACTION = Metric(
     "rankscope_gpu_recovery_action",
     "gauge",
-    "Always 1; the action label is what the driver asks for now, none if nothing.",
+    "Always 1; action is what the driver now asks for, none if nothing.",
     (*GPU, "action"),
 )
 GPU_PCIE_GENERATION = Metric(
-    "rankscope_gpu_pcie_link_generation", "gauge", "PCIe generation now; lower when idle.", GPU
+    "rankscope_gpu_pcie_link_generation", "gauge", "Current PCIe generation; lower when idle.", GPU
 )
 GPU_PCIE_GENERATION_MAX = Metric(
-    "rankscope_gpu_pcie_link_generation_max", "gauge", "PCIe generation of GPU and slot.", GPU
+    "rankscope_gpu_pcie_link_generation_max",
+    "gauge",
+    "Highest PCIe generation that GPU and slot support.",
+    GPU,
 )
 GPU_PCIE_WIDTH = Metric("rankscope_gpu_pcie_link_width", "gauge", "PCIe lanes in use.", GPU)
 GPU_PCIE_WIDTH_MAX = Metric(
-    "rankscope_gpu_pcie_link_width_max", "gauge", "PCIe lanes of GPU and slot.", GPU
+    "rankscope_gpu_pcie_link_width_max", "gauge", "PCIe lanes that GPU and slot support.", GPU
 )
 GPU_PCIE_REPLAYS = Metric(
-    "rankscope_gpu_pcie_replays_total", "counter", "PCIe packets sent again.", GPU
+    "rankscope_gpu_pcie_replays_total", "counter", "PCIe packets that were retransmitted.", GPU
 )
 GPU_PCIE_ERRORS = Metric(
     "rankscope_gpu_pcie_errors_total",
     "counter",
-    "PCIe errors seen by the GPU; types beyond correctable appear once there was one.",
+    "PCIe errors seen by the GPU; types other than correctable appear once they have occurred.",
     (*GPU, "type"),
 )
 GPU_PCIE_TRANSMIT = Metric(
@@ -193,37 +203,38 @@ GPU_NVLINKS_UP = Metric("rankscope_gpu_nvlinks_up", "gauge", "NVLinks that are u
 GPU_NVLINK_LINK_UP = Metric(
     "rankscope_gpu_nvlink_link_up",
     "gauge",
-    "1 if the link is up; only links that were seen down while others are up.",
+    "1 if the link is up; only links that were seen down while others were up.",
     (*GPU, "link"),
 )
 GPU_NVLINK_LINK_ERRORS = Metric(
     "rankscope_gpu_nvlink_link_errors_total",
     "counter",
-    "NVLink errors of one link; only links and types that had one.",
+    "NVLink errors of one link; only links and types that have had errors.",
     (*GPU, "link", "type"),
 )
 GPU_NVLINK_LINK_SHARE = Metric(
     "rankscope_gpu_nvlink_link_traffic_ratio",
     "gauge",
-    "Data of one link over that of the median link; only links that were seen to deviate.",
+    "Traffic of one link relative to that of the median link; only links that were seen to"
+    " deviate.",
     (*GPU, "link"),
 )
 GPU_FABRIC_STATE = Metric(
     "rankscope_gpu_fabric_state",
     "gauge",
-    "Always 1; how far the GPU's registration with the NVLink fabric is and how that went.",
+    "Always 1; state and status of the GPU's registration with the NVLink fabric.",
     (*GPU, "state", "status"),
 )
 GPU_FABRIC_UNHEALTHY = Metric(
     "rankscope_gpu_fabric_unhealthy",
     "gauge",
-    "1 if this check of the NVLink fabric fails; only checks that the fabric makes.",
+    "1 if this health check of the NVLink fabric fails; only checks that the fabric supports.",
     (*GPU, "check"),
 )
 GPU_SM_ACTIVE = Metric(
     "rankscope_gpu_sm_active_ratio",
     "gauge",
-    "Share of time and multiprocessors with work, since the agent's last look.",
+    "Share of time and multiprocessors that were busy since the agent's last reading.",
     GPU,
 )
 GPU_SM_OCCUPANCY = Metric(
@@ -233,7 +244,10 @@ GPU_SM_OCCUPANCY = Metric(
     GPU,
 )
 GPU_TENSOR_ACTIVE = Metric(
-    "rankscope_gpu_tensor_active_ratio", "gauge", "Share of time the tensor cores worked.", GPU
+    "rankscope_gpu_tensor_active_ratio",
+    "gauge",
+    "Share of time in which the tensor cores were busy.",
+    GPU,
 )
 GPU_DRAM_ACTIVE = Metric(
     "rankscope_gpu_dram_active_ratio", "gauge", "Share of the memory bandwidth in use.", GPU
@@ -242,21 +256,21 @@ MIG_MEMORY_TOTAL = Metric(
     "rankscope_gpu_instance_memory_total_bytes", "gauge", "Memory of a MIG device.", MIG
 )
 MIG_MEMORY_USED = Metric(
-    "rankscope_gpu_instance_memory_used_bytes", "gauge", "Memory taken in a MIG device.", MIG
+    "rankscope_gpu_instance_memory_used_bytes", "gauge", "Memory in use in a MIG device.", MIG
 )
 MIG_MEMORY_FREE = Metric(
-    "rankscope_gpu_instance_memory_free_bytes", "gauge", "Memory free in a MIG device.", MIG
+    "rankscope_gpu_instance_memory_free_bytes", "gauge", "Free memory in a MIG device.", MIG
 )
 MIG_SM_ACTIVE = Metric(
     "rankscope_gpu_instance_sm_active_ratio",
     "gauge",
-    "Share of time and multiprocessors with work in a MIG GPU instance.",
+    "Share of time and multiprocessors that were busy in a MIG GPU instance.",
     MIG,
 )
 GPU_XIDS = Metric(
     "rankscope_gpu_xid_events_total",
     "counter",
-    "Xid errors that the driver reported to the agent since its start.",
+    "Xid errors that the driver has reported to the agent since the agent started.",
     (*GPU, "xid"),
 )
 GPU_XID_TIMESTAMP = Metric(
@@ -268,29 +282,30 @@ GPU_XID_TIMESTAMP = Metric(
 GPU_EVENTS = Metric(
     "rankscope_gpu_driver_events_total",
     "counter",
-    "Events other than Xids that the driver reported to the agent since its start.",
+    "Events other than Xids that the driver has reported to the agent since the agent started.",
     (*GPU, "event"),
 )
 UNSUPPORTED = Metric(
     "rankscope_unsupported",
     "gauge",
-    "Always 1; readings that the GPU or its driver does not give, and why.",
+    "Always 1; readings that the GPU or its driver does not provide, and why.",
     (*GPU, "reading", "reason"),
 )
 NVML_CALL_ERRORS = Metric(
     "rankscope_nvml_call_errors_total",
     "counter",
-    "Calls to the GPU driver's library that failed, other than as unsupported.",
+    "Failed calls to the GPU driver's library, other than unsupported ones.",
     ("call", "code"),
 )
 NVML_OPENED = Metric(
     "rankscope_nvml_opened_total",
     "counter",
-    "Times the agent has opened the GPU driver's library: once, and again after each loss.",
+    "Times the agent has opened the GPU driver's library: once at the start, and again after"
+    " each loss of it.",
 )
 DCGM_SERIES_IGNORED = Metric(
     "rankscope_dcgm_series_ignored",
     "gauge",
-    "Series of dcgm-exporter's page that were not taken over, by reason.",
+    "Series on dcgm-exporter's page that were ignored, by reason.",
     ("reason",),
 )

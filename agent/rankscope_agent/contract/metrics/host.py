@@ -15,36 +15,36 @@ PRESSURE = Metric(
 MEMORY_AVAILABLE = Metric(
     "rankscope_memory_available_bytes",
     "gauge",
-    "Memory that can be given to programs without swapping.",
+    "Memory that programs can use without swapping.",
 )
 MEMORY_TOTAL = Metric("rankscope_memory_total_bytes", "gauge", "Memory of the node.")
 OOM_KILLS = Metric(
-    "rankscope_oom_kills_total", "counter", "Processes killed on the node for want of memory."
+    "rankscope_oom_kills_total", "counter", "Processes on the node killed for lack of memory."
 )
 PIDS_USED = Metric(
-    "rankscope_pids_used_ratio", "gauge", "Tasks of the node as a part of the most it may have."
+    "rankscope_pids_used_ratio", "gauge", "Tasks on the node relative to the maximum."
 )
 DISK_USED = Metric(
     "rankscope_filesystem_used_ratio",
     "gauge",
-    "Used part of the file system that pods' ephemeral storage is on.",
+    "Used share of the file system that holds pods' ephemeral storage.",
     ("filesystem",),
 )
 INODES_USED = Metric(
     "rankscope_filesystem_inodes_used_ratio",
     "gauge",
-    "Used part of the inodes of the file system that pods' ephemeral storage is on.",
+    "Used share of the inodes of the file system that holds pods' ephemeral storage.",
     ("filesystem",),
 )
 SOFTNET_DROPPED = Metric(
     "rankscope_softnet_dropped_total",
     "counter",
-    "Packets dropped as a CPU's queue of received packets was full.",
+    "Packets dropped because a CPU's receive queue was full.",
 )
 SOFTNET_SQUEEZED = Metric(
     "rankscope_softnet_squeezed_total",
     "counter",
-    "Times a CPU stopped receiving packets as its time for that was up.",
+    "Times a CPU stopped receiving packets because its time for that was used up.",
 )
 EDAC_ERRORS = Metric(
     "rankscope_edac_errors_total",
@@ -61,21 +61,23 @@ EDAC_CONTROLLER = Metric(
 CLOCK_OFFSET = Metric(
     "rankscope_clock_offset_seconds",
     "gauge",
-    "What the kernel still has to correct the clock by, as its time daemon last said.",
+    "Offset that the kernel still has to correct, as last set by the time daemon.",
 )
 CLOCK_MAX_ERROR = Metric(
     "rankscope_clock_max_error_seconds",
     "gauge",
-    "Largest error that the clock can have; grows while nobody disciplines it.",
+    "Largest possible error of the clock; it grows while no time daemon disciplines the clock.",
 )
 CLOCK_SYNCHRONIZED = Metric(
-    "rankscope_clock_synchronized", "gauge", "1 while a time daemon keeps the clock, else 0."
+    "rankscope_clock_synchronized",
+    "gauge",
+    "1 while a time daemon keeps the clock synchronised, else 0.",
 )
 BOOT_INFO = Metric(
-    "rankscope_boot_info", "gauge", "Always 1; identity of the node's present boot.", ("boot_id",)
+    "rankscope_boot_info", "gauge", "Always 1; ID of the node's current boot.", ("boot_id",)
 )
 BOOT_TIME = Metric(
-    "rankscope_boot_timestamp_seconds", "gauge", "Unix time at which the node was booted."
+    "rankscope_boot_timestamp_seconds", "gauge", "Unix time at which the node booted."
 )
 NVME_CONTROLLERS = Metric(
     "rankscope_nvme_controllers",
@@ -86,25 +88,26 @@ NVME_CONTROLLERS = Metric(
 NVME_EVENTS = Metric(
     "rankscope_nvme_events_total",
     "counter",
-    "Failed commands, retries and resets of an NVMe controller, where its kernel counts them.",
+    "Failed commands, retries and resets of an NVMe controller, where the kernel counts them.",
     ("controller", "event"),
 )
 SHM_SIZE = Metric(
     "rankscope_shm_size_bytes",
     "gauge",
-    "Size of /dev/shm in a training pod; that of the node with an empty pod_uid.",
+    "Size of /dev/shm in a training pod; an empty pod_uid stands for the node's own.",
     POD,
 )
 SHM_USED = Metric(
     "rankscope_shm_used_bytes",
     "gauge",
-    "Use of /dev/shm in a training pod; that of the node with an empty pod_uid.",
+    "Used bytes of /dev/shm in a training pod; an empty pod_uid stands for the node's own.",
     POD,
 )
 MEMLOCK = Metric(
     "rankscope_memlock_limit_bytes",
     "gauge",
-    "How much memory a training pod's process may lock, +Inf for any; RDMA locks its buffers.",
+    "How much memory a process of a training pod may lock, +Inf if unlimited; RDMA locks its"
+    " buffers.",
     POD,
 )
 POD_IO_BYTES = Metric(
@@ -116,7 +119,7 @@ POD_IO_BYTES = Metric(
 POD_IO_OPERATIONS = Metric(
     "rankscope_pod_io_operations_total",
     "counter",
-    "Reads and writes of a training pod to block devices.",
+    "Read and write operations of a training pod on block devices.",
     (*POD, "direction"),
 )
 POD_PRESSURE = Metric(
@@ -128,42 +131,44 @@ POD_PRESSURE = Metric(
 POD_PERIODS = Metric(
     "rankscope_pod_cpu_periods_total",
     "counter",
-    "Periods of a training pod's CPU limit: all, and those in which it was throttled.",
+    "Periods of a training pod's CPU limit: all of them, and those in which it was throttled.",
     (*POD, "kind"),
 )
 POD_THROTTLED = Metric(
     "rankscope_pod_cpu_throttled_seconds_total",
     "counter",
-    "Time for which a training pod was held back by its CPU limit, summed over CPUs.",
+    "Time for which a training pod was throttled by its CPU limit, summed over CPUs.",
     POD,
 )
 POD_OOM_KILLS = Metric(
     "rankscope_pod_oom_kills_total",
     "counter",
-    "Processes of a training pod killed for want of memory.",
+    "Processes of a training pod killed for lack of memory.",
     POD,
 )
 NFS_OPERATIONS = Metric(
     "rankscope_nfs_operations_total",
     "counter",
-    "NFS requests of a training pod's mounts (node's own: empty pod_uid) by operation.",
+    "NFS requests of a training pod's mounts by operation; an empty pod_uid stands for the"
+    " node's own mounts.",
     (*POD, "operation"),
 )
 NFS_RETRANSMISSIONS = Metric(
     "rankscope_nfs_retransmissions_total",
     "counter",
-    "NFS requests that were sent again.",
+    "NFS requests that were retransmitted.",
     (*POD, "operation"),
 )
 NFS_ROUND_TRIP = Metric(
     "rankscope_nfs_round_trip_seconds_total",
     "counter",
-    "Time from sending NFS requests to their answers; over operations it is the mean round trip.",
+    "Time between sending NFS requests and receiving their answers; divided by operations, the"
+    " mean round trip.",
     (*POD, "operation"),
 )
 NFS_TIMEOUTS = Metric(
     "rankscope_nfs_timeouts_total",
     "counter",
-    "NFS requests that had no answer in time.",
+    "NFS requests that timed out.",
     (*POD, "operation"),
 )

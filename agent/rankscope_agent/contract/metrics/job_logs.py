@@ -10,31 +10,31 @@ LOG_FRAMEWORK = (*LOG_POD, "framework", "source")
 JOB_LOG_STEP = Metric(
     "rankscope_job_log_last_step",
     "gauge",
-    "Newest step that the job's framework printed; for Lightning the batch of its epoch.",
+    "Newest step that the job's framework logged; for Lightning, the batch within its epoch.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_STEP_SECONDS = Metric(
     "rankscope_job_log_step_seconds",
     "gauge",
-    "Time of a step of the whole job by its log; it tells nothing about single ranks.",
+    "Step time of the whole job according to its log; it says nothing about single ranks.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_SAMPLES_RATE = Metric(
     "rankscope_job_log_samples_per_second",
     "gauge",
-    "Samples per second of the whole job by its log.",
+    "Samples per second of the whole job according to its log.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_GPU_FLOPS = Metric(
     "rankscope_job_log_gpu_flops_per_second",
     "gauge",
-    "Floating-point operations per GPU and second by the job's log.",
+    "Floating-point operations per second and GPU according to the job's log.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_LOSS = Metric(
     "rankscope_job_log_loss",
     "gauge",
-    "Newest training loss that the job printed; absent while that is infinite or no number.",
+    "Newest training loss that the job logged; absent while it is infinite or NaN.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_STEP_LINES = Metric(
@@ -46,13 +46,13 @@ JOB_LOG_STEP_LINES = Metric(
 JOB_LOG_NONFINITE_LOSSES = Metric(
     "rankscope_job_log_nonfinite_losses_total",
     "counter",
-    "Training losses in the pod's logs that were infinite or no number.",
+    "Training losses in the pod's logs that were infinite or NaN.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_SKIPPED_STEPS = Metric(
     "rankscope_job_log_skipped_steps_total",
     "counter",
-    "Steps without an update of the weights by the job's log.",
+    "Steps that did not update the weights, according to the job's log.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_LAST_LINE = Metric(
@@ -64,6 +64,6 @@ JOB_LOG_LAST_LINE = Metric(
 JOB_LOG_REFUSED = Metric(
     "rankscope_job_log_refused_lines_total",
     "counter",
-    "Lines that look as if they spoke of training steps and do not.",
+    "Log lines that look like lines about training steps but are not.",
     LOG_POD,
 )

@@ -9,8 +9,8 @@ GPU = ("gpu", "uuid", "pci")
 XID_ERRORS = Metric(
     "rankscope_gpu_xid_errors_total",
     "counter",
-    "Xids of the GPU by code, of codes that occurred; severity is info, warn, error or fatal,"
-    " action what the line and its code ask for first.",
+    "Xids of the GPU by code, once they have occurred; severity is info, warn, error or fatal,"
+    " action is what the line and its code ask for first.",
     (*GPU, "xid", "severity", "action"),
 )
 XID_LAST = Metric(
@@ -22,7 +22,7 @@ XID_LAST = Metric(
 SXID_ERRORS = Metric(
     "rankscope_nvswitch_sxid_errors_total",
     "counter",
-    "SXids of the NVSwitch by code, of codes that occurred.",
+    "SXids of the NVSwitch by code, once they have occurred.",
     ("pci", "sxid", "severity"),
 )
 SXID_LAST = Metric(
@@ -34,7 +34,7 @@ SXID_LAST = Metric(
 GPU_FALLEN = Metric(
     "rankscope_gpu_fallen_off_bus_total",
     "counter",
-    "Times the driver said that the GPU has fallen off the bus, with or without an Xid.",
+    "Times the driver reported that the GPU has fallen off the bus, with or without an Xid.",
     GPU,
 )
 GPU_INIT_FAILURES = Metric(
@@ -76,37 +76,39 @@ DISK_ERRORS = Metric(
 KERNEL_OOM_KILLS = Metric(
     "rankscope_kernel_oom_kills_total",
     "counter",
-    "Processes killed for want of memory by whose limit it was (cgroup, node) and its pod.",
+    "Processes killed for lack of memory, by whose limit was reached (cgroup, node) and by pod.",
     ("scope", "pod_uid"),
 )
 POD_LAST_EVENT = Metric(
     "rankscope_kernel_pod_last_event_timestamp_seconds",
     "gauge",
-    "Unix time at which the kernel last ended a process of the pod, by kind (oom_kill, user_fault)"
-    " and whose memory was full (cgroup, node); pod_uid is empty if nobody knows whose process.",
+    "Unix time at which the kernel last ended a process of the pod, by kind (oom_kill,"
+    " user_fault) and by whose memory was full (cgroup, node); pod_uid is empty if the pod is"
+    " unknown.",
     ("kind", "scope", "pod_uid"),
 )
 RECORDS_LOST = Metric(
     "rankscope_kernel_records_lost_total",
     "counter",
-    "Records overwritten in the kernel's ring before they were read; by syslog(2) at least those.",
+    "Records overwritten in the kernel's ring buffer before they were read; a lower bound if"
+    " read by syslog(2).",
 )
 KERNEL_LOG_INFO = Metric(
     "rankscope_kernel_log_info",
     "gauge",
-    "Always 1; where the kernel log is read from: kmsg, syslog or journal.",
+    "Always 1; the source of the kernel log: kmsg, syslog or journal.",
     ("source",),
 )
 REBOOTS = Metric(
     "rankscope_node_reboots_total",
     "counter",
-    "Boots since the agent first looked, by how the boot before ended: clean, crashed (it left a"
-    " dump in pstore), unexpected (no shutdown was recorded), unknown.",
+    "Boots since the agent first ran on the node, by how the previous boot ended: clean,"
+    " crashed (it left a dump in pstore), unexpected (no shutdown was recorded), unknown.",
     ("reason",),
 )
 BOOT_TIME = Metric(
     "rankscope_node_last_reboot_timestamp_seconds",
     "gauge",
-    "Unix time of the node's last boot that the agent saw happen.",
+    "Unix time of the last reboot of the node that the agent observed.",
     ("reason",),
 )

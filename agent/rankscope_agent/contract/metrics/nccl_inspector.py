@@ -11,40 +11,42 @@ INSPECTOR_GPU = ("uuid", "op", "scope")
 INSPECTOR_OPERATIONS = Metric(
     "rankscope_nccl_inspector_operations_total",
     "counter",
-    "Operations of the rank that NCCL Inspector wrote and the agent read.",
+    "Operations of the rank that NCCL Inspector recorded and the agent read.",
     INSPECTOR_RANK,
 )
 INSPECTOR_SECONDS = Metric(
     "rankscope_nccl_inspector_operation_seconds_total",
     "counter",
-    "Time of these operations, waiting for peers included: who waits least holds the others up.",
+    "Duration of these operations, including the wait for peers: the rank that waits least"
+    " holds up the others.",
     INSPECTOR_RANK,
 )
 INSPECTOR_BYTES = Metric(
     "rankscope_nccl_inspector_message_bytes_total",
     "counter",
-    "Bytes of these operations' messages.",
+    "Message bytes of these operations.",
     INSPECTOR_RANK,
 )
 INSPECTOR_GPU_SECONDS = Metric(
     "rankscope_nccl_inspector_gpu_operation_seconds",
     "gauge",
-    "Mean time of the GPU's operations with the largest messages at Inspector's last writing.",
+    "Mean duration of the GPU's operations with the largest messages when Inspector last wrote"
+    " its file.",
     INSPECTOR_GPU,
 )
 INSPECTOR_GPU_BANDWIDTH = Metric(
     "rankscope_nccl_inspector_gpu_bus_bandwidth_bytes_per_second",
     "gauge",
-    "Bus bandwidth of these operations; the rank that the others wait for shows the highest.",
+    "Bus bandwidth of these operations; highest on the rank that the others wait for.",
     INSPECTOR_GPU,
 )
 INSPECTOR_FILES = Metric(
-    "rankscope_nccl_inspector_files", "gauge", "Inspector's files that the agent reads now."
+    "rankscope_nccl_inspector_files", "gauge", "Inspector files that the agent is reading."
 )
 INSPECTOR_LEFT_OFF = Metric(
     "rankscope_nccl_inspector_files_left_off",
     "gauge",
-    "Inspector's files that are not read, as there are too many.",
+    "Inspector files that are not read because there are too many.",
 )
 INSPECTOR_REFUSED = Metric(
     "rankscope_nccl_inspector_files_refused",
@@ -55,15 +57,16 @@ INSPECTOR_REFUSED = Metric(
 INSPECTOR_DROPPED = Metric(
     "rankscope_nccl_inspector_dropped_operations_total",
     "counter",
-    "Operations that Inspector overwrote before it wrote them.",
+    "Operations that Inspector overwrote before it wrote them to its file.",
 )
 INSPECTOR_SKIPPED = Metric(
     "rankscope_nccl_inspector_skipped_bytes_total",
     "counter",
-    "Bytes of Inspector's files that the agent skipped, as they came faster than it may read.",
+    "Bytes of Inspector files that the agent skipped because the files grew faster than it may"
+    " read.",
 )
 INSPECTOR_UNPARSED = Metric(
     "rankscope_nccl_inspector_unparsed_lines_total",
     "counter",
-    "Lines of Inspector's files that are none of its records, first halves of lines included.",
+    "Lines of Inspector files that are not valid records, including incomplete lines.",
 )

@@ -9,13 +9,14 @@ LOG_POD = ("pod_namespace", "pod_name")
 NCCL_CONNECTIONS = Metric(
     "rankscope_nccl_channel_connections",
     "gauge",
-    "Distinct NCCL connections (pair of ranks, direction, transport) that the pod's ranks printed.",
+    "Distinct NCCL connections (pair of ranks, direction, transport) that the pod's ranks logged.",
     (*LOG_POD, "transport", "gdr", "scope"),
 )
 NCCL_SOCKET_FALLBACK = Metric(
     "rankscope_nccl_socket_fallback_state",
     "gauge",
-    "1 if NCCL carries data between nodes over TCP sockets, 0 if not, -1 if the log cannot tell.",
+    "1 if NCCL carries data between nodes over TCP sockets, 0 if not, -1 if the log does not"
+    " show it.",
     (*LOG_POD, "reason"),
 )
 NCCL_NET_INFO = Metric(
@@ -33,19 +34,20 @@ NCCL_GDR_MISSING = Metric(
 NCCL_RANKS_EXPECTED = Metric(
     "rankscope_nccl_comm_ranks_expected",
     "gauge",
-    "Ranks of communicators, summed over these, that the pod's processes began to initialise.",
+    "Ranks, summed over communicators, whose initialisation the pod's processes started.",
     LOG_POD,
 )
 NCCL_RANKS_INITIALIZED = Metric(
     "rankscope_nccl_comm_ranks_initialized",
     "gauge",
-    "Ranks of communicators, summed over these, whose initialisation the pod's processes ended.",
+    "Ranks, summed over communicators, whose initialisation the pod's processes completed.",
     LOG_POD,
 )
 NCCL_INIT_SECONDS = Metric(
     "rankscope_nccl_comm_init_seconds",
     "gauge",
-    "Time of the pod's slowest communicator start by phase; bootstrap is the wait for peers.",
+    "Duration of the pod's slowest communicator initialisation by phase; bootstrap is the wait"
+    " for peers.",
     (*LOG_POD, "phase"),
 )
 NCCL_WARNINGS = Metric(
@@ -57,25 +59,26 @@ NCCL_WARNINGS = Metric(
 NCCL_IB_ERRORS = Metric(
     "rankscope_nccl_ib_errors_total",
     "counter",
-    "InfiniBand completion errors that NCCL printed, by adapter of this node and status.",
+    "InfiniBand completion errors that NCCL logged, by adapter of this node and status.",
     (*LOG_POD, "device", "status"),
 )
 NCCL_TIMEOUTS = Metric(
     "rankscope_nccl_collective_timeouts_total",
     "counter",
-    "Collectives that a rank's PyTorch watchdog gave up on, each counted once per rank.",
+    "Collectives that PyTorch's watchdog gave up on, each counted once per rank.",
     (*LOG_POD, "op"),
 )
 NCCL_UNPARSED = Metric(
     "rankscope_nccl_log_unparsed_total",
     "counter",
-    "Records that look like NCCL's and could not be read or kept.",
+    "Log records that look like NCCL's but could not be parsed or stored.",
     LOG_POD,
 )
 NCCL_LAST_LINE = Metric(
     "rankscope_nccl_log_last_line_timestamp_seconds",
     "gauge",
-    "Unix time at which the agent last read a line of NCCL or its watchdog in the pod's logs.",
+    "Unix time at which the agent last read a line from NCCL or PyTorch's watchdog in the pod's"
+    " logs.",
     LOG_POD,
 )
 NCCL_LAST_WARNING = Metric(
@@ -84,25 +87,27 @@ NCCL_LAST_WARNING = Metric(
     "Unix time at which the agent last read a new NCCL warning in the pod's logs.",
     LOG_POD,
 )
-NCCL_LOGS = Metric("rankscope_nccl_logs", "gauge", "Logs that the agent follows now.")
+NCCL_LOGS = Metric("rankscope_nccl_logs", "gauge", "Logs that the agent is following.")
 NCCL_LOGS_REJECTED = Metric(
     "rankscope_nccl_logs_rejected",
     "gauge",
-    "Logs that the agent does not read, by reason; only if there are any.",
+    "Logs that the agent does not read, by reason; absent if there are none.",
     ("reason",),
 )
 NCCL_LOG_LAG = Metric(
     "rankscope_nccl_log_lag_bytes",
     "gauge",
-    "Bytes of logs that are there and not read yet.",
+    "Bytes of logs that have been written but not read yet.",
 )
 NCCL_LOG_LAG_LINES = Metric(
     "rankscope_nccl_log_lag_lines",
     "gauge",
-    "About how many lines these are, by the length of the next ones; archives are not counted.",
+    "Approximate number of lines in these bytes, estimated from the length of the next lines;"
+    " archives are not counted.",
 )
 NCCL_LOG_SKIPPED = Metric(
     "rankscope_nccl_log_skipped_bytes_total",
     "counter",
-    "Bytes of logs that the agent could not read: rotated away before, or damaged in an archive.",
+    "Bytes of logs that the agent could not read because they were rotated away first or"
+    " damaged in an archive.",
 )

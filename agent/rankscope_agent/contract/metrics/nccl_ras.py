@@ -23,7 +23,7 @@ RAS_RANKS = Metric(
 RAS_MISSING_RANKS = Metric(
     "rankscope_nccl_ras_missing_ranks",
     "gauge",
-    "Most ranks of one communicator that gave RAS no data.",
+    "Ranks that sent no data to RAS, in the communicator with the most of them.",
 )
 RAS_DEAD_PROCESSES = Metric(
     "rankscope_nccl_ras_dead_processes",
@@ -33,36 +33,37 @@ RAS_DEAD_PROCESSES = Metric(
 RAS_FAILED_RANKS = Metric(
     "rankscope_nccl_ras_failed_ranks",
     "gauge",
-    "Most ranks of one communicator with an asynchronous error or an abort.",
+    "Ranks with an asynchronous error or an abort, in the communicator with the most of them.",
 )
 RAS_TIMEOUTS = Metric(
     "rankscope_nccl_ras_timeouts",
     "gauge",
-    "Processes that did not answer RAS in time at the last query.",
+    "Processes that did not answer RAS in time during the last query.",
 )
 RAS_LAG = Metric(
     "rankscope_nccl_ras_collective_lag_operations",
     "gauge",
-    "Launches by which the last rank of a communicator is behind its first; 1 is normal.",
+    "Launches by which the last rank of a communicator lags behind the first; 1 is normal.",
     ("op",),
 )
 RAS_LAGGING_RANK = Metric(
     "rankscope_nccl_ras_lagging_rank",
     "gauge",
-    "Number of the rank that is furthest behind, in its communicator; the lowest of several.",
+    "The rank, within its communicator, that lags furthest behind; the lowest if there are"
+    " several.",
 )
 RAS_LAGGING_RANKS = Metric(
     "rankscope_nccl_ras_lagging_ranks",
     "gauge",
-    "Ranks of that communicator that are equally far behind.",
+    "Ranks of that communicator that lag equally far behind.",
 )
 RAS_QUERY_SECONDS = Metric(
     "rankscope_nccl_ras_query_seconds",
     "gauge",
-    "Time that the last query took; RAS waits for processes that do not answer.",
+    "Duration of the last query; RAS waits for processes that do not answer.",
 )
 RAS_LAST_QUERY = Metric(
     "rankscope_nccl_ras_last_query_timestamp_seconds",
     "gauge",
-    "Unix time of the query whose answer these series are.",
+    "Unix time of the query that returned these values.",
 )

@@ -9,7 +9,7 @@ NIC = ("device",)
 INFO = Metric(
     "rankscope_nic_info",
     "gauge",
-    "Always 1; what a network interface is, where it sits, and the bond it belongs to.",
+    "Always 1; kind and location of a network interface, and the bond it belongs to.",
     (*NIC, "kind", "pci", "numa_node", "bond", "mtu"),
 )
 UP = Metric(
@@ -18,13 +18,13 @@ UP = Metric(
 SPEED = Metric(
     "rankscope_nic_speed_bytes_per_second",
     "gauge",
-    "Speed that the link was negotiated at; absent while it is down.",
+    "Negotiated speed of the link; absent while it is down.",
     NIC,
 )
 CARRIER_CHANGES = Metric(
     "rankscope_nic_carrier_changes_total",
     "counter",
-    "Times the carrier came (up) or was lost (down), as the kernel counts.",
+    "Times the carrier came up or was lost (down), as counted by the kernel.",
     (*NIC, "direction"),
 )
 LAST_CHANGE = Metric(
@@ -36,13 +36,13 @@ LAST_CHANGE = Metric(
 RECEIVE_BYTES = Metric(
     "rankscope_nic_receive_bytes_total",
     "counter",
-    "Bytes received through the kernel; RDMA traffic is not among them.",
+    "Bytes received through the kernel, which does not see RDMA traffic.",
     NIC,
 )
 TRANSMIT_BYTES = Metric(
     "rankscope_nic_transmit_bytes_total",
     "counter",
-    "Bytes sent through the kernel; RDMA traffic is not among them.",
+    "Bytes sent through the kernel, which does not see RDMA traffic.",
     NIC,
 )
 ERRORS = Metric(
@@ -54,25 +54,26 @@ ERRORS = Metric(
 DROPPED = Metric(
     "rankscope_nic_dropped_total",
     "counter",
-    "Frames dropped on the way in or out.",
+    "Frames dropped while receiving or sending.",
     (*NIC, "direction"),
 )
 ERROR_DETAILS = Metric(
     "rankscope_nic_error_details_total",
     "counter",
-    "Errors by the kernel's name for them, such as rx_crc_errors and rx_missed_errors.",
+    "Errors under the kernel's names, such as rx_crc_errors and rx_missed_errors.",
     (*NIC, "type"),
 )
 ADDRESSES = Metric(
     "rankscope_nic_addresses",
     "gauge",
-    "Addresses that other nodes can reach, by family (ipv4, ipv6); link-local ones do not count.",
+    "Addresses that other nodes can reach, by family (ipv4, ipv6); link-local addresses are not"
+    " counted.",
     (*NIC, "family"),
 )
 FASTEST_MODE = Metric(
     "rankscope_nic_fastest_mode_bytes_per_second",
     "gauge",
-    "Speed of the fastest link mode that the port offers with the cable that is plugged in.",
+    "Speed of the fastest link mode that the port offers with its present cable.",
     NIC,
 )
 FEC_BLOCKS = Metric(
@@ -85,43 +86,44 @@ FEC_BLOCKS = Metric(
 LINK_PAUSE_FRAMES = Metric(
     "rankscope_nic_link_pause_frames_total",
     "counter",
-    "Pause frames for the whole link, as the kernel counts them for every driver.",
+    "Pause frames for the whole link, which the kernel counts for every driver.",
     (*NIC, "direction"),
 )
 ADAPTER_INFO = Metric(
     "rankscope_adapter_info",
     "gauge",
-    "Always 1; an adapter's driver and the firmware that it runs.",
+    "Always 1; driver and firmware of an adapter.",
     ("pci", "driver", "firmware"),
 )
 ADAPTER_HEALTH_ERRORS = Metric(
     "rankscope_adapter_health_errors_total",
     "counter",
-    "Errors that an adapter's health reporters have told the kernel since its driver was loaded.",
+    "Errors that an adapter's health reporters have reported since its driver was loaded.",
     ("pci",),
 )
 ADAPTER_UNHEALTHY = Metric(
     "rankscope_adapter_unhealthy",
     "gauge",
-    "1 while a health reporter of an adapter is in error and has not recovered, else absent.",
+    "1 while a health reporter of an adapter is in the error state and has not recovered, else"
+    " absent.",
     ("pci", "reporter"),
 )
 PFC_FRAMES = Metric(
     "rankscope_nic_pfc_pause_frames_total",
     "counter",
-    "Priority flow control: pause frames by priority and direction.",
+    "Pause frames of priority flow control, by priority and direction.",
     (*NIC, "priority", "direction"),
 )
 PFC_SECONDS = Metric(
     "rankscope_nic_pfc_pause_seconds_total",
     "counter",
-    "Priority flow control: time for which a priority was paused.",
+    "Time for which priority flow control paused a priority.",
     (*NIC, "priority", "direction"),
 )
 PFC_DISCARDS = Metric(
     "rankscope_nic_priority_discards_total",
     "counter",
-    "Frames of a priority that were dropped for want of buffers.",
+    "Frames of a priority that were dropped for lack of buffers.",
     (*NIC, "priority"),
 )
 PAUSE_FRAMES = Metric(
@@ -133,54 +135,56 @@ PAUSE_FRAMES = Metric(
 PAUSE_STORMS = Metric(
     "rankscope_nic_pause_storm_events_total",
     "counter",
-    "Times the adapter paused its peer for so long that it warned (warning) or gave up (error).",
+    "Times the adapter paused its peer for so long that it raised a warning (warning) or gave"
+    " up (error).",
     (*NIC, "level"),
 )
 PHY_EVENTS = Metric(
     "rankscope_nic_phy_events_total",
     "counter",
-    "Errors and events of the port by the driver's name for them.",
+    "Errors and events of the port, under the driver's names.",
     (*NIC, "type"),
 )
 LIMITED = Metric(
     "rankscope_nic_allowance_exceeded_total",
     "counter",
-    "Packets queued or dropped as a limit of the cloud instance was reached.",
+    "Packets queued or dropped because a limit of the cloud instance was reached.",
     (*NIC, "limit"),
 )
 BOND_SLAVES = Metric(
     "rankscope_nic_bond_slaves",
     "gauge",
-    "Interfaces that a bond has (configured) and those with a link (active).",
+    "Interfaces of a bond: all of them (configured) and those with a link (active).",
     (*NIC, "state"),
 )
 ECN_INFO = Metric(
     "rankscope_nic_ecn_info",
     "gauge",
-    "Always 1; priorities with RoCE congestion control switched on, by role (np, rp).",
+    "Always 1; priorities with RoCE congestion control enabled, by role (np, rp).",
     (*NIC, "role", "priorities"),
 )
 LEFT_OFF = Metric(
     "rankscope_nics_left_off",
     "gauge",
-    "Interfaces that are not shown one by one but summed up as device=other.",
+    "Interfaces that are not exported individually but are summed up as device=other.",
 )
 PCI_LINK_RATIO = Metric(
     "rankscope_pci_link_ratio",
     "gauge",
-    "Bandwidth of an adapter's PCI link as a part of the largest it could have.",
+    "Bandwidth of an adapter's PCI link relative to the maximum that it supports.",
     ("pci",),
 )
 PCI_LINK_WIDTH = Metric(
     "rankscope_pci_link_width",
     "gauge",
-    "Lanes of an adapter's PCI link (current) and those it has (max), where they differ.",
+    "Lanes of an adapter's PCI link in use (current) and available (max), where they differ.",
     ("pci", "value"),
 )
 PCI_LINK_SPEED = Metric(
     "rankscope_pci_link_transfers_per_second",
     "gauge",
-    "Speed of an adapter's PCI lanes (current) and the fastest (max), where they differ.",
+    "Transfer rate of an adapter's PCI lanes (current) and the highest supported rate (max),"
+    " where they differ.",
     ("pci", "value"),
 )
 AER_ERRORS = Metric(
@@ -196,16 +200,19 @@ AER_LAST = Metric(
     ("pci",),
 )
 TCP_SENT = Metric(
-    "rankscope_tcp_sent_segments_total", "counter", "TCP segments sent in the node's own network."
+    "rankscope_tcp_sent_segments_total",
+    "counter",
+    "TCP segments sent in the node's own network namespace.",
 )
 TCP_RETRANSMITTED = Metric(
     "rankscope_tcp_retransmitted_segments_total",
     "counter",
-    "TCP segments sent again in the node's own network.",
+    "TCP segments retransmitted in the node's own network namespace.",
 )
 TCP_EVENTS = Metric(
     "rankscope_tcp_events_total",
     "counter",
-    "What slows TCP down in the node's own network: timeouts, lost SYNs, full listen queues.",
+    "Events that slow TCP down in the node's own network namespace: timeouts, lost SYNs, full"
+    " listen queues.",
     ("event",),
 )

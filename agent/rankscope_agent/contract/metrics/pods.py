@@ -6,20 +6,22 @@ from rankscope_agent.contract.model import Metric
 
 POD = ("pod_namespace", "pod_name", "container_name")
 
-PODS = Metric("rankscope_pods", "gauge", "Pods of this node, as last told by the API server.")
+PODS = Metric("rankscope_pods", "gauge", "Pods on this node, according to the API server.")
 PODS_DROPPED = Metric(
-    "rankscope_pods_dropped", "gauge", "Pods of this node left out because there are too many."
+    "rankscope_pods_dropped",
+    "gauge",
+    "Pods on this node that were left out because there are too many.",
 )
 POD_SOURCE_UP = Metric(
     "rankscope_pod_source_up",
     "gauge",
-    "1 if this source of knowledge about pods gives answers: api, kubelet or processes.",
+    "1 if this source of pod information answers: api, kubelet or processes.",
     ("source",),
 )
 POD_SOURCE_UPDATED = Metric(
     "rankscope_pod_source_last_update_timestamp_seconds",
     "gauge",
-    "Unix time at which the source last answered; what it told is kept while it is silent.",
+    "Unix time of the source's last answer; that answer is kept while the source does not respond.",
     ("source",),
 )
 POD_SOURCE_ERRORS = Metric(
@@ -28,32 +30,32 @@ POD_SOURCE_ERRORS = Metric(
 POD_API_REQUESTS = Metric(
     "rankscope_pod_api_requests_total",
     "counter",
-    "Requests to the API server: list and watch.",
+    "Requests to the API server, by kind: list or watch.",
     ("request",),
 )
 JOB_NAMES_REJECTED = Metric(
     "rankscope_job_names_rejected",
     "gauge",
-    "Pods and processes of this node that name their job as they may not, by reason; absent"
-    " without any.",
+    "Pods and processes on this node whose job name was rejected, by reason; absent if there"
+    " are none.",
     ("reason",),
 )
 GPU_ALLOCATION_INFO = Metric(
     "rankscope_gpu_allocation_info",
     "gauge",
-    "Always 1; which container holds a GPU. The uuid of a shared GPU ends in ::replica.",
+    "Always 1; the container that holds a GPU. The uuid of a shared GPU ends in ::replica.",
     ("uuid", "gpu", "resource", "node", "job_id", "rank", "node_rank", *POD),
 )
 RDMA_ALLOCATION_INFO = Metric(
     "rankscope_rdma_allocation_info",
     "gauge",
-    "Always 1; which container holds an RDMA device; pci or device are empty where unknown.",
+    "Always 1; the container that holds an RDMA device; pci or device is empty if unknown.",
     ("device", "pci", "device_id", "resource", "node", "job_id", *POD),
 )
 JOB_INFO = Metric(
     "rankscope_job_info",
     "gauge",
-    "Always 1; what a job is and whose, by the labels of its pods on this node.",
+    "Always 1; kind and owner of a job, from the labels of its pods on this node.",
     ("job_id", "kind", "project", "class", "owner", "team", "queue", "gang", "parent"),
 )
 JOB_PODS = Metric(
@@ -62,12 +64,13 @@ JOB_PODS = Metric(
 RANK_ENVIRONMENT_INFO = Metric(
     "rankscope_rank_environment_info",
     "gauge",
-    "Always 1; ranks of a job whose transport variables (NCCL_, UCX_, FI_) differ, differ in hash.",
+    "Always 1; hash of the rank's transport variables (NCCL_, UCX_, FI_): ranks of a job with"
+    " different variables have different hashes.",
     ("job_id", "rank", "hash"),
 )
 DEVICE_UNHEALTHY = Metric(
     "rankscope_device_unhealthy",
     "gauge",
-    "1 while the kubelet reports a device that a container holds as unhealthy.",
+    "1 while the kubelet reports a device held by a container as unhealthy.",
     ("device_id", "resource", "node", *POD),
 )

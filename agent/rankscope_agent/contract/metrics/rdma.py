@@ -44,7 +44,7 @@ LINK_ERRORS = (
 DEVICE_INFO = Metric(
     "rankscope_rdma_device_info",
     "gauge",
-    "Always 1; what an RDMA device is and where it sits.",
+    "Always 1; identity, firmware and PCI location of an RDMA device.",
     ("device", "firmware", "board_id", "hca_type", "node_guid", "pci", "numa_node"),
 )
 PORT_INFO = Metric(
@@ -68,7 +68,7 @@ PORT_PHYSICAL_STATE = Metric(
 PORT_RATE = Metric(
     "rankscope_rdma_port_rate_bytes_per_second",
     "gauge",
-    "Rate that the link was negotiated at.",
+    "Negotiated rate of the link.",
     PORT,
 )
 TRANSMIT_BYTES = Metric(
@@ -86,107 +86,113 @@ RECEIVE_PACKETS = Metric(
 CAST_PACKETS = Metric(
     "rankscope_rdma_port_cast_packets_total",
     "counter",
-    "Packets by direction and cast (unicast, multicast): parts of the port's packets.",
+    "Packets by direction and cast (unicast, multicast), a subset of the port's packets.",
     (*PORT, "direction", "cast"),
 )
 TRANSMIT_WAIT = Metric(
     "rankscope_rdma_port_transmit_wait_ticks_total",
     "counter",
-    "Ticks in which the port had data to send and no credit to send it (InfiniBand).",
+    "Ticks in which the port had data to send but no credits (InfiniBand).",
     PORT,
 )
 LINK_DOWNED = Metric(
     "rankscope_rdma_link_downed_total",
     "counter",
-    "Times the link failed its error recovery and went down, as the port counts; stops at 255.",
+    "Times the link failed its error recovery and went down, according to the port's counter,"
+    " which stops at 255.",
     PORT,
 )
 LINK_RECOVERIES = Metric(
     "rankscope_rdma_link_recoveries_total",
     "counter",
-    "Times the link recovered from errors without going down, as the port counts; stops at 255.",
+    "Times the link recovered from errors without going down, according to the port's counter,"
+    " which stops at 255.",
     PORT,
 )
 LINK_FLAPS = Metric(
     "rankscope_rdma_link_flaps_total",
     "counter",
-    "Times the port left the active state since the agent started, as seen or as the port counted.",
+    "Times the port left the active state since the agent started, as observed or as counted by"
+    " the port.",
     PORT,
 )
 PORT_ERRORS = Metric(
     "rankscope_rdma_port_errors_total",
     "counter",
-    "Errors of the port by type, the name of its counter.",
+    "Errors of the port by type, which is the name of the counter.",
     (*PORT, "type"),
 )
 HW_EVENTS = Metric(
     "rankscope_rdma_hw_events_total",
     "counter",
-    "Events that the adapter counts, by its driver's name for them: retransmissions, CQE errors.",
+    "Events counted by the adapter, under the driver's names: retransmissions, CQE errors and"
+    " others.",
     (*PORT, "event"),
 )
 HW_BYTES = Metric(
     "rankscope_rdma_hw_bytes_total",
     "counter",
-    "Bytes that the adapter counts apart, by its driver's name for them.",
+    "Bytes that the adapter counts separately, under the driver's names.",
     (*PORT, "type"),
 )
 HW_RESOURCES = Metric(
     "rankscope_rdma_hw_resources",
     "gauge",
-    "Objects in use and their high-water marks, by the driver's name for them.",
+    "Objects in use and their high-water marks, under the driver's names.",
     (*PORT, "type"),
 )
 CONGESTION = Metric(
     "rankscope_rdma_congestion_packets_total",
     "counter",
-    "Congestion control: notifications sent, handled, ignored; packets received with ECN marks.",
+    "Congestion control: notifications sent, handled and ignored; packets received with ECN marks.",
     (*PORT, "type"),
 )
 HW_AGE = Metric(
     "rankscope_rdma_hw_max_age_seconds",
     "gauge",
-    "How long the driver keeps hardware counters before it asks the adapter again (--once only).",
+    "How long the driver caches hardware counters before it queries the adapter again (--once"
+    " only).",
     PORT,
 )
 LEGACY_BYTES = Metric(
     "rankscope_rdma_legacy_bytes_total",
     "counter",
-    "Bytes by the 64-bit counters of older drivers (counters_ext).",
+    "Bytes according to the 64-bit counters of older drivers (counters_ext).",
     (*PORT, "direction"),
 )
 LEGACY_PACKETS = Metric(
     "rankscope_rdma_legacy_packets_total",
     "counter",
-    "Packets by the 64-bit counters of older drivers (counters_ext).",
+    "Packets according to the 64-bit counters of older drivers (counters_ext).",
     (*PORT, "direction", "cast"),
 )
 DEVICE_EVENTS = Metric(
     "rankscope_rdma_device_events_total",
     "counter",
-    "Events that a driver counts for the whole device, by its name for them.",
+    "Events that a driver counts for the whole device, under its own names.",
     ("device", "event"),
 )
 SATURATED = Metric(
     "rankscope_rdma_saturated",
     "gauge",
-    "1 while a counter stands at the end of its 4, 8, 16 or 32 bits and hides what comes.",
+    "1 while a counter is at the maximum of its 4, 8, 16 or 32 bits and can no longer count.",
     (*PORT, "type"),
 )
 UNREADABLE = Metric(
     "rankscope_rdma_unreadable_counters",
     "gauge",
-    "Counters of the port that are not read any more, as reading them failed.",
+    "Counters of the port that are no longer read because reading them failed.",
     PORT,
 )
 LEFT_OFF = Metric(
     "rankscope_rdma_counters_left_off",
     "gauge",
-    "Counters of the port that are not shown, as there are too many or their names fit no label.",
+    "Counters of the port that are not exported because there are too many or because their"
+    " names do not fit a label.",
     PORT,
 )
 PORTS_LEFT_OFF = Metric(
     "rankscope_rdma_ports_left_off",
     "gauge",
-    "RDMA ports that are not read, as there are too many.",
+    "RDMA ports that are not read because there are too many.",
 )

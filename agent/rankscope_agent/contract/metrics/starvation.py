@@ -8,13 +8,14 @@ from rankscope_agent.contract.model import Metric
 RANK_STARVED = Metric(
     "rankscope_rank_starved_seconds_total",
     "counter",
-    "Time that the thread of the rank's process which waited longest for a CPU was ready to run.",
+    "Time for which the thread of the rank's process that waited longest for a CPU was ready to"
+    " run.",
     RANK,
 )
 LOADER_STARVED = Metric(
     "rankscope_loader_starved_seconds_total",
     "counter",
-    "Time that the rank's child process, such as a loader worker, which waited longest for a CPU"
-    " was ready to run; absent without any.",
+    "Time for which the child process of the rank (such as a loader worker) that waited longest"
+    " for a CPU was ready to run; absent if there is none.",
     RANK,
 )

@@ -7,6 +7,6 @@ from rankscope_agent.contract.model import Metric
 GPU_NIC_INFO = Metric(
     "rankscope_gpu_nic_info",
     "gauge",
-    "Always 1; the adapter that is nearest to a GPU, and how near (PIX, PXB, PHB, NODE, SYS).",
+    "Always 1; the adapter nearest to a GPU, and its distance (PIX, PXB, PHB, NODE, SYS).",
     ("uuid", "device", "distance"),
 )

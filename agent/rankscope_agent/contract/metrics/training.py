@@ -9,7 +9,8 @@ RANK = ("job_id", "rank")
 RANK_INFO = Metric(
     "rankscope_rank_info",
     "gauge",
-    "Always 1; where a rank of a job runs and how its time is measured; empty where unknown.",
+    "Always 1; where a rank of a job runs and how its time is measured; labels are empty if"
+    " unknown.",
     (
         *("job_id", "rank", "node", "local_rank", "world_size", "uuid"),
         *("pod_uid", "pod_namespace", "pod_name", "container_name"),
@@ -29,31 +30,34 @@ DATA_SECONDS = Metric(
 COMPUTE_SECONDS = Metric(
     "rankscope_compute_seconds_total",
     "counter",
-    "Time the rank spent computing in finished steps; absent where it cannot be measured.",
+    "Time the rank spent computing in finished steps; absent if it cannot be measured.",
     RANK,
 )
 SYNC_SECONDS = Metric(
     "rankscope_sync_seconds_total",
     "counter",
-    "Time the rank was blocked in collectives in finished steps; absent where not measured.",
+    "Time the rank was blocked in collectives in finished steps; absent if not measured.",
     RANK,
 )
 OTHER_SECONDS = Metric(
     "rankscope_other_seconds_total",
     "counter",
-    "Time in finished steps in which the rank neither computed nor waited: optimizers, evaluation,"
-    " checkpoints, logging; absent where it cannot be told from computing.",
+    "Time in finished steps in which the rank neither computed nor waited: optimizer,"
+    " evaluation, checkpoints, logging; absent if it cannot be separated from compute time.",
     RANK,
 )
 CPU_WAIT_SECONDS = Metric(
     "rankscope_cpu_wait_seconds_total",
     "counter",
-    "Time in finished steps, outside of collectives, in which the rank's training thread was ready"
-    " to run and waited for a CPU; absent where it is not counted.",
+    "Time in finished steps, outside of collectives, in which the rank's training thread was"
+    " ready to run but waited for a CPU; absent if it is not counted.",
     RANK,
 )
 SAMPLES = Metric(
-    "rankscope_samples_total", "counter", "Training samples the rank fetched from its loader.", RANK
+    "rankscope_samples_total",
+    "counter",
+    "Training samples the rank fetched from its data loader.",
+    RANK,
 )
 LAST_STEP = Metric("rankscope_last_step", "gauge", "Number of the rank's newest step.", RANK)
 LAST_STEP_TIMESTAMP = Metric(
@@ -74,7 +78,7 @@ LAST_COMPUTE_SECONDS = Metric(
 RANK_ALIVE = Metric(
     "rankscope_rank_alive",
     "gauge",
-    "1 while the rank's training process holds its ring, 0 once it has ended.",
+    "1 while the rank's training process is alive and holds its ring, 0 once it has ended.",
     RANK,
 )
 RECORDS_LOST = Metric(
@@ -86,19 +90,20 @@ RECORDS_LOST = Metric(
 JOB_SAMPLES = Metric(
     "rankscope_job_samples_total",
     "counter",
-    "Training samples that the job's ranks on this node fetched, those of ended ranks included.",
+    "Training samples fetched by the job's ranks on this node, including ranks that have ended.",
     ("job_id",),
 )
 RECORDS_CORRUPT = Metric(
     "rankscope_training_records_corrupt_total",
     "counter",
-    "Step records that contradict themselves and were left out.",
+    "Step records that were inconsistent and were discarded.",
 )
-RINGS = Metric("rankscope_training_rings", "gauge", "Probe rings the agent reads now.")
+RINGS = Metric("rankscope_training_rings", "gauge", "Probe rings that the agent is reading.")
 RINGS_REJECTED = Metric(
     "rankscope_training_rings_rejected",
     "gauge",
-    "Files in ring directories that the agent refuses to read, by reason; absent without any.",
+    "Files in ring directories that the agent refuses to read, by reason; absent if there are"
+    " none.",
     ("reason",),
 )
 STEP_LATENCY = Metric(
@@ -110,6 +115,6 @@ STEP_LATENCY = Metric(
 SYNC_TIME = Metric(
     "rankscope_sync_time_seconds",
     "histogram",
-    "Time per step that the job's ranks on this node were blocked in collectives.",
+    "Time per step in which the job's ranks on this node were blocked in collectives.",
     ("job_id",),
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Evidence, Finding
-from rankscope_analyzers.findings.signals import RankPlace, Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, RankPlace, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -71,28 +70,16 @@ def report(of: StepFrame, **changes) -> JobReport:
 
 def incident(cause: Finding, known: dict[int, RankPlace], **changes) -> Incident:
     """Return a slow rank explained by its GPU's heat."""
+    ranks = cause.where.ranks
     where = Where(
-        nodes=cause.subject.nodes,
-        ranks=cause.subject.ranks,
-        uuids=tuple(known[rank].uuid for rank in cause.subject.ranks if rank in known),
-        gpus=tuple(known[rank].gpu for rank in cause.subject.ranks if rank in known),
-    )
-    timing = Signal(
-        kind=cause.kind,
-        layer="training",
-        severity=cause.severity,
-        job_id=cause.subject.job_id,
-        where=where,
-        summary=cause.summary,
-        action=cause.action,
-        runbook=PurePosixPath(cause.runbook).stem,
-        evidence=cause.evidence,
-        since_unix_seconds=cause.since_unix_seconds,
-        until_unix_seconds=cause.until_unix_seconds,
+        nodes=cause.where.nodes,
+        ranks=ranks,
+        uuids=tuple(known[rank].uuid for rank in ranks if rank in known),
+        gpus=tuple(known[rank].gpu for rank in ranks if rank in known),
     )
     values = {
-        "cause": heat(timing),
-        "signals": (timing,),
+        "cause": heat(replace(cause, where=where)),
+        "signals": (cause,),
         "where": where,
         "severity": cause.severity,
         "summary": f"{cause.summary}: HW thermal slowdown holds its SM clock at 1.2 GHz of 1.98",
@@ -106,9 +93,9 @@ def incident(cause: Finding, known: dict[int, RankPlace], **changes) -> Incident
     return Incident(**{**values, **changes})
 
 
-def heat(timing: Signal) -> Signal:
+def heat(timing: Finding) -> Finding:
     """Return what the GPU's counters say of it."""
-    return Signal(
+    return Finding(
         kind="hw_thermal_slowdown",
         layer="gpu",
         severity="page",
@@ -126,9 +113,9 @@ def heat(timing: Signal) -> Signal:
     )
 
 
-def link_errors() -> Signal:
+def link_errors() -> Finding:
     """Return something that nothing suffers from."""
-    return Signal(
+    return Finding(
         kind="symbol_errors",
         layer="link",
         severity="ticket",

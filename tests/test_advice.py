@@ -13,6 +13,8 @@ from rankscope_analyzers import layers
 from rankscope_analyzers.findings.advice import (
     ADVICE,
     CABLE_REPORTED,
+    FROZEN_HOST,
+    FROZEN_INPUT,
     MEMORY_EXHAUSTED,
     NVLINK_ERRORS,
 )
@@ -45,11 +47,14 @@ def test_every_kind_that_a_layer_makes_has_its_place_among_causes():
 
 
 def test_there_is_advice_for_all_that_is_made_and_for_nothing_else():
-    assert set(ADVICE) == of_layers() | OF_LOGS
+    assert set(ADVICE) == of_layers() | OF_LOGS | set(get_args(FaultClass))
 
 
 def test_every_runbook_that_advice_names_can_be_read():
-    others = (CABLE_REPORTED, MEMORY_EXHAUSTED, NVLINK_ERRORS, LOST_GPU)
+    others = (
+        *(CABLE_REPORTED, MEMORY_EXHAUSTED, NVLINK_ERRORS, LOST_GPU),
+        *(FROZEN_HOST, FROZEN_INPUT),
+    )
     for advice in (*ADVICE.values(), *others):
         assert runbooks.text(advice.runbook), advice
     assert runbooks.text(ROW_REMAP_RUNBOOK)

@@ -26,7 +26,7 @@ def said(job, seed=0):
 def test_a_rank_that_waits_for_a_cpu_is_named_with_its_cost_and_as_nothing_else(ranks):
     job = Job(ranks=ranks, faults=(Fault("cpu", (STARVED,), 0.25, first_step=80),))
     (found,) = findings(job)
-    assert (found.kind, found.subject.ranks) == ("host_transient", (STARVED,))
+    assert (found.kind, found.where.ranks) == ("host_transient", (STARVED,))
     assert found.cost.lost_fraction == pytest.approx(0.25 / 1.45, abs=0.02)
     assert found.evidence[0].source == "cpu_wait_seconds"
     assert found.evidence[0].observed == pytest.approx(0.25)
@@ -44,7 +44,7 @@ def test_ranks_that_all_wait_for_cpus_accuse_nobody():
 def test_all_ranks_of_a_starved_node_are_named():
     job = Job(ranks=32, faults=(Fault("cpu", tuple(range(8, 16)), 0.2),))
     (found,) = findings(job)
-    assert sorted(found.subject.ranks) == list(range(8, 16))
+    assert sorted(found.where.ranks) == list(range(8, 16))
 
 
 def test_on_a_crowded_node_a_rank_that_waits_as_much_more_as_it_computes_is_slow_in_computing():

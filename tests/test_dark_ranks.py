@@ -24,7 +24,7 @@ def test_a_dark_rank_that_becomes_slow_is_named_but_not_convicted(layout):
     said = verdict_of(made(slow, dark=13, checkpoint_period=0, **layout))
     (sentence,) = waited_for(said)
     assert sentence.startswith("rank 13 is unobserved, peers wait for it")
-    assert said.cause is None or 13 not in said.cause.subject.ranks
+    assert said.cause is None or 13 not in said.cause.where.ranks
 
 
 def test_a_dark_rank_of_a_healthy_job_is_not_named():
@@ -35,7 +35,7 @@ def test_a_dark_rank_of_a_healthy_job_is_not_named():
 
 def test_a_dark_rank_is_not_named_where_an_observed_one_is_slow():
     said = verdict_of(made(fault("gpu_compute", "gpu", 1.6, slot=20, last=220), dark=13))
-    assert 20 in said.cause.subject.ranks
+    assert 20 in said.cause.where.ranks
     assert not waited_for(said)
 
 
@@ -44,4 +44,4 @@ def test_running_jobs_name_theirs_too():
     job = JobRecords("job", rows[rows["rank"] != 3], 8, (), live=True)
     (said,) = diagnose([job])
     assert waited_for(said)[0].startswith("rank 3 is unobserved, peers wait for it")
-    assert said.cause is None or not said.cause.subject.ranks
+    assert said.cause is None or not said.cause.where.ranks

@@ -36,7 +36,7 @@ def one_heavy(share=1.5):
 def test_a_rank_with_more_samples_is_no_slow_gpu(column):
     cause = judged(dealt(one_heavy(), column=column)).cause
     assert cause.kind == "partition_imbalance"
-    assert cause.subject.ranks == ()
+    assert cause.where.ranks == ()
     assert "rank 3 gets 48 samples a step, 1.41x the mean of 34" in cause.summary
     assert "each one more takes 50 ms of compute" in cause.action
     assert cause.evidence[0].unit == "samples"
@@ -66,12 +66,12 @@ def test_counts_that_do_not_explain_the_compute_are_no_finding():
     slow = Fault("compute", (5,), 1.0)
     rows = dealt(one_heavy(1.2), seconds_each=0.0, faults=(slow,))
     assert judged(rows).cause.kind == "gpu_compute"
-    assert judged(rows).cause.subject.ranks == (5,)
+    assert judged(rows).cause.where.ranks == (5,)
 
 
 def test_a_slow_gpu_with_equal_counts_stays_a_slow_gpu():
     rows = dealt(np.full(RANKS, 32.0), faults=(Fault("compute", (5,), 1.0),))
-    assert judged(rows).cause.subject.ranks == (5,)
+    assert judged(rows).cause.where.ranks == (5,)
 
 
 @pytest.mark.parametrize("unknown", [np.nan, -1, "many"])

@@ -17,7 +17,7 @@ import pytest
 
 from rankscope_analyzers import cli
 from rankscope_analyzers.demo.probe_folder import probe_folder
-from rankscope_analyzers.findings.signals import LAYER_NAMES
+from rankscope_analyzers.findings.finding import LAYER_NAMES
 from running_agent import running_agent
 
 pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")

@@ -194,7 +194,7 @@ def test_slow_rank_is_named_from_windows_of_nodes_whose_clocks_differ() -> None:
     recording = Recording(4, [Call(arrivals)], steps=100, ahead_ms={0: -30.0, 1: 12.0, 3: 48.0})
     (said,) = diagnose([job(recording)])
     assert said.cause is not None
-    assert (said.cause.kind, said.cause.subject.ranks) == ("gpu_compute", (2,))
+    assert (said.cause.kind, said.cause.where.ranks) == ("gpu_compute", (2,))
     assert len(said.clock_offsets) == 4
     assert any("sampled windows" in sentence for sentence in said.unobserved)
 
@@ -205,7 +205,7 @@ def test_what_lies_between_sampled_windows_and_behind_the_last_ends_no_fault() -
     seen = JobRecords("a/b", recording.records(), 4, (), live=True, windows=looks)
     (said,) = diagnose([seen])
     assert said.cause is not None
-    assert (said.cause.kind, said.cause.subject.ranks) == ("gpu_compute", (2,))
+    assert (said.cause.kind, said.cause.where.ranks) == ("gpu_compute", (2,))
     assert said.cause.since_unix_seconds == pytest.approx(BEGIN_NS / 1e9 + 2.0, abs=0.5)
     assert (said.cause.until_unix_seconds, said.others) == (None, ())
 

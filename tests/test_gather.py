@@ -12,7 +12,7 @@ import pytest
 from answering_agents import SLOW, Agent
 from dripping import DRIPS, PAUSE_SECONDS
 from rankscope_agent.contract.metrics import training
-from rankscope_analyzers.findings.signals import Where
+from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Earlier, of_agents
 from rankscope_analyzers.intake import agent_client, foreign_clocks, patience

@@ -5,7 +5,7 @@ import pytest
 
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.metrics import starvation, training
-from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.findings.finding import RankPlace
 from rankscope_analyzers.intake.observed import Series, gathered
 from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers import starvation as starved

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from job_reports import SLOW_EIGHT, frame, incident, places, report
-from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankPlace, Where
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports.report_page.elements import VOID
 from simulated_jobs import Fault, Job

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rankscope_analyzers.findings.finding import Cost, Finding, Subject
-from rankscope_analyzers.findings.signals import RankPlace, Signal, Where
+from rankscope_analyzers.findings.finding import Cost, Finding, RankPlace, Where
 from rankscope_analyzers.fusion.incidents import fuse
 
 NOW = 1_760_000_000.0
@@ -19,14 +18,16 @@ def slow(kind="gpu_compute", ranks=(3,), hours=10.0, since=NOW, until=None, **ch
     nodes = tuple(dict.fromkeys(PLACES[rank].node for rank in ranks))
     values = {
         "kind": kind,
+        "layer": "training",
         "severity": "ticket",
-        "subject": Subject("job", tuple(ranks), nodes, tuple(rank % 4 for rank in ranks)),
+        "job_id": "job",
+        "where": Where(nodes, tuple(ranks)),
         "summary": f"{kind} of {ranks}",
         "action": f"look at {kind}",
         "evidence": (),
         "cost": Cost(0.2, hours),
         "confidence": 0.6,
-        "runbook": f"{kind}.md",
+        "runbook": kind,
         "since_unix_seconds": since,
         "until_unix_seconds": until,
     }
@@ -43,11 +44,11 @@ def seen(kind="thermal_slowdown", layer="gpu", since=NOW, until=None, where=None
         "where": where or Where(nodes=("gpu-0",), uuids=("GPU-3",), gpus=("3",)),
         "summary": f"{kind} of {layer}",
         "action": f"look at {kind}",
-        "runbook": f"{kind}.md",
+        "runbook": kind,
         "since_unix_seconds": since,
         "until_unix_seconds": until,
     }
-    return Signal(**values | changes)
+    return Finding(**values | changes)
 
 
 def judged(findings, signals=(), observed=EVERYTHING, places=PLACES):
@@ -182,7 +183,7 @@ def test_an_incident_speaks_of_its_cause_and_of_its_symptoms_time_and_cost():
         "thermal_slowdown",
         "look at thermal_slowdown",
     )
-    assert incident.runbook == "thermal_slowdown.md"
+    assert incident.runbook == "thermal_slowdown"
     assert incident.summary == "gpu_compute of (3,), because thermal_slowdown of gpu"
     assert incident.severity == "page"
     assert incident.cost == found.cost

@@ -369,6 +369,6 @@ def names(node):
 
 def test_one_job_can_still_be_judged_by_itself():
     good, bad = two_jobs()
-    assert diagnosis(good).verdict.cause.subject.ranks == (13,)
+    assert diagnosis(good).verdict.cause.where.ranks == (13,)
     with pytest.raises(ZeroDivisionError):
         diagnosis(bad)

@@ -45,4 +45,4 @@ def test_a_real_profile_names_the_slow_rank_and_what_is_slow(
     assert peer["sync_seconds"] - slow["sync_seconds"] > SLOW_SECONDS / 2
     (verdict,) = diagnose([job])
     assert verdict.cause is not None
-    assert (verdict.cause.kind, verdict.cause.subject.ranks) == (kind, (SLOW_RANK,))
+    assert (verdict.cause.kind, verdict.cause.where.ranks) == (kind, (SLOW_RANK,))

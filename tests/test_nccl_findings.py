@@ -6,11 +6,11 @@ import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.logs.nccl_findings import findings
 
 
-def found(text: str) -> dict[str, Signal]:
+def found(text: str) -> dict[str, Finding]:
     facts = facts_of(text)
     return {finding.kind: finding for finding in findings(facts, judge(facts))}
 

@@ -1,13 +1,13 @@
 """The class, the summary and the first incident of a report speak of the same fault."""
 
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.reports import job_json
 from rankscope_analyzers.stragglers.diagnosis import Timed
 from simulated_jobs import Fault, Job, diagnosed, records
 
-RUNBOOK = "docs/runbooks/RankscopeStraggler.md"
+RUNBOOK = "RankscopeStraggler"
 
 
 def reported(*signals):
@@ -19,7 +19,7 @@ def reported(*signals):
 
 
 def failed():
-    return Signal(
+    return Finding(
         kind="missing_rank",
         layer="training",
         severity="page",

@@ -25,7 +25,7 @@ def longer(rows, hit, rank, seconds):
 
 
 def said(rows):
-    return [(one.kind, one.subject.ranks) for one in findings(rows)]
+    return [(one.kind, one.where.ranks) for one in findings(rows)]
 
 
 @pytest.mark.parametrize(("every", "seconds"), [(20, 0.05), (37, 0.5)])
@@ -39,7 +39,7 @@ def test_a_rank_that_pauses_in_few_steps_is_named(every, seconds):
 def test_a_rank_that_stood_still_once_is_told_as_past():
     rows = job()
     (found,) = findings(longer(rows, rows["step"] == 900, 2, 8.0))
-    assert (found.kind, found.subject.ranks) == ("host_transient", (2,))
+    assert (found.kind, found.where.ranks) == ("host_transient", (2,))
     assert found.until_unix_seconds == pytest.approx(found.since_unix_seconds + 8.0, abs=0.1)
     assert "stood still for 8.0" in found.summary
 

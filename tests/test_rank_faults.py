@@ -16,8 +16,8 @@ def test_a_rank_that_computes_longer_is_named_with_its_cost(rank, ranks):
     job = Job(ranks=ranks, faults=(Fault("compute", (rank,), 0.25, first_step=80),))
     (found,) = findings(job)
     assert found.kind == "gpu_compute"
-    assert found.subject.ranks == (rank,)
-    assert found.subject.gpus == (rank % 8,)
+    assert found.where.ranks == (rank,)
+    assert [place.gpu for place in found.where.culprits] == [str(rank % 8)]
     assert found.cost.lost_fraction == pytest.approx(0.25 / 1.45, abs=0.02)
     assert found.until_unix_seconds is None
 
@@ -34,7 +34,7 @@ def test_the_fault_starts_when_it_started_and_ends_when_it_ended():
 
 def test_a_rank_that_was_born_slow_is_not_excused_by_its_past():
     (found,) = findings(Job(faults=(Fault("compute", (6,), 0.2),)))
-    assert found.subject.ranks == (6,)
+    assert found.where.ranks == (6,)
 
 
 def test_healthy_differences_between_gpus_accuse_nobody():
@@ -44,22 +44,22 @@ def test_healthy_differences_between_gpus_accuse_nobody():
 def test_a_gpu_that_throttles_now_and_then_is_one_fault():
     job = Job(steps=300, faults=(Fault("compute", (2,), 0.4, 60, 260, share=0.5),))
     (found,) = findings(job)
-    assert found.subject.ranks == (2,)
+    assert found.where.ranks == (2,)
     assert found.cost.lost_fraction == pytest.approx(0.5 * 0.4 / (1.19 + 0.2), abs=0.04)
 
 
 def test_a_slow_node_names_all_its_ranks_and_no_others():
     job = Job(ranks=32, faults=(Fault("compute", tuple(range(8, 16)), 0.2),))
     (found,) = findings(job)
-    assert sorted(found.subject.ranks) == list(range(8, 16))
-    assert set(found.subject.nodes) == {"node-00001"}
+    assert sorted(found.where.ranks) == list(range(8, 16))
+    assert set(found.where.nodes) == {"node-00001"}
 
 
 def test_half_of_the_ranks_of_one_node_are_named_if_they_are_plainly_slow():
     def said(*ranks, seconds, ranks_per_node=8):
         fault = Fault("compute", ranks, seconds)
         found = findings(Job(ranks=4, ranks_per_node=ranks_per_node, faults=(fault,)))
-        return [sorted(one.subject.ranks) for one in found]
+        return [sorted(one.where.ranks) for one in found]
 
     assert said(1, 3, seconds=0.3) == [[1, 3]]
     assert said(1, 3, seconds=0.09) == []
@@ -74,7 +74,7 @@ def test_a_rank_that_is_late_by_less_than_a_turn_of_the_scheduler_is_not_accused
 
 def test_two_ranks_are_enough_to_compare():
     (found,) = findings(Job(ranks=2, faults=(Fault("compute", (1,), 0.3),)))
-    assert found.subject.ranks == (1,)
+    assert found.where.ranks == (1,)
 
 
 def test_when_everybody_is_slow_nobody_is_named():
@@ -98,7 +98,7 @@ def test_a_rank_that_lacks_the_waiting_peers_is_not_accused():
 def test_slow_input_is_a_data_finding_and_not_a_compute_finding():
     job = Job(faults=(Fault("data", (3,), 0.3, first_step=50),))
     (found,) = findings(job)
-    assert (found.kind, found.subject.ranks) == ("data_loader", (3,))
+    assert (found.kind, found.where.ranks) == ("data_loader", (3,))
     assert found.summary.startswith("rank 3 (node node-00000, GPU 3) waits 15.")
 
 
@@ -114,7 +114,7 @@ def test_workers_that_deliver_together_are_a_slow_loader(workers):
     rows.loc[rows["step"] % workers == 0, "step_seconds"] += 0.2 * workers
     rows.loc[~waits & (rows["step"] % workers == 0), "sync_seconds"] += 0.2 * workers
     (found,) = found_in(rows)
-    assert found.subject.ranks == (3,)
+    assert found.where.ranks == (3,)
     assert found.cost.lost_fraction == pytest.approx(0.2 / 1.38, abs=0.03)
 
 
@@ -135,4 +135,4 @@ def test_unmeasured_compute_gives_no_compute_finding():
 def test_a_rank_that_goes_dark_is_not_convicted():
     rows = records(Job(faults=(Fault("compute", (1,), 0.5, first_step=100),)))
     dark = rows.query("not (rank == 1 and step >= 100)")
-    assert not any(found.subject.ranks for found in found_in(dark))
+    assert not any(found.where.ranks for found in found_in(dark))

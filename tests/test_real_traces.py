@@ -21,14 +21,14 @@ def verdict_of(name):
 
 def test_the_slowed_worker_is_named_although_others_wait_little_too():
     cause = verdict_of("AR").cause
-    assert (cause.kind, cause.subject.ranks) == ("gpu_compute", (0,))
+    assert (cause.kind, cause.where.ranks) == ("gpu_compute", (0,))
     assert cause.cost.lost_fraction == pytest.approx(1 - 1 / 1.97, abs=0.06)
 
 
 @pytest.mark.parametrize("name", ["ST", "SE"])
 def test_uneven_work_blames_no_gpu(name):
     said = verdict_of(name)
-    assert said.cause is None or not said.cause.subject.ranks
+    assert said.cause is None or not said.cause.where.ranks
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def verdict_on(rows):
 
 def said(rows):
     cause = verdict_on(rows).cause
-    return cause and (cause.kind, cause.subject.ranks)
+    return cause and (cause.kind, cause.where.ranks)
 
 
 def recorded(path):
@@ -58,7 +58,7 @@ def test_what_the_first_rank_does_while_all_others_wait_is_told_and_blamed_on_no
     verdict = verdict_on(recorded(path))
     (aside,) = verdict.asides
     assert "all ranks waited for the first one" in aside
-    assert not any(0 in found.subject.ranks for found in (verdict.cause, *verdict.others))
+    assert not any(0 in found.where.ranks for found in (verdict.cause, *verdict.others))
 
 
 def running(simulated, **changes):
@@ -101,7 +101,7 @@ def test_ranks_of_any_number_are_found_by_their_groups(kind, timing):
 def test_a_heavy_stage_is_named_by_its_number_without_metadata():
     simulated = made(fault("partition_imbalance", "stage", 1.5, stage=1, last=220))
     cause = verdict_on(running(simulated)).cause
-    assert (cause.kind, cause.subject.stage, cause.subject.ranks) == ("partition_imbalance", 1, ())
+    assert (cause.kind, cause.where.stage, cause.where.ranks) == ("partition_imbalance", 1, ())
 
 
 @pytest.mark.parametrize(

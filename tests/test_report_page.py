@@ -9,7 +9,7 @@ import pytest
 
 from browser import chromium
 from job_reports import SLOW_EIGHT, frame, report
-from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.findings.finding import RankPlace
 from rankscope_analyzers.reports import heat_map
 from rankscope_analyzers.reports import html as html_report
 from simulated_jobs import Fault, Job

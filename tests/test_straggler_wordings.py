@@ -1,9 +1,12 @@
 """What a person reads about an incident of a trace."""
 
 import re
+from typing import get_args
 
 import pytest
 
+from rankscope_analyzers.findings.advice import ADVICE
+from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import wordings
 from rankscope_analyzers.stragglers.diagnosis import diagnose
@@ -21,7 +24,7 @@ def test_a_slow_gpu_is_named_with_its_ratio_and_node():
     cause = cause_of(fault("gpu_compute", "gpu", 1.5, last=220))
     assert cause.summary.startswith("rank 13 (node node-00001, GPU 5) computes 1.")
     assert cause.evidence[0].observed == pytest.approx(1.5 * cause.evidence[0].expected, rel=0.05)
-    assert cause.subject.gpus == (5,)
+    assert [place.gpu for place in cause.where.culprits] == ["5"]
     assert cause.until_unix_seconds is None
 
 
@@ -31,8 +34,9 @@ def test_a_gpu_is_unknown_once_its_rank_runs_elsewhere():
     later = records[(records["rank"] == 13) & (records["t_start_unix_seconds"] > 1.7600004e9)]
     job = JobRecords("job-a", records, 32, (), live=False, meta=simulated.meta)
     (verdict,) = diagnose([job])
-    there = set(verdict.cause.subject.nodes) == set(later["node"])
-    assert verdict.cause.subject.gpus == ((5,) if there else (None,))
+    there = set(verdict.cause.where.nodes) == set(later["node"])
+    (culprit,) = verdict.cause.where.culprits
+    assert culprit.gpu == ("5" if there else "")
 
 
 def test_a_heavy_stage_comes_with_what_every_stage_gives_or_takes():
@@ -46,7 +50,7 @@ def test_a_heavy_stage_comes_with_what_every_stage_gives_or_takes():
     stages = [evidence for evidence in cause.evidence if evidence.meaning.startswith("stage ")]
     assert [evidence.expected for evidence in stages] == [stages[0].expected] * 2
     assert stages[1].observed / stages[0].observed == pytest.approx(1.5, rel=0.05)
-    assert cause.subject.ranks == ()
+    assert cause.where.ranks == ()
 
 
 def test_unequal_sequences_come_with_their_spread():
@@ -68,6 +72,14 @@ def test_the_cost_grows_with_the_time_that_a_fault_lasted():
     assert long.cost.gpu_hours > 2 * short.cost.gpu_hours
 
 
-@pytest.mark.parametrize("shown", wordings.WORDINGS)
-def test_every_class_has_a_runbook(shown, pytestconfig):
-    assert (pytestconfig.rootpath / wordings.WORDINGS[shown].runbook).is_file()
+def test_every_class_has_a_sentence_and_advice():
+    assert {kind for kind, _ in wordings.WORDINGS} == set(get_args(FaultClass))
+    assert set(get_args(FaultClass)) <= set(ADVICE)
+
+
+def test_what_takes_a_tenth_of_every_step_pages_and_less_is_a_ticket():
+    large, small = (
+        cause_of(fault("gpu_compute", "gpu", strength, last=220)) for strength in (1.5, 1.2)
+    )
+    assert (large.severity, small.severity) == ("page", "ticket")
+    assert small.cost.lost_fraction < wordings.PAGE_COST < large.cost.lost_fraction

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from job_reports import SLOW_EIGHT, frame, incident, places, report
-from rankscope_analyzers.findings.signals import Where
+from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.reports import rank_series, verdict_text
 from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.reports.verdict_text import rank_table

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers.findings.finding import Cost, Finding, Subject
+from rankscope_analyzers.findings.finding import Cost, Finding, Where
 from rankscope_analyzers.steps import frames
 from rankscope_analyzers.stragglers import verdict
 from rankscope_analyzers.stragglers.naive import largest_step_time
@@ -16,8 +16,10 @@ def judge(job, seed=0, **changes):
 def found(kind, gpu_hours, until=None, severity="page"):
     return Finding(
         kind=kind,
+        layer="training",
         severity=severity,
-        subject=Subject("job", (1,), ("n",), (0,)),
+        job_id="job",
+        where=Where(nodes=("n",), ranks=(1,)),
         summary="",
         action="",
         evidence=(),
@@ -56,7 +58,7 @@ def test_a_fault_that_is_over_is_still_the_verdict_when_nothing_else_goes_on():
 def test_both_rank_faults_reach_the_verdict(kind, cause):
     said = judge(Job(faults=(Fault(kind, (3,), 0.4),)))
     assert said.cause.kind == cause
-    assert said.cause.subject.ranks == (3,)
+    assert said.cause.where.ranks == (3,)
     assert said.confidence == said.cause.confidence
 
 

@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 
 from rankscope_analyzers.reports import verdict_json, verdict_text
+from rankscope_analyzers.text import runbooks
 from simulated_jobs import Fault, Job, diagnosed, records
 
 
@@ -93,4 +94,4 @@ def test_every_runbook_that_a_finding_names_exists(pytestconfig):
             fault = Fault(kind, ranks, 0.6, first_step=100)
             cause = judged(Job(ranks=32, groups=job.groups, faults=(fault,))).cause
             if cause is not None:
-                assert (pytestconfig.rootpath / cause.runbook).is_file(), cause.runbook
+                assert (pytestconfig.rootpath / runbooks.path(cause.runbook)).is_file(), cause

@@ -176,4 +176,4 @@ def verdict_on(records: pd.DataFrame, ranks: int) -> Verdict:
 
 def named(verdict: Verdict) -> tuple[str, tuple[int, ...]] | None:
     """Say which class and which ranks a verdict names, None for nobody."""
-    return verdict.cause and (verdict.cause.kind, verdict.cause.subject.ranks)
+    return verdict.cause and (verdict.cause.kind, verdict.cause.where.ranks)

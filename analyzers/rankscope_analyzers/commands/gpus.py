@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.gpus import states, throttle
 from rankscope_analyzers.gpus.frames import of_pages
 from rankscope_analyzers.gpus.states import AbsentGpu
@@ -106,7 +106,7 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     return pages, silent
 
 
-def _object(deviation: Signal) -> dict[str, Any]:
+def _object(deviation: Finding) -> dict[str, Any]:
     return {
         "kind": deviation.kind,
         "severity": deviation.severity,
@@ -126,7 +126,7 @@ def _show(
     console: Console,
     absent: Sequence[AbsentGpu],
     gpus: pd.DataFrame,
-    findings: Sequence[Signal],
+    findings: Sequence[Finding],
     silent: Sequence[str],
 ) -> None:
     for one in absent:

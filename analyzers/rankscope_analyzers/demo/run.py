@@ -119,7 +119,7 @@ def show(console: Console, outcome: Outcome) -> None:
     """Print the verdict and how it compares with what was injected."""
     console.print(verdict_text.render(outcome.verdict))
     cause, naive = outcome.verdict.cause, outcome.verdict.naive.rank
-    said = "no straggler" if cause is None else f"{cause.kind} on rank {cause.subject.ranks[0]}"
+    said = "no straggler" if cause is None else f"{cause.kind} on rank {cause.where.ranks[0]}"
     if outcome.rank is None:
         injected, expected = "nothing", None
     else:

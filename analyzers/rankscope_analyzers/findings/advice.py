@@ -36,6 +36,43 @@ SAME_NCCL = "Give all ranks the same image, NCCL version and variables, and rest
 LESS_MEMORY = "Find what fills the node's memory; lower the loaders' prefetching or move it away."
 
 ADVICE: Mapping[str, Advice] = {
+    # The timing of steps; what takes a tenth of every step pages.
+    "gpu_compute": Advice(
+        "ticket",
+        "Compare clocks, power and temperature of that GPU with its peers; cordon the node if they"
+        " differ, profile the rank if they do not.",
+        "RankscopeStraggler",
+    ),
+    "data_loader": Advice(
+        "ticket",
+        "Check that rank's input: its storage mount, loader workers and CPU share.",
+        "RankscopeStragglerData",
+    ),
+    "network_link": Advice(
+        "ticket",
+        "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their"
+        " peers, and move the job off the node whose link differs.",
+        "RankscopeSlowNetworkGroup",
+    ),
+    "storage_checkpoint": Advice(
+        "ticket",
+        "Look at the load and the health of the shared file system and its clients.",
+        "RankscopeSlowStorage",
+    ),
+    "global_slowdown": Advice(
+        "ticket",
+        "Look for what all ranks share: power or clock caps, fabric congestion, CPU load on the"
+        " nodes, a changed batch or sequence length.",
+        "RankscopeGlobalSlowdown",
+    ),
+    "partition_imbalance": Advice(
+        "ticket", "Rebalance the work: no hardware is at fault.", "RankscopeUnevenWork"
+    ),
+    "host_transient": Advice(
+        "ticket",
+        "Collect garbage at the same step on all ranks; look for other load on these hosts.",
+        "RankscopeHostStalls",
+    ),
     # Ranks and pods.
     "missing_rank": Advice(
         "page",
@@ -288,8 +325,22 @@ ADVICE: Mapping[str, Advice] = {
         "RankscopeHostHardware",
     ),
 }
-"""Every kind of finding of the layers beside step times; those of step times stand with their
-sentences in `stragglers.wordings`, as their action depends on what was found."""
+"""Every kind of finding."""
+
+FROZEN_INPUT = Advice(
+    "ticket",
+    "Check that rank's input: its storage mount and loader workers at that time.",
+    "RankscopeStragglerData",
+)
+"""Of a rank that waited for its input once, and for long."""
+
+FROZEN_HOST = Advice(
+    "ticket",
+    "Look for what stopped the process at that time: a debugger, a snapshot or migration of the"
+    " machine, a paused container, memory that was swapped out.",
+    "RankscopeHostStalls",
+)
+"""Of a rank that stood still once, and for long."""
 
 CODE_ACTIONS: Mapping[Action, str] = {
     "none": "Nothing needs to be done to the node.",

@@ -1,4 +1,9 @@
-"""What an analyzer concludes: who, what, since when, by which evidence, at what cost."""
+"""What any layer concludes about a job: one type for all of them, so that they can be put together.
+
+Slow steps, a throttled GPU, an Xid, a lossy link, a socket fallback: each is a finding that says
+what, where, since when, by which evidence and at what cost. `fusion.incidents` then asks which of
+them explains which.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,22 @@ FaultClass = Literal[
     "partition_imbalance",
     "host_transient",
 ]
+"""Kinds of findings that the timing of steps can make."""
+
 Severity = Literal["page", "ticket"]
+Layer = Literal["training", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"]
+
+LAYER_NAMES: dict[Layer, str] = {
+    "training": "step times",
+    "gpu": "GPU counters",
+    "kernel": "kernel log",
+    "link": "link counters",
+    "nccl": "NCCL",
+    "environment": "environment variables",
+    "host": "host pressure",
+    "pod": "pods",
+    "log": "job logs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +42,7 @@ class Evidence:
     """One measurement that speaks for a finding.
 
     Args:
-        source: the column or signal it was read from.
+        source: the column or series it was read from.
         observed: the culprit's value.
         expected: the value of those it is compared with.
         unit: unit of both values.
@@ -37,22 +57,6 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """Who a finding is about.
-
-    Args:
-        ranks: best guess first, empty when nobody is to blame.
-        stage: heavy pipeline stage, -1 where it is about none.
-    """
-
-    job_id: str
-    ranks: tuple[int, ...]
-    nodes: tuple[str, ...]
-    gpus: tuple[int | None, ...]
-    stage: int = -1
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """What a fault took: the share of step time over its duration, and that in GPU-hours."""
 
@@ -60,25 +64,96 @@ class Cost:
     gpu_hours: float
 
 
+NO_COST = Cost(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault of one job, from one analyzer.
+class RankPlace:
+    """Where a rank runs; texts are empty where nobody says.
 
     Args:
-        since_unix_seconds: start of the first step it held back, by the clock of its node.
-        until_unix_seconds: end of the last such step, None while it goes on.
-        confidence: 0 to 1; timing alone never reaches 1.
-        runbook: file under docs/runbooks that says what to do.
+        gpu: the driver's index of its GPU on the node.
+        uuid: the GPU's UUID.
+        nics: RDMA devices or interfaces that serve this GPU, the nearest first.
+        pod: namespace/name.
+        pod_uid: the pod's UID.
+        by_local_rank: the GPU is only known by the rank's number on its node.
     """
 
-    kind: FaultClass
+    rank: int
+    node: str
+    local_rank: int | None = None
+    gpu: str = ""
+    uuid: str = ""
+    nics: tuple[str, ...] = ()
+    pod: str = ""
+    pod_uid: str = ""
+    by_local_rank: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a finding is about; empty fields do not narrow it down.
+
+    Args:
+        nodes: names of nodes, each once.
+        ranks: global ranks, the worst first.
+        uuids: of GPUs.
+        gpus: their indices on their nodes, as people call them.
+        devices: network devices.
+        stage: heavy pipeline stage, -1 where it is about none.
+        culprits: each of the ranks where it ran when it was slow, if that was recorded; by now it
+            may run elsewhere.
+    """
+
+    nodes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    stage: int = -1
+    culprits: tuple[RankPlace, ...] = ()
+
+    @property
+    def whole_job(self) -> bool:
+        """Whether it is about everybody."""
+        return not (self.nodes or self.ranks or self.uuids or self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that one layer found.
+
+    Args:
+        kind: what, a key of `advice.ADVICE`.
+        job_id: whose, empty if the layer does not know jobs.
+        summary: one sentence that names who and how much.
+        action: what to do first.
+        runbook: name of the alert whose runbook says more.
+        since_unix_seconds: when it began, by the clock of its node; None if it was there when we
+            looked first.
+        until_unix_seconds: when it ended, None while it goes on.
+        source: the series, file or query that it was read from.
+        cost: what it took, None where the layer itself cannot tell.
+        confidence: 0 to 1, None where it takes other layers to tell; timing alone never reaches 1.
+    """
+
+    kind: str
+    layer: Layer
     severity: Severity
-    subject: Subject
+    job_id: str
+    where: Where
     summary: str
     action: str
-    evidence: tuple[Evidence, ...]
-    cost: Cost
-    confidence: float
     runbook: str
-    since_unix_seconds: float
-    until_unix_seconds: float | None
+    evidence: tuple[Evidence, ...] = ()
+    since_unix_seconds: float | None = None
+    until_unix_seconds: float | None = None
+    source: str = ""
+    cost: Cost | None = None
+    confidence: float | None = None
+
+    @property
+    def known_cost(self) -> Cost:
+        """What it is known to have taken: nothing where nobody can tell."""
+        return self.cost or NO_COST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankPlace, Where
 
 Places = Mapping[int, RankPlace]
 

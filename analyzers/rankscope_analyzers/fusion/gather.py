@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, Evidence
 from rankscope_analyzers.intake import (
     agent_pages,
@@ -209,7 +209,7 @@ def _in_our_time(read: Read, evidence: Evidence, problem: SourceError | None) ->
     return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 
 
-def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Signal]:
+def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Finding]:
     """Name the variables that differ in jobs whose ranks have different hashes."""
     hashes: dict[str, set[str]] = {}
     nodes: dict[str, set[str]] = {}

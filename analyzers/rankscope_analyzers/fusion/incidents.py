@@ -1,7 +1,7 @@
-"""From signals of all layers to incidents: cause before symptom, one culprit for each.
+"""From findings of all layers to incidents: cause before symptom, one culprit for each.
 
-A signal explains another if the table of causes says that its kind can, if it touches the same
-ranks and if it was there in time. What nothing explains is a root; every other signal belongs to
+A finding explains another if the table of causes says that its kind can, if it touches the same
+ranks and if it was there in time. What nothing explains is a root; every other finding belongs to
 its best root, and a root with all that it explains is one incident. Pure.
 """
 
@@ -11,12 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankscope_analyzers.findings.finding import Finding
-from rankscope_analyzers.findings.signals import Layer, Signal
+from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.findings.whereabouts import Places, breadth, full, ranks_touched
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
-from rankscope_analyzers.fusion.training_signals import of_finding
 
 NOTICED_LATE_SECONDS = 120.0
 """A cause may be noticed this much after what it brings about: counters are scraped every 15 to 60
@@ -66,50 +64,53 @@ class Judged:
     """What is wrong with a job, worst first, and what was seen besides."""
 
     incidents: tuple[Incident, ...]
-    observations: tuple[Signal, ...]
+    observations: tuple[Finding, ...]
 
 
 @dataclass(slots=True)
 class _Case:
-    """A root and what it explains."""
+    """A root and what it explains.
 
-    root: Signal
-    finding: Finding | None
-    members: list[Signal]
+    Args:
+        timing: what step times show of it, None where they show nothing.
+    """
+
+    root: Finding
+    timing: Finding | None
+    members: list[Finding]
 
 
 def fuse(
-    findings: Sequence[Finding],
-    signals: Iterable[Signal],
+    timed: Sequence[Finding],
+    others: Iterable[Finding],
     places: Places,
     observed: frozenset[Layer],
 ) -> Judged:
     """Return the incidents of one job.
 
     Args:
-        findings: of step times, the one that explains most first.
-        signals: of all other layers, of this job or of the nodes that it runs on.
+        timed: findings of step times, the one that explains most first.
+        others: those of all other layers, of this job or of the nodes that it runs on.
         places: where its ranks run.
         observed: layers that could be looked at on the job's nodes.
     """
-    timed = {of_finding(found, places): found for found in findings}
-    everything = [*timed, *dict.fromkeys(signals)]
-    touched = {signal: ranks_touched(signal.where, places) for signal in everything}
-    causes = {signal: _causes(signal, everything, touched, len(places)) for signal in everything}
+    everything = list(dict.fromkeys((*timed, *others)))
+    touched = {found: ranks_touched(found.where, places) for found in everything}
+    causes = {found: _causes(found, everything, touched, len(places)) for found in everything}
     roots = _roots(everything, causes)
     cases, rest = _cases(everything, roots, timed)
     cases = _echoes(cases, timed, touched)
-    incidents = [_incident(case, timed, places, observed) for case in cases]
+    incidents = [_incident(case, places, observed) for case in cases]
     return Judged(tuple(sorted(incidents, key=_weight)), tuple(rest))
 
 
 def _causes(
-    symptom: Signal,
-    everything: Sequence[Signal],
-    touched: Mapping[Signal, frozenset[int]],
+    symptom: Finding,
+    everything: Sequence[Finding],
+    touched: Mapping[Finding, frozenset[int]],
     ranks: int,
-) -> list[Signal]:
-    """Return the signals that explain one directly."""
+) -> list[Finding]:
+    """Return the findings that explain one directly."""
     return [
         cause
         for cause in everything
@@ -120,7 +121,7 @@ def _causes(
 
 
 def _together(
-    cause: Signal, symptom: Signal, touched: Mapping[Signal, frozenset[int]], ranks: int
+    cause: Finding, symptom: Finding, touched: Mapping[Finding, frozenset[int]], ranks: int
 ) -> bool:
     if kind_of(symptom.kind).elsewhere or cause.where.whole_job:
         return True
@@ -129,7 +130,7 @@ def _together(
     return symptom.where.whole_job or bool(touched[cause] & touched[symptom])
 
 
-def _in_time(cause: Signal, symptom: Signal) -> bool:
+def _in_time(cause: Finding, symptom: Finding) -> bool:
     began, showed = cause.since_unix_seconds, symptom.since_unix_seconds
     if showed is None:
         return True
@@ -141,58 +142,58 @@ def _in_time(cause: Signal, symptom: Signal) -> bool:
 
 
 def _roots(
-    everything: Sequence[Signal], causes: Mapping[Signal, Sequence[Signal]]
-) -> Mapping[Signal, Signal]:
-    """Return the best root of each signal; a root is its own."""
-    found: dict[Signal, Signal] = {}
+    everything: Sequence[Finding], causes: Mapping[Finding, Sequence[Finding]]
+) -> Mapping[Finding, Finding]:
+    """Return the best root of each finding; a root is its own."""
+    roots: dict[Finding, Finding] = {}
     # Causes are deeper than what they explain, so theirs are known when they are asked for.
-    for signal in sorted(everything, key=lambda one: -kind_of(one.kind).depth):
-        candidates = [found[cause] for cause in causes[signal]]
-        found[signal] = min(candidates, key=_rank_of_cause) if candidates else signal
-    return found
+    for found in sorted(everything, key=lambda one: -kind_of(one.kind).depth):
+        candidates = [roots[cause] for cause in causes[found]]
+        roots[found] = min(candidates, key=_rank_of_cause) if candidates else found
+    return roots
 
 
-def _rank_of_cause(signal: Signal) -> tuple[object, ...]:
+def _rank_of_cause(cause: Finding) -> tuple[object, ...]:
     """Order causes: narrow before wide, deep before shallow, severe, early."""
-    since = signal.since_unix_seconds
+    since = cause.since_unix_seconds
     return (
-        breadth(signal.where),
-        -kind_of(signal.kind).depth,
-        signal.severity != "page",
+        breadth(cause.where),
+        -kind_of(cause.kind).depth,
+        cause.severity != "page",
         since if since is not None else float("inf"),
-        signal.summary,
+        cause.summary,
     )
 
 
 def _cases(
-    everything: Sequence[Signal],
-    roots: Mapping[Signal, Signal],
-    timed: Mapping[Signal, Finding],
-) -> tuple[list[_Case], list[Signal]]:
-    """Put signals together by root; what neither hurts nor explains anything is left over."""
-    groups: dict[Signal, list[Signal]] = defaultdict(list)
-    for signal in everything:
-        if roots[signal] is not signal:
-            groups[roots[signal]].append(signal)
+    everything: Sequence[Finding],
+    roots: Mapping[Finding, Finding],
+    timed: Sequence[Finding],
+) -> tuple[list[_Case], list[Finding]]:
+    """Put findings together by root; what neither hurts nor explains anything is left over."""
+    groups: dict[Finding, list[Finding]] = defaultdict(list)
+    for found in everything:
+        if roots[found] is not found:
+            groups[roots[found]].append(found)
     cases: list[_Case] = []
-    rest: list[Signal] = []
-    for signal in everything:
-        if roots[signal] is not signal:
+    rest: list[Finding] = []
+    for found in everything:
+        if roots[found] is not found:
             continue
-        members = groups[signal]
-        weighty = (signal, *members)
-        if any(one in timed or kind_of(one.kind).alone for one in weighty):
-            found = next((timed[one] for one in timed if one in weighty), None)
-            cases.append(_Case(signal, found, members))
+        members = groups[found]
+        together = (found, *members)
+        timing = next((one for one in timed if one in together), None)
+        if timing or any(kind_of(one.kind).alone for one in together):
+            cases.append(_Case(found, timing, members))
         else:
-            rest.extend(weighty)
+            rest.extend(together)
     return cases, rest
 
 
 def _echoes(
     cases: Sequence[_Case],
-    timed: Mapping[Signal, Finding],
-    touched: Mapping[Signal, frozenset[int]],
+    timed: Sequence[Finding],
+    touched: Mapping[Finding, frozenset[int]],
 ) -> list[_Case]:
     """Add findings of step times that no physical cause backs to the one that outweighs them."""
     first = next(iter(timed), None)
@@ -202,36 +203,24 @@ def _echoes(
     kept = []
     for case in cases:
         bare = case is not main and case.root in timed and not case.members
-        if bare and _is_echo(case.root, first, timed, touched):
+        if bare and _is_echo(case.root, first, touched):
             main.members.append(case.root)
         else:
             kept.append(case)
     return kept
 
 
-def _is_echo(
-    signal: Signal,
-    first: Signal,
-    timed: Mapping[Signal, Finding],
-    touched: Mapping[Signal, frozenset[int]],
-) -> bool:
-    mine, its = timed[signal], timed[first]
-    ended, began = mine.until_unix_seconds, its.since_unix_seconds
-    if ended is not None and ended < began:  # it was over before the other began
+def _is_echo(found: Finding, first: Finding, touched: Mapping[Finding, frozenset[int]]) -> bool:
+    ended, began = found.until_unix_seconds, first.since_unix_seconds
+    if ended is not None and began is not None and ended < began:  # it was over before that
         return False
-    inside = bool(touched[signal] & touched[first]) or not mine.subject.ranks
-    return inside or mine.cost.gpu_hours < WORTH_ITS_OWN * its.cost.gpu_hours
+    inside = bool(touched[found] & touched[first]) or not found.where.ranks
+    return inside or found.known_cost.gpu_hours < WORTH_ITS_OWN * first.known_cost.gpu_hours
 
 
-def _incident(
-    case: _Case,
-    timed: Mapping[Signal, Finding],
-    places: Places,
-    observed: frozenset[Layer],
-) -> Incident:
+def _incident(case: _Case, places: Places, observed: frozenset[Layer]) -> Incident:
     signals = sorted(case.members, key=lambda one: (-kind_of(one.kind).depth, one.summary))
-    found = case.finding
-    symptom = next((one for one in timed if timed[one] is found), case.root) if found else case.root
+    symptom = case.timing or case.root
     ranks = symptom.where.ranks or tuple(sorted(ranks_touched(case.root.where, places)))
     wide = symptom.where.whole_job and case.root.where.whole_job
     both = (case.root, *signals)
@@ -247,22 +236,23 @@ def _incident(
         action=case.root.action,
         runbook=case.root.runbook,
         confidence=_confidence(case, symptom, observed),
-        cost=found.cost if found else None,
+        cost=case.timing.cost if case.timing else None,
         since_unix_seconds=min(starts, default=None),
         until_unix_seconds=symptom.until_unix_seconds,
-        finding=found,
+        timing=case.timing,
     )
 
 
-def _summary(cause: Signal, symptom: Signal) -> str:
+def _summary(cause: Finding, symptom: Finding) -> str:
     if cause is symptom:
         return cause.summary
     return f"{symptom.summary}, because {cause.summary}"
 
 
-def _confidence(case: _Case, symptom: Signal, observed: frozenset[Layer]) -> float:
-    layers = {signal.layer for signal in (case.root, *case.members)}
-    sure = case.finding.confidence if case.finding else ALONE_CONFIDENCE[case.root.severity]
+def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> float:
+    layers = {found.layer for found in (case.root, *case.members)}
+    sure = case.timing.confidence if case.timing else None
+    sure = ALONE_CONFIDENCE[case.root.severity] if sure is None else sure
     sure = 1.0 - (1.0 - sure) * AGREEMENT ** (len(layers) - 1)
     could = CONFIRMING.get(symptom.kind, ())
     for layer in could:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import Cost, Finding, Severity
-from rankscope_analyzers.findings.signals import Layer, RankPlace, Signal, Where
+from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankPlace, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -23,11 +22,11 @@ class Incident:
         summary: one sentence: who, what, why.
         confidence: 0 to 1; raised by layers that agree, lowered by layers that could not look.
         cost: None where no step times tell.
-        finding: what step times show of it, None where they show nothing.
+        timing: what step times show of it, None where they show nothing.
     """
 
-    cause: Signal
-    signals: tuple[Signal, ...]
+    cause: Finding
+    signals: tuple[Finding, ...]
     where: Where
     severity: Severity
     summary: str
@@ -37,7 +36,7 @@ class Incident:
     cost: Cost | None
     since_unix_seconds: float | None
     until_unix_seconds: float | None
-    finding: Finding | None = None
+    timing: Finding | None = None
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -53,7 +52,7 @@ class JobReport:
         verdict: what the timing says, None for a job without step records.
         frame: the steps it was judged by, None likewise.
         incidents: what is wrong, what costs most first; the first one is the answer.
-        observations: signals that nothing suffers from as far as can be seen.
+        observations: findings that nothing suffers from as far as can be seen.
         places: each known rank's place, by rank.
         unobserved: what could not be seen, as sentences.
         sources: where all this was read, such as addresses and queries.
@@ -67,7 +66,7 @@ class JobReport:
     verdict: Verdict | None
     frame: StepFrame | None
     incidents: tuple[Incident, ...]
-    observations: tuple[Signal, ...]
+    observations: tuple[Finding, ...]
     places: Mapping[int, RankPlace]
     unobserved: tuple[str, ...]
     sources: tuple[str, ...]

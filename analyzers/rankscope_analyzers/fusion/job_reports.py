@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_analyzers import layers
-from rankscope_analyzers.findings.finding import Finding
-from rankscope_analyzers.findings.signals import LAYER_NAMES, Layer, RankPlace, Signal
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankPlace
 from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.intake import cycle_search
@@ -49,7 +48,7 @@ class Evidence:
     """
 
     observed: Observed = NO_SERIES
-    signals: tuple[Signal, ...] = ()
+    signals: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -227,13 +226,13 @@ def _headed(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
     Where that one shows in no step time, neither does the verdict name a cause; what step times
     show of others is among its others.
     """
-    if not incidents or incidents[0].finding is verdict.cause:
+    if not incidents or incidents[0].timing is verdict.cause:
         return verdict
-    first = incidents[0].finding
+    first = incidents[0].timing
     found = (*([verdict.cause] if verdict.cause else []), *verdict.others)
     others = tuple(one for one in found if one is not first)
-    sure = first.confidence if first else incidents[0].confidence
-    return replace(verdict, cause=first, others=others, confidence=sure)
+    sure = (first or incidents[0]).confidence
+    return replace(verdict, cause=first, others=others, confidence=sure or 0.0)
 
 
 def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
@@ -243,7 +242,7 @@ def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
     return (*([verdict.cause] if verdict.cause else []), *verdict.others)
 
 
-def _unless_told(signals: Iterable[Signal], told: Sequence[Signal]) -> Iterator[Signal]:
+def _unless_told(signals: Iterable[Finding], told: Sequence[Finding]) -> Iterator[Finding]:
     """Yield signals of kinds of which nothing better is known."""
     kinds = {signal.kind for signal in told}
     return (signal for signal in signals if signal.kind not in kinds)

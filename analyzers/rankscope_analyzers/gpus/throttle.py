@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Cost, Evidence
-from rankscope_analyzers.findings.signals import Signal, Where, advised
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.text.name_lists import named
 
@@ -102,7 +102,7 @@ class _Judged:
     peers: Normal
 
 
-def analyze(samples: pd.DataFrame) -> tuple[Signal, ...]:
+def analyze(samples: pd.DataFrame) -> tuple[Finding, ...]:
     """Return what deviates, what costs most first.
 
     Args:
@@ -168,7 +168,7 @@ def _time_share(ordered: pd.DataFrame, reason: str, lasted: pd.Series[float]) ->
     return shares
 
 
-def _deviations(gpus: pd.DataFrame) -> Iterator[Signal]:
+def _deviations(gpus: pd.DataFrame) -> Iterator[Finding]:
     judged: dict[tuple[str, str, Kind, str], list[_Judged]] = {}
     together = gpus["job_id"].where(gpus["job_id"] != "", "\0" + gpus["node"])
     for _, alike in gpus.groupby([together, gpus["model"]], sort=False):
@@ -263,7 +263,7 @@ def _lost(judged: _Judged) -> float:
     return max(0.0, missing) * float(judged.row["loaded_seconds"]) if missing == missing else 0.0
 
 
-def _finding(members: Sequence[_Judged]) -> Signal:
+def _finding(members: Sequence[_Judged]) -> Finding:
     """Put the GPUs of a node that have the same fault into one signal, the worst one's cost on it.
 
     The cost is the time under load times the share of the clock that was missing.
@@ -327,7 +327,7 @@ def _set_against(row: Row, normal: Normal, column: str, unit: str) -> str:
     return text if np.isnan(expected) else f"{text} against {expected:.0f} {unit}"
 
 
-def _limits(gpus: pd.DataFrame) -> Iterator[Signal]:
+def _limits(gpus: pd.DataFrame) -> Iterator[Finding]:
     """Find nodes of a job on which GPUs of the same model have a lower power limit than elsewhere.
 
     Without a job the GPUs of a node are compared with each other.
@@ -341,7 +341,7 @@ def _limits(gpus: pd.DataFrame) -> Iterator[Signal]:
             yield _limit_finding(str(node), part, usual)
 
 
-def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Signal:
+def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Finding:
     lowest = float(part["power_limit_watts"].min())
     gpus = tuple(str(gpu) for gpu in part["gpu"])
     job = str(part["job_id"].iloc[0])
@@ -354,12 +354,12 @@ def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Signal:
     return advised("power_limit_differs", "gpu", job, where, summary, (evidence,))
 
 
-def seconds_lost(deviation: Signal) -> float:
+def seconds_lost(deviation: Finding) -> float:
     """Return what a deviation took of the worst GPU's time under load; 0 with a normal clock."""
     return deviation.cost.gpu_hours * SECONDS_PER_HOUR if deviation.cost else 0.0
 
 
-def reason_of(deviation: Signal) -> str:
+def reason_of(deviation: Finding) -> str:
     """Return what the driver gives as reason for the clock, empty if nothing."""
     shares = (one.source.removesuffix("_share") for one in deviation.evidence)
     return next((name for name in shares if name in REASONS), "")

@@ -18,8 +18,8 @@ from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause
 from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
 from rankscope_agent.contract.kernel.xid import ROW_REMAP
 from rankscope_analyzers.findings.advice import CODE_ACTIONS, Advice
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where, advised
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_cases import Case, Place, cases, name_of, place_of
 from rankscope_analyzers.text.name_lists import listed
@@ -62,7 +62,7 @@ class XidIncident:
         codes: how often each error was reported, `Xid 79` or in words.
     """
 
-    signal: Signal
+    signal: Finding
     cause: Cause
     action: Action
     fatality: KernelSeverity
@@ -253,7 +253,7 @@ def _finding(case: Case) -> XidIncident:
     )
 
 
-def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Signal:
+def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Finding:
     place = case.place
     made = advised(
         case.cause,

@@ -11,7 +11,7 @@ from functools import partial
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.signals import Layer, Signal
+from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import (
@@ -43,7 +43,7 @@ class Subject:
     layer: Layer
     reads: tuple[Metric, ...]
     kinds: frozenset[str]
-    signals: Callable[[Observed, JobView], Iterator[Signal]]
+    signals: Callable[[Observed, JobView], Iterator[Finding]]
 
 
 SUBJECTS: tuple[Subject, ...] = (
@@ -82,14 +82,14 @@ class Told:
         unheard: their layers, of which nobody knows all that there was to say.
     """
 
-    signals: tuple[Signal, ...]
+    signals: tuple[Finding, ...]
     errors: tuple[AnalysisError, ...] = ()
     unheard: frozenset[Layer] = frozenset()
 
 
 def told(observed: Observed, job: JobView) -> Told:
     """Return what each layer says of a job; one that raises costs what it would have said."""
-    said: list[Signal] = []
+    said: list[Finding] = []
     errors: list[AnalysisError] = []
     unheard: set[Layer] = set()
     for subject in SUBJECTS:
@@ -102,7 +102,7 @@ def told(observed: Observed, job: JobView) -> Told:
     return Told(tuple(said), tuple(errors), frozenset(unheard))
 
 
-def _heard(subject: Subject, observed: Observed, job: JobView) -> list[Signal]:
+def _heard(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
     return list(subject.signals(observed, job))
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rankscope_agent.contract.metrics import pods
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.environment_skew import EnvironmentDifference
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
@@ -21,7 +20,7 @@ READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
 KINDS = frozenset(("environment_differs",))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the ranks whose variables have another hash than those of most ranks."""
     hashes = {
         rank: series.labels.get("hash", "")
@@ -35,7 +34,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     yield _signal(job.job_id, odd, said, len(odd))
 
 
-def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Signal]:
+def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Finding]:
     """Yield differences that are known by name; those that decide how ranks meet."""
     for found in differences:
         if found.weight == "fail":
@@ -43,7 +42,7 @@ def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Sig
             yield _signal(found.job_id, odd, found.summary, len(odd))
 
 
-def _signal(job_id: str, odd: tuple[int, ...], said: str, count: int) -> Signal:
+def _signal(job_id: str, odd: tuple[int, ...], said: str, count: int) -> Finding:
     name = pods.RANK_ENVIRONMENT_INFO.name
     evidence = Evidence(name, float(count), 0.0, "count", "ranks that differ from most others")
     return series_signal(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.gpus import frames as gpu_frames
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.intake.observed import Observed
@@ -18,7 +18,7 @@ READS = gpu_frames.READS
 KINDS = frozenset(get_args(throttle.Kind))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what deviates among the GPUs of the job."""
     samples = gpu_frames.of_observed(observed)
     samples = samples[samples["node"].isin(job.nodes)]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import NVLINK_ERRORS, Advice
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_signals import series_signal
@@ -113,7 +112,7 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the job's GPUs."""
     for state in STATES:
         for series in observed.of(state.metric, **state.labels):
@@ -123,7 +122,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     yield from _pcie(observed, job)
 
 
-def _signal(state: State, series: Series, where: Where, job: JobView) -> Signal:
+def _signal(state: State, series: Series, where: Where, job: JobView) -> Finding:
     saying = state.saying.format_map(series.labels)
     value, unit = (series.increase(), "count") if state.counted else (series.last, "state")
     since = series.first_change() if state.counted else series.held_since()
@@ -141,7 +140,7 @@ def gpu_name(where: Where) -> str:
     return f"{gpu} of node {', '.join(where.nodes)}{uuid}"
 
 
-def _pcie(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _pcie(observed: Observed, job: JobView) -> Iterator[Finding]:
     busy = {
         (series.node, series.labels.get("uuid"))
         for series in observed.of(metrics.GPU_UTILIZATION)

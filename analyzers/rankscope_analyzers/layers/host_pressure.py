@@ -16,8 +16,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import MEMORY_EXHAUSTED, Advice
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_signals import series_signal
@@ -96,7 +95,7 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the job's nodes and pods."""
     for pressure in PRESSURES:
         yield from _pressure(observed, job, pressure)
@@ -110,7 +109,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
         yield from look(observed, job)
 
 
-def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[Signal]:
+def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[Finding]:
     by_node = {
         series.node: series
         for series in observed.of(metrics.PRESSURE, resource=pressure.resource, kind="some")
@@ -130,7 +129,7 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
             yield _signal(pressure.kind, job, Where(nodes=(node,)), series, said, values)
 
 
-def _throttled(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _throttled(observed: Observed, job: JobView) -> Iterator[Finding]:
     periods = _by_pod(observed, metrics.POD_PERIODS, kind="all")
     for key, series in _by_pod(observed, metrics.POD_PERIODS, kind="throttled").items():
         where = job.of_pod(series)
@@ -143,7 +142,7 @@ def _throttled(observed: Observed, job: JobView) -> Iterator[Signal]:
             )
 
 
-def _shm(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _shm(observed: Observed, job: JobView) -> Iterator[Finding]:
     sizes = _by_pod(observed, metrics.SHM_SIZE)
     for key, series in _by_pod(observed, metrics.SHM_USED).items():
         size = sizes[key].last if key in sizes else 0.0
@@ -153,7 +152,7 @@ def _shm(observed: Observed, job: JobView) -> Iterator[Signal]:
             yield _signal("shm_full", job, where, series, said, (series.last, size, "bytes"))
 
 
-def _memory(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _memory(observed: Observed, job: JobView) -> Iterator[Finding]:
     total = {series.node: series.last for series in observed.of(metrics.MEMORY_TOTAL)}
     for series in observed.of(metrics.MEMORY_AVAILABLE):
         where, whole = job.of_node(series), total.get(series.node, 0.0)
@@ -164,7 +163,7 @@ def _memory(observed: Observed, job: JobView) -> Iterator[Signal]:
             yield _signal("memory_pressure", job, where, series, said, values, instead=advice)
 
 
-def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _nfs(observed: Observed, job: JobView) -> Iterator[Finding]:
     requests, waited = (
         _sums(observed, metric) for metric in (metrics.NFS_OPERATIONS, metrics.NFS_ROUND_TRIP)
     )
@@ -186,7 +185,7 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Signal]:
             yield _signal("nfs_slow", job, where, shown[key], said, (mean, usual, "seconds"))
 
 
-def _events(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _events(observed: Observed, job: JobView) -> Iterator[Finding]:
     for series in observed.of(metrics.EDAC_ERRORS, severity="uncorrected"):
         where, errors = job.of_node(series), series.increase()
         if where and errors > 0:
@@ -221,7 +220,7 @@ def _signal(
     values: tuple[float, float, str],
     since: float | None = None,
     instead: Advice | None = None,
-) -> Signal:
+) -> Finding:
     evidence = Evidence(series.name, *values, said)
     summary = f"on node {series.node} {said}"
     return series_signal(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankPlace, Where
 from rankscope_analyzers.intake.observed import Series
 
 

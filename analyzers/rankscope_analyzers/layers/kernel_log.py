@@ -11,8 +11,7 @@ from rankscope_agent.contract.kernel.xid import describe
 from rankscope_agent.contract.metrics import gpus, kernel_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.advice import ADVICE, CABLE_REPORTED, Advice
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.gpus import errors as gpu_errors
 from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
@@ -69,7 +68,7 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what the kernel says of the job's GPUs and nodes."""
     now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = now - WINDOW_SECONDS
@@ -109,7 +108,7 @@ def _where(found: XidIncident, job: JobView) -> Where | None:
     return Where(nodes=(place.node,)) if place.node in job.on_node else None
 
 
-def _of_xids(found: XidIncident, where: Where, job: JobView) -> Signal:
+def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:
     return replace(
         found.signal,
         job_id=job.job_id,
@@ -119,7 +118,7 @@ def _of_xids(found: XidIncident, where: Where, job: JobView) -> Signal:
     )
 
 
-def _events(observed: Observed, job: JobView, since: float) -> Iterator[Signal]:
+def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]:
     for series in observed.of(kernel_log.KERNEL_LAST_EVENT):
         where = job.of_node(series)
         known = EVENTS.get(series.labels.get("kind", ""))

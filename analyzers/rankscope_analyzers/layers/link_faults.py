@@ -11,8 +11,7 @@ import pandas as pd
 from rankscope_agent.contract.metrics import rdma
 from rankscope_agent.contract.metrics.topology import GPU_NIC_INFO
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.series_table import table
 from rankscope_analyzers.layers.job_view import JobView
@@ -34,7 +33,7 @@ RDMA_SERIES = frozenset(metric for metric in link_frame.READS if metric.labels[:
 KINDS = frozenset(get_args(LinkFault))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the links that the job uses."""
     readings = [*_readings(observed, job)]
     frame = _frame(readings, observed, job)
@@ -64,7 +63,7 @@ def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
     return replace(item, source=" + ".join(named), meaning=f"{item.meaning}{parts}")
 
 
-def _since(found: Signal, frame: pd.DataFrame) -> float | None:
+def _since(found: Finding, frame: pd.DataFrame) -> float | None:
     """Return when it began, None if it was there when we looked first."""
     began = found.since_unix_seconds
     return began if began is not None and began > float(frame["t_unix_seconds"].min()) else None

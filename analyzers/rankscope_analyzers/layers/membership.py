@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import pods, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.places import by_rank
@@ -27,7 +26,7 @@ PHASES = (("Failed", "pod_failed", "failed"), ("Pending", "pod_pending", "wait t
 KINDS = frozenset(("missing_rank", "device_unhealthy", *(kind for _, kind, _ in PHASES)))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield who is gone or never came."""
     yield from _ended(observed, job)
     for phase, kind, verb in PHASES:
@@ -44,7 +43,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
             yield _of("device_unhealthy", job, where, series, said)
 
 
-def _ended(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _ended(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the ranks that ended while others live on; a job that is over has nobody missing."""
     alive = by_rank(observed, training.RANK_ALIVE, job.job_id)
     gone = sorted(rank for rank, series in alive.items() if series.last == 0)
@@ -60,6 +59,6 @@ def _ended(observed: Observed, job: JobView) -> Iterator[Signal]:
     yield series_signal("missing_rank", "training", job.job_id, where, said, (evidence,), since)
 
 
-def _of(kind: str, job: JobView, where: Where, series: Series, said: str) -> Signal:
+def _of(kind: str, job: JobView, where: Where, series: Series, said: str) -> Finding:
     evidence = Evidence(series.name, series.last, 0.0, "count", said)
     return series_signal(kind, "pod", job.job_id, where, said, (evidence,), series.held_since())

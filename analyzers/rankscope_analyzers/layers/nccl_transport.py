@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.metrics import nccl_ras
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_signals import series_signal
@@ -77,7 +76,7 @@ INIT_PATIENCE_SECONDS = 60.0
 logs a start that has not ended hangs."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what NCCL's logs and RAS say of the job, one signal for all its pods together."""
     yield from _socket(observed, job)
     for trouble in TROUBLES:
@@ -86,7 +85,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
     yield from _ras(observed, job)
 
 
-def _socket(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _socket(observed: Observed, job: JobView) -> Iterator[Finding]:
     found: dict[str, list[Placed]] = defaultdict(list)
     for series in observed.of(metrics.NCCL_SOCKET_FALLBACK):
         where, reason = job.of_pod(series), series.labels.get("reason", "")
@@ -98,7 +97,7 @@ def _socket(observed: Observed, job: JobView) -> Iterator[Signal]:
         yield _together(SOCKET, job, several, said)
 
 
-def _trouble(observed: Observed, job: JobView, trouble: Trouble) -> Iterator[Signal]:
+def _trouble(observed: Observed, job: JobView, trouble: Trouble) -> Iterator[Finding]:
     found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
     extra = [name for name in trouble.metric.labels if name not in metrics.LOG_POD]
     for series in observed.of(trouble.metric):
@@ -120,7 +119,7 @@ def _warned(observed: Observed, several: Sequence[Placed]) -> float | None:
     return max(times, default=None)
 
 
-def _init(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _init(observed: Observed, job: JobView) -> Iterator[Finding]:
     ended = {_pod(series): series.last for series in observed.of(metrics.NCCL_RANKS_INITIALIZED)}
     quiet = {
         _pod(series): float(series.times[-1]) - series.last
@@ -138,7 +137,7 @@ def _init(observed: Observed, job: JobView) -> Iterator[Signal]:
         yield _together(INIT, job, several, f"NCCL's start has not ended on {missing:.0f} ranks")
 
 
-def _ras(observed: Observed, job: JobView) -> Iterator[Signal]:
+def _ras(observed: Observed, job: JobView) -> Iterator[Finding]:
     for series in observed.of(nccl_ras.RAS_MISSING_RANKS):
         if series.node in job.on_node and series.last > 0:
             said = f"NCCL's RAS misses {series.last:.0f} ranks"
@@ -161,7 +160,7 @@ def _total(several: Sequence[Placed]) -> float:
 
 def _together(
     kind: str, job: JobView, several: Sequence[Placed], said: str, device: str = ""
-) -> Signal:
+) -> Finding:
     """Return one signal for several pods, since the first of them."""
     evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", said)
     starts = [start for series, _ in several if (start := series.held_since()) is not None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.findings.finding import RankPlace
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.steps.frames import StepFrame
 

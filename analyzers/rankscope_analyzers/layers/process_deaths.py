@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from rankscope_agent.contract.metrics import host, kernel_log, summary, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Layer, Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.places import by_rank
@@ -43,7 +42,7 @@ Pod = tuple[str, str]
 """Node and UID."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield which of the job's processes were ended, and which may have been."""
     newest = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = newest - WINDOW_SECONDS
@@ -79,7 +78,7 @@ class _Deaths:
     since: float
     pods: Mapping[Pod, str]
 
-    def logged(self) -> Iterator[Signal]:
+    def logged(self) -> Iterator[Finding]:
         """Yield what the kernel's logs tell."""
         for series in self._logged():
             labels = series.labels
@@ -93,7 +92,7 @@ class _Deaths:
             values = (series.last, 0.0, "unix seconds")
             yield from self._signals(kind, "kernel", where, series, what, values, series.last)
 
-    def counted(self) -> Iterator[Signal]:
+    def counted(self) -> Iterator[Finding]:
         """Yield what pods' and nodes' own counters tell beside that."""
         told = {_pod(series) for series in self._logged(kind="oom_kill")}
         read = self.observed.nodes_with((kernel_log.KERNEL_LOG_INFO,))
@@ -118,7 +117,7 @@ class _Deaths:
                 if begun is None or begun >= self.since:
                     yield series
 
-    def _kills(self, series: Series) -> Iterator[Signal]:
+    def _kills(self, series: Series) -> Iterator[Finding]:
         killed = series.increase()
         some = "a process was" if killed <= 1 else f"{killed:.0f} processes were"
         what = f"{some} killed for want of memory"
@@ -158,7 +157,7 @@ class _Deaths:
         what: str,
         values: tuple[float, float, str],
         since: float | None,
-    ) -> Iterator[Signal]:
+    ) -> Iterator[Finding]:
         """Yield what befell the job, or what nobody knows whom it befell."""
         said = f"on node {series.node} {what}"
         if where is None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.findings.advice import Advice
-from rankscope_analyzers.findings.finding import Evidence, Severity
-from rankscope_analyzers.findings.signals import Layer, Signal, Where, advised
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Severity, Where
 
 
 def series_signal(
@@ -22,7 +22,7 @@ def series_signal(
     *,
     severity: Severity | None = None,
     instead: Advice | None = None,
-) -> Signal:
+) -> Finding:
     """Return a signal of a kind as `advised` does; its source is the first evidence's query."""
     return advised(
         kind,

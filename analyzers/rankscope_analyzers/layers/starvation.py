@@ -13,8 +13,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.places import by_rank
@@ -37,7 +36,7 @@ RANK, WORKERS = "cpu_starved", "workers_starved"
 KINDS = frozenset((RANK, WORKERS))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Signal]:
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the job's ranks that wait for CPUs longer than their peers."""
     accounted = _placed(observed, job, training.CPU_WAIT_SECONDS)
     for metric, kind, who in (
@@ -63,7 +62,7 @@ def _placed(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Se
 
 def _signal(
     kind: str, job: JobView, rank: int, series: Series, who: str, share: float, usual: float
-) -> Signal:
+) -> Finding:
     said = f"of rank {rank} {who} waits for a CPU {share:.0%} of the time, that of its peers"
     said = f"{said} {usual:.0%}"
     evidence = Evidence(series.name, share, usual, "ratio", said)

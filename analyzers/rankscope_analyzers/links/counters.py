@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.links import rails as link_rails
 from rankscope_analyzers.links import states as link_states
 from rankscope_analyzers.links.frame import Ports, read_ports
@@ -30,7 +29,7 @@ RAIL_NODES = 3
 """Nodes from which on one adapter standing out on most of them is a rail, not a coincidence."""
 
 
-def analyze(frame: pd.DataFrame) -> tuple[Signal, ...]:
+def analyze(frame: pd.DataFrame) -> tuple[Finding, ...]:
     """Return what is wrong with the links in a frame, job by job.
 
     Raises:
@@ -55,7 +54,7 @@ def peer_groups(ports: Ports) -> Integers:
     return pd.factorize(keys)[0].astype(np.int64)
 
 
-def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[Signal]:
+def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[Finding]:
     """Yield the ports that stand out in a kind of fault, by the quantity that shows it most."""
     best: dict[int, tuple[float, Quantity, Floats, Floats]] = {}
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
@@ -111,7 +110,7 @@ def _rails(ports: Ports, rows: Iterable[int]) -> Iterator[tuple[int, ...]]:
 
 def _describe(
     ports: Ports, rows: tuple[int, ...], quantity: Quantity, events: Floats, expected: Floats
-) -> Signal:
+) -> Finding:
     observed = float(np.median(events[list(rows)]))
     usual = float(np.median(expected[list(rows)]))
     columns = [column for column in quantity.columns if ports.has(column)]

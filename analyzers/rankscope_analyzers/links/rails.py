@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
@@ -32,7 +31,7 @@ RAIL_NODES = 3
 RAIL_SHARE = 0.5
 
 
-def analyze(ports: Ports, groups: Integers) -> Iterator[Signal]:
+def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """Yield ports and whole rails that carry too little."""
     if not ports.has("transmit_bytes"):
         return
@@ -90,7 +89,7 @@ def _whole_rails(ports: Ports, little: Booleans) -> Iterator[tuple[int, ...]]:
             yield low
 
 
-def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Floats) -> Signal:
+def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Floats) -> Finding:
     chosen = list(rows)
     observed, usual = float(np.median(sent[chosen])), float(np.median(siblings[chosen]))
     evidence = Evidence(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import Evidence, Severity
-from rankscope_analyzers.findings.signals import Signal, Where, advised
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import Evidence, Finding, Severity, Where
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import LinkFault
 from rankscope_analyzers.text.name_lists import ranks_named
@@ -46,7 +46,7 @@ def signal(
     saying: str,
     evidence: tuple[Evidence, ...],
     since: float,
-) -> Signal:
+) -> Finding:
     """Return a signal whose sentence begins with whom it is about, `since` Unix seconds."""
     summary = f"{_who(about)} {saying}"
     return advised(

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Evidence, Severity
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Evidence, Finding, Severity
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import FLAPS
 from rankscope_analyzers.links.signals import link, signal
@@ -28,7 +27,7 @@ BELOW = 0.99
 GIGABIT = 1e9 / 8
 
 
-def analyze(ports: Ports, groups: Integers) -> Iterator[Signal]:
+def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """Yield what states show, what costs most first."""
     yield from _down(ports)
     yield from _flapping(ports, groups)
@@ -36,7 +35,7 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Signal]:
     yield from _pci(ports, groups)
 
 
-def _down(ports: Ports) -> Iterator[Signal]:
+def _down(ports: Ports) -> Iterator[Finding]:
     """A port is down if it was up in this window, or if its like is up on most other nodes."""
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
@@ -73,7 +72,7 @@ def _likes(ports: Ports, row: int) -> Booleans:
     return likes
 
 
-def _flapping(ports: Ports, groups: Integers) -> Iterator[Signal]:
+def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """A port flaps if it lost its link more often than its peers: a switch's restart meets all."""
     grown = [ports.increase(column) for column in FLAPS if ports.has(column)]
     if not grown:
@@ -110,7 +109,7 @@ def _first_flap(ports: Ports, row: int) -> float:
     return min(starts)
 
 
-def _slow(ports: Ports, groups: Integers) -> Iterator[Signal]:
+def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """A port is slow if it could do more: by its own word, its own past, or its like.
 
     The rate of a port that is not active is the least that its type can have, and says nothing.
@@ -138,7 +137,7 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Signal]:
         yield signal("rate_below_maximum", "ticket", about, saying, (evidence,), since)
 
 
-def _pci(ports: Ports, groups: Integers) -> Iterator[Signal]:
+def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
     """An adapter lacks lanes or speed on its PCI link if its like does not."""
     latest = ports.latest("pci_link_ratio")
     like = _like(ports, groups, latest)

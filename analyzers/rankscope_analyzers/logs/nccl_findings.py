@@ -15,7 +15,8 @@ from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.communicators import Communicator, network_of
 from rankscope_agent.contract.nccl.facts import Facts, Member
 from rankscope_agent.contract.nccl.verdict import JobVerdict
-from rankscope_analyzers.findings.signals import Signal, Where, advised
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.text.name_lists import ranks_listed, ranks_named
 
 Kind = Literal[
@@ -41,9 +42,9 @@ REASON_TEXTS = {
 }
 
 
-def findings(facts: Facts, verdict: JobVerdict) -> tuple[Signal, ...]:
+def findings(facts: Facts, verdict: JobVerdict) -> tuple[Finding, ...]:
     """Return what is wrong, what costs most first; a signal's source is its communicator."""
-    found: list[Signal] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
+    found: list[Finding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
     found.extend(_versions(facts))
     for judged in verdict.communicators:
         communicator = judged.communicator
@@ -60,20 +61,20 @@ def _signal(
     ranks: Iterable[int],
     hosts: Iterable[str] = (),
     communicator: str = "",
-) -> Signal:
+) -> Finding:
     where = Where(nodes=tuple(sorted(hosts)), ranks=tuple(ranks))
     return advised(kind, "nccl", "", where, summary, source=communicator)
 
 
 def _of_members(
     kind: Kind, summary: str, members: Sequence[Member], communicator: str = ""
-) -> Signal:
+) -> Finding:
     ranks = sorted({member.rank for member in members})
     hosts = {member.process.host for member in members if member.process.host}
     return _signal(kind, summary, ranks, hosts, communicator)
 
 
-def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Signal]:
+def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Finding]:
     if verdict.network.socket_fallback is not True:
         return
     why = REASON_TEXTS[verdict.network.reason]
@@ -82,7 +83,7 @@ def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Signal]:
     yield _signal("socket_fallback", summary, verdict.ranks_seen, hosts)
 
 
-def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[Signal]:
+def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[Finding]:
     """Compare by direction: a side that reads host memory on purpose does so on every rank."""
     by_direction: dict[str, set[bool]] = defaultdict(set)
     for transport in communicator.edges:
@@ -104,7 +105,7 @@ def _lacks_gdr(member: Member) -> bool:
     )
 
 
-def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[Signal]:
+def _degraded(facts: Facts, verdict: JobVerdict) -> Iterator[Finding]:
     """Shared memory between GPUs of a node is wrong beside NVSwitch, or hosts that use P2P."""
     members = [m for c in verdict.communicators for m in c.communicator.members]
     shared = [m for m in members if any(t.is_shared_memory for t in m.edges.counts)]
@@ -138,7 +139,7 @@ def _is_p2p(name: str) -> bool:
     return name.startswith("P2P/")
 
 
-def _versions(facts: Facts) -> Iterator[Signal]:
+def _versions(facts: Facts) -> Iterator[Finding]:
     hosts: dict[str, set[str]] = defaultdict(set)
     for process in facts.processes.values():
         if process.version and process.host:
@@ -154,7 +155,7 @@ def _odd_ones(
     kind: Kind,
     what: str,
     value_of: Callable[[Member], str | int | None],
-) -> Iterator[Signal]:
+) -> Iterator[Finding]:
     """Name the members whose value differs from that of most."""
     values = [(member, value_of(member)) for member in communicator.members]
     known = Counter(value for _, value in values if value not in {None, ""})
@@ -167,19 +168,19 @@ def _odd_ones(
     yield _of_members(kind, summary, odd, communicator.name)
 
 
-def _networks(communicator: Communicator) -> Iterator[Signal]:
+def _networks(communicator: Communicator) -> Iterator[Finding]:
     yield from _odd_ones(communicator, "network_differs", "network", network_of)
 
 
-def _channels(communicator: Communicator) -> Iterator[Signal]:
+def _channels(communicator: Communicator) -> Iterator[Finding]:
     yield from _odd_ones(communicator, "channels_differ", "channels", lambda m: m.coll_channels)
 
 
-def _sizes(communicator: Communicator) -> Iterator[Signal]:
+def _sizes(communicator: Communicator) -> Iterator[Finding]:
     yield from _odd_ones(communicator, "world_size_disagrees", "world size", lambda m: m.nranks)
 
 
-def _duplicates(communicator: Communicator) -> Iterator[Signal]:
+def _duplicates(communicator: Communicator) -> Iterator[Finding]:
     by_rank: dict[int, set[tuple[str, int]]] = defaultdict(set)
     for member in communicator.members:
         by_rank[member.rank].add((member.process.host, member.process.pid))
@@ -192,7 +193,7 @@ def _duplicates(communicator: Communicator) -> Iterator[Signal]:
 COMPARISONS = (_duplicates, _sizes, _networks, _channels)
 
 
-def _init(communicator: Communicator) -> Iterator[Signal]:
+def _init(communicator: Communicator) -> Iterator[Finding]:
     """A start that did not come to its end by the end of the log, and who never began."""
     stuck = set(communicator.stuck_ranks)
     if not stuck:

@@ -11,7 +11,7 @@ from typing import Any
 from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.facts import Facts, Transport
 from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdict
-from rankscope_analyzers.findings.signals import Signal
+from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.logs.watchdog_suspects import Suspect
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import visible
@@ -45,7 +45,7 @@ REASON_SENTENCES = {
 }
 
 
-def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> dict[str, Any]:
+def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the verdict as JSON-ready values, null for what the log cannot tell."""
     network = verdict.network
     largest = sorted(verdict.communicators, key=lambda c: -(c.communicator.nranks or 0))
@@ -90,7 +90,7 @@ def _warnings(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def _finding(found: Signal) -> dict[str, Any]:
+def _finding(found: Finding) -> dict[str, Any]:
     return {
         "kind": found.kind,
         "summary": found.summary,
@@ -128,7 +128,7 @@ def _written(transport: Transport) -> str:
     return f"{transport.name}{'/GDRDMA' if transport.gdr else ''}{side}"
 
 
-def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> str:
+def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> str:
     """Write the conclusion: what is wrong first, else what carries the data."""
     if findings:
         more = f" (and {len(findings) - 1} more findings)" if len(findings) > 1 else ""
@@ -143,12 +143,12 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> s
     return carried
 
 
-def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> Iterator[str]:
+def lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the report for a person."""
     return map(visible, _lines(facts, verdict, findings))
 
 
-def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Signal]) -> Iterator[str]:
+def _lines(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> Iterator[str]:
     yield f"verdict: {sentence(facts, verdict, findings)}"
     yield from _overview(verdict)
     for found in findings:

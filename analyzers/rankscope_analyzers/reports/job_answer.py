@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import Cost, Evidence
-from rankscope_analyzers.findings.signals import LAYER_NAMES, RankPlace, Signal
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Cost, Evidence, Finding, RankPlace
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import period
 
@@ -85,13 +84,13 @@ def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
     return tuple(lines)
 
 
-def explained(incident: Incident) -> tuple[Signal, ...]:
+def explained(incident: Incident) -> tuple[Finding, ...]:
     """Return what an incident puts together and its sentence does not say already."""
     both = (incident.cause, *incident.signals)
     return tuple(signal for signal in both if signal.summary not in incident.summary)
 
 
-def _source(signal: Signal) -> str:
+def _source(signal: Finding) -> str:
     return signal.source or (STEP_TIMES_SOURCE if signal.layer == "training" else "")
 
 

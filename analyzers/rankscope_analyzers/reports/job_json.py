@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankscope_analyzers.findings.signals import RankPlace, Signal
+from rankscope_analyzers.findings.finding import Finding, RankPlace
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.reports import job_answer, verdict_json
@@ -93,7 +93,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
     }
 
 
-def _signal(signal: Signal) -> dict[str, Any]:
+def _signal(signal: Finding) -> dict[str, Any]:
     return {
         "kind": signal.kind,
         "layer": signal.layer,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rankscope_analyzers.findings.signals import LAYER_NAMES, Signal
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.reports import job_answer
 from rankscope_analyzers.reports.job_answer import EvidenceLine
@@ -60,7 +60,7 @@ def _impact(report: JobReport) -> Iterator[str]:
     yield ""
 
 
-def _kind(signal: Signal) -> str:
+def _kind(signal: Finding) -> str:
     return markdown(signal.kind.replace("_", " "))
 
 
@@ -84,7 +84,7 @@ def _timeline(report: JobReport) -> Iterator[str]:
 def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
     """Return when what began and ended; each signal once, though incidents may share one."""
     own = (one for incident in report.incidents for one in (incident.cause, *incident.signals))
-    seen: list[Signal] = []
+    seen: list[Finding] = []
     for signal in (*own, *report.observations):
         if signal in seen:
             continue

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from rankscope_analyzers.findings.signals import LAYER_NAMES
+from rankscope_analyzers.findings.finding import LAYER_NAMES
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.reports import job_answer, rank_series, verdict_text

@@ -11,6 +11,7 @@ from typing import Any
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.stragglers.what_if import WhatIf
+from rankscope_analyzers.text import runbooks
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
@@ -19,17 +20,17 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": {
             "class": cause.kind if cause else None,
-            "ranks": list(cause.subject.ranks) if cause else [],
-            "pp_stage": cause.subject.stage if cause else -1,
-            "lost_fraction": round(cause.cost.lost_fraction, 6) if cause else 0.0,
+            "ranks": list(cause.where.ranks) if cause else [],
+            "pp_stage": cause.where.stage if cause else -1,
+            "lost_fraction": round(cause.known_cost.lost_fraction, 6) if cause else 0.0,
             "confidence": round(verdict.confidence, 4),
             **(_finding_object(cause) if cause else {"summary": no_straggler(verdict)}),
         },
         "other_findings": [
             {
                 "class": found.kind,
-                "ranks": list(found.subject.ranks),
-                "pp_stage": found.subject.stage,
+                "ranks": list(found.where.ranks),
+                "pp_stage": found.where.stage,
                 **_finding_object(found),
             }
             for found in verdict.others
@@ -83,14 +84,14 @@ def _what_if_object(ideals: WhatIf | None) -> dict[str, Any] | None:
 def _finding_object(found: Finding) -> dict[str, Any]:
     return {
         "summary": found.summary,
-        "nodes": list(found.subject.nodes),
-        "gpus": list(found.subject.gpus),
+        "nodes": [place.node for place in found.where.culprits],
+        "gpus": [int(place.gpu) if place.gpu else None for place in found.where.culprits],
         "severity": found.severity,
         "since_unix_seconds": found.since_unix_seconds,
         "until_unix_seconds": found.until_unix_seconds,
-        "gpu_hours_lost": round(found.cost.gpu_hours, 6),
+        "gpu_hours_lost": round(found.known_cost.gpu_hours, 6),
         "action": found.action,
-        "runbook": found.runbook,
+        "runbook": runbooks.path(found.runbook),
         "evidence": evidence_objects(found.evidence),
     }
 

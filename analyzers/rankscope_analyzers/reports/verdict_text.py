@@ -13,6 +13,7 @@ from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.reports.verdict_json import no_straggler
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.stragglers.verdict import RankTimes, Verdict
+from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import name, visible
 from rankscope_analyzers.text.wording import duration, period, value
 
@@ -44,7 +45,7 @@ def render(verdict: Verdict) -> RenderableType:
     parts: list[RenderableType] = [_headline(verdict)]
     if verdict.cause:
         parts.append(_evidence_table(verdict.cause))
-    culprits = verdict.cause.subject.ranks if verdict.cause else ()
+    culprits = verdict.cause.where.ranks if verdict.cause else ()
     if verdict.ranks:
         parts.append(rank_table(verdict.ranks, culprits))
     parts.extend(Text(visible(said), style="dim") for said in remarks(verdict))
@@ -77,23 +78,23 @@ def _headline(verdict: Verdict) -> RenderableType:
         style = "bold green" if verdict.confidence else "bold yellow"
         said = visible(no_straggler(verdict))
         return Panel(body.append(said, style=style), title=title(verdict.job_id))
-    when = period(cause.since_unix_seconds, cause.until_unix_seconds)
+    when, cost = period(cause.since_unix_seconds, cause.until_unix_seconds), cause.known_cost
     body.append(f"{cause.kind}: ", style="bold red")
     body.append(f"{visible(cause.summary)} {when}\n", style="bold")
     body.append(
-        f"It costs {cause.cost.lost_fraction:.0%} of every step, {cause.cost.gpu_hours:.3g} "
+        f"It costs {cost.lost_fraction:.0%} of every step, {cost.gpu_hours:.3g} "
         f"GPU-hours so far. Confidence {verdict.confidence:.2f}.\n"
     )
-    body.append(f"{visible(cause.action)} See {visible(cause.runbook)}.")
+    body.append(f"{visible(cause.action)} See {runbooks.path(visible(cause.runbook))}.")
     return Panel(body, title=title(verdict.job_id), border_style="red")
 
 
 def _evidence_table(found: Finding) -> Table:
     table = Table(title="Evidence (means over the fault)", title_justify="left", box=None)
     table.add_column("measured")
-    table.add_column("culprit" if found.subject.ranks else "now", justify="right")
+    table.add_column("culprit" if found.where.ranks else "now", justify="right")
     split = found.kind == "partition_imbalance"
-    expected = "expected" if split else "peers" if found.subject.ranks else "before"
+    expected = "expected" if split else "peers" if found.where.ranks else "before"
     table.add_column(expected, justify="right")
     table.add_column("what it is")
     for evidence in found.evidence:

@@ -35,7 +35,7 @@ def suspects(frame: StepFrame, job: Layout, found: Sequence[Finding]) -> tuple[s
     """Return a sentence for each gradient group that waits for an unobserved rank."""
     dark = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
     judged = frame.usable_only()
-    if not len(dark) or len(judged.steps) < 2 * WINDOW_STEPS or any(f.subject.ranks for f in found):
+    if not len(dark) or len(judged.steps) < 2 * WINDOW_STEPS or any(f.where.ranks for f in found):
         return ()
     groups = _group(dark, job)
     said = []

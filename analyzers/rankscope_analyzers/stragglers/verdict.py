@@ -92,7 +92,7 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
         job_id=frame.job_id,
         cause=cause,
         others=tuple(ordered[1:]),
-        confidence=cause.confidence if cause else _coverage(frame, steps, known) if enough else 0.0,
+        confidence=_confidence(frame, steps, known, cause) if enough else 0.0,
         unobserved=(*_unobserved(frame, steps), *(_untold(known) if enough else ())),
         ranks=_rank_times(frame),
         naive=largest_step_time(frame),
@@ -106,8 +106,16 @@ def weight(found: Finding) -> tuple[bool, bool, float]:
     return (
         found.until_unix_seconds is not None,
         found.severity != "page",
-        -found.cost.gpu_hours,
+        -found.known_cost.gpu_hours,
     )
+
+
+def _confidence(
+    frame: StepFrame, steps: int, known: frozenset[Part], cause: Finding | None
+) -> float:
+    if cause is None:
+        return _coverage(frame, steps, known)
+    return cause.confidence or 0.0
 
 
 def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankscope_analyzers.findings.finding import Cost, Evidence, FaultClass, Finding, Subject
+from rankscope_analyzers.findings.advice import (
+    ADVICE,
+    FROZEN_HOST,
+    FROZEN_INPUT,
+    Advice,
+)
+from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.finding import (
+    Cost,
+    Evidence,
+    FaultClass,
+    Finding,
+    RankPlace,
+    Where,
+)
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.incidents import Incident
@@ -33,146 +47,98 @@ class Wording:
         source: the column that shows it.
         sentence: with places for `who`, `ratio` ("1.50x as long" or "long") and `values`.
         meaning: what the two values are.
+        instead: advice in place of that on its class.
     """
 
     source: str
     sentence: str
     meaning: str
-    action: str
-    runbook: str
+    instead: Advice | None = None
 
-
-GPU = "docs/runbooks/RankscopeStraggler.md"
-INPUT = "docs/runbooks/RankscopeStragglerData.md"
-LINK = "docs/runbooks/RankscopeSlowNetworkGroup.md"
-STORAGE = "docs/runbooks/RankscopeSlowStorage.md"
-ALL = "docs/runbooks/RankscopeGlobalSlowdown.md"
-UNEVEN = "docs/runbooks/RankscopeUnevenWork.md"
-HOST = "docs/runbooks/RankscopeHostStalls.md"
-
-LOOK_AT_STORAGE = "Look at the load and the health of the shared file system and its clients."
-LOOK_AT_ALL = (
-    "Look for what all ranks share: power or clock caps, fabric congestion, CPU load on the "
-    "nodes, a changed batch or sequence length."
-)
 
 WORDINGS: Mapping[tuple[FaultClass, str], Wording] = {
     ("gpu_compute", ""): Wording(
         "compute_seconds",
         "{who} computes {ratio} as its peers ({values} a step)",
         "the slow phase, against the ranks of the same stage",
-        "Compare clocks, power and temperature of that GPU with its peers; cordon the node if they "
-        "differ, profile the rank if they do not.",
-        GPU,
     ),
     ("data_loader", ""): Wording(
         "data_seconds",
         "{who} waits {ratio} for input as its peers ({values} a step)",
         "the slow phase, against the median of all ranks",
-        "Check that rank's input: its storage mount, loader workers and CPU share.",
-        INPUT,
     ),
     ("data_loader", "freeze"): Wording(
         "data_seconds",
         "{who} stood still for its input, for {observed}",
         "one wait for input, beyond the usual one",
-        "Check that rank's input: its storage mount and loader workers at that time.",
-        INPUT,
+        FROZEN_INPUT,
     ),
     ("network_link", ""): Wording(
         "sync_seconds",
         "the gradient exchange {at} takes {ratio} as {before} ({values})",
         "transfer time of the slowest gradient group, against what it was",
-        "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their "
-        "peers, and move the job off the node whose link differs.",
-        LINK,
     ),
     ("network_link", "born"): Wording(
         "sync_seconds",
         "the gradient exchange {at} has been slow from the start ({values} by how late they leave)",
         "transfer time of the slowest gradient group, against what the lateness allows",
-        "Compare port errors, retransmits, link rate and NCCL transport of these ranks with their "
-        "peers, and move the job off the node whose link differs.",
-        LINK,
     ),
     ("storage_checkpoint", ""): Wording(
         "other_seconds",
         "storage is slow for {who}: checkpoints take {values}",
         "time of a checkpoint, against what is usual",
-        LOOK_AT_STORAGE,
-        STORAGE,
     ),
     ("storage_checkpoint", "input"): Wording(
         "data_seconds",
         "storage is slow for {who}: they wait for input for {values} a step",
         "median input time of all ranks, against the start of the run",
-        LOOK_AT_STORAGE,
-        STORAGE,
     ),
     ("storage_checkpoint", "checkpoint"): Wording(
         "other_seconds",
         "storage is slow: what first ranks write for all takes {values}",
         "time that all others wait, against what is usual",
-        LOOK_AT_STORAGE,
-        STORAGE,
     ),
     ("global_slowdown", ""): Wording(
         "compute_seconds",
         "all ranks spend {times} the earlier time computing ({values} a step)",
         "median over ranks of computing, against the job's own beginning",
-        LOOK_AT_ALL,
-        ALL,
     ),
     ("global_slowdown", "exchange"): Wording(
         "sync_seconds",
         "all ranks spend {times} the earlier time exchanging gradients ({values} a step)",
         "median over groups of the exchange, against the job's own beginning",
-        LOOK_AT_ALL,
-        ALL,
     ),
     ("global_slowdown", "steps"): Wording(
         "step_seconds",
         "steps take {times} the earlier time ({values}); what they are made of is not measured",
         "median step, against the job's own beginning",
-        LOOK_AT_ALL,
-        ALL,
     ),
     ("partition_imbalance", ""): Wording(
         "compute_seconds",
         "the work is split unevenly: {uneven}",
         "compute of the heavy stage against the others, or spread between replicas",
-        "Rebalance the work: no hardware is at fault.",
-        UNEVEN,
     ),
     ("partition_imbalance", "samples"): Wording(
         "samples",
         "the data are dealt unevenly: {uneven}",
         "largest count of a step, against the mean of all ranks",
-        "Rebalance the work: no hardware is at fault.",
-        UNEVEN,
     ),
     ("host_transient", ""): Wording(
         "step_seconds",
         "the host stalls {who} now and then, for {values}",
         "mean length of a stall; healthy hosts have none",
-        "Collect garbage at the same step on all ranks; look for other load on these hosts.",
-        HOST,
     ),
     ("host_transient", "freeze"): Wording(
         "step_seconds",
         "{who} stood still for {observed}",
         "length of the pause; healthy hosts have none",
-        "Look for what stopped the process at that time: a debugger, a snapshot or migration of "
-        "the machine, a paused container, memory that was swapped out.",
-        HOST,
+        FROZEN_HOST,
     ),
     ("host_transient", "cpu_wait"): Wording(
         "cpu_wait_seconds",
         "{who} waits {ratio} for a CPU as its peers ({values} a step)",
         "the slow phase, against the median of all ranks",
-        "Find what else runs on its CPUs, and look at its pod's CPU limit; give it CPUs of its "
-        "own, or start fewer threads. Its GPU is not at fault.",
-        HOST,
+        ADVICE["cpu_starved"],
     ),
 }
 
@@ -191,16 +157,21 @@ def findings(frame: StepFrame, incidents: Sequence[Incident]) -> tuple[Finding, 
 def _finding(frame: StepFrame, fault: Fault) -> Finding:
     incident = fault.main
     wording = WORDINGS.get((incident.kind, incident.shown_by), WORDINGS[incident.kind, ""])
-    gpus = tuple(_gpu(frame, *place) for place in zip(incident.ranks, incident.nodes, strict=True))
+    culprits = _culprits(frame, incident)
     hours = fault.lost * frame.world_size / SECONDS_PER_HOUR
     lost = min(max(fault.lost_fraction, 0.0), 1.0)
-    return Finding(
-        kind=incident.kind,
-        severity="page" if lost >= PAGE_COST else "ticket",
-        subject=Subject(frame.job_id, incident.ranks, incident.nodes, gpus, incident.stage),
-        summary=_summary(wording, incident, gpus) + _spells(fault),
-        action=_action(incident) or wording.action,
-        evidence=(
+    return advised(
+        incident.kind,
+        "training",
+        frame.job_id,
+        Where(
+            nodes=tuple(dict.fromkeys(incident.nodes)),
+            ranks=incident.ranks,
+            stage=incident.stage,
+            culprits=culprits,
+        ),
+        _summary(wording, incident, culprits) + _spells(fault),
+        (
             Evidence(
                 wording.source, incident.observed, incident.expected, _unit(incident),
                 wording.meaning,
@@ -208,11 +179,13 @@ def _finding(frame: StepFrame, fault: Fault) -> Finding:
             *_stage_evidence(incident),
             *beside_peers(frame, incident),
         ),
+        fault.since,
+        until_unix_seconds=fault.until,
+        source="step records",
+        severity="page" if lost >= PAGE_COST else None,
+        instead=_advice(wording, incident),
         cost=Cost(lost, hours),
         confidence=incident.confidence,
-        runbook=wording.runbook,
-        since_unix_seconds=fault.since,
-        until_unix_seconds=fault.until,
     )  # fmt: skip
 
 
@@ -231,27 +204,34 @@ def _spells(fault: Fault) -> str:
     return f", in {len(fault.spells)} spells" if len(fault.spells) > 1 else ""
 
 
-def _gpu(frame: StepFrame, rank: int, node: str) -> int | None:
-    """Return the GPU of a rank on its node, None where the rank is elsewhere now or none is known.
+def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankPlace, ...]:
+    return tuple(
+        RankPlace(rank, node, gpu=_gpu(frame, rank, node))
+        for rank, node in zip(incident.ranks, incident.nodes, strict=True)
+    )
+
+
+def _gpu(frame: StepFrame, rank: int, node: str) -> str:
+    """Return the GPU of a rank on its node, empty if the rank is elsewhere now or none is known.
 
     Ranks are numbered anew when a job shrinks; incidents keep the numbers they were found with.
     """
     column = int(np.searchsorted(frame.ranks, rank))
     there = column < len(frame.ranks) and frame.ranks[column] == rank
     if not there or frame.nodes[column] != node or frame.gpus[column] < 0:
-        return None
-    return int(frame.gpus[column])
+        return ""
+    return str(int(frame.gpus[column]))
 
 
-def _summary(wording: Wording, incident: Incident, gpus: tuple[int | None, ...]) -> str:
+def _summary(wording: Wording, incident: Incident, culprits: Sequence[RankPlace]) -> str:
     known = incident.expected > 0
     times = f"{incident.observed / incident.expected:.2f}x" if known else ""
     sentence = wording.sentence
     if not known:
         sentence = sentence.replace(" as its peers", "").replace(" as {before}", "")
     return sentence.format(
-        who=_who(incident, gpus),
-        at=f"at {_who(incident, gpus)}" if incident.ranks else "of some groups",
+        who=_who(culprits),
+        at=f"at {_who(culprits)}" if culprits else "of some groups",
         before="before",
         ratio=f"{times} as long" if known else "long",
         times=times or "more than",
@@ -261,13 +241,13 @@ def _summary(wording: Wording, incident: Incident, gpus: tuple[int | None, ...])
     )
 
 
-def _who(incident: Incident, gpus: tuple[int | None, ...]) -> str:
-    if not incident.ranks:
+def _who(culprits: Sequence[RankPlace]) -> str:
+    if not culprits:
         return "all ranks"
-    more = len(incident.ranks) - 1
+    first, more = culprits[0], len(culprits) - 1
     company = f" and {more} more rank{'s' if more > 1 else ''}" if more else ""
-    gpu = f", GPU {gpus[0]}" if gpus[0] is not None else ""
-    return f"rank {incident.ranks[0]} (node {incident.nodes[0]}{gpu}){company}"
+    gpu = f", GPU {first.gpu}" if first.gpu else ""
+    return f"rank {first.rank} (node {first.node}{gpu}){company}"
 
 
 def _uneven(incident: Incident) -> str:
@@ -287,10 +267,14 @@ def _dealt(dealt: Dealt) -> str:
     )
 
 
-def _action(incident: Incident) -> str | None:
-    """Say how much work to move, where that is what helps."""
+def _advice(wording: Wording, incident: Incident) -> Advice | None:
+    """Return advice in place of the table's; where the work is uneven, how much of it to move."""
     if incident.kind != "partition_imbalance":
-        return None
+        return wording.instead
+    return replace(ADVICE[incident.kind], action=_rebalance(incident))
+
+
+def _rebalance(incident: Incident) -> str:
     if incident.dealt is not None:
         return _deal(incident.dealt)
     if incident.stage < 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_analyzers.findings.signals import RankPlace
+from rankscope_analyzers.findings.finding import RankPlace
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.row_statistics import row_median

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rankscope_analyzers.findings.finding import Evidence
-from rankscope_analyzers.findings.signals import LAYER_NAMES, Signal, Where
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.reports import job_answer, verdict_remarks
 from rankscope_analyzers.reports.job_answer import EvidenceLine
@@ -108,7 +107,7 @@ def _incident(incident: Incident) -> Html:
     )
 
 
-def _explained(signal: Signal) -> Html:
+def _explained(signal: Finding) -> Html:
     return element("li", f"{LAYER_NAMES[signal.layer]}: {signal.summary}")
 
 
@@ -178,7 +177,7 @@ def remarks(report: JobReport) -> Html | None:
     )
 
 
-def _observation(signal: Signal) -> Html:
+def _observation(signal: Finding) -> Html:
     return element(
         "tr",
         element("th", LAYER_NAMES[signal.layer], scope="row"),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.signals import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankPlace, Where
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.reports import job_answer
 from rankscope_analyzers.reports.report_page.elements import Html, element, join

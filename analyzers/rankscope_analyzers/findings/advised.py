@@ -1,0 +1,46 @@
+"""A finding with the advice on its kind: the way in which every analyzer makes one."""
+
+from __future__ import annotations
+
+from rankscope_analyzers.findings.advice import ADVICE, Advice
+from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Layer, Severity, Where
+
+
+def advised(
+    kind: str,
+    layer: Layer,
+    job_id: str,
+    where: Where,
+    summary: str,
+    evidence: tuple[Evidence, ...] = (),
+    since_unix_seconds: float | None = None,
+    *,
+    until_unix_seconds: float | None = None,
+    source: str = "",
+    severity: Severity | None = None,
+    instead: Advice | None = None,
+    cost: Cost | None = None,
+    confidence: float | None = None,
+) -> Finding:
+    """Return a finding with what the table of advice says of its kind.
+
+    Where it is worse or milder than its kind usually is `severity` says so; `instead` is advice in
+    place of the table's.
+    """
+    advice = instead or ADVICE[kind]
+    return Finding(
+        kind=kind,
+        layer=layer,
+        severity=severity or advice.severity,
+        job_id=job_id,
+        where=where,
+        summary=summary,
+        action=advice.action,
+        runbook=advice.runbook,
+        evidence=evidence,
+        since_unix_seconds=since_unix_seconds,
+        until_unix_seconds=until_unix_seconds,
+        source=source,
+        cost=cost,
+        confidence=confidence,
+    )

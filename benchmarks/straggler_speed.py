@@ -82,7 +82,8 @@ def _window_seconds() -> float:
     """Return the median time to take 16 more steps of a running job, evaluations included."""
     random = np.random.default_rng(1)
     shape = _shape(RANKS)
-    detector = Detector([f"node-{n:05d}" for n in range(RANKS // 8)])
+    detector = Detector()
+    detector.number([f"node-{n:05d}" for n in range(RANKS // 8)])
     detector.restart(shape)
     times = []
     for number in range(ROUNDS + WARM // WINDOW + 1):

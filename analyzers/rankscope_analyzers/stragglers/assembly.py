@@ -24,6 +24,9 @@ from rankscope_analyzers.stragglers.shape import Shape
 LAYOUT_STEPS = 10
 """First steps of a run that show how many ranks it has; nothing is judged before they are over."""
 
+GROWING_STEPS = 2 * LAYOUT_STEPS
+"""Steps in half of which ranks without a place must report to be given one: no stray records do."""
+
 HOLD_STEPS = 16
 """A record this far behind the newest step of its run is too late to be compared. Ranks of one
 step are at most one apart; clocks that differ by 50 ms make that ten steps of 10 ms."""
@@ -40,8 +43,15 @@ RESTART_GAP_STEPS = 3.0
 CLOCK_TOLERANCE_SECONDS = 0.2
 """Nodes' clocks differ by up to 50 ms plus drift."""
 
-MAXIMUM_RESTARTS = 1000
-"""More runs than this in one trace are not restarts but a counter that is not one."""
+MAXIMUM_RESTARTS = 100
+"""More short runs than this are not restarts but a counter that is not one."""
+
+SETTLED_STEPS = 1000
+"""Records of as many steps, of all ranks, make up for one restart: a job may restart once a day."""
+
+MAXIMUM_HELD = 8
+"""Blocks of records that may wait for their step to be complete: of a counter that stands still
+there are any number."""
 
 SPARSE = 4
 """Counters that span more than this many times their number are sorted instead of counted."""
@@ -84,7 +94,9 @@ class Assembler:
         "_last_length",
         "_latest",
         "_newest",
+        "_restarts",
         "_runs",
+        "_seen",
         "_shape",
     )
 
@@ -92,7 +104,7 @@ class Assembler:
         self._job = job
         self._account = account
         self._block_rows = block_rows
-        self._runs = 0
+        self._runs, self._restarts, self._seen = 0, 0, 0
         self._begin()
 
     def _begin(self) -> None:
@@ -117,13 +129,33 @@ class Assembler:
             self._hold(rows.at(slice(0, cut)), newest[:cut])
             rows = rows.at(slice(cut, None))
             if len(rows):
+                self._restarts += 1
                 yield from self.finish()
-            elif self._newest - HOLD_STEPS - self._done >= self._steps_of_a_block():
-                yield from self._complete(self._newest - HOLD_STEPS)
+            elif self._newest - HOLD_STEPS - 1 - self._done >= self._steps_of_a_block():
+                yield from self._complete(self._newest - HOLD_STEPS - 1)
+            elif sum(map(len, self._held)) > self._most_held():
+                yield from self._relieved()
+
+    def _most_held(self) -> int:
+        return max(MAXIMUM_HELD * self._block_rows, 2 * HOLD_STEPS * self._job.world)
+
+    def _relieved(self) -> Iterator[Shape | Block]:
+        """Hold each rank's step once; where that is not enough, wait for no more records of it."""
+        rows = join(self._held)
+        _, place = np.unique(np.stack([rows.step, rows.rank]), axis=1, return_inverse=True)
+        again = repeated(place.ravel().astype(np.int64), len(rows))
+        if len(again):
+            self._account.add(duplicates(again, rows.row))
+            once = np.ones(len(rows), dtype=np.bool_)
+            once[again] = False
+            rows = rows.at(once)
+        self._held = [rows]
+        if len(rows) > self._most_held() // 2:
+            yield from self._complete(self._newest)
 
     def finish(self) -> Iterator[Shape | Block]:
         """End the run and yield what is left of it."""
-        yield from self._complete(self._newest)
+        yield from self._complete(self._newest, ending=True)
         self._begin()
 
     def _steps_of_a_block(self) -> int:
@@ -140,8 +172,6 @@ class Assembler:
             rows: in order of their start.
             newest: largest counter of the run before each of them.
         """
-        if self._runs > MAXIMUM_RESTARTS:
-            return len(rows)
         length, end = rows.duration, rows.end
         short = np.minimum(length, np.append(self._last_length, length[:-1]))
         # Short steps are over before clocks that differ as much could show a restart.
@@ -153,9 +183,15 @@ class Assembler:
         likely = np.flatnonzero((fell & (pause > overlap)) | (pause > gap))
         pause = rows.start[likely] - _latest_before(end, likely, self._latest)
         cuts = likely[(fell[likely] & (pause > overlap[likely])) | (pause > gap[likely])]
+        cuts = cuts[self._may_restart(cuts)]
         if self._newest < 0:
             cuts = cuts[cuts > 0]
         return int(cuts[0]) if len(cuts) else len(rows)
+
+    def _may_restart(self, cuts: Integers) -> Booleans:
+        """Say at which of some records the job may have restarted: not all the time."""
+        earned = (self._seen + cuts) // (SETTLED_STEPS * self._job.world)
+        return np.asarray(self._restarts - earned < MAXIMUM_RESTARTS)
 
     def _began_again(self, rows: Rows) -> Booleans:
         """Say which records are of a later attempt of their launcher than all before them."""
@@ -175,6 +211,7 @@ class Assembler:
         """
         if not len(rows):
             return
+        self._seen += len(rows)
         self._newest = max(int(newest[-1]), int(rows.step[-1]))
         self._latest = max(self._latest, float(rows.end.max()))
         self._last_end, self._last_length = float(rows.end[-1]), float(rows.duration[-1])
@@ -188,43 +225,73 @@ class Assembler:
         if len(rows):
             self._held.append(rows)
 
-    def _complete(self, last: int) -> Iterator[Shape | Block]:
-        """Yield the steps up to counter `last`."""
+    def _complete(self, last: int, *, ending: bool = False) -> Iterator[Shape | Block]:
+        """Yield the steps up to counter `last`.
+
+        Args:
+            last: nothing is awaited of steps up to this one.
+            ending: nor of any later one.
+        """
         if not self._held:
             return
         ready, self._held = _split(self._held, last)
         self._done = last
         if ready:
-            rows = join(ready)
-            counters, index = _numbered(rows.step)
-            yield from self._blocks(rows, counters, index)
+            yield from self._blocks(join(ready), ending)
 
-    def _blocks(self, rows: Rows, counters: Integers, index: Integers) -> Iterator[Shape | Block]:
+    def _blocks(self, rows: Rows, ending: bool) -> Iterator[Shape | Block]:
+        counters, index = _numbered(rows.step)
         first, last = 0, len(counters)
         while first < last:
-            shape = self._shape
+            shape, known = self._shape, first
             if shape is None:
                 shape = self._shape = self._arranged(rows.at(_within(index, first, LAYOUT_STEPS)))
+                known = first + 1
                 yield shape
-            grown = self._grown(rows, index, first, shape)
-            size = max(1, self._block_rows // shape.world)
-            for begin in range(first, grown, size):
-                count = min(size, grown - begin)
-                inside = _within(index, begin, count)
-                chosen = rows if inside.all() else rows.at(inside)
-                steps = (index if inside.all() else index[inside]) - begin
-                yield self._block(chosen, steps, counters[begin : begin + count], shape)
+            grown, sure = self._grown(shape.place_of(rows.rank), index, known, last)
+            if not sure and ending:
+                grown, sure = last, True
+            yield from self._cut(rows, index, counters, shape, (first, grown))
+            if not sure:
+                self._held.insert(0, rows.at(index >= grown))
+                self._done = int(counters[grown]) - 1
+                return
+            self._shape = None if grown < last else shape
             first = grown
-            if grown < last:
-                self._shape = None
 
-    def _grown(self, rows: Rows, index: Integers, first: int, shape: Shape) -> int:
-        """Return from which step on ranks without a place report, for long enough to find one."""
-        last = int(index.max()) + 1
+    def _cut(
+        self, rows: Rows, index: Integers, counters: Integers, shape: Shape, span: tuple[int, int]
+    ) -> Iterator[Block]:
+        """Yield the blocks of some steps of one arrangement."""
+        size = max(1, self._block_rows // shape.world)
+        for begin in range(*span, size):
+            count = min(size, span[1] - begin)
+            inside = _within(index, begin, count)
+            chosen = rows if inside.all() else rows.at(inside)
+            steps = (index if inside.all() else index[inside]) - begin
+            yield self._block(chosen, steps, counters[begin : begin + count], shape)
+
+    def _grown(self, place: Integers, index: Integers, first: int, last: int) -> tuple[int, bool]:
+        """Return from which step on ranks without a place report for long enough to find one.
+
+        That is seen by the `GROWING_STEPS` from there on: where there are not as many yet, it is
+        the first step of which that is not sure.
+
+        Args:
+            place: of each record, -1 where its rank has none.
+            index: of each record's step.
+            first: step from which on to look.
+            last: number of steps.
+        """
         if not self._job.by_groups:
-            return last
-        strange = np.unique(index[(shape.place_of(rows.rank) < 0) & (index > first)])
-        return int(strange[0]) if len(strange) >= LAYOUT_STEPS else last
+            return last, True
+        strange = np.unique(index[(place < 0) & (index >= first)])
+        among = np.searchsorted(strange, strange + GROWING_STEPS) - np.arange(len(strange))
+        to_come = np.maximum(strange + GROWING_STEPS - last, 0)
+        likely = np.flatnonzero(among + to_come >= LAYOUT_STEPS)
+        if not len(likely):
+            return last, True
+        return int(strange[likely[0]]), bool(among[likely[0]] >= LAYOUT_STEPS)
 
     def _arranged(self, first: Rows) -> Shape:
         """Return the arrangement that records of some steps show."""

@@ -91,20 +91,36 @@ CONCLUSIONS: Sequence[Conclusion] = (
 """In the order in which a step spends its time, behind what delays all of it."""
 
 
-class Detector:
-    """Finds the incidents of one job from its steps in order.
+MOST_NODES = 1 << 16
+"""Nodes of a job that are known by name, four times those of the largest one; a job that moves from
+node to node for months does not fill the memory with names."""
 
-    Args:
-        node_names: names of the nodes that shapes count.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How much of a run there is: of a short one less is warm-up, and less is averaged."""
+
+    steps: int
+    seconds: float
+
+    @property
+    def is_short(self) -> bool:
+        """Say whether the run is shorter than its warm-up and its averages ask for."""
+        return (
+            self.steps * WARM_UP_SHARE < WARM_UP_STEPS or self.seconds < FEWEST_BINS * BIN_SECONDS
+        )
+
+
+class Detector:
+    """Finds the incidents of one job from its steps in order."""
 
     __slots__ = (
         "_began", "_chores", "_clock", "_clocks", "_executed", "_ledger", "_long", "_marks",
         "_node_names", "_ordinary", "_pending", "_run", "_warm_up", "_watch", "known",
     )  # fmt: skip
 
-    def __init__(self, node_names: Sequence[str]) -> None:
-        self._node_names = tuple(node_names)
+    def __init__(self) -> None:
+        self._node_names: dict[str, int] = {}
         self._ledger = Ledger()
         self._watch = CheckpointWatch()
         self._chores = Chores()
@@ -142,21 +158,30 @@ class Detector:
         """Return what first ranks did while all others waited."""
         return self._chores.waited
 
-    def restart(self, shape: Shape, known: Floats | None = None) -> None:
+    def number(self, names: Sequence[str]) -> Integers:
+        """Return the number by which shapes are to count each of some nodes, -1 for one too many.
+
+        Numbers are given in the order in which nodes are first named.
+        """
+        known = self._node_names
+        for name in names:
+            if len(known) < MOST_NODES:
+                known.setdefault(name, len(known))
+        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
+
+    def restart(self, shape: Shape, length: Length | None = None) -> None:
         """Begin a run: the first one, or one after a restart.
 
         Args:
             shape: how its ranks are arranged.
-            known: (n, P, D, T) durations of steps of it, where those may be all there are: of a
-                short run less is warm-up, and less is averaged.
+            length: of what there is of it, where that may be all; None for a run that goes on.
         """
         self._settle()
         self._warm_up, bin_seconds = WARM_UP_STEPS, BIN_SECONDS
-        if known is not None:
-            self._warm_up = min(WARM_UP_STEPS, int(len(known) * WARM_UP_SHARE))
-            lasted = np.nansum(np.fmax.reduce(known.reshape(len(known), -1), axis=1))
-            bin_seconds = min(BIN_SECONDS, float(lasted) / FEWEST_BINS)
-        self._run = Run(shape, len(self._node_names), self._run, bin_seconds)
+        if length is not None:
+            self._warm_up = min(WARM_UP_STEPS, int(length.steps * WARM_UP_SHARE))
+            bin_seconds = min(BIN_SECONDS, length.seconds / FEWEST_BINS)
+        self._run = Run(shape, self._run, bin_seconds)
         self._ordinary = Ordinary(shape.sizes)
         self._long = LongSteps(shape)
         self._executed = self._marks = 0
@@ -301,7 +326,8 @@ class Detector:
     def _nodes(self, shape: Shape, found: Candidate) -> tuple[str, ...]:
         places = shape.place_of(np.array(found.ranks, dtype=np.int64))
         numbers = shape.nodes.ravel()[places]
-        return tuple(self._node_names[n] if n >= 0 else "unknown" for n in numbers)
+        names = list(self._node_names)
+        return tuple(names[n] if n >= 0 else "unknown" for n in numbers)
 
 
 def _is_a_number(found: Candidate) -> bool:

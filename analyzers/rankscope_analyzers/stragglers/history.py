@@ -22,7 +22,7 @@ class Recent:
 
     def __init__(self, keep: int, shape: tuple[int, ...]) -> None:
         self._keep = keep
-        self._rows = np.empty((keep + max(keep // SLACK, 1), *shape))
+        self._rows = np.zeros((keep + max(keep // SLACK, 1), *shape))
         self._stop = 0
 
     def push(self, row: Floats) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate, Dealt
 
 COOL_DOWN = 15
 """Evaluations after the close in which the same cause reopens its incident."""
+
+KEPT_INCIDENTS = 128
+"""Of a job that has more, those that ended first are put together with later ones of their cause, or
+forgotten: a cause that comes and goes all week is one fault, and noise is none."""
 
 BASE_CONFIDENCE, TIMING_ALONE = 0.5, 0.8
 """A costlier fault is harder to mistake; without hardware evidence nothing is certain."""
@@ -34,6 +41,10 @@ class Incident:
         shown_by: what shows it, as of its candidate.
         dealt: how unevenly samples are dealt, likewise.
         cost: mean share of the step time over the evaluations that saw it.
+        earlier: incidents of the same cause that it stands for, too.
+        lasted_earlier: seconds that these lasted.
+        lost_earlier: seconds that they took from every rank.
+        began_earlier: record clock when the first of them began, infinite where there is none.
     """
 
     kind: FaultClass
@@ -51,6 +62,21 @@ class Incident:
     shown_by: str = ""
     dealt: Dealt | None = None
     cost: float = 0.0
+    earlier: int = 0
+    lasted_earlier: float = 0.0
+    lost_earlier: float = 0.0
+    began_earlier: float = np.inf
+
+    def standing_for(self, other: Incident) -> Incident:
+        """Return the incident with one that ended before it and need not be kept itself."""
+        lasted = max((other.until or other.since) - other.since, 0.0)
+        return replace(
+            self,
+            earlier=self.earlier + 1 + other.earlier,
+            lasted_earlier=self.lasted_earlier + lasted + other.lasted_earlier,
+            lost_earlier=self.lost_earlier + other.cost * lasted + other.lost_earlier,
+            began_earlier=min(self.began_earlier, other.since, other.began_earlier),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,53 +113,70 @@ def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool
     return not one.ranks or not other.ranks or not set(one.ranks).isdisjoint(other.ranks)
 
 
+def same_fault(one: Incident, other: Incident) -> bool:
+    """Say whether two incidents are spells of one fault: of one class and one named culprit."""
+    named = bool(one.ranks) == bool(other.ranks)
+    return one.kind == other.kind and named and same_culprit(one, other)
+
+
 def _share(found: Candidate) -> float:
     return min(max(found.cost, 0.0), 1.0)
 
 
 class Book:
-    """The incidents of a job in order of detection, and which of them are over."""
+    """The incidents of a job in order of detection, and which of them are over; bounded.
 
-    __slots__ = ("_ended", "_evaluations", "_seen", "incidents")
+    Each has a number, by which it is spoken of while it goes on.
+    """
+
+    __slots__ = ("_ended", "_evaluations", "_incidents", "_next", "_over", "_seen")
 
     def __init__(self) -> None:
-        self.incidents: list[Incident] = []
+        self._incidents: dict[int, Incident] = {}
+        self._next = 0
         self._ended: dict[int, int] = {}
+        self._over: deque[int] = deque()
         self._evaluations = 0
         self._seen: dict[int, tuple[int, float]] = {}
+
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Return what is kept of them, in order of detection."""
+        return tuple(self._incidents.values())
+
+    def __getitem__(self, number: int) -> Incident:
+        """Return an incident that goes on."""
+        return self._incidents[number]
 
     def tick(self) -> None:
         """Count an evaluation; incidents that ended long ago stay closed for good."""
         self._evaluations += 1
-        self._ended = {
-            number: when
-            for number, when in self._ended.items()
-            if self._evaluations - when <= COOL_DOWN
-        }
+        for number, when in list(self._ended.items()):
+            if self._evaluations - when > COOL_DOWN:
+                self._end_for_good(number)
 
     def open(self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]) -> int:
         """Return the number of the incident of a cause: one that just ended, or a new one."""
         for number in self._ended:
-            known = self.incidents[number]
+            known = self._incidents[number]
             if known.kind == found.kind and same_culprit(known, found):
                 del self._ended[number]
-                self.incidents[number] = replace(known, until=None)
+                self._incidents[number] = replace(known, until=None)
                 return number
         sure = min(1.0, BASE_CONFIDENCE + found.cost) * TIMING_ALONE * found.certainty
         cost = _share(found)
-        self.incidents.append(
-            Incident(
-                found.kind, moment.now, since, None, found.ranks, nodes, found.stage,
-                cost, sure, found.observed, found.expected, found.stages,
-                found.shown_by, found.dealt, cost,
-            )
+        number, self._next = self._next, self._next + 1
+        self._incidents[number] = Incident(
+            found.kind, moment.now, since, None, found.ranks, nodes, found.stage,
+            cost, sure, found.observed, found.expected, found.stages,
+            found.shown_by, found.dealt, cost,
         )  # fmt: skip
-        return len(self.incidents) - 1
+        return number
 
     def see(self, number: int, found: Candidate) -> None:
         """Take what an incident costs at one more evaluation."""
         count, peak = self._seen.get(number, (1, 0.0))
-        known = self.incidents[number]
+        known = self._incidents[number]
         share = _share(found)
         mean = (known.cost * count + share) / (count + 1)
         self._seen[number] = count + 1, max(peak, share)
@@ -143,10 +186,29 @@ class Book:
                 known, observed=found.observed, expected=found.expected, stages=found.stages,
                 dealt=found.dealt,
             )  # fmt: skip
-        self.incidents[number] = known
+        self._incidents[number] = known
 
     def close(self, number: int, until: float, *, for_good: bool = False) -> None:
         """End an incident; it goes on if its cause comes back soon, unless it is over for good."""
-        self.incidents[number] = replace(self.incidents[number], until=until)
-        if not for_good:
-            self._ended[number] = self._evaluations
+        self._incidents[number] = replace(self._incidents[number], until=until)
+        self._ended[number] = self._evaluations
+        if for_good:
+            self._end_for_good(number)
+        else:
+            while len(self._ended) > KEPT_INCIDENTS // 2:
+                self._end_for_good(next(iter(self._ended)))
+
+    def _end_for_good(self, number: int) -> None:
+        del self._ended[number]
+        self._seen.pop(number, None)
+        self._over.append(number)
+        while len(self._incidents) > KEPT_INCIDENTS and self._over:
+            self._put_away(self._over.popleft())
+
+    def _put_away(self, number: int) -> None:
+        """Let the next incident of the same fault stand for one that is over."""
+        gone = self._incidents.pop(number)
+        for other, known in self._incidents.items():
+            if other > number and same_fault(gone, known):
+                self._incidents[other] = known.standing_for(gone)
+                return

@@ -73,7 +73,7 @@ class _Track:
     @property
     def going(self) -> Incident | None:
         """Return the open incident."""
-        return None if self.number is None else self._book.incidents[self.number]
+        return None if self.number is None else self._book[self.number]
 
     @property
     def waiting(self) -> tuple[Candidate | None, float]:
@@ -166,7 +166,7 @@ class Ledger:
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return all incidents, in order of detection."""
-        return tuple(self._book.incidents)
+        return self._book.incidents
 
     @property
     def open(self) -> Incident | None:
@@ -211,7 +211,7 @@ class Ledger:
             return self.incidents
         book = deepcopy(self._book)
         book.open(winner, since, moment, nodes(winner))
-        return tuple(book.incidents)
+        return book.incidents
 
     def freeze(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Take a rank that stood still once: it is over when it is known."""

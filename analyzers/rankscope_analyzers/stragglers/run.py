@@ -76,20 +76,18 @@ class Run:
 
     Args:
         shape: arrangement of the ranks.
-        node_count: number of nodes that `shape.nodes` counts.
         before: the run before the restart; if it had the same size, its start stays the baseline.
         bin_seconds: time over which short steps are averaged.
     """
 
     __slots__ = (
-        "_bin", "_node_count", "_own", "_raw", "_recent", "_seconds", "_spikes", "_timed",
+        "_bin", "_own", "_raw", "_recent", "_seconds", "_spikes", "_timed",
         "baseline", "inherited", "known_rest_is_nothing", "means", "shape", "usable",
     )  # fmt: skip
 
     def __init__(
         self,
         shape: Shape,
-        node_count: int,
         before: Run | None = None,
         bin_seconds: float = BIN_SECONDS,
     ) -> None:
@@ -101,7 +99,6 @@ class Run:
         self._timed = False
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
         self._own: tuple[str, ...] = ("relative",) if hosted else ()
-        self._node_count = node_count
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes
         self.baseline: Baseline | None = before.baseline if before and same else None
@@ -246,7 +243,9 @@ class Run:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
         newest = list(self._spikes)[-(BRIEF_SPIKE_STEPS if brief else SPIKE_STEPS) :]
         struck = [node for _, nodes, _ in newest if nodes for node in nodes]
-        nodes = np.bincount(np.array(struck, dtype=np.int64), minlength=self._node_count)
+        nodes = np.bincount(
+            np.array(struck, dtype=np.int64), minlength=self.shape.nodes.max(initial=0) + 1
+        )
         longest = np.array([spike[0] for spike in newest])
         worst = np.array([spike[2] for spike in newest], dtype=np.float64)
         return Spikes(longest, nodes, worst)

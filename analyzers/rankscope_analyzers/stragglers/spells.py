@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.stragglers.incidents import Incident, same_culprit
+from rankscope_analyzers.stragglers.incidents import Incident, same_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,12 @@ class Fault:
     @property
     def since(self) -> float:
         """Return when the first spell began."""
-        return min(spell.since for spell in self.spells)
+        return min(min(spell.since, spell.began_earlier) for spell in self.spells)
+
+    @property
+    def count(self) -> int:
+        """Return in how many spells it came, those that are put together included."""
+        return sum(1 + spell.earlier for spell in self.spells)
 
     @property
     def until(self) -> float | None:
@@ -43,14 +48,13 @@ class Fault:
     @property
     def lost_fraction(self) -> float:
         """Return the share of the time of all spells that was lost."""
-        lasted = sum(self.lasted(spell) for spell in self.spells)
-        lost = sum(self.lost_seconds(spell) for spell in self.spells)
-        return lost / lasted if lasted > 0 else self.main.cost
+        lasted = sum(self.lasted(spell) + spell.lasted_earlier for spell in self.spells)
+        return self.lost / lasted if lasted > 0 else self.main.cost
 
     @property
     def lost(self) -> float:
         """Return the seconds that all spells together took from every rank."""
-        return sum(self.lost_seconds(spell) for spell in self.spells)
+        return sum(self.lost_seconds(spell) + spell.lost_earlier for spell in self.spells)
 
     def lasted(self, spell: Incident) -> float:
         """Return how long a spell lasted so far, seconds."""
@@ -72,9 +76,7 @@ def faults(incidents: Sequence[Incident], newest: float) -> tuple[Fault, ...]:
     together: list[list[Incident]] = []
     for incident in incidents:
         for group in together:
-            first = group[0]
-            named = bool(first.ranks) == bool(incident.ranks)
-            if first.kind == incident.kind and named and same_culprit(first, incident):
+            if same_fault(group[0], incident):
                 group.append(incident)
                 break
         else:

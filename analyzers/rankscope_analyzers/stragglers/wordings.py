@@ -201,7 +201,7 @@ def _is_spread(incident: Incident) -> bool:
 
 def _spells(fault: Fault) -> str:
     """Say that a fault came and went."""
-    return f", in {len(fault.spells)} spells" if len(fault.spells) > 1 else ""
+    return f", in {fault.count} spells" if fault.count > 1 else ""
 
 
 def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankPlace, ...]:

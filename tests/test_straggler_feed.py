@@ -46,6 +46,16 @@ def test_a_record_sixteen_steps_behind_its_run_is_in_time_and_one_more_is_too_la
     assert np.isfinite(block.steps.step.reshape(60, -1)[10]).sum() == (1 if late else 2)
 
 
+def test_a_record_sixteen_steps_behind_is_put_into_its_step_however_few_are_judged_at_once():
+    straggling = rows(1, step=[10], rank=[1], t_start_unix_seconds=[126.5])
+    records = FrameTable(pd.concat([rows(60), straggling]))
+    job = Layout(8, 1, 1, 0, wall=True, by_groups=True)
+    counted = []
+    for made_of in feed.assembled(records, job, Account(), block_rows=1):
+        counted += [] if isinstance(made_of, Shape) else made_of.counters.tolist()
+    assert counted == list(range(60))
+
+
 @pytest.mark.parametrize("column", REQUIRED)
 def test_a_missing_column_is_named(column):
     with pytest.raises(RecordError, match=rf"lack the columns \['{column}'\]"):

@@ -109,7 +109,7 @@ class Account:
     @property
     def dropped(self) -> tuple[Dropped, ...]:
         """Return what was left out so far."""
-        return tuple(self._by_reason.values())
+        return tuple(sorted(self._by_reason.values(), key=lambda item: item.row))
 
     def nothing_left(self) -> RecordError:
         """Return the error that says why no record could be used."""

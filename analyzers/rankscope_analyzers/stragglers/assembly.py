@@ -131,10 +131,20 @@ class Assembler:
             if len(rows):
                 self._restarts += 1
                 yield from self.finish()
-            elif self._newest - HOLD_STEPS - 1 - self._done >= self._steps_of_a_block():
+            elif self._is_due():
                 yield from self._complete(self._newest - HOLD_STEPS - 1)
             elif sum(map(len, self._held)) > self._most_held():
                 yield from self._relieved()
+
+    def _is_due(self) -> bool:
+        """Say whether there is a block of steps of which no record is awaited."""
+        last = self._newest - HOLD_STEPS - 1
+        if last - self._done < self._steps_of_a_block():
+            return False
+        if self._shape is not None:
+            return True
+        known = np.unique(np.concatenate([rows.step for rows in self._held]))
+        return int((known <= last).sum()) >= LAYOUT_STEPS
 
     def _most_held(self) -> int:
         return max(MAXIMUM_HELD * self._block_rows, 2 * HOLD_STEPS * self._job.world)

@@ -7,11 +7,11 @@ checkpoints beside them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.causes import beside, weigh
 from rankscope_analyzers.stragglers.incidents import Book, Incident, Moment, same_culprit
+from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
 
 HOLDS = 3
@@ -209,7 +209,7 @@ class Ledger:
             return self.incidents
         if moment.now - since < HELD_SHARE * observed:
             return self.incidents
-        book = deepcopy(self._book)
+        book: Book = forked(self._book)
         book.open(winner, since, moment, nodes(winner))
         return book.incidents
 

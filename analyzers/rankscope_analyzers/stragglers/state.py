@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+import reprlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -258,8 +259,4 @@ _READERS: Mapping[str, Callable[[_Reader, Mapping[str, Any], int], Any]] = {
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) < LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-
-
-LONGEST_SHOWN = 80
+    return reprlib.repr(value)

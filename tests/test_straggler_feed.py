@@ -8,7 +8,8 @@ from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account, RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed
-from rankscope_analyzers.stragglers.rows import REQUIRED
+from rankscope_analyzers.stragglers.assembly import Assembler
+from rankscope_analyzers.stragglers.rows import REQUIRED, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
 from suite_jobs import fault, found, incidents, judged, made
 
@@ -46,14 +47,18 @@ def test_a_record_sixteen_steps_behind_its_run_is_in_time_and_one_more_is_too_la
     assert np.isfinite(block.steps.step.reshape(60, -1)[10]).sum() == (1 if late else 2)
 
 
-def test_a_record_sixteen_steps_behind_is_put_into_its_step_however_few_are_judged_at_once():
+def test_a_record_sixteen_steps_behind_is_put_into_its_step_if_records_come_one_by_one():
     straggling = rows(1, step=[10], rank=[1], t_start_unix_seconds=[126.5])
-    records = FrameTable(pd.concat([rows(60), straggling]))
-    job = Layout(8, 1, 1, 0, wall=True, by_groups=True)
+    records = pd.concat([rows(60), straggling]).sort_values("t_start_unix_seconds")
+    table = {name: records[name].to_numpy() for name in REQUIRED}
+    table["node"] = np.zeros(61, dtype=int)
+    one_by_one = rows_of(table, np.arange(61), None)
+    assembler = Assembler(Layout(8, 1, 1, 0, wall=True, by_groups=True), Account(), 1)
     counted = []
-    for made_of in feed.assembled(records, job, Account(), block_rows=1):
-        counted += [] if isinstance(made_of, Shape) else made_of.counters.tolist()
-    assert counted == list(range(60))
+    for number in range(61):
+        for made_of in assembler.take(one_by_one.at(slice(number, number + 1))):
+            counted += [] if isinstance(made_of, Shape) else made_of.counters.tolist()
+    assert counted == list(range(43))
 
 
 @pytest.mark.parametrize("column", REQUIRED)

@@ -14,8 +14,8 @@ COOL_DOWN = 15
 """Evaluations after the close in which the same cause reopens its incident."""
 
 KEPT_INCIDENTS = 128
-"""Of a job that has more, those that ended first are put together with later ones of their cause, or
-forgotten: a cause that comes and goes all week is one fault, and noise is none."""
+"""Of a job that has more, those that ended first are put together with later ones of their cause,
+or forgotten: a cause that comes and goes all week is one fault, and noise is none."""
 
 BASE_CONFIDENCE, TIMING_ALONE = 0.5, 0.8
 """A costlier fault is harder to mistake; without hardware evidence nothing is certain."""

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from rankscope_analyzers.steps import job_records
+from rankscope_analyzers.steps import job_records, record_files
 from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
@@ -22,7 +22,7 @@ def write_trace(folder, rows, name="records.csv", **meta):
     return folder
 
 
-@pytest.mark.parametrize("name", list(job_records.RECORD_READERS))
+@pytest.mark.parametrize("name", list(record_files.READERS))
 def test_every_form_of_a_trace_gives_the_same_durations(tmp_path, name):
     rows = records(Job(ranks=4, steps=20))
     (job,) = job_records.from_traces([write_trace(tmp_path / "t", rows, name, world_size=4)]).jobs

@@ -14,20 +14,15 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps import record_files
 from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
 from rankscope_analyzers.text import foreign_json
 
-RECORD_READERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
-    "records.csv": pd.read_csv,
-    "records.csv.gz": pd.read_csv,
-    "records.parquet": pd.read_parquet,
-    "records.npz": lambda path: _read_npz(path),
-}
-"""The forms in which a trace directory may hold its records, by file name."""
+MAX_META_BYTES = 1 << 26
+"""Largest meta.json: a hundred times that of a job of 16,384 ranks with a line for each."""
 
 
 class SourceError(Exception):
@@ -140,12 +135,16 @@ def job_directories(directory: Path) -> list[Path]:
         return [directory]
     jobs = sorted(path for path in directory.iterdir() if path.is_dir() and _record_file(path))
     if not jobs:
-        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+        raise SourceError(
+            f"{directory} holds no trace: expected one of {list(record_files.READERS)}"
+        )
     return jobs
 
 
 def _record_file(directory: Path) -> Path | None:
-    return next((directory / name for name in RECORD_READERS if (directory / name).is_file()), None)
+    return next(
+        (directory / name for name in record_files.READERS if (directory / name).is_file()), None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +201,15 @@ def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
     meta = _meta(directory / "meta.json")
     path = _record_file(directory)
     if path is None:
-        raise SourceError(f"{directory} holds no trace: expected one of {list(RECORD_READERS)}")
+        raise SourceError(
+            f"{directory} holds no trace: expected one of {list(record_files.READERS)}"
+        )
     return meta, path
 
 
 def _whole(path: Path) -> pd.DataFrame:
     try:
-        records = RECORD_READERS[path.name](path)
+        records = record_files.read(path)
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zlib.error, BadZipFile) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
     if records.empty:
@@ -218,6 +219,9 @@ def _whole(path: Path) -> pd.DataFrame:
 
 def _meta(path: Path) -> dict[str, Any]:
     try:
+        size = path.stat().st_size
+        if size > MAX_META_BYTES:
+            raise ValueError(f"{size:,} bytes, and at most {MAX_META_BYTES:,} are read")
         meta = foreign_json.read(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
@@ -226,8 +230,3 @@ def _meta(path: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format_version", 1) != 1:
         raise SourceError(f"{path} is not trace metadata of format version 1")
     return meta
-
-
-def _read_npz(path: Path) -> pd.DataFrame:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return pd.DataFrame({name: arrays[name] for name in arrays.files if arrays[name].ndim == 1})

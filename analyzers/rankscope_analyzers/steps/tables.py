@@ -25,6 +25,9 @@ from rankscope_analyzers.steps.records import CLOCK, Table
 BATCH_ROWS = 1 << 16
 """Records of a batch: large enough for numpy, small enough for the cache."""
 
+MAX_STREAMED_ROWS = 1 << 31
+"""Records of a Parquet file that is read a part at a time: a quarter of an hour's reading."""
+
 UNKNOWN_NODE = "unknown"
 
 
@@ -138,10 +141,14 @@ class ParquetTable:
     __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
 
     def __init__(self, path: Path) -> None:
+        texts = {"node", step_records.TIMING}
         self._file = pq.ParquetFile(
             path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
-            read_dictionary=["node"],
+            read_dictionary=sorted(texts.intersection(pq.read_schema(path).names)),
         )  # fmt: skip
+        rows = self._file.metadata.num_rows
+        if rows > MAX_STREAMED_ROWS:
+            raise ValueError(f"{rows:,} rows, and a trace may have {MAX_STREAMED_ROWS:,}")
         self.columns: Sequence[str] = list(self._file.schema_arrow.names)
         self.rank_count = 1
         earliest, names = [], set[str]()

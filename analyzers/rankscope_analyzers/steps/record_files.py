@@ -1,0 +1,144 @@
+"""Files of step records, read whole within bounds.
+
+A trace may come from anyone. A few kilobytes of an archive can hold terabytes, so what a file
+claims to hold is compared with bounds before it is unpacked, and unpacking stops at them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+from zipfile import ZipFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+MAX_ROWS = 1 << 26
+"""Records of one trace in memory: 16,384 ranks for 4,096 steps, some 6 GB."""
+
+MAX_COLUMNS = 256
+"""Columns of a trace; the contract has about 20."""
+
+MAX_TEXT_BYTES = 1 << 31
+"""Unpacked CSV: 16 million records of 120 bytes. As text they take several times that to read."""
+
+MAX_UNPACKED_BYTES = 1 << 33
+"""Unpacked columns of the binary forms: all rows with 16 numbers each."""
+
+
+class TooLargeError(ValueError):
+    """A file holds more than a trace may; the message says how much and what is allowed."""
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Return the records of a file, by the form that its name says.
+
+    Raises:
+        TooLargeError: it holds more rows, columns or bytes than a trace may.
+        OSError: it cannot be opened.
+        ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile: it is none of its form.
+        MemoryError: it fits the bounds, and not this machine.
+    """
+    records: pd.DataFrame = READERS[path.name](path)
+    _check(len(records), MAX_ROWS, "rows")
+    return records
+
+
+def _check(seen: int, allowed: int, what: str) -> None:
+    if seen > allowed:
+        raise TooLargeError(f"{seen:,} {what}, and a trace may have {allowed:,}")
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that raises `TooLargeError` once it has given `MAX_TEXT_BYTES`."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer)
+        chunk = self._source.read(len(view))
+        view[: len(chunk)] = chunk
+        self._given += len(chunk)
+        _check(self._given, MAX_TEXT_BYTES, "bytes of text")
+        return len(chunk)
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    with path.open("rb") as file:
+        packed = path.suffix == ".gz"
+        source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
+        stream = io.BufferedReader(_Bounded(source))
+        header = stream.peek(1).partition(b"\n")[0]
+        _check(header.count(b",") + 1, MAX_COLUMNS, "columns")
+        return pd.read_csv(stream, nrows=MAX_ROWS + 1)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    schema = pq.read_schema(path)
+    _check(len(schema), MAX_COLUMNS, "columns")
+    texts = [field.name for field in schema if _is_text(field.type)]
+    wanted = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, read_dictionary=texts)
+    _check(file.metadata.num_rows, MAX_ROWS, "rows")
+    table = file.read(columns=wanted)
+    _check(sum(_unpacked_bytes(table.column(name)) for name in texts), MAX_UNPACKED_BYTES, "bytes")
+    return cast("pd.DataFrame", table.cast(_plain(table.schema)).to_pandas())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _unpacked_bytes(column: pa.ChunkedArray) -> int:
+    """Return how many bytes a column of texts takes once every row has a text of its own."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+        total += pc.sum(lengths).as_py() or 0
+    return total
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with texts in place of dictionaries of texts."""
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    ]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    with ZipFile(path) as archive:
+        members = archive.infolist()
+    _check(len(members), MAX_COLUMNS, "columns")
+    _check(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        columns = {name: arrays[name] for name in arrays.files}
+    return pd.DataFrame({name: values for name, values in columns.items() if values.ndim == 1})
+
+
+READERS: Mapping[str, Callable[[Path], Any]] = {
+    "records.csv": _read_csv,
+    "records.csv.gz": _read_csv,
+    "records.parquet": _read_parquet,
+    "records.npz": _read_npz,
+}
+"""The forms in which a trace directory may hold its records, by file name."""

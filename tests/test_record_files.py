@@ -1,0 +1,112 @@
+"""Traces that hold more than a trace may are refused in one sentence, before they are unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.steps import job_records, record_files, tables
+from rankscope_analyzers.steps.job_records import SourceError
+
+STEPS = "step,rank,t_start_unix_seconds,step_seconds\n"
+
+
+def refused(folder, complaint):
+    with pytest.raises(SourceError, match=complaint) as raised:
+        job_records.from_traces([folder])
+    assert str(folder / "records") in str(raised.value)
+
+
+def test_text_that_unpacks_to_more_than_a_trace_is_not_unpacked_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "MAX_TEXT_BYTES", 1 << 20)
+    (tmp_path / "records.csv.gz").write_bytes(
+        gzip.compress((STEPS + "1,1,1,1\n" * 200_000).encode())
+    )
+    refused(tmp_path, r"bytes of text, and a trace may have 1,048,576")
+
+
+def test_rows_beyond_the_most_are_refused_in_every_form(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "MAX_ROWS", 10)
+    rows = pd.DataFrame({"step": range(11), "rank": 0})
+    writers = {
+        "records.csv": lambda path: rows.to_csv(path, index=False),
+        "records.csv.gz": lambda path: rows.to_csv(path, index=False),
+        "records.npz": lambda path: np.savez(path, step=rows["step"], rank=rows["rank"]),
+        "records.parquet": rows.to_parquet,
+    }
+    assert writers.keys() == record_files.READERS.keys()
+    for name, write in writers.items():
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        write(folder / name)
+        refused(folder, "11 rows, and a trace may have 10")
+
+
+def test_a_small_parquet_file_of_a_hundred_million_rows_is_refused(tmp_path):
+    zeros = pa.table({"step": pa.array(np.zeros(10_000_000, dtype=np.int8))})
+    with pq.ParquetWriter(tmp_path / "records.parquet", zeros.schema) as writer:
+        for _ in range(10):
+            writer.write_table(zeros)
+    assert (tmp_path / "records.parquet").stat().st_size < 1_000_000
+    refused(tmp_path, "100,000,000 rows, and a trace may have")
+
+
+def test_a_file_that_is_read_a_part_at_a_time_may_not_go_on_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MAX_STREAMED_ROWS", 10)
+    pd.DataFrame({"step": range(11), "rank": 0}).to_parquet(tmp_path / "records.parquet")
+    with pytest.raises(SourceError, match="11 rows, and a trace may have 10"):
+        job_records.table(tmp_path)
+
+
+def test_one_long_text_that_every_row_repeats_is_not_unpacked(tmp_path):
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000), pa.array(["x" * 1_000_000]))
+    pq.write_table(pa.table({"node": texts}), tmp_path / "records.parquet")
+    assert (tmp_path / "records.parquet").stat().st_size < 2_000_000
+    refused(tmp_path, "20,000,000,000 bytes, and a trace may have")
+
+
+def test_arrays_are_measured_by_what_they_unpack_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, "MAX_UNPACKED_BYTES", 1 << 20)
+    np.savez_compressed(tmp_path / "records.npz", step=np.zeros(1 << 18))
+    assert (tmp_path / "records.npz").stat().st_size < 10_000
+    refused(tmp_path, "bytes, and a trace may have 1,048,576")
+
+
+def test_an_array_that_claims_more_than_its_file_holds_is_refused(tmp_path):
+    claim = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,), }"
+    header = b"\x93NUMPY\x01\x00" + len(claim).to_bytes(2, "little") + claim
+    with zipfile.ZipFile(tmp_path / "records.npz", "w") as archive:
+        archive.writestr("step.npy", header)
+    refused(tmp_path, "cannot be read as step records")
+
+
+def test_columns_beyond_the_most_are_refused(tmp_path):
+    names = [f"c{number}" for number in range(record_files.MAX_COLUMNS + 1)]
+    (tmp_path / "records.csv").write_text(",".join(names) + "\n")
+    refused(tmp_path, "257 columns, and a trace may have 256")
+
+
+def test_texts_of_a_parquet_file_come_back_as_texts(tmp_path):
+    rows = pd.DataFrame({"node": ["a", None, "a"], "step": [1, 2, 3], "lists": [[1], [2], [3]]})
+    rows.to_parquet(tmp_path / "records.parquet")
+    read = record_files.read(tmp_path / "records.parquet")
+    pd.testing.assert_frame_equal(read, rows[["node", "step"]])
+
+
+@pytest.mark.parametrize("meta", ["[" * 200_000, json.dumps({"a": "x" * 100})])
+def test_metadata_that_nests_or_swells_is_one_sentence(tmp_path, monkeypatch, capsys, meta):
+    monkeypatch.setattr(job_records, "MAX_META_BYTES", len(meta) - (meta[0] == "{"))
+    (tmp_path / "records.csv").write_text(STEPS + "1,0,1,1\n")
+    (tmp_path / "meta.json").write_text(meta)
+    assert cli.main(["diagnose", "--trace", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert "meta.json cannot be read as JSON" in printed.err

@@ -172,7 +172,10 @@ def test_a_rank_that_moved_to_another_node_is_not_lost(gives):
     gives(
         expression("on-call", "Jobs that lost ranks"), series, {'{clusters="All",job_id="lost"}': 1}
     )
-    gives(expression("debug", "Ranks that ended"), series, {"{}": 0}, job_id="moved")
+    ended = expression("debug", "Ranks ended or stopped")
+    gives(ended, series, {"{}": 0}, job_id="moved")
+    held = {'rankscope_rank_stopped{job_id="moved",rank="1",node="b"}': "1x20"}
+    gives(ended, series | held, {"{}": 1}, job_id="moved")
     gives(expression("debug", "Ranks alive"), series, {"{}": 2}, job_id="moved")
 
 

@@ -41,8 +41,8 @@ def descriptors() -> int:
 
 def test_a_ring_is_read_on_under_one_descriptor_and_closed_when_its_process_has_ended(tmp_path):
     writer = RingWriter(tmp_path)
-    before = descriptors()
     rings = follower(tmp_path)
+    before = descriptors()
     for _ in range(3):
         writer.step()
         look(rings)

@@ -16,7 +16,8 @@ MEASURED = [{"rank": 0}, {"rank": 1}]
 
 
 def answer(incidents=(), ranks=MEASURED, **verdict):
-    return {"incidents": list(incidents), "ranks": ranks, "verdict": VERDICT | verdict}
+    said = {"incidents": list(incidents), "ranks": ranks, "verdict": VERDICT | verdict}
+    return said | {"observations": []}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from rankscope_agent.sources.starvation.schedule import (
     parse_lock_holders,
     parse_parent,
     parse_schedstat,
+    parse_stopped,
 )
 from rankscope_agent.sources.training.reader import RingStepSource
 from rdma_files import write
@@ -60,6 +62,12 @@ class Node:
         write(self.procfs / str(pid) / "stat", f"{pid} (a ) name) S {parent} 1 1")
 
     def look(self, later: float = LOOK_SECONDS) -> dict[tuple[str, str], float]:
+        """Return how long ranks and their workers waited so far."""
+        found = self.told(later)
+        return {key: value for key, value in found.items() if key[0] != metrics.RANK_STOPPED.name}
+
+    def told(self, later: float = LOOK_SECONDS) -> dict[tuple[str, str], float]:
+        """Return everything that is told of ranks."""
         self.now += later
         found = list(self.collector.collect())
         assert {sample.labels[0] for sample in found} <= {"team/job"}
@@ -221,3 +229,37 @@ def test_this_machine_shows_who_holds_a_ring_and_how_its_children_wait(
     # Three programs on one CPU wait for two thirds of the time; a busy machine makes it more.
     assert 0.1 < after[metrics.LOADER_STARVED] - before[metrics.LOADER_STARVED].value < 60
     writer.end()
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped"), [("T", True), ("t", True), ("S", False), ("R", False), ("D", False)]
+)
+def test_a_process_that_a_signal_or_a_debugger_holds_is_stopped(state: str, stopped: bool) -> None:
+    assert parse_stopped(f"7 (a ) T (b) {state} 1 1") is stopped
+    assert parse_stopped("") is None
+
+
+def test_this_machine_shows_a_process_as_stopped_as_long_as_it_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as held:
+        for number, stopped in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+            held.send_signal(number)
+            deadline = time.monotonic() + 10
+            while parse_stopped(Path(f"/proc/{held.pid}/stat").read_text()) is not stopped:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        held.kill()
+
+
+def test_a_rank_that_is_stopped_is_told_until_it_goes_on(node: Node) -> None:
+    node.rank(3, 30)
+    node.thread(30, 30, S, S)
+    stopped = metrics.RANK_STOPPED.name, "3"
+    assert node.told()[stopped] == 0
+    stat = node.procfs / "30" / "stat"
+    running = stat.read_text()
+    stat.write_text(running.replace(") S", ") T"))
+    assert node.told()[stopped] == 1
+    stat.write_text(running)
+    assert node.told()[stopped] == 0
+    stat.unlink()
+    assert stopped not in node.told()

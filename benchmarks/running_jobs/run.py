@@ -27,8 +27,8 @@ START_SECONDS = 120.0
 BLIND_SECONDS = 20.0
 """The same for a job of whose steps nothing is seen."""
 
-ENDS = frozenset(("missing_rank", "rank_ended", "job_failed", "job_ended", "rank_stopped"))
-"""Kinds of incidents that say that a rank is gone."""
+ENDS = frozenset(("missing_rank", "rank_ended", "rank_stopped"))
+"""Kinds that say that a rank is gone: of incidents, or of what is said of a job that is over."""
 
 FIRST_RECORD = 4096
 """Where a ring's first record begins, with its number."""
@@ -234,6 +234,9 @@ def _said(answer: Mapping[str, Any]) -> Said:
         if incident["cause"]["kind"] in ENDS:
             return ENDED, tuple(incident["ranks"])
     verdict = answer["verdict"]
+    for seen in answer["observations"]:
+        if seen["kind"] in ENDS and seen["summary"][1:] in verdict["summary"]:
+            return ENDED, tuple(seen["ranks"])
     if verdict["class"] is None and not answer["ranks"]:
         return NO_STEPS, ()
     return verdict["class"], tuple(verdict["ranks"])

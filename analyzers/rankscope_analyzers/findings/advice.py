@@ -79,6 +79,24 @@ ADVICE: Mapping[str, Advice] = {
         "Look at the end of these ranks' logs: rankscope explain job-log LOG...",
         "RankscopeMissingRank",
     ),
+    "rank_ended": Advice(
+        "ticket",
+        "If the job was not to end: look at the end of these ranks' logs first (rankscope explain"
+        " job-log LOG...); the others ended because they did.",
+        "RankscopeMissingRank",
+    ),
+    "job_over": Advice(
+        "ticket",
+        "If the job was not to end: look at the end of its logs (rankscope explain job-log LOG...)"
+        " and at what ended its processes.",
+        "RankscopeMissingRank",
+    ),
+    "rank_stopped": Advice(
+        "page",
+        "Find who stopped the process (SIGSTOP, a debugger) and let it go on: kill -CONT PID.",
+        "RankscopeMissingRank",
+    ),
+    "job_stalled": Advice("page", WATCHDOG, "RankscopeJobStalled"),
     "pod_failed": Advice(
         "page", "Look at the pods' state and events (kubectl describe pod).", "RankscopePodFailed"
     ),

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
-NO_RANK = frozenset(("missing_rank", "pod_failed"))
-STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag"))
+NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed"))
+STUCK = frozenset(
+    ("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "job_stalled")
+)
 TRANSPORT = frozenset(("socket_fallback", "gdr_missing", "ib_errors"))
 GPU_STATE = frozenset(
     ("gpu_unresponsive", "gpu_recovery_needed", "device_unhealthy", "fabric_unhealthy")
@@ -58,6 +60,10 @@ KINDS: Mapping[str, Kind] = {
     "host_transient": Kind(2, frozenset(("ras_lag",))),
     "network_link": Kind(2, frozenset(("global_slowdown", "ras_lag"))),
     "missing_rank": Kind(3, STUCK, alone=True),
+    "rank_ended": Kind(0),
+    "job_over": Kind(0),
+    "rank_stopped": Kind(4, STUCK | SLOW_RANK, alone=True),
+    "job_stalled": Kind(0, alone=True, elsewhere=True),
     # What NCCL and the job's own logs say.
     "ras_lag": Kind(0, elsewhere=True),
     "ras_missing": Kind(1, elsewhere=True),
@@ -68,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), alone=True),
-    "pod_failed": Kind(4, STUCK | {"missing_rank"}, alone=True),
+    "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, alone=True),
     "device_unhealthy": Kind(6, GONE, alone=True),
     "environment_differs": Kind(
         7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}

@@ -15,6 +15,7 @@ from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import (
+    endings,
     environment,
     gpu_clocks,
     gpu_health,
@@ -55,6 +56,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.signals),
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.signals),
     Subject("host", starvation.READS, starvation.KINDS, starvation.signals),
+    Subject("pod", endings.READS, endings.KINDS, endings.signals),
     Subject("pod", membership.READS, membership.KINDS, membership.signals),
     Subject("environment", environment.READS, environment.KINDS, environment.signals),
 )

@@ -12,6 +12,9 @@ from rankscope_analyzers.text.wording import period
 STEP_TIMES_SOURCE = "step records"
 """What the timing was read from where a signal names no series."""
 
+ENDS = frozenset(("rank_ended", "job_over"))
+"""Kinds of signals that say that a whole job has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
@@ -27,19 +30,35 @@ def headline(report: JobReport) -> str:
     """Return the answer in one sentence."""
     if report.incidents:
         return sentence(report.incidents[0])
+    if over := end(report):
+        return f"{_capital(over.summary)}. Until then: {_slowness(report)}"
+    return _capital(_slowness(report))
+
+
+def end(report: JobReport) -> Finding | None:
+    """Return how the job came to its end, None while it goes on or where nobody saw it end."""
+    return next((one for one in report.observations if one.kind in ENDS), None)
+
+
+def _slowness(report: JobReport) -> str:
+    """Return what is known of slow ranks where there is no incident, as a clause."""
     verdict = report.verdict
     if verdict is None and report.missing:
-        return f"No verdict: {report.missing[0]}."
+        return f"no verdict: {report.missing[0]}."
     if verdict is None:
-        return "Nothing is known to be wrong; no step records say how fast the ranks are."
+        return "nothing is known to be wrong; no step records say how fast the ranks are."
     if not verdict.confidence:
         why = f": {verdict.unobserved[0]}" if verdict.unobserved else ""
-        return f"No verdict{why}."
+        return f"no verdict{why}."
     if doubtful := doubt(report):
         return (
-            f"No rank that was seen holds the others up, but not everything was seen: {doubtful}."
+            f"no rank that was seen holds the others up, but not everything was seen: {doubtful}."
         )
-    return "No straggler: no rank holds the others up."
+    return "no straggler: no rank holds the others up."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def doubt(report: JobReport) -> str:

@@ -57,8 +57,8 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 def _answer(job: JobReport) -> Mapping[str, Any]:
     """Return what the first incident says beyond step times."""
     if not job.incidents:
-        partial = job.verdict is not None and job_answer.doubt(job)
-        return {"cause": None, **({"summary": job_answer.headline(job)} if partial else {})}
+        told = job_answer.end(job) or (job.verdict is not None and job_answer.doubt(job))
+        return {"cause": None, **({"summary": job_answer.headline(job)} if told else {})}
     first = job.incidents[0]
     return {
         "cause": _signal(first.cause),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import pods, training, watch
+from rankscope_agent.contract.metrics import pods, starvation, training, watch
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_log
 from rankscope_dashboards.expressions.joins import join
@@ -100,6 +100,8 @@ def _numbers() -> list[Panel]:
     # A rank that was started again on another node is told of by two agents for a while.
     each = worst(alive, "job_id", "rank")
     cluster = by()
+    held = worst(of(starvation.RANK_STOPPED, JOB), "job_id", "rank")
+    stopped = f"(sum {cluster} ({held}) or 0 * sum {cluster} ({each}))"
     return [
         Stat(
             title="Ranks alive",
@@ -109,9 +111,10 @@ def _numbers() -> list[Panel]:
             briefly="no steps",
         ),
         Stat(
-            title="Ranks that ended",
-            description="Ranks whose process is gone; in a job that goes on there should be none.",
-            targets=now((f"sum {cluster} (1 - {each})", NAME)),
+            title="Ranks ended or stopped",
+            description="Ranks whose process is gone, or held by a signal or a debugger; in a job"
+            " that goes on there should be none.",
+            targets=now((f"sum {cluster} (1 - {each}) + {stopped}", NAME)),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
             briefly="no steps",

@@ -1,4 +1,4 @@
-"""Series about ranks whose processes wait for a CPU, as the node sees them."""
+"""Series about ranks whose processes do not run: they wait for a CPU, or a signal holds them."""
 
 from __future__ import annotations
 
@@ -17,5 +17,11 @@ LOADER_STARVED = Metric(
     "counter",
     "Time for which the child process of the rank (such as a loader worker) that waited longest"
     " for a CPU was ready to run; absent if there is none.",
+    RANK,
+)
+RANK_STOPPED = Metric(
+    "rankscope_rank_stopped",
+    "gauge",
+    "1 while a signal (SIGSTOP) or a debugger holds the rank's process, 0 while none does.",
     RANK,
 )

@@ -81,6 +81,13 @@ RANK_ALIVE = Metric(
     "1 while the rank's training process is alive and holds its ring, 0 once it has ended.",
     RANK,
 )
+RANK_ENDED = Metric(
+    "rankscope_rank_ended_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank's training process ended; absent while it lives, and where that"
+    " was before the agent began.",
+    RANK,
+)
 RECORDS_LOST = Metric(
     "rankscope_training_records_lost_total",
     "counter",

@@ -3,7 +3,7 @@
 A probe sees this for its training thread alone, and tells it from compute on gloo only. Seen from
 the node there are also the threads that run backwards on a GPU, and the workers of data loaders. A
 rank's process is known as the one that holds its ring's lock, which takes the node's PID namespace
-and no other right.
+and no other right. One that a signal has stopped waits for no CPU, and makes all others wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.metrics import starvation as metrics
-from rankscope_agent.contract.model import Metric, Sample
+from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_text
@@ -25,6 +25,7 @@ from rankscope_agent.sources.starvation.schedule import (
     busiest_threads,
     parse_lock_holders,
     parse_parent,
+    parse_stopped,
     read_schedstat,
 )
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -66,10 +67,12 @@ class _Followed:
         self.process = process
         self.threads: Sequence[Path] = ()
         self.workers: Sequence[Path] = ()
+        self.stopped: bool | None = None
         self.waits = {metrics.RANK_STARVED: Waits(), metrics.LOADER_STARVED: Waits()}
 
     def look(self, now: float) -> None:
-        """Add what its threads and its workers waited since the last look."""
+        """Add what its threads and its workers waited since the last look, and look if it runs."""
+        self.stopped = parse_stopped(read_text(self.process / "stat"))
         for metric, files in (
             (metrics.RANK_STARVED, self.threads),
             (metrics.LOADER_STARVED, self.workers),
@@ -118,7 +121,7 @@ class StarvationCollector:
         if not self._followed:
             raise NoData(self._absence)
         for (job_id, rank), followed in self._followed.items():
-            yield from _samples(followed.waits, job_id, rank)
+            yield from _samples(followed, job_id, rank)
 
     def _find(self) -> None:
         """Find out which processes are ranks, their busy threads, and their workers."""
@@ -160,7 +163,9 @@ def _absence(rings: bool, seen: bool) -> str:
     return "the kernel does not count how long threads wait (CONFIG_SCHED_INFO)"
 
 
-def _samples(waits: Mapping[Metric, Waits], job_id: str, rank: int) -> Iterator[Sample]:
-    for metric, waited in waits.items():
+def _samples(followed: _Followed, job_id: str, rank: int) -> Iterator[Sample]:
+    if followed.stopped is not None:
+        yield metrics.RANK_STOPPED.sample(int(followed.stopped), job_id=job_id, rank=str(rank))
+    for metric, waited in followed.waits.items():
         if waited.seconds is not None:
             yield metric.sample(waited.seconds, job_id=job_id, rank=str(rank))

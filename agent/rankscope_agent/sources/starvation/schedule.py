@@ -57,6 +57,15 @@ def parse_parent(stat: str) -> int | None:
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
 
 
+def parse_stopped(stat: str) -> bool | None:
+    """Read out of /proc/PID/stat whether a signal or a debugger holds the process (T and t there).
+
+    None where it says nothing.
+    """
+    fields = stat.rpartition(")")[2].split()
+    return fields[0] in ("T", "t") if fields else None
+
+
 class Waits:
     """How long the worst of some threads waited for a CPU, added up over looks."""
 

@@ -166,6 +166,7 @@ class TrainingCollector:
             rank = job.rank(self._identity(followed, None), header.created_unix_ns)
         if rank.created_unix_ns == header.created_unix_ns:
             rank.alive = followed.liveness == "alive"
+            rank.ended_unix_seconds = followed.ended_unix_seconds
         rank.lost += lost
 
     def _job(self, followed: FollowedRing) -> JobTotals:
@@ -244,6 +245,7 @@ def _label(number: int | None, unknown: str = "unknown") -> str:
 def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:
     return (
         (metrics.RANK_ALIVE, int(rank.alive)),
+        (metrics.RANK_ENDED, rank.ended_unix_seconds),
         (metrics.RECORDS_LOST, rank.lost),
         (metrics.STEPS, rank.steps),
         (metrics.STEP_SECONDS, rank.step_ns / NS),

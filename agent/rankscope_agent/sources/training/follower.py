@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.settings.file_descriptors import share
+from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,
     NO_PODS,
@@ -47,7 +48,8 @@ class RingFollower:
 
     def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = NO_PODS) -> None:
         self._names = names
-        self._own = FollowedDirectory(RingDirectory(ring_dir, (), ""), names)
+        self._ends = EndWatch()
+        self._own = FollowedDirectory(RingDirectory(ring_dir, (), ""), names, self._ends)
         self._pods_path = kubelet / "pods"
         self._kubelet = kubelet
         self._pods: dict[RingDirectory, FollowedDirectory] = {}
@@ -127,7 +129,7 @@ class RingFollower:
         self._pods_failure = None
         for directory in found:
             if directory not in self._pods:
-                self._pods[directory] = FollowedDirectory(directory, self._names)
+                self._pods[directory] = FollowedDirectory(directory, self._names, self._ends)
         for directory in set(self._pods) - set(found):
             self._pods[directory].unlink()
             if not self._pods[directory].rings:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rankscope_agent.sources.training.cursor import Cursor, locate
+from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.extension import SUFFIX, OpenExtension, open_extension
 from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_DIRECTORY,
@@ -41,10 +42,14 @@ _Key = tuple[str, tuple[int, int]]
 class FollowedRing:
     """A ring that is read on and on, as it stood at the last look.
 
-    `refusal` says why the extension that lies beside it is not read.
+    `refusal` says why the extension that lies beside it is not read, `ended_unix_seconds` when its
+    process ended: None while it lives, and where it had ended before the first look.
     """
 
-    __slots__ = ("_extension", "_refusal", "cursor", "linked", "liveness", "ring")
+    __slots__ = (
+        "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
+        "linked", "liveness", "ring",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class FollowedRing:
         cursor: Cursor,
         extension: OpenExtension | None = None,
         refusal: RingError | None = None,
+        ends: EndWatch | None = None,
     ) -> None:
         self.ring = ring
         self.cursor = cursor
@@ -59,6 +65,10 @@ class FollowedRing:
         self._refusal = refusal
         self.liveness: Liveness = "alive"
         self.linked = True
+        self.ended_unix_seconds: float | None = None
+        self._ends = ends or EndWatch()
+        self._watch = ends.add(ring.descriptor) if ends else None
+        self._seen_alive = False
 
     @property
     def finished(self) -> bool:
@@ -73,6 +83,7 @@ class FollowedRing:
 
     def close(self) -> None:
         """Close its descriptors."""
+        self._ends.remove(self._watch)
         os.close(self.ring.descriptor)
         if self._extension:
             self._extension.close()
@@ -85,6 +96,7 @@ class FollowedRing:
         """
         # Asked before reading: what an ended process wrote last is then read as well.
         self.liveness = self.ring.liveness(now_unix_seconds)
+        self._note_end(now_unix_seconds)
         for records in self.cursor.read(self.ring.descriptor, limit):
             if self._extension is None:
                 yield records
@@ -97,6 +109,14 @@ class FollowedRing:
                 self.cursor.next_seq = records[len(joined)].seq
                 return
 
+    def _note_end(self, now_unix_seconds: float) -> None:
+        if self.liveness == "alive":
+            self._seen_alive = True
+        elif self._seen_alive and self.liveness == "ended" and self.ended_unix_seconds is None:
+            # By the node's clock as it is now: it may have been set since.
+            closed = self._ends.closed_at(self._watch)
+            self.ended_unix_seconds = now_unix_seconds if closed is None else closed
+
 
 class FollowedDirectory:
     """The rings of one directory; `exists` says whether it was there and readable at the last look.
@@ -105,9 +125,15 @@ class FollowedDirectory:
     read twice.
     """
 
-    def __init__(self, directory: RingDirectory, names: JobNames = NO_PODS) -> None:
+    def __init__(
+        self,
+        directory: RingDirectory,
+        names: JobNames = NO_PODS,
+        ends: EndWatch | None = None,
+    ) -> None:
         self.directory = directory
         self._names = names
+        self._ends = ends
         self.exists = False
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
@@ -228,10 +254,10 @@ class FollowedDirectory:
     def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
         """Put a ring together with its extension, or with why that is refused."""
         try:
-            return FollowedRing(ring, cursor, open_extension(descriptor, ring))
+            return FollowedRing(ring, cursor, open_extension(descriptor, ring), ends=self._ends)
         except RingError as refusal:
             self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refusal))
-            return FollowedRing(ring, cursor, None, refusal)
+            return FollowedRing(ring, cursor, None, refusal, self._ends)
 
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], too_many_before: int

@@ -47,7 +47,8 @@ class Histogram:
 class RankTotals:
     """What one rank of a job did so far; totals are None until something was measured.
 
-    `identity`, `alive` and `last` are of the newest process that the rank had, totals of all.
+    `identity`, `alive`, `ended_unix_seconds` and `last` are of the rank's newest process, totals of
+    all.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class RankTotals:
         "cpu_wait_ns",
         "created_unix_ns",
         "data_ns",
+        "ended_unix_seconds",
         "identity",
         "last",
         "lost",
@@ -70,6 +72,7 @@ class RankTotals:
         self.identity = identity
         self.created_unix_ns = created_unix_ns
         self.alive = identity.alive
+        self.ended_unix_seconds: float | None = None
         self.last: StepRecord | None = None
         self.steps = 0
         self.lost = 0
@@ -85,6 +88,7 @@ class RankTotals:
         """Take over a process's identity, unless the one known is newer."""
         if created_unix_ns > self.created_unix_ns:
             self.created_unix_ns = created_unix_ns
+            self.ended_unix_seconds = None
             self.last = None
         if created_unix_ns == self.created_unix_ns:
             self.identity = identity

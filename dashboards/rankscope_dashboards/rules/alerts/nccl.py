@@ -130,13 +130,13 @@ ALERTS: tuple[Alert, ...] = (
 MEMBERS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeMissingRank",
-        expression=with_owner(finding(("missing_rank", "ras_missing"))),
+        expression=with_owner(finding(("missing_rank", "rank_stopped", "ras_missing"))),
         hold="2m",
         keep="15m",
         why="An elastic launcher replaces a rank within a minute or two.",
         severity="by_class",
         scope="job",
-        summary=f"A rank of {texts.JOB} is missing",
+        summary=f"A rank of {texts.JOB} is missing or stopped",
         description=f"Finding {{{{ $labels.kind }}}}: {texts.CULPRIT}. The others wait for it."
         + texts.DIAGNOSE,
     ),

@@ -1,0 +1,155 @@
+"""Ranks that have ended or are stopped, jobs that stand still or are over, and who was the first.
+
+Why a process ended no series of its own tells: pods, the kernel's log and the job's log do. A job
+whose ranks all ended may have done its work. So that is no incident by itself; what is known is
+said: who ended first, when, and by how much before the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rankscope_agent.contract.metrics import starvation, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.finding import Evidence, Finding, Where
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.text.name_lists import named, ranks_named
+from rankscope_analyzers.text.wording import age, clock, duration
+
+READS: tuple[Metric, ...] = (
+    training.RANK_ALIVE,
+    training.RANK_ENDED,
+    training.LAST_STEP_TIMESTAMP,
+    training.LAST_STEP_SECONDS,
+    starvation.RANK_STOPPED,
+)
+
+MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
+STOPPED, STALLED = "rank_stopped", "job_stalled"
+KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, STALLED))
+
+APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
+"""By how much a rank must end before the others to be called the first: more than an agent takes to
+notice an end, and between nodes more than clocks differ by. Peers of a rank that is gone notice
+that by their connections and take a tenth of a second and more to give up."""
+
+QUIET_SECONDS, QUIET_STEPS = 5.0, 10.0
+"""A stopped rank is one that ends no step either: debuggers that only look at a process (py-spy)
+stop it for milliseconds."""
+
+STALLED_SECONDS, STALLED_STEPS = 600.0, 50.0
+"""So long nothing moves in a job that is stuck: checkpoints and evaluations take minutes."""
+
+
+def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield who is gone or stands still."""
+    alive = by_rank(observed, training.RANK_ALIVE, job.job_id)
+    gone = sorted(rank for rank, series in alive.items() if series.last == 0)
+    if gone and len(gone) == len(alive):
+        yield from _over(observed, job, alive)
+        return
+    if gone:
+        yield _missing(observed, job, alive, gone)
+    yield from _stopped(observed, job)
+    if alive and not gone:
+        yield from _stalled(observed, job, alive)
+
+
+def _missing(
+    observed: Observed, job: JobView, alive: Mapping[int, Series], gone: list[int]
+) -> Finding:
+    """Return the ranks that ended while others live on."""
+    known = {
+        **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
+        **by_rank(observed, training.RANK_ENDED, job.job_id),
+    }
+    times = [known[rank].last for rank in gone if rank in known]
+    nodes = _nodes(alive, gone)
+    verb = "has" if len(gone) == 1 else "have"
+    said = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"
+    evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", said)
+    where = Where(nodes=nodes, ranks=tuple(gone))
+    since = min(times, default=None)
+    return series_signal(MISSING, "training", job.job_id, where, said, (evidence,), since)
+
+
+def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
+    """Yield how a job came to its end: with a rank that ended before the others, or all at once."""
+    ended = by_rank(observed, training.RANK_ENDED, job.job_id)
+    times = {rank: ended[rank].last for rank in alive if rank in ended}
+    if len(times) < len(alive):
+        return  # nobody looked when the others ended
+    first = _first(times, alive)
+    begin, end = min(times.values()), max(times.values())
+    if not first:
+        within = f" within {duration(end - begin)}" if len(times) > 1 else ""
+        said = f"the job is over: its ranks ended{within}, at {clock(begin)}"
+        evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", said)
+        yield series_signal(OVER, "training", job.job_id, Where(), said, (evidence,), begin)
+        return
+    nodes = _nodes(alive, first)
+    later = min(at for rank, at in times.items() if rank not in first)
+    said = (
+        f"the job is over: {ranks_named(first)} ({named(nodes, 'node')}) ended first, at"
+        f" {clock(begin)}, {duration(later - max(times[rank] for rank in first))} before the others"
+    )
+    evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", said)
+    where = Where(nodes=nodes, ranks=tuple(first))
+    yield series_signal(ENDED, "training", job.job_id, where, said, (evidence,), begin)
+
+
+def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:
+    """Return the ranks that ended clearly before the others, at most half of them; none if none."""
+    nodes = {series.node for series in alive.values()}
+    apart = APART_SECONDS if len(nodes) == 1 else APART_ON_NODES_SECONDS
+    order = sorted(times, key=lambda rank: (times[rank], rank))
+    for count in range(1, len(order) // 2 + 1):
+        if times[order[count]] - times[order[count - 1]] >= apart:
+            return sorted(order[:count])
+    return []
+
+
+def _stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
+    stopped = by_rank(observed, starvation.RANK_STOPPED, job.job_id)
+    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    usual = by_rank(observed, training.LAST_STEP_SECONDS, job.job_id)
+    held = []
+    for rank, series in stopped.items():
+        step = usual[rank].last if rank in usual else 0.0
+        quiet = float(series.times[-1]) - last[rank].last if rank in last else QUIET_SECONDS
+        if series.last == 1 and quiet >= max(QUIET_SECONDS, QUIET_STEPS * step):
+            held.append(rank)
+    if not held:
+        return
+    held.sort()
+    since = min((last[rank].last for rank in held if rank in last), default=None)
+    nodes = _nodes(stopped, held)
+    verb = "is" if len(held) == 1 else "are"
+    said = f"{ranks_named(held)} ({named(nodes, 'node')}) {verb} stopped by a signal or a debugger"
+    if since is not None:
+        said += f" and ended the last step at {clock(since)}"
+    evidence = Evidence(starvation.RANK_STOPPED.name, 1.0, 0.0, "state", said)
+    where = Where(nodes=nodes, ranks=tuple(held))
+    yield series_signal(STOPPED, "host", job.job_id, where, said, (evidence,), since)
+
+
+def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
+    """Yield that no rank of a job ends steps any more although all live."""
+    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
+    if not last:
+        return
+    newest = max(series.last for series in last.values())
+    usual = by_rank(observed, training.LAST_STEP_SECONDS, job.job_id).values()
+    step = max((series.last for series in usual), default=0.0)
+    quiet = max(float(series.times[-1]) for series in alive.values()) - newest
+    if quiet >= max(STALLED_SECONDS, STALLED_STEPS * step):
+        said = f"no rank has ended a step for {age(quiet)} although all live"
+        evidence = Evidence(training.LAST_STEP_TIMESTAMP.name, quiet, step, "seconds", said)
+        yield series_signal(STALLED, "training", job.job_id, Where(), said, (evidence,), newest)
+
+
+def _nodes(series: Mapping[int, Series], ranks: list[int]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(series[rank].node for rank in ranks))

@@ -1,0 +1,151 @@
+"""Ranks that ended, were stopped or stand still, and what is said of a job that is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.layers.endings import STALLED_SECONDS
+from rankscope_analyzers.reports import job_answer, job_json
+from rankscope_analyzers.stragglers.diagnosis import Timed
+from simulated_jobs import Job, diagnosed, records
+
+NOW = 1_760_000_300.0
+LAST = NOW - 20.0
+
+
+def page(node="n1", first=0, **series):
+    """Return a node's page: values by rank, of ranks `first`, ...; absent where None."""
+    lines = []
+    for name, values in series.items():
+        for rank, value in enumerate(values, start=first):
+            if value is not None:
+                labels = f'job_id="job",rank="{rank}"'
+                lines.append(f"rankscope_{name}{{{labels}}} {value}\n")
+    count = max(map(len, series.values()))
+    lines += [
+        f'rankscope_rank_info{{job_id="job",rank="{rank}",node="{node}"}} 1\n'
+        for rank in range(first, first + count)
+    ]
+    return Page(node, NOW, "".join(lines))
+
+
+def ranks(alive, **more):
+    """Return a page of ranks that ended their last step 20 s ago, of 0.2 s."""
+    known = {
+        "rank_alive": alive,
+        "last_step_timestamp_seconds": [LAST] * len(alive),
+        "last_step_seconds": [0.2] * len(alive),
+    }
+    return page(**known | more)
+
+
+def reported(*pages, judged=False):
+    """Return the report; `judged` adds steps in which nobody is slow."""
+    timing = Timed((diagnosed(records(Job())),) if judged else (), {}, ())
+    (report,) = job_reports.reports(timing, Evidence(from_pages(pages, job_reports.READS)), NOW)
+    return report
+
+
+def incidents(*pages):
+    return [(one.cause.kind, one.where.ranks) for one in reported(*pages).incidents]
+
+
+def observed(*pages):
+    report = reported(*pages)
+    assert report.incidents == ()
+    return [(one.kind, one.where.ranks) for one in report.observations]
+
+
+def ended(*seconds):
+    return {"rank_ended_timestamp_seconds": [None if s is None else NOW - 20 + s for s in seconds]}
+
+
+def test_ranks_that_ended_while_others_live_are_missing_since_their_end():
+    report = reported(ranks([1, 0, 1, 1], **ended(None, 3.5, None, None)))
+    (incident,) = report.incidents
+    assert (incident.cause.kind, incident.where.ranks) == ("missing_rank", (1,))
+    assert incident.since_unix_seconds == NOW - 16.5
+
+
+def test_of_a_job_that_is_over_the_rank_that_ended_first_is_told_and_when_and_no_incident_is_made():
+    report = reported(ranks([0] * 4, **ended(0.9, 0.4, 0.92, 0.95)), judged=True)
+    assert report.incidents == ()
+    (over,) = report.observations
+    assert (over.kind, over.where.ranks, over.since_unix_seconds) == (
+        "rank_ended",
+        (1,),
+        NOW - 19.6,
+    )
+    said = job_answer.headline(report)
+    assert said == (
+        "The job is over: rank 1 (node n1) ended first, at 2025-10-09 08:58:00 UTC, 500.0 ms before"
+        " the others. Until then: no straggler: no rank holds the others up."
+    )
+    verdict = job_json.as_object(report)["verdict"]
+    assert (verdict["summary"], verdict["class"], verdict["cause"]) == (said, None, None)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "first"),
+    [
+        ((0.9, 0.9, 0.92, 0.93), "job_over", ()),
+        ((0.4, 0.42, 0.9, 0.91), "rank_ended", (0, 1)),
+        ((0.4, 0.41, 0.42, 9.0), "job_over", ()),  # one that writes the model at the end
+        ((0.4, 0.9), "rank_ended", (0,)),
+    ],
+)
+def test_at_most_half_of_the_ranks_are_called_the_first_and_only_if_they_were_clearly(
+    times, kind, first
+):
+    assert observed(ranks([0] * len(times), **ended(*times))) == [(kind, first)]
+
+
+def test_where_nobody_saw_a_rank_end_nothing_is_said_of_the_order():
+    assert observed(ranks([0] * 3, **ended(0.4, None, 0.9))) == []
+
+
+def test_between_nodes_whose_clocks_differ_a_first_rank_must_be_further_ahead():
+    def two(first, later):
+        kinds = {"rank_alive": [0, 0]}
+        return (
+            page("n1", 0, **kinds, **ended(first, first + 0.01)),
+            page("n2", 2, **kinds, **ended(later, later + 0.01)),
+        )
+
+    assert observed(*two(0.4, 0.9)) == [("job_over", ())]
+    assert observed(*two(0.4, 1.9)) == [("rank_ended", (0, 1))]
+
+
+def test_a_stopped_rank_is_an_incident_since_its_last_step():
+    report = reported(ranks([1] * 4, rank_stopped=[0, 0, 0, 1]))
+    (incident,) = report.incidents
+    assert (incident.cause.kind, incident.where.ranks) == ("rank_stopped", (3,))
+    assert incident.since_unix_seconds == LAST
+    assert "stopped by a signal or a debugger" in incident.summary
+
+
+def test_a_rank_that_a_debugger_holds_for_a_moment_is_not_called_stopped():
+    recent = {"last_step_timestamp_seconds": [NOW - 0.3] * 2}
+    assert incidents(ranks([1, 1], rank_stopped=[0, 1], **recent)) == []
+    slow = {"last_step_seconds": [3.0] * 2}
+    assert incidents(ranks([1, 1], rank_stopped=[0, 1], **slow)) == []
+
+
+def test_a_job_that_makes_no_steps_is_stalled_and_a_stopped_rank_explains_it():
+    long_ago = {"last_step_timestamp_seconds": [NOW - STALLED_SECONDS - 1] * 2}
+    assert incidents(ranks([1, 1], **long_ago)) == [("job_stalled", ())]
+    assert incidents(ranks([1, 1], last_step_seconds=[20.0] * 2, **long_ago)) == []
+    assert incidents(ranks([1, 1], rank_stopped=[0, 1], **long_ago)) == [("rank_stopped", (1,))]
+    assert incidents(ranks([0, 1], **long_ago)) == [("missing_rank", (0,))]
+
+
+def test_what_the_kernel_says_of_the_end_is_its_cause():
+    uid = 'pod_uid="u",pod_namespace="ml",pod_name="a"'
+    kill = 'rankscope_kernel_pod_last_event_timestamp_seconds{kind="oom_kill",scope="cgroup",'
+    over = ranks([0, 0], **ended(0.1, 0.6))
+    told = over.text.replace('node="n1"', f'node="n1",{uid}')
+    told += f'{kill}pod_uid="u"}} {NOW - 21}\n'
+    assert incidents(Page("n1", NOW, told)) == [("oom_kill", (0, 1))]

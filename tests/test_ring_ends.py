@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -60,18 +61,25 @@ def test_ends_are_told_apart_although_nobody_asks_in_between(tmp_path):
         os.close(descriptor)
 
 
-def test_nothing_is_left_of_a_watch_that_nobody_has(tmp_path):
-    def descriptors():
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "ring-ends"]
 
+
+def descriptors():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_nothing_is_left_of_a_watch_that_nobody_has():
     gc.collect()
+    for thread in threads():
+        thread.join(10)
     before = descriptors()
     watch = EndWatch()
     assert descriptors() == before + 2
+    (thread,) = threads()
     del watch
-    deadline = time.monotonic() + 10
-    while descriptors() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
+    thread.join(10)
+    assert not thread.is_alive()
     assert descriptors() == before
 
 

@@ -113,7 +113,9 @@ def _follow(state: _State) -> None:
     waiting = select.poll()
     waiting.register(state.descriptor, select.POLLIN)
     waiting.register(state.stop, select.POLLIN)
+    stopped = select.poll()
+    stopped.register(state.stop, select.POLLIN)
     while not any(number == state.stop for number, _ in waiting.poll()):
         state.take()
-        time.sleep(PAUSE_SECONDS)
+        stopped.poll(PAUSE_SECONDS * 1000)
     state.close()

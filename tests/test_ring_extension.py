@@ -257,10 +257,10 @@ def test_older_agents_take_an_extension_for_no_ring(tmp_path):
 
 
 def test_descriptors_of_an_ended_ring_and_its_extension_are_both_closed(tmp_path):
+    rings = RingFollower(tmp_path, tmp_path / "kubelet")
     before = len(list(Path("/proc/self/fd").iterdir()))
     ExtensionWriter(tmp_path)
     ring = RingWriter(tmp_path)
-    rings = RingFollower(tmp_path, tmp_path / "kubelet")
     ring.step()
     follow(tmp_path, rings)
     ring.end()

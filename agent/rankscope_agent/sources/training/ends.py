@@ -26,6 +26,9 @@ PAUSE_SECONDS = 0.02
 """Between two looks at what happened: whoever opens and closes a file without end must not keep
 the agent busy, and processes that end by turns are further apart than this."""
 
+END_SECONDS = 1.0
+"""It takes the thread some microseconds to end."""
+
 
 class EndWatch:
     """Watches open files for writers that close them; where the kernel has no watch, none is told.
@@ -104,8 +107,16 @@ class _State:
 
 def _start(owner: EndWatch, state: _State) -> None:
     """Follow events for as long as somebody has the watch."""
-    threading.Thread(target=_follow, args=(state,), name="ring-ends", daemon=True).start()
-    weakref.finalize(owner, os.eventfd_write, state.stop, 1)
+    thread = threading.Thread(target=_follow, args=(state,), name="ring-ends", daemon=True)
+    thread.start()
+    weakref.finalize(owner, _stop, thread, state.stop).atexit = False
+
+
+def _stop(thread: threading.Thread, stop: int) -> None:
+    """End the thread, which closes what it has."""
+    os.eventfd_write(stop, 1)
+    if thread is not threading.current_thread():
+        thread.join(END_SECONDS)
 
 
 def _follow(state: _State) -> None:

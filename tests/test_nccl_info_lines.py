@@ -8,8 +8,9 @@ from rankscope_agent.contract.nccl.info_lines import INFO_LINES, InfoLine, info_
 from rankscope_agent.contract.nccl.lines import INFO, records
 
 EXAMPLES = {
-    rb"(?:internal )?[nN]etwork ": b"internal Network ",
-    rb"\d+ coll channels": b"12 coll channels",
+    rb"[nN]etwork ": b"Network ",
+    rb"\d+ (?:\w+ )?channels": b"16 coll channels",
+    rb"\d+(?: (?:coll channels|: |-> )|\[[0-9a-f]+\] -> )": b"12 coll channels",
 }
 
 

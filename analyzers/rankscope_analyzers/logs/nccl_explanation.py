@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,11 +37,30 @@ def read(names: Iterable[str]) -> Facts:
     return parser.facts
 
 
+MAX_STRIPPED_BYTES = 1 << 20
+"""Logs up to this size are read once more if they hold no `NCCL INFO`: people cut it off, and what
+they paste is short."""
+
+_STRIPPED = re.compile(
+    rb"^[ \t>#]*((?:Channel \d+(?:/\d+)? ?: |Ring \d+ : |comm 0x|ncclComm\w+ comm 0x|Using network "
+    rb"|NET/(?:IB|Socket|OFI|Plugin) ?: |Bootstrap ?: |\d+ coll channels)[^\n]*)",
+    re.MULTILINE,
+)
+"""Lines of NCCL's whose beginning somebody cut off."""
+
+
 def _read_one(name: str, parser: NcclLog) -> None:
-    framing = Unframer()
+    framing, kept = Unframer(), bytearray()
     for chunk in chunks(name):
-        parser.feed(framing.feed(chunk))
-    parser.feed(framing.finish())
+        text = framing.feed(chunk)
+        parser.feed(text)
+        if not parser.facts.informed and len(kept) < MAX_STRIPPED_BYTES:
+            kept += text
+    rest = framing.finish()
+    parser.feed(rest)
+    if not parser.facts.informed and len(kept) < MAX_STRIPPED_BYTES:
+        found = _STRIPPED.findall(bytes(kept + rest))
+        parser.feed(b"".join(b"NCCL INFO %s\n" % line for line in found))
     parser.facts.unparsed += framing.oversized
 
 

@@ -46,11 +46,15 @@ def findings(facts: Facts, verdict: JobVerdict) -> tuple[Finding, ...]:
     """Return what is wrong, what costs most first; a signal's source is its communicator."""
     found: list[Finding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
     found.extend(_versions(facts))
+    if not verdict.communicators:
+        found.extend(_loose_channels(facts))
     for judged in verdict.communicators:
         communicator = judged.communicator
         found.extend(_gdr(judged.network.gdr_missing, judged.network.gdr, communicator))
         if communicator.linked:
             found.extend(finding for compare in COMPARISONS for finding in compare(communicator))
+        elif communicator.comparable:
+            found.extend(_channels(communicator))
         found.extend(_init(communicator))
     return tuple(found)
 
@@ -174,6 +178,27 @@ def _networks(communicator: Communicator) -> Iterator[Finding]:
 
 def _channels(communicator: Communicator) -> Iterator[Finding]:
     yield from _odd_ones(communicator, "channels_differ", "channels", lambda m: m.coll_channels)
+
+
+def _loose_channels(facts: Facts) -> Iterator[Finding]:
+    """Compare processes whose communicators the log does not show; they have groups alike."""
+    by_channels: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for (host, _), numbers in facts.loose_channels.items():
+        by_channels[tuple(sorted(numbers))].add(host)
+        counts[tuple(sorted(numbers))] += 1
+    if len(counts) < 2:
+        return
+    usual = counts.most_common(1)[0][0]
+    odd = [numbers for numbers in sorted(counts) if numbers != usual]
+    hosts = {host for numbers in odd for host in by_channels[numbers] if host}
+    seen = ", ".join(_joined(numbers) for numbers in odd)
+    summary = f"processes have {seen} channels, most have {_joined(usual)}"
+    yield _signal("channels_differ", summary, (), hosts)
+
+
+def _joined(numbers: tuple[int, ...]) -> str:
+    return "/".join(map(str, numbers))
 
 
 def _sizes(communicator: Communicator) -> Iterator[Finding]:

@@ -44,6 +44,9 @@ REASON_SENTENCES = {
     ),
 }
 
+NOT_IN_EXCERPT = "the lines that tell the network are not in this log"
+"""Of a log of the INFO level, which has such lines elsewhere."""
+
 
 def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the verdict as JSON-ready values, null for what the log cannot tell."""
@@ -52,6 +55,8 @@ def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) ->
     return {
         "nccl_version": verdict.nccl_version,
         "nranks": verdict.nranks,
+        "nranks_from": verdict.nranks_from,
+        "world_size": verdict.world_size,
         "ranks_seen": list(verdict.ranks_seen[:MAX_LISTED]),
         "net_selected": verdict.net_selected,
         "inter_node_transports": list(network.transports),
@@ -113,6 +118,7 @@ def _communicator(judged: CommunicatorVerdict) -> dict[str, Any]:
         "hosts": list(communicator.hosts),
         "networks": list(communicator.networks),
         "connections": {_written(t): n for t, n in communicator.edges.items()},
+        "coll_channels": list(communicator.channels),
         "socket_fallback": network.socket_fallback,
         "reason": network.reason,
         "gdr": network.gdr,
@@ -135,6 +141,8 @@ def sentence(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) -> 
         return f"{findings[0].summary}{more}"
     network = verdict.network
     carried = REASON_SENTENCES[network.reason].format(transports=", ".join(network.transports))
+    if network.reason == nccl_verdict.NO_NETWORK_LINE and facts.informed:
+        carried = NOT_IN_EXCERPT
     if network.gdr is not None and network.socket_fallback is False:
         carried += " with GPUDirect RDMA" if network.gdr else " without GPUDirect RDMA"
     warning = next(iter(facts.warnings), None)
@@ -173,7 +181,7 @@ def _overview(verdict: JobVerdict) -> Iterator[str]:
         verdict.net_selected or "not printed"
     )
     yield (
-        f"ranks: {verdict.nranks or 'unknown'} in the largest communicator, seen:"
+        f"ranks: {verdict.nranks or 'unknown'} {NRANKS_FROM[verdict.nranks_from]}, seen:"
         f" {ranks_listed(verdict.ranks_seen) or 'none'}, initialised:"
         f" {ranks_listed(verdict.init_complete_ranks) or 'none'}"
     )
@@ -184,6 +192,15 @@ def _overview(verdict: JobVerdict) -> Iterator[str]:
     )
 
 
+NRANKS_FROM = {
+    nccl_verdict.COMMUNICATOR: "in the largest communicator",
+    nccl_verdict.RING: "in the largest ring",
+    nccl_verdict.OTHERS: "in the job by its launcher, framework or RAS",
+    None: "in the largest communicator",
+}
+"""Who says how many ranks there are."""
+
+
 def _answer(value: bool | None) -> str:
     return {True: "yes", False: "no", None: "unknown"}[value]
 
@@ -191,9 +208,10 @@ def _answer(value: bool | None) -> str:
 def _communicator_line(judged: CommunicatorVerdict) -> str:
     communicator = judged.communicator
     used = ", ".join(f"{n}x {_written(t)}" for t, n in sorted_edges(communicator.edges.items()))
+    channels = "/".join(map(str, communicator.channels)) or "unknown"
     return (
         f"communicator {communicator.name}: {communicator.nranks} ranks,"
-        f" {communicator.nodes or 'unknown'} nodes, initialised"
+        f" {communicator.nodes or 'unknown'} nodes, {channels} channels, initialised"
         f" {ranks_listed(communicator.complete_ranks) or 'none'}; {used or 'no connections seen'}"
     )
 

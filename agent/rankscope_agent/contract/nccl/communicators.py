@@ -58,6 +58,17 @@ class Communicator:
         return tuple(sorted({m.rank for m in self.members if m.started} - complete))
 
     @property
+    def channels(self) -> tuple[int, ...]:
+        """Numbers of channels for collectives that its members print; there should be one."""
+        known = {m.coll_channels for m in self.members if m.coll_channels is not None}
+        return tuple(sorted(known))
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its members are of one communicator: its name is certain, or no rank is twice."""
+        return self.linked or len(self.members) == len(self.ranks)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Hosts of its known members."""
         return tuple(sorted({m.process.host for m in self.members if m.process.host}))

@@ -118,6 +118,7 @@ class Member:
         group: what its communicator is known by across processes: its commId where that is
             printed, else what comes nearest; `linked` says that it is known for certain.
         gpu: PCI address of its GPU as the start of its initialisation has it.
+        one_process: its communicator was made by `ncclCommInitAll`, of one process's GPUs.
     """
 
     process: Process
@@ -132,6 +133,7 @@ class Member:
     complete: bool = False
     gpu: str = ""
     network: str = ""
+    one_process: bool = False
     coll_channels: int | None = None
     nvls_channels: int | None = None
     init_seconds: dict[str, float] = field(default_factory=dict)
@@ -158,6 +160,11 @@ class Facts:
         tagged_ranks: ranks named by launchers' tags and by PyTorch's.
         comm_ranks: ranks named by communicators' lines, those about their end included.
         largest_comm: ranks of the largest communicator named by these, 0 before the first.
+        world_size: ranks of the job by other writers of its log, 0 where none says it.
+        group_size: ranks of the largest communicator by calls and connections, 0 likewise.
+        headless: connections printed without their ranks, by transport.
+        loose_channels: numbers of channels that processes without a known communicator print.
+        informed: there are lines of the INFO level.
         settings: NCCL_... variables kept, over all processes.
         unparsed: records that look like known ones and cannot be read.
         beyond_limits: facts that were left out for lack of room.
@@ -172,6 +179,11 @@ class Facts:
     tagged_ranks: set[int] = field(default_factory=set)
     comm_ranks: set[int] = field(default_factory=set)
     largest_comm: int = 0
+    world_size: int = 0
+    group_size: int = 0
+    headless: dict[Transport, int] = field(default_factory=dict)
+    loose_channels: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    informed: bool = False
     watchdog: WatchdogFacts = field(default_factory=WatchdogFacts)
     version: str = ""
     settings: int = 0

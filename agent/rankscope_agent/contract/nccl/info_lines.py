@@ -35,7 +35,9 @@ class InfoLine(NamedTuple):
 
 
 INFO_LINES: tuple[InfoLine, ...] = (
-    InfoLine(b"Using ", rb"(?:internal )?[nN]etwork ", "process", signs.read_network),
+    InfoLine(b"Using network ", b"", "process", signs.read_network),
+    InfoLine(b"Using internal ", rb"[nN]etwork ", "process", signs.read_network),
+    InfoLine(b"Using ", rb"\d+ (?:\w+ )?channels", "channels"),
     InfoLine(b"comm 0x", b"", "communicator"),
     InfoLine(b"ncclComm", b"", "communicator"),
     InfoLine(b"[Rank ", b"", "communicator"),
@@ -50,7 +52,7 @@ INFO_LINES: tuple[InfoLine, ...] = (
     InfoLine(b"Could not ", b"", "process", signs.read_peers),
     InfoLine(b"CollNet ", b"", "collnet"),
     InfoLine(b"NVLS multicast support is available", b"", "process", signs.read_peers),
-    InfoLine(b"", rb"\d+ coll channels", "channels"),
+    InfoLine(b"", rb"\d+(?: (?:coll channels|: |-> )|\[[0-9a-f]+\] -> )", "channels"),
     InfoLine(b"transport/net_", b"", "process", signs.read_back_trace),
     InfoLine(b"Loading topology", b"", "process", signs.read_topology),
     InfoLine(b"RAS declaring", b"", "process", signs.read_peers),

@@ -127,6 +127,8 @@ _LOCAL_TAIL = re.compile(
     rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/\S{1,40}|direct shared memory)"
 )
 _RING = re.compile(rb"\s*(\d{1,8}(?:\s+\d{1,8})*)\s*$")
+_HEAD = re.compile(rb"\d{1,4} : (?=\d)")
+_HEADLESS = re.compile(r"((?:NET|P2P|SHM)/\S+)(?: \[(send|receive)\])?")
 _COLLNET = re.compile(r"CollNet \d+/\d+ : (\d{1,8}) \[(send|receive)\] via COLLNET/([^/]+)/\d+(.*)")
 
 
@@ -223,6 +225,23 @@ def parse_transport(text: bytes, direction: bytes) -> Transport | None:
         return None
     name = local[1].decode(errors="replace")
     return Transport("SHM" if name == "direct shared memory" else name, False, direction.decode())
+
+
+def connection_of(info: bytes) -> bytes | None:
+    """Return the connection in a line that lacks its `Channel`, or None.
+
+    `NCCL INFO 0 : 3[3] -> 4[4] [send] via NET/IB/0` and `NCCL INFO 3[3] -> 4[4] via P2P/IPC`.
+    """
+    said = _HEAD.sub(b"", info, count=1)
+    return said if _EDGE.match(said) else None
+
+
+def parse_headless(text: str) -> Iterator[Transport]:
+    """Yield the transports of `0 : NET/IB/0/GDRDMA [receive] via NET/IB/0/GDRDMA [send]`."""
+    for said, direction in _HEADLESS.findall(text):
+        transport = parse_transport(said.encode(), direction.encode())
+        if transport is not None:
+            yield transport
 
 
 def parse_collnet(text: str) -> tuple[int, Transport] | None:

@@ -9,8 +9,10 @@ import itertools
 import re
 
 from rankscope_agent.contract.log_text.framing import Unframer
-from rankscope_agent.contract.nccl.facts import MAX_NAME, Facts, Limits, Member, Process
+from rankscope_agent.contract.nccl.channels import give_channels, read_channels
+from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Facts, Limits, Member, Process
 from rankscope_agent.contract.nccl.info_lines import Reader, info_line
+from rankscope_agent.contract.nccl.job_size import HEAD_BYTES, group_size, world_size
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,
@@ -39,7 +41,6 @@ MAX_CONTEXTS = 100_000
 
 _VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
 _LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
-_CHANNELS = re.compile(r"(\d{1,4}) coll channels(?:.*?(\d{1,4}) nvls channels)?")
 
 
 class NcclLog:
@@ -65,16 +66,27 @@ class NcclLog:
         self._pairs = MAX_PAIRS
         self._contexts = 0
         self._open_context = False
+        self._head_left = HEAD_BYTES
 
     def feed(self, lines: bytes) -> int:
         """Take in whole plain lines, as `Unframer` gives them; return the records found."""
         if self._open_context:
             self._open_context = False
             self._read_context(lines[:CONTEXT_BYTES])
+        if self._head_left > 0:
+            self._read_head(lines)
         found = self._scan(lines, torn=False)
         if self._new_edges > self.limits.edges:
             self.sum_up()
         return found
+
+    def _read_head(self, lines: bytes) -> None:
+        """Look at the log's beginning for what others say of the job."""
+        head = lines[: self._head_left]
+        self._head_left -= len(head)
+        self.facts.world_size = max(self.facts.world_size, world_size(head))
+        self.facts.group_size = max(self.facts.group_size, group_size(head))
+        self.facts.informed = self.facts.informed or b"NCCL INFO " in head
 
     def stop_growing(self) -> None:
         """Keep nothing new from here on; what is left out is counted."""
@@ -172,7 +184,7 @@ class NcclLog:
         elif line.subject == "timings":
             self._read_timings(thread, text)
         elif line.subject == "channels":
-            self._read_channels(thread, text)
+            self._new_edges += read_channels(self.facts, self.limits, thread, info)
         elif line.subject == "collnet":
             self._read_collnet(thread, text)
 
@@ -206,6 +218,7 @@ class NcclLog:
             member.nodes, member.mnnvl = line.nodes, line.mnnvl
         if line.event:
             member.gpu = member.gpu or line.gpu
+            member.one_process = member.one_process or b"ncclCommInitAll " in info
             self._begin_or_end(thread, member, line.event)
 
     def _begin_or_end(self, thread: Thread, member: Member, event: str) -> None:
@@ -217,6 +230,7 @@ class NcclLog:
             thread.member, thread.sink = member, member.edges
             return
         member.complete = True
+        give_channels(thread, member)
         if thread.sink is not member.edges:
             # Before 2.18.3 there is no START: what the thread printed belongs to this member.
             member.edges.distinct |= thread.sink.distinct
@@ -285,18 +299,13 @@ class NcclLog:
             self.facts.unparsed += 1
             return
         rank, nranks, seconds = timings
+        if nranks <= MAX_RANK:
+            self.facts.largest_comm = max(self.facts.largest_comm, nranks)
         for member in reversed(self.facts.members.values()):
             same = member.process is thread.process and member.rank == rank
             if same and member.nranks == nranks and not member.init_seconds:
                 member.init_seconds = seconds
                 return
-
-    def _read_channels(self, thread: Thread, text: str) -> None:
-        match = _CHANNELS.match(text)
-        if match is None or thread.member is None:
-            return
-        thread.member.coll_channels = int(match[1])
-        thread.member.nvls_channels = int(match[2]) if match[2] else None
 
     def _read_collnet(self, thread: Thread, text: str) -> None:
         found = parse_collnet(text)

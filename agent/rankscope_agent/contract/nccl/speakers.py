@@ -22,15 +22,17 @@ class Thread:
 
     Args:
         process: whose it is.
+        channels: channels it printed, for collectives and NVLS, until it says of what communicator.
         lazy: where its connections go while no communicator of it is being initialised.
     """
 
-    __slots__ = ("lazy", "member", "process", "sink")
+    __slots__ = ("channels", "lazy", "member", "process", "sink")
 
     def __init__(self, process: Process, lazy: Edges) -> None:
         self.process = process
         self.lazy = self.sink = lazy
         self.member: Member | None = None
+        self.channels: tuple[int, int | None] | None = None
 
 
 class Speakers:
@@ -88,6 +90,7 @@ class Speakers:
 
     def thread(self, token: bytes, *, torn: bool) -> Thread:
         """Make known a thread by the text before its `NCCL INFO`."""
+        self._facts.informed = True
         token = token[-MAX_TOKEN:]
         tag = MPI_TAG.search(token)
         if tag is not None:

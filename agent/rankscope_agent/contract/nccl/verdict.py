@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.contract.nccl import signs as nccl_signs
-from rankscope_agent.contract.nccl.communicators import Communicator, communicators, connects_all
+from rankscope_agent.contract.nccl.communicators import (
+    Communicator,
+    communicators,
+    connects_all,
+    local_pairs,
+)
 from rankscope_agent.contract.nccl.facts import Edges, Facts, Process, Transport
 
 SOCKET = "NET/Socket"
@@ -31,6 +36,9 @@ LOCAL_ONLY = "local_only"
 SOCKET_SELECTED = "socket_selected_no_connection_seen"
 NO_CONNECTION = "no_connection_seen"
 NO_NETWORK_LINE = "no_network_line"
+COMMUNICATOR, RING, OTHERS = "communicator", "ring", "others"
+"""Who says how many ranks there are."""
+
 REASONS: tuple[str, ...] = (
     FORCED,
     PLUGIN_FAILED,
@@ -80,7 +88,10 @@ class JobVerdict:
     """What a job's logs prove.
 
     Args:
-        nranks: size of the largest communicator (or printed ring), None where none was printed.
+        nranks: size of the largest communicator (or printed ring); where none was printed, of the
+            job by other writers of its log; None where nobody says it.
+        nranks_from: who says so: `communicator`, `ring` or `others`.
+        world_size: of the job by other writers of its log.
         ranks_seen: ranks of communicators' lines; where there are none, those of launchers' tags;
             where there are none of these either, owners of connections.
         net_selected: the network that most processes selected, as printed.
@@ -89,6 +100,8 @@ class JobVerdict:
 
     nccl_version: str | None
     nranks: int | None
+    nranks_from: str | None
+    world_size: int | None
     ranks_seen: tuple[int, ...]
     net_selected: str | None
     network: NetworkVerdict
@@ -102,14 +115,17 @@ def judge(facts: Facts) -> JobVerdict:
     found, loose = communicators(facts)
     judged = tuple(CommunicatorVerdict(c, _judge_communicator(c)) for c in found)
     connections: Counter[Transport] = Counter()
-    for edges in (*(c.edges for c in found), *(part.counts for part in loose)):
+    for edges in (*(c.edges for c in found), *(part.counts for part in loose), facts.headless):
         connections.update(edges)
+    nranks, said_by = _largest(facts, loose)
     return JobVerdict(
         nccl_version=facts.version or None,
-        nranks=_largest(facts, loose),
+        nranks=nranks,
+        nranks_from=said_by,
+        world_size=facts.world_size or None,
         ranks_seen=_ranks_seen(facts, loose),
         net_selected=_net_selected(facts),
-        network=_judge_job(facts, judged, connections),
+        network=_judge_job(facts, judged, loose, connections),
         init_complete_ranks=tuple(sorted({r for c in found for r in c.complete_ranks})),
         communicators=judged,
         connections=connections,
@@ -127,7 +143,10 @@ def _judge_communicator(communicator: Communicator) -> NetworkVerdict:
 
 
 def _judge_job(
-    facts: Facts, judged: Sequence[CommunicatorVerdict], connections: Mapping[Transport, int]
+    facts: Facts,
+    judged: Sequence[CommunicatorVerdict],
+    loose: Sequence[Edges],
+    connections: Mapping[Transport, int],
 ) -> NetworkVerdict:
     names = {t.name for t in connections if t.is_net}
     for process in facts.processes.values():
@@ -135,6 +154,8 @@ def _judge_job(
     fallback, reason = _fallback(names, list(facts.processes.values()))
     if fallback is None:
         fallback, reason = _all_local(judged)
+        if fallback is None and _closed_on_one_host(facts, judged, loose):
+            fallback, reason = False, LOCAL_ONLY
     elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
         # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
         fallback, reason = None, SOCKET_SELECTED
@@ -181,7 +202,7 @@ def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
     if nranks == 1:
         return False, SINGLE_RANK
     # NVLink domains count as one node for NCCL, which then needs no network between hosts.
-    if communicator.nodes == 1:
+    if communicator.nodes == 1 or any(member.one_process for member in communicator.members):
         return False, SINGLE_NODE
     if communicator.nodes is None and _on_one_host(communicator):
         return False, SINGLE_NODE
@@ -204,6 +225,27 @@ def _on_one_host(communicator: Communicator) -> bool:
     return whole and len(hosts) == 1 and "" not in hosts
 
 
+def _closed_on_one_host(
+    facts: Facts, judged: Sequence[CommunicatorVerdict], loose: Sequence[Edges]
+) -> bool:
+    """Whether connections within one host make a whole ring, of as many ranks as any group has.
+
+    A ring goes through every rank: one that closes without a network needs none. The threads that
+    print the connections may be of no communicator that the log shows.
+    """
+    hosts = {process.host for process in facts.processes.values() if process.host}
+    if len(hosts) > 1 or any((c.communicator.nodes or 1) > 1 for c in judged):
+        return False
+    pairs = {pair for part in loose for pair in local_pairs(part.pairs)}
+    pairs |= {pair for c in judged for pair in c.communicator.local_pairs}
+    size = max((max(pair) + 1 for pair in pairs), default=0)
+    everybody = set(range(size))
+    sends, receives = {source for source, _ in pairs}, {target for _, target in pairs}
+    claimed = max(facts.largest_comm, facts.world_size)
+    closed = size > 1 and sends == receives == everybody and connects_all(pairs, size)
+    return closed and claimed <= size
+
+
 def _all_local(judged: Sequence[CommunicatorVerdict]) -> tuple[bool | None, str]:
     """Judge a job without a connection over a network: local if each communicator must be."""
     unknown = [c.network.reason for c in judged if c.network.socket_fallback is None]
@@ -224,9 +266,12 @@ def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | 
     return (False if SOCKET in names else None), 0
 
 
-def _largest(facts: Facts, loose: Sequence[Edges]) -> int | None:
-    rings = (edges.ring_size for edges in loose)
-    return facts.largest_comm or max(rings, default=0) or None
+def _largest(facts: Facts, loose: Sequence[Edges]) -> tuple[int | None, str | None]:
+    """Return the largest number of ranks that is said, and by whom, NCCL's own word first."""
+    rings = max((edges.ring_size for edges in loose), default=0)
+    said = ((facts.largest_comm, COMMUNICATOR), (rings, RING))
+    others = ((facts.group_size, OTHERS), (facts.world_size, OTHERS))
+    return next(((size, who) for size, who in (*said, *others) if size), (None, None))
 
 
 def _ranks_seen(facts: Facts, loose: Sequence[Edges]) -> tuple[int, ...]:

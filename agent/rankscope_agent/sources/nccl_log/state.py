@@ -18,7 +18,7 @@ from rankscope_agent.contract.nccl.facts import (
 )
 from rankscope_agent.contract.nccl.watchdog import Culprit, GroupState, Timeout
 
-VERSION = 2
+VERSION = 3
 
 
 class StateError(Exception):
@@ -41,6 +41,9 @@ def to_json(facts: Facts) -> dict[str, Any]:
         "ib_errors": [[*key, count] for key, count in facts.ib_errors.items()],
         "ranks": [sorted(facts.tagged_ranks), sorted(facts.comm_ranks), facts.largest_comm],
         "counts": [facts.version, facts.unparsed, facts.beyond_limits],
+        "said": [facts.world_size, facts.group_size, facts.informed],
+        "headless": [[t.name, t.gdr, t.direction, n] for t, n in facts.headless.items()],
+        "loose_channels": [[*key, sorted(n)] for key, n in facts.loose_channels.items()],
         "timeouts": [
             [*key, t.elements_in, t.elements_out, t.timeout_ms, t.ran_ms]
             for key, t in dog.timeouts.items()
@@ -71,7 +74,13 @@ def _member(member: Member) -> list[Any]:
         member.process.pid,
         [member.pointer, member.rank, member.nranks, member.group, member.linked],
         [member.nodes, member.mnnvl, member.started, member.complete, member.network],
-        [member.coll_channels, member.nvls_channels, member.gpu, member.init_seconds],
+        [
+            member.coll_channels,
+            member.nvls_channels,
+            member.gpu,
+            member.init_seconds,
+            member.one_process,
+        ],
         _edges(member.edges),
     ]
 
@@ -117,6 +126,9 @@ def _facts(state: Mapping[str, Any]) -> Facts:
     tagged, in_comms, facts.largest_comm = state["ranks"]
     facts.tagged_ranks, facts.comm_ranks = set(tagged), set(in_comms)
     facts.version, facts.unparsed, facts.beyond_limits = state["counts"]
+    facts.world_size, facts.group_size, facts.informed = state["said"]
+    facts.headless = {Transport(name, gdr, way): n for name, gdr, way, n in state["headless"]}
+    facts.loose_channels = {(host, pid): set(n) for host, pid, n in state["loose_channels"]}
     _read_watchdog(facts, state)
     return facts
 
@@ -148,7 +160,7 @@ def _read_member(facts: Facts, values: list[Any]) -> Member:
     process = facts.processes.setdefault((host, pid), Process(host, pid))
     pointer, rank, nranks, group, linked = who
     nodes, mnnvl, started, complete, network = state
-    coll_channels, nvls_channels, gpu, init_seconds = shape
+    coll_channels, nvls_channels, gpu, init_seconds, one_process = shape
     return Member(
         process=process,
         pointer=pointer,
@@ -165,6 +177,7 @@ def _read_member(facts: Facts, values: list[Any]) -> Member:
         nvls_channels=nvls_channels,
         gpu=gpu,
         init_seconds=init_seconds,
+        one_process=one_process,
         edges=_read_edges(edges),
     )
 

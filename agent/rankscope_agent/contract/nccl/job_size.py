@@ -1,0 +1,145 @@
+"""How many ranks a job has by others that write into the same log: launchers, PyTorch, NCCL's RAS.
+
+They speak where NCCL's own lines about communicators are missing: at WARN level, or in an excerpt.
+Pure: from text to numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+MAX_SIZE = 1 << 20
+"""Sizes above this are garbage: 64 times the largest jobs known."""
+
+HEAD_BYTES = 256 << 10
+"""How much of a log is looked at: commands and process groups stand at its beginning, and excerpts
+are smaller than that."""
+
+NEAR = 600
+"""Bytes within which two flags belong to one command, which may go over several lines."""
+
+MAX_PLACES = 1000
+"""Places at which a word is looked at: a head of 256 KiB has some 1,500 lines."""
+
+_NUMBER = rb"['\"]?\s{0,4}(?:[=:]|is\b|of\b)?\s{0,4}['\"]?(\d{1,7})\b"
+_OF_A_GROUP = re.compile(rb"(?:[A-Za-z]P |[Ll]ocal[ _-]|[\w-])\Z")
+"""What stands before a size of something else than the job: `DP world size`, `local_world_size`."""
+
+_MPI = rb"[^\n]{0,400}?\s(?:-np|-n|--np|--n|-c|--num-proc)[ =](\d{1,7})\b"
+
+Words = tuple[tuple[bytes, re.Pattern[bytes]], ...]
+
+
+def _words(*pairs: tuple[bytes, bytes]) -> Words:
+    return tuple((word, re.compile(re.escape(word) + rest)) for word, rest in pairs)
+
+
+_JOB = _words(
+    # PyTorch and what stands on it, Megatron's `using world size: 16`
+    (b"world_size", _NUMBER),
+    (b"world size", _NUMBER),
+    (b"World size", _NUMBER),
+    (b"World Size", _NUMBER),
+    (b"WORLD_SIZE", _NUMBER),
+    (b"barrier for key:", rb"\S{1,80} with (\d{1,7}) nodes"),
+    (b"MEMBER: ", rb"\d{1,7}/(\d{1,7})\b"),  # PyTorch Lightning
+    (b"Starting with ", rb"(\d{1,7}) processes"),
+    (b"--nranks", rb"[ =](\d{1,7})\b"),
+    (b"--num-ranks", rb"[ =](\d{1,7})\b"),
+    # launchers
+    (b"mpirun ", _MPI),
+    (b"mpiexec ", _MPI),
+    (b"mpiexec.hydra ", _MPI),
+    (b"orterun ", _MPI),
+    (b"prterun ", _MPI),
+    (b"horovodrun ", _MPI),
+    (b"srun ", rb"[^\n]{0,400}?(?:(?<=\s)-n ?|--ntasks[ =])(\d{1,7})\b"),
+    (b"SLURM_NTASKS=", rb"(\d{1,7})\b"),
+)
+"""Words that the job's size follows, and the pattern of both."""
+
+_GROUP = _words(
+    (b"nranks=", rb"(\d{1,7})\b"),  # NCCL's calls
+    (b" nRanks ", rb"(\d{1,7})\b"),  # RCCL's connections
+)
+"""The same of a communicator, where it stands outside the lines about communicators."""
+
+_PER_NODE = re.compile(
+    rb"(?:--nproc[_-]per[_-]node|--num_gpus|nproc_per_node)[ =:]{1,12}(\d{1,5})\b"
+)
+_NODES = re.compile(rb"(?:--nnodes|--num_nodes|max_nodes)[ =:]{1,12}(\d{1,6})(?![:\d])")
+_PER_NODE_WORDS = (b"nproc", b"--num_gpus")
+
+_PARALLEL = re.compile(rb"tensor_parallel_size=(\d{1,5}), pipeline_parallel_size=(\d{1,5})")
+"""vLLM's engine: it has no other ranks."""
+
+# nccl-tests: #  Rank  0 Group  0 Pid  25 on  node-a device  0 [0x10] NVIDIA A100
+_TEST_RANK = re.compile(rb"# {1,4}Rank {1,8}(\d{1,7}) [^\n]{0,120}\bdevice\b")
+
+# RAS: group, communicators, nodes, ranks per node, ranks per communicator, ranks, status, errors
+_RAS_ROW = re.compile(
+    rb"^\s{0,12}\d{1,6}\s+\d{1,7}\s+\d{1,7}\s+\d{1,5}(?:-\d{1,5})?\s+(\d{1,7})\s+\d{1,8}\s+"
+    rb"(?:RUNNING|INIT|FINALIZE|ABORT|UNKNOWN|NOCOMM)",
+    re.MULTILINE,
+)
+_RAS_WORDS = (b"Ranks", b"RUNNING")
+
+
+def world_size(text: bytes) -> int:
+    """Return the largest size of a job that a text states, 0 if it states none.
+
+    Args:
+        text: whole lines.
+    """
+    return max((size for size in _sizes(text) if size <= MAX_SIZE), default=0)
+
+
+def group_size(text: bytes) -> int:
+    """Return the largest size of a communicator that calls and connections state, else 0.
+
+    Args:
+        text: whole lines.
+    """
+    found = (size for word, pattern in _GROUP for size in _after(word, pattern, text))
+    return max((size for size in found if size <= MAX_SIZE), default=0)
+
+
+def _sizes(text: bytes) -> Iterator[int]:
+    """Yield every size; a word is looked for before its pattern, which is slow."""
+    for word, pattern in _JOB:
+        yield from _after(word, pattern, text)
+    if any(word in text for word in _PER_NODE_WORDS):
+        yield from _products(text)
+    if b"tensor_parallel_size=" in text:
+        yield from (int(one) * int(other) for one, other in _PARALLEL.findall(text))
+    if b"Rank " in text:
+        yield from (int(rank) + 1 for rank in _TEST_RANK.findall(text))
+    if all(word in text for word in _RAS_WORDS):
+        yield from map(int, _RAS_ROW.findall(text))
+
+
+def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
+    """Yield the numbers behind a word that stands by itself."""
+    place = -1
+    for _ in range(MAX_PLACES):
+        place = text.find(word, place + 1)
+        if place < 0:
+            return
+        found = pattern.match(text, place)
+        if found is not None and not _is_of_a_group(word, text[max(0, place - 8) : place]):
+            yield int(found[1])
+
+
+def _is_of_a_group(word: bytes, before: bytes) -> bool:
+    """Whether what stands before a word makes it that of a part of the job."""
+    return word[:1].isalpha() and _OF_A_GROUP.search(before) is not None
+
+
+def _products(text: bytes) -> Iterator[int]:
+    """Yield nodes times processes of a node, of flags that stand near each other."""
+    nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_PLACES]
+    for match in _PER_NODE.finditer(text):
+        for place, count in nodes:
+            if abs(place - match.start()) <= NEAR:
+                yield int(match[1]) * count

@@ -77,8 +77,8 @@ def test_signals_are_those_of_the_alert(name):
     pattern = r"(?<![\w:])(?:\w+:)?rankscope_(?!io_)\w+(?::\w+)?|kube_\w+"
     used = set(re.findall(pattern, alert.expression))
     assert set(re.findall(pattern, signals)) == used
-    assert f"| holds before it fires | {alert.hold} |" in signals
-    assert f"| goes on firing for | {alert.keep} |" in signals
+    assert f"| pending before it fires | {alert.hold} |" in signals
+    assert f"| keeps firing for | {alert.keep} |" in signals
     assert (f"| needs | {alert.needs} |" in signals) == bool(alert.needs)
     assert "| needs |" not in signals or alert.needs
 

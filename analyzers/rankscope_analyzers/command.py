@@ -45,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Declare how a command's result is printed."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--no-color", action="store_true", help="plain text, as with NO_COLOR=1")
+    parser.add_argument(
+        "--no-color", action="store_true", help="print plain text, as with NO_COLOR=1"
+    )
 
 
 def print_json(value: Mapping[str, Any]) -> None:

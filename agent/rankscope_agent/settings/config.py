@@ -30,7 +30,7 @@ from rankscope_agent.settings.value_parsers import (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent was told; what each field is stands in its option's help.
+    """The settings of the agent; each field is described by the help of its option.
 
     Args:
         collectors: names of the enabled collectors.
@@ -57,29 +57,28 @@ class Config:
         parse_optional_listen_address,
         "",
         "HOST:PORT",
-        "say there, on a thread of its own, whether the agent lives: /healthz alone, for liveness"
-        " probes; off if empty",
+        "serve only /healthz there, on a separate thread, for liveness probes; off if empty",
     )
     web_config_file: Path | None = option(
         "--web.config.file",
         parse_optional_path,
         "",
         "FILE",
-        "TLS, client certificates and passwords, as exporters of Prometheus have them configured",
+        "TLS, client certificates and passwords, in the format of Prometheus' exporters",
     )
     token_file: Path | None = option(
         "--web.token-file",
         parse_optional_path,
         "",
         "FILE",
-        "bearer tokens, one per line, of those who may read /api/v1; read again when it changes",
+        "bearer tokens that may read /api/v1, one per line; read again when the file changes",
     )
     insecure_api: bool = option(
         "--web.insecure-api",
         parse_switch,
         "0",
         "0|1",
-        "answer /api/v1 to everybody; without, and without credentials, only on loopback",
+        "serve /api/v1 to everybody; by default, without credentials only on loopback",
         switch=True,
     )
     protect_metrics: bool = option(
@@ -87,7 +86,7 @@ class Config:
         parse_switch,
         "0",
         "0|1",
-        "ask for credentials on /metrics and / as well",
+        "require credentials for /metrics and / as well",
         switch=True,
     )
     max_series: int = option(
@@ -95,7 +94,7 @@ class Config:
         parse_max_series,
         "2000",
         "N",
-        "most series on the page; later ones are left off and counted; --once has no limit",
+        "maximum series on the page; the rest is dropped and counted; --once has no limit",
     )
     procfs: Path = option(
         "--path.procfs",
@@ -116,14 +115,14 @@ class Config:
         parse_path,
         "/var/lib/kubelet",
         "DIR",
-        "the kubelet's directory, under which pods keep their rings",
+        "the kubelet's directory, which holds the rings of pods",
     )
     ring_dir: Path = option(
         "--path.ring-dir",
         parse_path,
         "/run/rankscope",
         "DIR",
-        "directory of the rings that probes write outside of pods",
+        "directory of the rings that probes outside of pods write",
         variables=("RANKSCOPE_RING_DIR",),
     )
     pod_logs: Path = option(
@@ -131,91 +130,91 @@ class Config:
         parse_path,
         "/var/log/pods",
         "DIR",
-        "the kubelet's directory of containers' logs, read for what NCCL says",
+        "the kubelet's directory of container logs, read for NCCL's output",
     )
     nccl_logs: tuple[Path, ...] = option(
         "--nccl.log-files",
         parse_log_paths,
         "",
         "PATHS",
-        "further logs, parted by commas: /logs/nccl.%%h.%%p.log as NCCL_DEBUG_FILE has it, or *",
+        "more logs, separated by commas: /logs/nccl.%%h.%%p.log as in NCCL_DEBUG_FILE, or *",
     )
     inspector_dirs: tuple[Path, ...] = option(
         "--nccl.inspector-dirs",
         parse_log_paths,
         "",
         "PATHS",
-        "directories of NCCL Inspector outside of pods, parted by commas: /logs/nccl-inspector-*",
+        "directories of NCCL Inspector outside of pods, comma-separated: /logs/nccl-inspector-*",
     )
     ras_address: ListenAddress | None = option(
         "--nccl.ras-address",
         parse_remote_address,
         "",
         "HOST:PORT",
-        "ask NCCL's RAS there for ranks that lag or are missing: localhost:28028; off if empty",
+        "query NCCL's RAS there for lagging and missing ranks: localhost:28028; off if empty",
     )
     ras_interval_seconds: float = option(
         "--nccl.ras-interval",
         parse_seconds,
         "60",
         "SECONDS",
-        "time between two questions to NCCL's RAS, each of which all ranks of the job answer",
+        "time between two RAS queries; every rank of the job answers each of them",
     )
     kmsg: Path = option(
         "--path.kmsg",
         parse_path,
         "/dev/kmsg",
         "FILE",
-        "the kernel's log device; without it the agent asks syslog(2), then reads the journal",
+        "the kernel's log device; without it the agent tries syslog(2), then the journal",
     )
     system_logs: Path = option(
         "--path.system-logs",
         parse_path,
         "/var/log",
         "DIR",
-        "the node's logs: journald's files and the record of shutdowns (wtmp)",
+        "the node's logs: journald's files and the shutdown records (wtmp)",
     )
     state_dir: Path = option(
         "--path.state",
         parse_path,
         "/var/lib/rankscope",
         "DIR",
-        "where the agent keeps how far it read logs; without it, it reads them again",
+        "where the agent stores its positions in logs; without it, a restart reads them again",
     )
     kubernetes_api: str = option(
         "--kubernetes.api",
         parse_api_url,
         "",
         "URL",
-        "the Kubernetes API server, for a proxy; without it, the one that every pod is told",
+        "URL of the Kubernetes API server, such as a proxy (default: from the pod's environment)",
     )
     kubernetes_jitter_seconds: float = option(
         "--kubernetes.start-jitter",
         parse_jitter,
         "30",
         "SECONDS",
-        "longest wait before the API server is first asked, so that not all nodes ask at once",
+        "longest random wait before the first API request, so that nodes do not start at once",
     )
     job_labels: Mapping[str, Sequence[str]] = option(
         "--kubernetes.job-labels",
         parse_job_labels,
         "",
         "FACT=LABEL",
-        "pod labels that say whose a job is: project=LABEL,class=...,owner=...,team=...",
+        "pod labels that name a job's owner: project=LABEL,class=...,owner=...,team=...",
     )
     dcgm_url: str = option(
         "--dcgm.url",
         parse_http_url,
         "",
         "URL",
-        "read GPUs from a dcgm-exporter, such as http://localhost:9400/metrics, not from NVML",
+        "read GPUs from a dcgm-exporter instead of NVML, such as http://localhost:9400/metrics",
     )
     simulate: Simulation | None = option(
         "--simulate",
         parse_simulation,
         "",
         "NODE",
-        f"make up GPUs and RDMA ports: {'|'.join(MODELS)}xN[-mig][:{'|'.join(SCENARIOS)}[@GPU]]",
+        f"simulate GPUs and RDMA ports: {'|'.join(MODELS)}xN[-mig][:{'|'.join(SCENARIOS)}[@GPU]]",
     )
     node_name: str = option(
         "--node-name",
@@ -230,7 +229,7 @@ class Config:
         parse_optional_path,
         "",
         "DIR",
-        "copy the probe there, for a trainer's PYTHONPATH, and exit; for init containers",
+        "copy the probe to DIR, for a trainer's PYTHONPATH, and exit; for init containers",
     )
     interval_seconds: float = option(
         "--collector.interval",
@@ -244,14 +243,14 @@ class Config:
         parse_seconds,
         "10",
         "SECONDS",
-        "a collector's run that lasts longer counts as failed",
+        "a collector run that takes longer counts as failed",
     )
     log_level: str = option(
         "--log.level",
         parse_log_level,
         "info",
         "LEVEL",
-        f"least level to log: {', '.join(LOG_LEVELS)}",
+        f"lowest level to log: {', '.join(LOG_LEVELS)}",
     )
 
 

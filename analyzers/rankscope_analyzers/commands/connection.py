@@ -37,7 +37,7 @@ def add_arguments(
     where.add_argument(
         "--cluster",
         action="store_true",
-        help="the agents of the cluster that kubectl, or this pod, is set up for",
+        help="all agents of the cluster that kubectl or this pod is configured for",
     )
     if prometheus:
         where.add_argument(

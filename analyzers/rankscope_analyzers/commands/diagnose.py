@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         type=Path,
         metavar="DIR",
-        help="directories of PyTorch profiler traces, one per job with a file of every rank",
+        help="directories of PyTorch profiler traces, one per job, with a file per rank",
     )
     for directories in (traces, profiles):
         directories.complete = shtab.DIRECTORY
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--since",
         default="1h",
         metavar="AGE",
-        help="how far back to ask agents or Prometheus (default %(default)s)",
+        help="how far back to look (default %(default)s)",
     )
     report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "files",
             nargs="+",
             metavar="FILE",
-            help="logs of one job (kernel-log: of one node), also .gz; - is standard input",
+            help="logs of one job (kernel-log: of one node), plain or .gz; - reads standard input",
         )
         add_output(command)
 

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     whose.add_argument(
         "--one-job",
         action="store_true",
-        help="all GPUs of these agents work for one job, whose name is not known to them",
+        help="treat all GPUs of these agents as one job, when the agents do not know the job",
     )
     parser.add_argument(
         "--seconds",

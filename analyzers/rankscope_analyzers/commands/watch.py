@@ -75,10 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=Path,
         metavar="DIR",
-        help="keep a record of each run there, for rankscope diff (agents only)",
+        help="keep a record of each run in DIR, for rankscope diff (agents only)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="evaluate once, print the series, and end"
+        "--once", action="store_true", help="evaluate once, print the series and exit"
     )
 
 

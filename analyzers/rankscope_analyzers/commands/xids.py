@@ -37,9 +37,9 @@ FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, Prome
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the errors come from and how far back."""
     connection.add_arguments(parser, prometheus=True)
-    parser.add_argument("--job", metavar="ID", help="only incidents that hit this job")
+    parser.add_argument("--job", metavar="ID", help="only incidents that affected this job")
     parser.add_argument(
-        "--since", default="24h", metavar="AGE", help="how far back (default %(default)s)"
+        "--since", default="24h", metavar="AGE", help="how far back to look (default %(default)s)"
     )
     add_output(parser)
 

@@ -221,7 +221,7 @@ def add_entry(parser: argparse.ArgumentParser, whom: str) -> None:
         "--tls-server-name",
         default="",
         metavar="NAME",
-        help="name in the server's certificate, if not the host of its address",
+        help="name in the server's certificate, if it differs from the host name",
     )
 
 

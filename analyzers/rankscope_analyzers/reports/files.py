@@ -26,7 +26,7 @@ MODE = 0o644
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare which files are written."""
     html = parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as one HTML file, too"
+        "--html", type=Path, metavar="FILE", help="also write the report as one HTML file"
     )
     markdown = parser.add_argument(
         "--markdown",
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=STANDARD_OUTPUT,
         metavar="FILE",
-        help="write an incident timeline for a postmortem, too; without FILE print nothing else",
+        help="also write an incident timeline for a postmortem; without FILE, print only that",
     )
     for file in (html, markdown):
         file.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -18,14 +18,17 @@ from rankscope_analyzers.stragglers import trace_verdicts
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the verdicts go and how many processes work on them."""
     parser.add_argument(
-        "--verdicts", type=Path, metavar="OUT.json", help="write all verdicts on --trace there"
+        "--verdicts",
+        type=Path,
+        metavar="OUT.json",
+        help="write the verdicts on all --trace directories to this file",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="processes for --verdicts (default: one per core, here %(default)s)",
+        help="worker processes for --verdicts (default: one per core, here %(default)s)",
     )
 
 

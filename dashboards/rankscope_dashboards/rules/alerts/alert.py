@@ -29,9 +29,10 @@ class Alert:
     Args:
         name: also the name of its runbook, docs/runbooks/NAME.md.
         expression: PromQL; every result is one alert.
-        hold: how long it must be true, "0s" for at once.
-        keep: how long it goes on firing after it was true last, so that a condition that comes and
-            goes is one notification.
+        hold: how long the expression must be true before the alert fires, such as "5m"; "0s" is at
+            once.
+        keep: how long it keeps firing after the expression was last true, so that a condition that
+            comes and goes is one notification.
         why: the reason for both times and for the limit in the expression.
         summary: one line, a template.
         description: what to know before opening anything, a template.

@@ -27,7 +27,7 @@ job that it names helps nobody."""
 
 _RAISED_FOR = texts.known(
     f"topk(5, max by (job_id) ({watch.JOB_ANALYSIS_ERRORS.name}{{cluster=%q}}) > 0)",
-    "Job {{ .Labels.job_id }} is one.",
+    "Job {{ .Labels.job_id }} is affected.",
     "cluster",
 )
 
@@ -87,13 +87,13 @@ CASCADE = Alert(
     f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',
     hold="1m",
     keep="15m",
-    why="The window of a quarter of an hour gathers failures of one cause; a minute lets the"
-    " nodes' agents report all.",
+    why="The 15-minute window collects failures with one cause; a minute gives all agents"
+    " time to report.",
     severity="page",
     scope="cluster",
     summary="{{ $value }} jobs failed within 15 minutes",
-    description="Pods of {{ $value }} jobs failed within 15 minutes: look for what they share"
-    " (switch, storage, image, driver) before each one.",
+    description="Pods of {{ $value }} jobs failed within 15 minutes: first look for what they"
+    " share (switch, storage, image, driver).",
 )
 
 BURNS: tuple[Alert, ...] = (
@@ -102,9 +102,9 @@ BURNS: tuple[Alert, ...] = (
         expression=f"{_burns('1h', '5m', 14.4)}\nor {_burns('6h', '30m', 6)}",
         hold="2m",
         keep="10m",
-        why="Pairs of windows: the long one says that it matters, the short one that it goes on."
-        " A month's budget would be gone in two to five days. Data has to reach into the older half"
-        " of the long one.",
+        why="Pairs of windows: the long one shows that it matters, the short one that it is"
+        " still going on. A month's budget would be gone in two to five days. The data"
+        " must reach into the older half of the long window.",
         severity="page",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time is lost",
@@ -117,13 +117,13 @@ BURNS: tuple[Alert, ...] = (
         expression=f"{_burns('1d', '2h', 3)}\nor {_burns('3d', '6h', 1)}",
         hold="1h",
         keep="10m",
-        why="The budget of a month would be gone before its end; an hour more does not matter. Data"
-        " has to reach into the older half of the long window.",
+        why="The month's budget would be gone before the month ends; another hour does not"
+        " matter. The data must reach into the older half of the long window.",
         severity="ticket",
         scope="cluster",
         summary="{{ $value | humanizePercentage }} of GPU time has been lost for a day or more",
         description="Jobs lost {{ $value | humanizePercentage }} of their GPU time to incidents"
-        " over a day (or three), more than the 5 % that are planned for.",
+        " over a day (or three), more than the planned 5 %.",
         dashboard="rankscope-executive",
         since="7d",
     ),
@@ -135,16 +135,15 @@ WAITING = Alert(
     f' (label_replace({_UNSCHEDULED}, "pod_namespace", "$1", "namespace", "(.+)"))',
     hold="30m",
     keep="10m",
-    why="Jobs start and end within half an hour on a cluster that is used well; a node that is"
-    " added takes less.",
+    why="On a well-used cluster jobs start and end within half an hour; adding a node takes less.",
     severity="ticket",
     scope="cluster",
     summary=f"{texts.number_of('pod')} of namespace {{{{ $labels.pod_namespace }}}}"
-    f" {texts.by_number('finds', 'find')} no node with GPUs",
+    " cannot be scheduled on a node with GPUs",
     description=f"{texts.number_of('pod')} of namespace {{{{ $labels.pod_namespace }}}}"
-    f" {texts.by_number('asks', 'ask')} for GPUs, and the scheduler has found no node for half an"
-    " hour: GPUs are taken, cordoned or lost, or no node fits what is asked for. No agent knows of"
-    " such pods yet.",
+    f" {texts.by_number('requests', 'request')} GPUs, and the scheduler has found no node for half"
+    " an hour: GPUs are taken, cordoned or lost, or no node meets the request. No agent knows such"
+    " pods yet.",
     needs=_NEED_KUBERNETES,
 )
 
@@ -157,15 +156,15 @@ OWN: tuple[Alert, ...] = (
         ),
         hold="10m",
         keep="10m",
-        why="Roll-outs of the agent and reboots of the node take minutes.",
+        why="Rollouts of the agent and reboots of the node take minutes.",
         severity="ticket",
         scope="node",
         summary=f"No agent answers on {texts.NODE}",
-        description=f"{texts.NODE} has GPUs or had an agent within the hour, and shows no page:"
-        " nothing else is known about it. Nodes that never had an agent are known from"
+        description=f"{texts.NODE} has GPUs or had an agent within the last hour, but no agent"
+        " answers: nothing else is known about it. Nodes that never had an agent are known from"
         " kube-state-metrics only.",
-        needs="Without kube-state-metrics only nodes whose agent answered within the hour are"
-        " missed, removed ones among them.",
+        needs="Without kube-state-metrics only nodes whose agent answered within the last"
+        " hour are noticed, including nodes that were removed.",
     ),
     Alert(
         name="RankscopeCollectorFailing",
@@ -178,26 +177,26 @@ OWN: tuple[Alert, ...] = (
         ),
         hold="15m",
         keep="15m",
-        why="Sources restart within minutes. A collector that never had its source on this node is"
-        " none that fails.",
+        why="Sources restart within minutes. A collector that never had its source on this"
+        " node does not count as failing.",
         severity="ticket",
         scope="node",
-        summary=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} fails",
+        summary=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} is failing",
         description=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} fails with an error, or"
         " worked within the last six hours and has lost its source: its series are absent, and"
-        " alerts on them are silent.",
+        " alerts on them cannot fire.",
     ),
     Alert(
         name="RankscopeSeriesBudgetExceeded",
         expression=worst(f"{agent.PAGE_SERIES_DROPPED.name} > 0", "node"),
         hold="15m",
         keep="15m",
-        why="Two jobs that overlap on a node exceed the limit for minutes.",
+        why="Two jobs that overlap on a node exceed the limit for some minutes.",
         severity="ticket",
         scope="node",
-        summary=f"The agent of {texts.NODE} leaves series off its page",
-        description=f"The agent of {texts.NODE} has {{{{ $value }}}} series more than it may show:"
-        " some of its metrics, and alerts on them, are missing.",
+        summary=f"The agent of {texts.NODE} drops series from its page",
+        description=f"The agent of {texts.NODE} has {{{{ $value }}}} series more than its limit:"
+        " some of its metrics are missing, and alerts on them cannot fire.",
     ),
     Alert(
         name="RankscopeJobNameRefused",
@@ -206,14 +205,14 @@ OWN: tuple[Alert, ...] = (
         + worst(f'{training.RINGS_REJECTED.name}{{reason="identity"}} > 0', "node", "reason"),
         hold="5m",
         keep="15m",
-        why="A pod that is mended is gone within minutes.",
+        why="A corrected pod disappears from the series within minutes.",
         severity="ticket",
         scope="node",
         summary=f"{texts.number_of('name')} or {texts.by_number('ring', 'rings')} of pods on"
-        f" {texts.NODE} {texts.by_number('is', 'are')} not believed",
-        description=f"On {texts.NODE} pods speak for a job of another namespace or of another pod,"
-        " or call their job what is no name (reason {{ $labels.reason }}). What they say of it is"
-        " left out; the job that they name is not touched. The agent's log names them.",
+        f" {texts.NODE} {texts.by_number('is', 'are')} rejected",
+        description=f"On {texts.NODE} pods claim a job of another namespace or of another pod, or"
+        " give their job an invalid name (reason {{ $labels.reason }}). What they report about that"
+        " job is ignored, and the job is not affected. The agent's log names the pods.",
     ),
     Alert(
         name="RankscopeWatchLagging",
@@ -221,42 +220,43 @@ OWN: tuple[Alert, ...] = (
         f" > {WATCH_SECONDS}",
         hold="5m",
         keep="10m",
-        why="A watch that moves to another node is back within minutes. A cluster that had none for"
-        " a day is taken to want none.",
+        why="A watch that moves to another node is back within minutes. A cluster that has"
+        " had none for a day is assumed not to want one.",
         severity="ticket",
         scope="cluster",
         summary="rankscope watch does not judge jobs",
         description="The last evaluation was {{ $value | humanizeDuration }} ago. Alerts"
-        " from findings, stragglers among them, are silent until it is back.",
+        " on findings, such as stragglers, cannot fire until it is back.",
     ),
     Alert(
         name="RankscopeWatchLeaseUnreadable",
         expression=f"count {by('lease')} ({watch.WATCH_LEASE_UP.name} == 0)",
         hold="5m",
         keep="10m",
-        why="An API server that is exchanged answers again within minutes.",
+        why="An API server that is being replaced answers again within minutes.",
         severity="ticket",
         scope="cluster",
         summary=f"{texts.number_of('watch', 'watches')} cannot read or renew the lease"
         " {{ $labels.lease }}",
         description=f"{texts.number_of('watch', 'watches')} cannot read or renew the lease"
-        " {{ $labels.lease }}, by which one of several evaluates. Who stands by does not know"
-        " whether another evaluates, and may be right that none does; who evaluates goes on, with"
-        " the agents that it knows. /readyz and the log say what the API server answers.",
+        " {{ $labels.lease }}, which decides which of several evaluates. A standby does not know"
+        " whether any watch evaluates; the one that evaluates continues with the agents that it"
+        " knows. /readyz and the log show the API server's answer.",
     ),
     Alert(
         name="RankscopeWatchesOverlap",
         expression=f"sum {by('lease')} ({watch.WATCH_LEADING.name}) > 1",
         hold="2m",
         keep="5m",
-        why="One that is deposed falls silent at its next look at the lease, seconds later, and its"
+        why="A watch that lost the lease stops when it next reads it, seconds later, and its"
         " last scrape is half a minute old.",
         severity="ticket",
         scope="cluster",
-        summary="{{ $value }} watches evaluate by the lease {{ $labels.lease }}",
-        description="{{ $value }} watches evaluate at once by the lease {{ $labels.lease }}, of"
-        " which all but one cannot reach the API server. Findings stand twice, and lost GPU time"
-        " is counted twice, until they can.",
+        summary="{{ $value }} watches evaluate under the lease {{ $labels.lease }}",
+        description="{{ $value }} watches evaluate at once under the lease"
+        " {{ $labels.lease }}; all but one of them cannot reach the API server. Until they can,"
+        " findings appear more than"
+        " once, and lost GPU time is counted more than once.",
     ),
     Alert(
         name="RankscopeAnalysisErrors",
@@ -264,20 +264,21 @@ OWN: tuple[Alert, ...] = (
         f" (increase({watch.WATCH_ANALYSIS_ERRORS.name}[{ERRORS_WITHIN}])) > 0",
         hold="0s",
         keep="1h",
-        why="One is one too many, and what a job's data hold once they hold at the next look, too.",
+        why="Even one error is too many, and data that cause an error once cause it again at"
+        " the next evaluation.",
         severity="ticket",
         scope="cluster",
-        summary="rankscope watch raises on what it reads (part {{ $labels.part }})",
-        description="{{ $value | humanize }} times within a quarter of an hour reading or judging"
-        " raised (part {{ $labels.part }}). It costs the jobs concerned their verdicts, no other"
-        f" job anything.{_RAISED_FOR}",
+        summary="rankscope watch fails on data that it reads (part {{ $labels.part }})",
+        description="Reading or judging raised an exception {{ $value | humanize }} times within 15"
+        " minutes (part {{ $labels.part }}). The jobs concerned have no verdict; other jobs are not"
+        f" affected.{_RAISED_FOR}",
     ),
     Alert(
         name="RankscopeNodeMaintenance",
         expression=_MAINTENANCE,
         hold="0s",
         keep="0s",
-        why="Says nothing to anybody: it mutes other alerts of the node while it is true.",
+        why="Notifies nobody: it mutes other alerts of the node while it fires.",
         severity="none",
         scope="node",
         summary=f"{texts.NODE} is cordoned or in maintenance",
@@ -290,12 +291,12 @@ OWN: tuple[Alert, ...] = (
         expression="vector(1)",
         hold="0s",
         keep="0s",
-        why="Fires always: whoever receives it raises the alarm when it stops.",
+        why="It always fires: its receiver raises the alarm when it stops.",
         severity="none",
         scope="cluster",
         summary="Alerting works",
-        description="This alert always fires. When it stops coming, Prometheus, Alertmanager or"
-        " the way between them is broken.",
+        description="This alert always fires. When it stops, Prometheus, Alertmanager or the"
+        " path between them is broken.",
     ),
 )
 

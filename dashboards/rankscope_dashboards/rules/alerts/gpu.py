@@ -88,13 +88,13 @@ NODE_ALERTS: tuple[Alert, ...] = (
         ),
         hold="0s",
         keep="1h",
-        why="One Xid is enough. A program that is restarted on the broken GPU brings the next; an"
-        " hour bridges that.",
+        why="One Xid is enough. A program that is restarted on the broken GPU triggers the"
+        " next; an hour covers that.",
         severity="ticket",
         scope="node",
         summary=f"Fatal Xid {{{{ $labels.xid }}}} of {texts.GPU}",
         description=f"{texts.GPU} reported Xid {{{{ $labels.xid }}}}"
-        " {{ $value | humanizeDuration }} ago, which takes the GPU out of use. Its processes have"
+        " {{ $value | humanizeDuration }} ago, which makes the GPU unusable. Its processes have"
         " ended or will hang." + texts.HOLDERS,
     ),
     Alert(
@@ -102,7 +102,7 @@ NODE_ALERTS: tuple[Alert, ...] = (
         expression=_in_condition("lost", "unresponsive"),
         hold="2m",
         keep="15m",
-        why="A driver that is busy for a minute answers again; a GPU that is gone stays away.",
+        why="A driver that is busy for a minute answers again; a GPU that is lost stays lost.",
         severity="ticket",
         scope="node",
         summary=f"{texts.GPU} does not answer",
@@ -114,21 +114,21 @@ NODE_ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.GPU_RECENT_UNCORRECTED.name} > 0", *GPU),
         hold="0s",
         keep="1h",
-        why="Any uncorrected error may have put wrong data into a job; an hour bridges the"
+        why="Any uncorrected error may have put wrong data into a job; an hour covers"
         " restarts on the same GPU.",
         severity="ticket",
         scope="node",
         summary=f"Uncorrectable memory errors of {texts.GPU}",
         description=f"{texts.GPU} counted {texts.number_of('memory error')} that ECC could not"
-        " correct in 15 minutes. Distrust what was computed since." + texts.HOLDERS,
+        " correct in 15 minutes. Do not trust what was computed since." + texts.HOLDERS,
     ),
     Alert(
         name="RankscopeGpuRowRemapPending",
         expression=_in_condition("row_remap_pending", "page_retirement_pending"),
         hold="15m",
         keep="15m",
-        why="Nothing is urgent: the row is not used any more. A quarter of an hour lets a reset"
-        " that is under way end first.",
+        why="This is not urgent: the row is no longer used. 15 minutes let a reset that is"
+        " under way finish first.",
         severity="ticket",
         scope="node",
         summary=f"{texts.GPU} needs a reset to replace bad memory",
@@ -140,24 +140,24 @@ NODE_ALERTS: tuple[Alert, ...] = (
         expression=_in_condition("row_remap_failure", "sram_threshold"),
         hold="0s",
         keep="1h",
-        why="The state is kept by the GPU and never goes away by itself.",
+        why="The GPU keeps this state, and it never goes away by itself.",
         severity="ticket",
         scope="node",
-        summary=f"{texts.GPU} cannot replace bad memory and has to be exchanged",
+        summary=f"{texts.GPU} cannot replace bad memory and has to be replaced",
         description=f"{texts.GPU} could not replace a bad memory row, or its SRAM errors reached"
-        " the count at which the vendor exchanges it." + texts.HOLDERS,
+        " the count at which the vendor replaces it." + texts.HOLDERS,
     ),
     Alert(
         name="RankscopeGpuThermalSlowdown",
         expression=f"{_share_of_five_minutes('thermal_slowdown')} > {THROTTLED_SHARE}",
         hold="5m",
         keep="15m",
-        why="Half of ten minutes too hot is no peak. A hot GPU that slows down cools and comes"
-        " back within minutes: a quarter of an hour bridges that.",
+        why="Five minutes out of ten is not a short peak. A hot GPU that slows down cools off"
+        " and recovers within minutes: 15 minutes cover that.",
         severity="ticket",
         scope="node",
-        summary=f"{texts.GPU} is slowed down as it is too hot",
-        description=f"The clock of {texts.GPU} was held down for heat during"
+        summary=f"{texts.GPU} is slowed down because it is too hot",
+        description=f"The clock of {texts.GPU} was reduced because of heat during"
         " {{ $value | humanizePercentage }} of the last five minutes, under load." + texts.HOLDERS,
     ),
     Alert(
@@ -166,12 +166,12 @@ NODE_ALERTS: tuple[Alert, ...] = (
         f"or ({_LOWERED} unless on (cluster) ({_LOWERED_BY_DECISION}))",
         hold="10m",
         keep="15m",
-        why="Power brakes of a failing supply come in bursts, which five-minute means join; a"
-        " lowered limit stays until somebody raises it.",
+        why="The power brakes of a failing supply come in bursts, which five-minute averages"
+        " smooth out; a lowered limit stays until somebody raises it.",
         severity="ticket",
         scope="node",
-        summary=f"{texts.GPU} gets less power than it is made for",
-        description=f"{texts.GPU} gets less power than its board is made for."
+        summary=f"{texts.GPU} gets less power than its default",
+        description=f"{texts.GPU} gets less power than its board's default."
         + _told(
             f'max(avg_over_time({summary.GPU_CONDITION.name}{{condition="power_brake",{THIS_GPU}}}'
             f"[5m])) > {THROTTLED_SHARE}",
@@ -189,13 +189,13 @@ NODE_ALERTS: tuple[Alert, ...] = (
         expression=worst(summary.GPU_PCIE_REDUCED.name, *GPU),
         hold="15m",
         keep="30m",
-        why="Links train down for seconds when they save power; a quarter of an hour under load"
-        " is a bad slot, riser or card.",
+        why="Links drop to a lower speed for seconds to save power; 15 minutes under load"
+        " means a bad slot, riser or card.",
         severity="ticket",
         scope="node",
         summary=f"PCIe link of {texts.GPU} is below its maximum",
         description=f"{texts.GPU} has {{{{ $value | humanizePercentage }}}} of the PCIe lanes or"
-        " generation that it and its slot can do, under load." + texts.HOLDERS,
+        " generation that it and its slot support, under load." + texts.HOLDERS,
     ),
     Alert(
         name="RankscopeNvlinkFault",
@@ -206,13 +206,13 @@ NODE_ALERTS: tuple[Alert, ...] = (
         ),
         hold="5m",
         keep="30m",
-        why="A fabric manager that restarts brings links down for a minute or two; an Xid is news"
-        " for ten.",
+        why="A restart of the fabric manager takes links down for a minute or two; an Xid"
+        " counts for ten minutes.",
         severity="ticket",
         scope="node",
         summary=f"NVLink of {texts.GPU} is down or unhealthy",
         description=f"NVLink of {texts.GPU} does not work as it should: collectives within the node"
-        " go another way, or hang."
+        " take another path, or hang."
         + _told(
             f"max by (link) ({gpus.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
             "Link {{ .Labels.link }} is down while others are up.",
@@ -235,7 +235,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("clock_low", "power_low", "temperature_high"))),
         hold="15m",
         keep="15m",
-        why="Clocks are compared with the job's other GPUs; a quarter of an hour is more than any"
+        why="Clocks are compared with the job's other GPUs; 15 minutes is longer than any"
         " phase in which one of them has less to do.",
         severity="ticket",
         scope="job",
@@ -247,10 +247,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("gpu_hardware", "gpu_memory", "nvlink_fabric", "pcie"))),
         hold="0s",
         keep="30m",
-        why="The kernel said so, and the job is hit: waiting tells nothing new.",
+        why="The kernel reported it, and the job is affected: waiting adds no information.",
         severity="by_class",
         scope="job",
-        summary=f"{texts.JOB} is hit by a hardware fault",
+        summary=f"{texts.JOB} is affected by a hardware fault",
         description=texts.FOUND,
     ),
     Alert(
@@ -260,10 +260,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         ),
         hold="0s",
         keep="30m",
-        why="As with hardware: the driver gave the GPU up.",
+        why="As with hardware faults: the driver has given up on the GPU.",
         severity="by_class",
         scope="job",
-        summary=f"{texts.JOB} is hit by a fault of the GPU driver",
+        summary=f"{texts.JOB} is affected by a fault of the GPU driver",
         description=texts.FOUND,
     ),
     Alert(
@@ -271,10 +271,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("app",))),
         hold="0s",
         keep="30m",
-        why="The program has ended; retries bring it again within half an hour.",
+        why="The program has ended; retries raise the same fault within half an hour.",
         severity="ticket",
         scope="job",
-        summary=f"A program of {texts.JOB} did something illegal on its GPU",
+        summary=f"A program of {texts.JOB} caused a fault on its GPU",
         description="An error that programs cause (illegal access, exception) was reported by the"
         f" GPU of {texts.CULPRIT}.{texts.DIAGNOSE}",
     ),

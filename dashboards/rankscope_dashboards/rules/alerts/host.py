@@ -44,8 +44,8 @@ ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.NODE_RESOURCE_USED.name} > {USED}", "node", "resource"),
         hold="30m",
         keep="10m",
-        why="Caches and temporary files fill and empty a node within minutes; half an hour at the"
-        " brim ends in evictions.",
+        why="Caches and temporary files fill and empty a node within minutes; half an hour at"
+        " the limit ends in evictions.",
         severity="page",
         scope="node",
         summary=f"{texts.NODE} runs out of {{{{ $labels.resource }}}}",
@@ -64,7 +64,7 @@ ALERTS: tuple[Alert, ...] = (
         + worst(f'increase({host.EDAC_ERRORS.name}{{severity="uncorrected"}}[15m]) > 0', "node"),
         hold="0s",
         keep="1h",
-        why="One such event is enough; the node repeats it or dies within the hour.",
+        why="One such event is enough; the node repeats it or goes down within the hour.",
         severity="ticket",
         scope="node",
         summary=f"Hardware or kernel of {texts.NODE} is failing",
@@ -94,13 +94,14 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(f"({_OOM_BY_JOB}\nor {_OOM_BY_POD})"),
         hold="0s",
         keep="30m",
-        why="The hour's window counts over restarts; they take less than half an hour.",
+        why="The one-hour window spans restarts, which take less than half an hour.",
         severity="ticket",
         scope="job",
-        summary=f"Processes of {texts.JOB} are killed for want of memory",
+        summary=f"Processes of {texts.JOB} are killed for lack of memory",
         description=f"{{{{ $value }}}} processes of {texts.JOB}"
         "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }}){{ end }} were killed"
-        " for want of memory within an hour. The job's owner has to ask for more or use less.",
+        " for lack of memory within an hour. The job's owner has to request more memory or use"
+        " less.",
     ),
 )
 

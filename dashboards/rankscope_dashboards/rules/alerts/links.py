@@ -42,7 +42,8 @@ ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.PORT_RECENT_FLAPS.name} >= {FLAPS}", *PORT),
         hold="0s",
         keep="30m",
-        why="The window of half an hour holds already; two losses of a link within it repeat.",
+        why="The alert already uses a window of half an hour; two losses within it are a"
+        " repeated fault.",
         severity="ticket",
         scope="node",
         summary=f"The link of {texts.PORT} comes and goes",
@@ -54,8 +55,8 @@ ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.PORT_RECENT_ERRORS.name} > {PORT_ERRORS}", *PORT),
         hold="15m",
         keep="30m",
-        why="The window smooths bursts; another quarter of an hour tells a bad cable from the"
-        " minute in which one was plugged.",
+        why="The window smooths bursts; another 15 minutes separate a bad cable from a cable"
+        " that was just plugged in.",
         severity="ticket",
         scope="node",
         summary=f"{texts.PORT} has link errors",
@@ -66,10 +67,11 @@ ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.PORT_RECENT_RETRANSMISSIONS.name} > {LOST_PACKETS}", *PORT),
         hold="15m",
         keep="15m",
-        why="As with link errors: what loses packets for half an hour does not mend itself.",
+        why="As with link errors: a port that loses packets for half an hour does not recover"
+        " by itself.",
         severity="ticket",
         scope="node",
-        summary=f"{texts.PORT} sends packets again",
+        summary=f"{texts.PORT} retransmits packets",
         description=f"{texts.PORT} lost or repeated {{{{ $value | humanize }}}} packets in 15"
         " minutes: each costs a collective a round trip or a timeout.",
     ),
@@ -80,12 +82,12 @@ ALERTS: tuple[Alert, ...] = (
         + worst(f"{summary.NIC_RECENT_STORMS.name} > 0", "node", "device"),
         hold="5m",
         keep="15m",
-        why="Pauses of seconds are how lossless Ethernet works; five minutes of them are a storm."
-        " Storms pause and come again within a quarter of an hour.",
+        why="Lossless Ethernet works with pauses of seconds; five minutes of them are a"
+        " storm. Storms subside and return within 15 minutes.",
         severity="ticket",
         scope="node",
-        summary="Interface {{ $labels.device }} of node {{ $labels.node }} is in a storm of pause"
-        " frames",
+        summary="Interface {{ $labels.device }} of node {{ $labels.node }} is in a pause frame"
+        " storm",
         description="Pause frames hold up interface {{ $labels.device }} of node"
         " {{ $labels.node }}, or its peer."
         + _told(
@@ -103,21 +105,21 @@ ALERTS: tuple[Alert, ...] = (
         expression=f"{worst(summary.PCI_REDUCED.name, 'node', 'pci')} < {SLOT_SHARE}",
         hold="30m",
         keep="30m",
-        why="The slot's width is set at boot: nothing is lost by half an hour, and nodes that"
-        " boot are left alone.",
+        why="The slot's width is set at boot: half an hour costs nothing, and booting nodes"
+        " do not alert.",
         severity="ticket",
         scope="node",
         summary="Adapter {{ $labels.pci }} of node {{ $labels.node }} has a slow PCI link",
         description="The PCI link of adapter {{ $labels.pci }} of node {{ $labels.node }} has"
-        " {{ $value | humanizePercentage }} of the bandwidth that it could have.",
+        " {{ $value | humanizePercentage }} of the maximum bandwidth.",
     ),
     Alert(
         name="RankscopeAdapterUnhealthy",
         expression=worst(f"{netdev.ADAPTER_UNHEALTHY.name} > 0", "node", "pci", "reporter"),
         hold="5m",
         keep="15m",
-        why="Drivers recover most errors within seconds; a reporter that is in error for five"
-        " minutes has given up.",
+        why="Drivers recover from most errors within seconds; a reporter that has been in"
+        " error for five minutes will not recover.",
         severity="ticket",
         scope="node",
         summary="Adapter {{ $labels.pci }} of node {{ $labels.node }} reports a fault",
@@ -129,11 +131,11 @@ ALERTS: tuple[Alert, ...] = (
         expression=worst(f"{summary.PORT_BUSY.name} > {SATURATED_SHARE}", *PORT),
         hold="15m",
         keep="15m",
-        why="Collectives fill a link for seconds; a quarter of an hour at the limit is the job's"
-        " shape or another job on the same links.",
+        why="Collectives fill a link for seconds; 15 minutes at the limit come from the job's"
+        " layout or from another job on the same links.",
         severity="ticket",
         scope="node",
-        summary=f"{texts.PORT} is full",
+        summary=f"{texts.PORT} is saturated",
         description=f"{texts.PORT} sends {{{{ $value | humanizePercentage }}}} of its rate.",
     ),
 )
@@ -144,8 +146,8 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("link_down", "network_nic"))),
         hold="2m",
         keep="15m",
-        why="A link that trains anew, or an adapter that is reset, is back within a minute; NCCL"
-        " has not given up by then. Somebody who changes a cable needs a quarter of an hour.",
+        why="A link that retrains or an adapter that is reset is back within a minute; NCCL"
+        " has not given up by then. Changing a cable takes about 15 minutes.",
         severity="by_class",
         scope="job",
         summary=f"A link of {texts.JOB} is down",
@@ -156,11 +158,11 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("rate_below_maximum",))),
         hold="15m",
         keep="30m",
-        why="Links that come up may start with fewer lanes for a moment; what is negotiated for a"
-        " quarter of an hour stays until the cable is touched.",
+        why="A link may come up with fewer lanes for a moment; a rate that lasts 15 minutes"
+        " stays until somebody touches the cable.",
         severity="ticket",
         scope="job",
-        summary=f"A port of {texts.JOB} runs below the rate that it could have",
+        summary=f"A port of {texts.JOB} runs below its possible rate",
         description=texts.FOUND,
     ),
     Alert(
@@ -168,10 +170,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("congestion",))),
         hold="15m",
         keep="15m",
-        why="Congestion of minutes comes with other jobs and goes with them.",
+        why="Congestion that lasts minutes comes and goes with other jobs.",
         severity="ticket",
         scope="job",
-        summary=f"A port of {texts.JOB} meets congestion that its peers do not meet",
+        summary=f"A port of {texts.JOB} has congestion that its peers do not have",
         description=texts.FOUND,
     ),
     Alert(
@@ -179,10 +181,10 @@ JOB_ALERTS: tuple[Alert, ...] = (
         expression=with_owner(finding(("asymmetric_rail",))),
         hold="15m",
         keep="15m",
-        why="Rails differ for minutes while jobs start and write checkpoints.",
+        why="Rails differ for some minutes while jobs start or write checkpoints.",
         severity="ticket",
         scope="job",
-        summary=f"A rail of {texts.JOB} carries less than the others",
+        summary=f"A rail of {texts.JOB} carries less traffic than the others",
         description=texts.FOUND,
     ),
 )

@@ -22,8 +22,8 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(_amiss("socket_fallback", "reason")),
         hold="5m",
         keep="15m",
-        why="The log tells at once; five minutes let a job that was started wrongly be ended by"
-        " whoever did it. A restart brings it again within a quarter of an hour.",
+        why="The log shows it at once; five minutes give users time to end a job that they"
+        " started with wrong settings. A restart shows it again within 15 minutes.",
         severity="by_class",
         scope="job",
         summary=f"NCCL of {texts.JOB} carries data over TCP",
@@ -36,10 +36,10 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(_amiss("gdr_missing")),
         hold="5m",
         keep="15m",
-        why="As with the fallback to sockets: it is known from the start and stays for the run.",
+        why="As with the socket fallback: it is known from the start and stays for the whole run.",
         severity="ticket",
         scope="job",
-        summary=f"NCCL of {texts.JOB} goes without GPUDirect RDMA",
+        summary=f"NCCL of {texts.JOB} runs without GPUDirect RDMA",
         description=f"{texts.number_of('RDMA connection')} of {texts.JOB} on {texts.NODE}"
         f" {texts.by_number('copies', 'copy')} through host memory: GPUDirect RDMA is missing.",
     ),
@@ -48,13 +48,13 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(_amiss("ranks_waiting")),
         hold="10m",
         keep="10m",
-        why="NCCL's own bootstrap waits up to ten minutes for peers, which large jobs need while"
+        why="NCCL's bootstrap waits up to ten minutes for peers, which large jobs need while"
         " images are pulled.",
         severity="by_class",
         scope="job",
         summary=f"NCCL communicators of {texts.JOB} do not come up",
-        description=f"{texts.number_of('rank')} of {texts.JOB} on {texts.NODE} began to initialise"
-        " a communicator and did not finish, waiting for a peer." + texts.DIAGNOSE,
+        description=f"{texts.number_of('rank')} of {texts.JOB} on {texts.NODE} started to"
+        " initialise a communicator but did not finish, waiting for a peer." + texts.DIAGNOSE,
     ),
     Alert(
         name="RankscopeNcclIbErrors",
@@ -65,8 +65,8 @@ ALERTS: tuple[Alert, ...] = (
         ),
         hold="0s",
         keep="30m",
-        why="A completion error ends the job; retries of the job meet it again within half an"
-        " hour if the port is bad.",
+        why="A completion error ends the job; if the port is bad, retries of the job hit it"
+        " again within half an hour.",
         severity="by_class",
         scope="job",
         summary=f"InfiniBand errors in {texts.JOB}",
@@ -80,19 +80,19 @@ ALERTS: tuple[Alert, ...] = (
         ),
         hold="0s",
         keep="30m",
-        why="The watchdog has waited for its own time-out already, ten minutes unless it was set.",
+        why="The watchdog has already waited for its own timeout, ten minutes by default.",
         severity="by_class",
         scope="job",
         summary=f"A collective of {texts.JOB} timed out",
         description=f"PyTorch's watchdog gave up on {{{{ $labels.op }}}} in {texts.JOB} on"
-        f" {texts.NODE}: a rank did not come." + texts.DIAGNOSE,
+        f" {texts.NODE}: a rank did not arrive." + texts.DIAGNOSE,
     ),
     Alert(
         name="RankscopeNcclIntraNodeDegraded",
         expression=with_owner(_amiss("shared_memory")),
         hold="5m",
         keep="15m",
-        why="Known from the start of a run, and the same until its end.",
+        why="It is known from the start of a run and stays the same until its end.",
         severity="ticket",
         scope="job",
         summary=f"GPUs of {texts.JOB} talk through host memory",
@@ -117,7 +117,7 @@ ALERTS: tuple[Alert, ...] = (
         expression=with_owner(f"({records.JOB_ENVIRONMENTS} > 1)"),
         hold="5m",
         keep="30m",
-        why="As with versions: two attempts may overlap.",
+        why="As with NCCL versions: two attempts may overlap.",
         severity="ticket",
         scope="job",
         summary=f"Transport variables differ between ranks of {texts.JOB}",

@@ -90,7 +90,7 @@ _FOR_A_SHELL = (
 """Outside of Kubernetes whoever starts a job names it, and this goes from a mail into a shell."""
 
 DIAGNOSE = (
-    "{{ with $labels.job_id }} Ask `rankscope diagnose --prometheus URL --job "
+    "{{ with $labels.job_id }} Run `rankscope diagnose --prometheus URL --job "
     + _FOR_A_SHELL
     + "`.{{ end }}"
 )

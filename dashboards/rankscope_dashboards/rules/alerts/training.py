@@ -93,7 +93,7 @@ def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
     )
 
 
-_AS_STRAGGLER = "As with stragglers, whose quarter of an hour is more than any warm-up."
+_AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
 STRAGGLER = Alert(
     name="RankscopeStraggler",
@@ -101,7 +101,7 @@ STRAGGLER = Alert(
     hold="15m",
     keep="15m",
     why="Ranks are slow for minutes while they compile, fill caches or write checkpoints; a"
-    " straggler that stays a quarter of an hour stays for the day.",
+    " straggler that lasts 15 minutes lasts all day.",
     severity="ticket",
     scope="job",
     summary=f"A rank holds up {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
@@ -119,25 +119,25 @@ HELD_UP: tuple[Alert, ...] = (
         "RankscopeGlobalSlowdown",
         "global_slowdown",
         "All ranks are slower than before in",
-        "Compared with the job's own past; evaluation phases last minutes.",
+        "The job is compared with its own past; evaluation phases last minutes.",
     ),
     _held_up(
         "RankscopeUnevenWork",
         "partition_imbalance",
         "Work is spread unevenly over",
-        "Sequence lengths average out over a quarter of an hour if they ever do.",
+        "Sequence lengths average out within 15 minutes, if at all.",
     ),
     _held_up(
         "RankscopeSlowStorage",
         "storage_checkpoint",
         "Slow checkpoints hold up",
-        "A checkpoint lasts minutes; a quarter of an hour spans several or a very slow one.",
+        "A checkpoint takes minutes; 15 minutes span several of them, or a very slow one.",
     ),
     _held_up(
         "RankscopeHostStalls",
         "host_transient",
         "Stalls of a host, or waits for a CPU, hold up",
-        "Stalls and neighbours come and go: the watch says how much they cost on the whole.",
+        "Stalls and neighbours come and go: the watch shows how much they cost overall.",
     ),
 )
 
@@ -147,23 +147,24 @@ STANDING: tuple[Alert, ...] = (
         expression=with_owner(_STALLED),
         hold="5m",
         keep="15m",
-        why="No step of any rank within the ten minutes of the record (within an hour where the"
-        " mean step is longer than 200 s); five more let a long checkpoint end. The first step has"
-        " been made, or there would be no record. A job that moves and stands again is noticed"
-        " after ten minutes, which this bridges.",
+        why="No rank made a step within the ten minutes of the recording rule (within an hour"
+        " if the mean step is longer than 200 s); five more minutes let a long checkpoint"
+        " finish. The job has made its first step, or there would be no series. A job"
+        " that resumes and stalls again is noticed after ten minutes, which this covers.",
         severity="by_class",
         scope="job",
         summary=f"{texts.JOB} makes no steps",
-        description=f"No rank of {texts.JOB} has ended a step for a quarter of an hour or more,"
-        " although its processes live: a hang, a checkpoint that does not end, or an evaluation."
-        + texts.DIAGNOSE,
+        description=f"No rank of {texts.JOB} has finished a step for 15 minutes or more,"
+        " although its processes are alive: a hang, a checkpoint that does not finish, or an"
+        " evaluation." + texts.DIAGNOSE,
     ),
     Alert(
         name="RankscopePodFailed",
         expression=with_owner(FAILED_NOW),
         hold="0s",
         keep="30m",
-        why="Restarts with back-off take minutes; half an hour makes one notification of them.",
+        why="Restarts with back-off take minutes; half an hour combines them into one"
+        " notification.",
         severity="by_class",
         scope="job",
         summary=f"Pods of {texts.JOB} failed",
@@ -180,7 +181,7 @@ STANDING: tuple[Alert, ...] = (
         why="Images of tens of gigabytes take up to half an hour on a cold node.",
         severity="ticket",
         scope="job",
-        summary=f"{texts.JOB} has its nodes and does not start",
+        summary=f"{texts.JOB} has its nodes but does not start",
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('was', 'were')}"
         f" given to nodes and {texts.by_number('is', 'are')} pending, none runs: images, volumes or"
         " devices are missing.",
@@ -192,8 +193,8 @@ STANDING: tuple[Alert, ...] = (
         ),
         hold="15m",
         keep="10m",
-        why="The last node of a gang pulls its image while the others wait; a quarter of an hour"
-        " of idle GPUs is worth a look.",
+        why="The last node of a gang pulls its image while the others wait; after 15 minutes"
+        " of idle GPUs it is worth a look.",
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} waits for some of its pods",
@@ -210,14 +211,14 @@ ELASTIC = Alert(
     ),
     hold="10m",
     keep="30m",
-    why="A launcher that lost a node goes on without it at once, and takes it back when it has"
-    " rebooted, within ten minutes if all is well. Whoever made the job smaller on purpose is told"
-    " for six hours.",
+    why="A launcher that loses a node continues without it at once, and adds it again after"
+    " its reboot, within ten minutes if all goes well. If the job was made smaller on"
+    " purpose, the alert fires for six hours.",
     severity="ticket",
     scope="job",
-    summary=f"{texts.JOB} goes on with {{{{ $value | humanizePercentage }}}} fewer ranks",
+    summary=f"{texts.JOB} continues with {{{{ $value | humanizePercentage }}}} fewer ranks",
     description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than at"
-    " its largest within six hours: the launcher went on without those that it lost.",
+    " its maximum within six hours: the launcher continued without the ranks that it lost.",
     since="6h",
 )
 
@@ -231,11 +232,11 @@ QUALITY: tuple[Alert, ...] = (
         ),
         hold="1h",
         keep="2h",
-        why="Means of a day move slowly; an hour more is nothing to them.",
+        why="Daily means change slowly; another hour makes no difference.",
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} is {{{{ $value | humanizePercentage }}}} slower than the day before",
-        description=f"{texts.JOB} took {{{{ $value | humanizePercentage }}}} fewer samples per"
+        description=f"{texts.JOB} processed {{{{ $value | humanizePercentage }}}} fewer samples per"
         " second in the last 24 hours than in the 24 hours before.",
         dashboard="rankscope-debug",
         since="2d",
@@ -245,7 +246,7 @@ QUALITY: tuple[Alert, ...] = (
         expression=with_owner(f"({records.quantile('p95')} / {records.quantile('p50')} > {TAIL})"),
         hold="30m",
         keep="30m",
-        why="One checkpoint in a window of five minutes is no tail.",
+        why="One checkpoint in a five-minute window is not a tail.",
         severity="ticket",
         scope="job",
         summary=f"One step in twenty of {texts.JOB} takes over {TAIL:.0f} times as long as usual",
@@ -262,7 +263,8 @@ QUALITY: tuple[Alert, ...] = (
         why="Phases with small batches last minutes.",
         severity="ticket",
         scope="job",
-        summary=f"{texts.JOB} is in collectives {{{{ $value | humanizePercentage }}}} of the time",
+        summary=f"{texts.JOB} spends {{{{ $value | humanizePercentage }}}} of its time in"
+        " collectives",
         description=f"Ranks of {texts.JOB} wait {{{{ $value | humanizePercentage }}}} of their step"
         " time in collectives: for a straggler, or for the network.",
         dashboard="rankscope-debug",
@@ -276,10 +278,10 @@ QUALITY: tuple[Alert, ...] = (
         ),
         hold="30m",
         keep="30m",
-        why="The mean of an hour holds start-up and evaluation already.",
+        why="The hourly mean already includes start-up and evaluation.",
         severity="ticket",
         scope="job",
-        summary=f"GPUs of {texts.JOB} work {{{{ $value | humanizePercentage }}}} of the time",
+        summary=f"GPUs of {texts.JOB} are busy {{{{ $value | humanizePercentage }}}} of the time",
         description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
         " last hour.",
         since="3h",
@@ -289,10 +291,11 @@ QUALITY: tuple[Alert, ...] = (
         expression=with_owner(f"({_BUSY_HOUR} < {IDLE_UTILISATION} and {records.JOB_GPU})"),
         hold="30m",
         keep="30m",
-        why="The mean of an hour, and half an hour to come back from lunch.",
+        why="The mean of an hour, plus half an hour for somebody to return to an interactive"
+        " session.",
         severity="ticket",
         scope="job",
-        summary=f"{texts.JOB} holds GPUs and does not use them",
+        summary=f"{texts.JOB} holds GPUs but does not use them",
         description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
         " last hour: the job hangs, has ended, or was forgotten.",
         since="3h",
@@ -302,20 +305,20 @@ QUALITY: tuple[Alert, ...] = (
         expression=with_owner(with_job_of_pod(_NONFINITE)),
         hold="0s",
         keep="30m",
-        why="Steps that a gradient scaler skips come in bursts within half an hour.",
+        why="Steps skipped by a gradient scaler come in bursts within half an hour.",
         severity="ticket",
         scope="job",
-        summary=f"The loss of {texts.JOB} is infinite or no number",
-        description=f"{texts.JOB} printed a loss that is infinite or no number, on {texts.NODE}:"
-        " what it computes from here on is worthless unless the framework skips the step.",
+        summary=f"The loss of {texts.JOB} is infinite or NaN",
+        description=f"{texts.JOB} printed a loss that is infinite or NaN, on {texts.NODE}:"
+        " everything it computes from here on is worthless unless the framework skips the step.",
     ),
     Alert(
         name="RankscopeLossDiverging",
         expression=with_owner(with_job_of_pod(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)")),
         hold="15m",
         keep="30m",
-        why="Spikes of single batches last seconds; a quarter of an hour at twice the lowest loss"
-        " is another direction.",
+        why="Spikes of single batches last seconds; after 15 minutes at twice the lowest"
+        " loss, training has gone the wrong way.",
         severity="ticket",
         scope="job",
         summary=f"The loss of {texts.JOB} diverges",

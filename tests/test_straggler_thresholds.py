@@ -1,0 +1,454 @@
+"""How late ranks must be to be named: tables of just too little and just enough, without noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rankscope_analyzers.stragglers import (
+    all_slower,
+    blame,
+    dealt_work,
+    slow_input,
+    slow_kernels,
+    slow_transfer,
+    starved,
+)
+from straggler_views import (
+    COMPUTE,
+    EXCHANGE,
+    in_steps,
+    past,
+    ranks,
+    shape,
+    swinging,
+    view,
+)
+
+
+def named(candidate):
+    return None if candidate is None else candidate.ranks
+
+
+def slower(factors, **options):
+    """Return a window in which ranks compute so many times as long as their peers."""
+    return view(compute=COMPUTE * ranks(factors, 1.0), **options)
+
+
+class TestSlowKernels:
+    @pytest.mark.parametrize(("factor", "culprits"), [(1.028, None), (1.032, (3,))])
+    def test_beyond_its_own_past_a_rank_is_slow_from_three_per_cent_on(self, factor, culprits):
+        assert named(slow_kernels.ranks(slower({3: factor}))) == culprits
+
+    @pytest.mark.parametrize(("factor", "culprits"), [(1.065, None), (1.078, (3,))])
+    def test_without_a_past_four_per_cent_more_may_be_the_silicon(self, factor, culprits):
+        assert named(slow_kernels.ranks(slower({3: factor}, healthy=False))) == culprits
+
+    @pytest.mark.parametrize(
+        ("before", "factor", "culprits"),
+        [(1.0, 1.05, (3,)), (1.03, 1.05, None), (1.5, 1.068, None), (1.5, 1.076, (3,))],
+    )
+    def test_a_past_excuses_what_a_chip_can_differ_by_and_no_more(self, before, factor, culprits):
+        baseline = past(shape(), relative=ranks({3: before}, 1.0))
+        assert named(slow_kernels.ranks(slower({3: factor}, baseline=baseline))) == culprits
+
+    @pytest.mark.parametrize(("often", "culprits"), [(4, None), (5, (3,))])
+    def test_who_is_slow_in_less_than_three_of_ten_steps_is_not_slow(self, often, culprits):
+        compute = COMPUTE * in_steps(ranks({3: 1.3}, 1.0), range(1, often + 1), usual=1.0)
+        assert named(slow_kernels.ranks(view(compute=compute))) == culprits
+
+    @pytest.mark.parametrize(("factor", "culprits"), [(1.09, None), (1.115, (3,))])
+    def test_a_mean_counts_from_five_of_its_standard_errors_on(self, factor, culprits):
+        compute = COMPUTE * swinging(ranks({3: factor}, 1.0), 0.08)
+        found = view(compute=compute)
+        own = replace(found, relative=compute / COMPUTE)
+        assert named(slow_kernels.ranks(own)) == culprits
+
+    @pytest.mark.parametrize(("second", "culprits"), [(1.09, (3,)), (1.11, (3, 5))])
+    def test_who_has_half_of_the_worst_excess_is_accused_with_it(self, second, culprits):
+        assert named(slow_kernels.ranks(slower({3: 1.2, 5: second}))) == culprits
+
+    @pytest.mark.parametrize(("part", "culprits"), [(0.2, None), (0.3, (3,))])
+    def test_what_costs_less_than_one_and_a_half_per_cent_of_the_step_is_not_told(
+        self, part, culprits
+    ):
+        found = view(compute=part * ranks({3: 1.06}, 1.0), waits=part * ranks({3: 0.0}, 0.06))
+        assert named(slow_kernels.ranks(found)) == culprits
+
+    @pytest.mark.parametrize(("factor", "culprits"), [(1.038, None), (1.043, (2, 3))])
+    def test_a_replica_is_slow_from_four_per_cent_on(self, factor, culprits):
+        arranged = shape(replicas=4, tensor=2)
+        compute = COMPUTE * np.array([1, factor, 1, 1])[None, :, None]
+        found = slow_kernels.replicas(view(arranged, compute=compute))
+        assert (found and tuple(sorted(found.ranks))) == culprits
+        assert found is None or found.certainty == 0.5
+
+    @pytest.mark.parametrize(("factor", "slow"), [(1.11, False), (1.13, True)])
+    def test_a_replicas_mean_counts_from_six_of_its_standard_errors_on(self, factor, slow):
+        ratios = swinging(np.array([1, factor, 1, 1, 1, 1, 1, 1.0]), 0.08)
+        found = view(compute=COMPUTE * ranks({1: factor}, 1.0))
+        assert (slow_kernels.replicas(replace(found, replica=ratios)) is not None) is slow
+
+
+class TestBlame:
+    def convicts(self, excess, arranged=None, **options):
+        late = ranks(excess, world=(arranged or shape()).world)
+        accused = late > 0.5 * late.max()
+        return blame.convicts(view(arranged, compute=COMPUTE + late, **options), late, accused)
+
+    @pytest.mark.parametrize(("seconds", "convicted"), [(0.0029, False), (0.0031, True)])
+    def test_less_than_a_turn_of_the_scheduler_convicts_nobody(self, seconds, convicted):
+        assert self.convicts({3: seconds}) is convicted
+
+    @pytest.mark.parametrize(("next_one", "convicted"), [(0.052, False), (0.048, True)])
+    def test_a_culprit_is_late_by_twice_as_much_as_the_next_one(self, next_one, convicted):
+        late = ranks({3: 0.1, 5: next_one})
+        found = view(compute=COMPUTE + late)
+        assert blame.convicts(found, late, late == 0.1) is convicted
+
+    @pytest.mark.parametrize(("many", "convicted"), [(3, True), (4, False), (5, False)])
+    def test_half_of_the_ranks_are_convicted_only_if_they_fill_their_nodes(self, many, convicted):
+        spread = shape(per_node=8)
+        assert self.convicts(dict.fromkeys(range(many), 0.05), spread) is convicted
+        assert self.convicts(dict.fromkeys(range(many), 0.05)) is (convicted or many == 4)
+
+    @pytest.mark.parametrize(("seconds", "convicted"), [(0.09, False), (0.11, True)])
+    def test_or_if_they_are_late_by_a_tenth_of_the_step(self, seconds, convicted):
+        assert self.convicts(dict.fromkeys(range(4), seconds), shape(per_node=8)) is convicted
+
+    @pytest.mark.parametrize(("share", "convicted"), [(0.2, False), (0.3, True)])
+    def test_peers_wait_for_a_quarter_of_its_excess_or_it_holds_nobody_up(self, share, convicted):
+        waits = 0.1 + share * ranks({3: 0.0}, 0.1)
+        assert self.convicts({3: 0.1}, waits=waits) is convicted
+
+
+class TestSlowInput:
+    @pytest.mark.parametrize(("seconds", "culprits"), [(0.024, None), (0.026, (3,))])
+    def test_input_that_costs_a_fortieth_of_the_step_is_told(self, seconds, culprits):
+        assert named(slow_input.some(view(data=ranks({3: seconds})))) == culprits
+
+    @pytest.mark.parametrize(("often", "culprits"), [(4, None), (5, (3,))])
+    def test_a_queue_that_runs_dry_in_half_of_the_steps_is_not_slow(self, often, culprits):
+        data = in_steps(ranks({3: 0.2}), range(1, often + 1))
+        late = view(data=data, data_long=np.zeros_like(data))
+        assert named(slow_input.some(late)) == culprits
+
+    @pytest.mark.parametrize(("turns", "culprits"), [(3, None), (4, (3,))])
+    def test_workers_that_deliver_together_let_a_rank_wait_in_every_eighth_step(
+        self, turns, culprits
+    ):
+        data = in_steps(ranks({3: 0.5}), (8, 16))
+        long = in_steps(ranks({3: 0.5}), [8 * turn for turn in range(1, turns + 1)], steps=40)
+        late = view(data=data, data_long=long, waits=ranks({3: 0.0}, 0.1))
+        assert named(slow_input.some(late)) == culprits
+
+    @pytest.mark.parametrize(("second", "culprits"), [(0.09, (3,)), (0.11, (3, 5))])
+    def test_who_has_half_of_the_worst_wait_is_named_with_it(self, second, culprits):
+        assert named(slow_input.some(view(data=ranks({3: 0.2, 5: second})))) == culprits
+
+    @pytest.mark.parametrize(("seconds", "culprits"), [(0.11, None), (0.14, (3,))])
+    def test_a_mean_wait_counts_from_five_of_its_standard_errors_on(self, seconds, culprits):
+        data = swinging(ranks({3: seconds}), 0.1)
+        late = view(data=data, waits=ranks({3: 0.0}, 0.2), data_long=np.full((40, 1, 8, 1), 0.2))
+        assert named(slow_input.some(late)) == culprits
+
+    @pytest.mark.parametrize(
+        ("seconds", "fast", "culprits"), [(0.04, 2, (7,)), (0.06, 2, None), (0.06, 3, (7,))]
+    )
+    def test_who_is_slower_by_less_than_the_input_of_most_became_is_one_of_them(
+        self, seconds, fast, culprits
+    ):
+        data = ranks({7: 0.05})
+        waits = ranks(dict.fromkeys(range(fast), 0.0), seconds) + data
+        late = view(data=data, input=np.repeat(waits[None], 16, axis=0))
+        assert named(slow_input.some(late)) == culprits
+
+    @pytest.mark.parametrize(("many", "told"), [(3, True), (4, True), (5, False)])
+    def test_slow_input_of_more_than_half_of_the_ranks_is_not_theirs(self, many, told):
+        late = view(data=ranks(dict.fromkeys(range(many), 0.1)))
+        assert (slow_input.some(late) is not None) is told
+
+    @pytest.mark.parametrize(("seconds", "told"), [(0.024, False), (0.026, True)])
+    def test_input_that_all_wait_for_is_the_storages(self, seconds, told):
+        late = view(data_median=np.full(16, seconds))
+        found = slow_input.everybody(late)
+        assert (found is not None) is told
+        assert found is None or (found.kind, found.shown_by) == ("storage_checkpoint", "input")
+
+    @pytest.mark.parametrize(("often", "told"), [(4, False), (5, True)])
+    def test_storage_is_slow_in_most_of_the_newest_steps(self, often, told):
+        rise = in_steps(0.2, range(1, often + 1))
+        assert (slow_input.everybody(view(data_median=rise)) is not None) is told
+
+
+class TestStarved:
+    @pytest.mark.parametrize(("seconds", "culprits"), [(0.024, None), (0.026, (3,))])
+    def test_a_fortieth_of_the_step_without_a_cpu_is_told(self, seconds, culprits):
+        waited = ranks({3: seconds})
+        found = view(cpu_wait=waited, waits=ranks({3: 0.0}, seconds))
+        assert named(starved.ranks(found)) == culprits
+
+    @pytest.mark.parametrize(("often", "culprits"), [(4, None), (5, (3,))])
+    def test_who_waits_for_a_cpu_in_a_third_of_the_steps_is_starved(self, often, culprits):
+        waited = in_steps(ranks({3: 0.4}), range(1, often + 1))
+        found = view(cpu_wait=waited, waits=ranks({3: 0.0}, 0.4))
+        assert named(starved.ranks(found)) == culprits
+
+    @pytest.mark.parametrize(("usual", "culprits"), [(0.027, None), (0.023, (3,))])
+    def test_on_a_crowded_node_a_starved_rank_waits_four_times_as_long(self, usual, culprits):
+        found = view(cpu_wait=ranks({3: 0.1}, usual), waits=ranks({3: 0.0}, 0.1))
+        assert named(starved.ranks(found)) == culprits
+
+    @pytest.mark.parametrize(("second", "culprits"), [(0.09, (3,)), (0.11, (3, 5))])
+    def test_who_waits_half_as_long_as_the_worst_is_named_with_it(self, second, culprits):
+        found = view(cpu_wait=ranks({3: 0.2, 5: second}), waits=ranks({3: 0.0, 5: 0.0}, 0.2))
+        assert named(starved.ranks(found)) == culprits
+
+
+class TestAllSlower:
+    @pytest.mark.parametrize(("factor", "told"), [(1.038, False), (1.042, True)])
+    def test_a_change_of_data_explains_four_per_cent(self, factor, told):
+        assert (all_slower.compute(view(compute=COMPUTE * factor)) is not None) is told
+
+    @pytest.mark.parametrize(("factor", "told"), [(1.19, False), (1.21, True)])
+    def test_on_shared_cpus_it_takes_a_fifth(self, factor, told):
+        crowded = view(compute=COMPUTE * factor, cpu_wait=0.02)
+        assert crowded.crowded
+        assert (all_slower.compute(crowded) is not None) is told
+
+    @pytest.mark.parametrize(("often", "told"), [(4, False), (5, True)])
+    def test_the_newest_ten_steps_must_be_up_as_well(self, often, told):
+        compute = COMPUTE * in_steps(1.3, range(1, often + 1), usual=1.0)[:, None, None, None]
+        assert (all_slower.compute(view(compute=compute)) is not None) is told
+
+    @pytest.mark.parametrize(("many", "told"), [(16, False), (17, False), (18, True)])
+    def test_all_means_more_than_five_of_six_ranks(self, many, told):
+        factors = np.where(np.arange(20) < many, 1.2, 1.0)[None, :, None]
+        found = view(shape(replicas=20), compute=COMPUTE * factors)
+        assert (all_slower.compute(found) is not None) is (told or many == 17)
+
+    @pytest.mark.parametrize(("noise", "told"), [(0.032, True), (0.036, False)])
+    def test_the_rise_is_compared_with_the_noise_of_window_and_start(self, noise, told):
+        baseline = past(shape(), stage_noise=noise)
+        found = view(compute=COMPUTE * 1.0577, baseline=baseline)
+        assert (all_slower.compute(found) is not None) is told
+
+    @pytest.mark.parametrize(
+        ("factor", "often", "told"), [(1.19, 16, False), (1.21, 11, False), (1.21, 12, True)]
+    )
+    def test_whole_steps_that_are_a_fifth_longer_are_told_where_nothing_else_is_known(
+        self, factor, often, told
+    ):
+        duration = in_steps(factor, range(1, often + 1), usual=1.0)
+        found = view(duration=duration, known=frozenset())
+        assert (all_slower.steps(found) is not None) is told
+        assert all_slower.steps(replace(found, known=frozenset({"compute"}))) is None
+
+
+def dealt(counts, compute):
+    return dealt_work.counts(view(compute=compute, samples=counts, steps=16))
+
+
+class TestDealtWork:
+    @pytest.mark.parametrize(("most", "told"), [(10.55, False), (10.65, True)])
+    def test_the_largest_count_is_above_the_mean_by_a_twentieth(self, most, told):
+        counts = ranks({3: most}, 10.0)
+        assert (dealt(counts, 0.08 * counts) is not None) is told
+
+    @pytest.mark.parametrize(("counted", "told"), [(17, False), (18, True)])
+    def test_nine_of_ten_ranks_are_counted_or_nothing_is_compared(self, counted, told):
+        counts = ranks({3: 15.0}, 10.0, world=20)
+        counts[:, counted:] = np.nan
+        late = COMPUTE * ranks({3: 1.5}, 1.0, world=20)
+        found = view(shape(replicas=20), compute=late, samples=counts)
+        assert (dealt_work.counts(found) is not None) is told
+
+    @pytest.mark.parametrize(("seconds", "told"), [(0.2, False), (0.18, True)])
+    def test_counts_explain_half_of_the_differences_in_compute(self, seconds, told):
+        """One rank has more samples and is late by 0.3 s, two others are late without any."""
+        late = COMPUTE + ranks({3: 0.3, 5: seconds, 6: seconds})
+        assert (dealt(ranks({3: 15.0}, 10.0), late) is not None) is told
+
+    @pytest.mark.parametrize(("seconds", "told"), [(0.024, False), (0.026, True)])
+    def test_unequal_counts_that_cost_a_fortieth_of_the_step_are_told(self, seconds, told):
+        late = ranks({3: seconds})
+        assert (dealt(10.0 + 200 * late, COMPUTE + late * 8 / 7) is not None) is told
+
+    @pytest.mark.parametrize(("often", "rank"), [(11, -1), (12, 3)])
+    def test_the_rank_is_named_that_has_the_most_in_seven_of_ten_steps(self, often, rank):
+        mine, others = ranks({3: 15.0}, 10.0), ranks({5: 15.0}, 10.0)
+        counts = np.where(np.arange(16)[:, None, None, None] < often, mine, others)
+        assert dealt(counts, 0.05 * counts).dealt.rank == rank
+
+
+FOUR = shape(tensor=4)
+"""Four groups of eight ranks that exchange gradients."""
+
+
+def exchanges(seconds, *, usual=EXCHANGE, arranged=FOUR, noise=0.0, **options):
+    """Return a window of so long exchanges after a past of the usual ones."""
+    groups = (1, arranged.tensor)
+    before = past(arranged, transfer=np.full(groups, usual), transfer_noise=np.full(groups, noise))
+    return view(arranged, exchange=seconds, **{"baseline": before} | options)
+
+
+def kind(candidate):
+    return None if candidate is None else candidate.kind
+
+
+def group(seconds, usual, index=1):
+    """Return (1, 4): one group's seconds, and the others'."""
+    values = np.full((1, 4), usual)
+    values[0, index] = seconds
+    return values
+
+
+class TestSlowTransfer:
+    @pytest.mark.parametrize(
+        ("usual", "rise", "found"),
+        [
+            (0.05, 0.019, None),
+            (0.05, 0.021, "network_link"),
+            (0.2, 0.039, None),
+            (0.2, 0.041, "network_link"),
+        ],
+    )
+    def test_an_exchange_is_slow_by_two_per_cent_of_the_step_and_a_fifth_of_its_own_time(
+        self, usual, rise, found
+    ):
+        slow = exchanges(group(usual + rise, usual), usual=usual)
+        assert kind(slow_transfer.transfer(slow)) == found
+
+    @pytest.mark.parametrize(("rise", "found"), [(0.048, None), (0.052, "network_link")])
+    def test_a_rise_counts_from_five_standard_errors_of_its_mean_on(self, rise, found):
+        slow = exchanges(group(EXCHANGE + rise, EXCHANGE), noise=0.04)
+        assert kind(slow_transfer.transfer(slow)) == found
+
+    @pytest.mark.parametrize(("often", "found"), [(4, None), (5, "network_link")])
+    def test_the_newest_ten_exchanges_must_be_longer_as_well(self, often, found):
+        slow = in_steps(group(0.4, 0.1), range(1, often + 1), usual=0.1)
+        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+
+    @pytest.mark.parametrize(("rest", "found"), [(0.07, None), (0.095, "network_link")])
+    def test_what_saves_one_and_a_half_per_cent_of_the_newest_steps_is_told(self, rest, found):
+        slow = np.repeat(group(0.15, 0.1)[None], 16, axis=0)
+        slow[-4:] = rest
+        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+
+    @pytest.mark.parametrize(("factor", "found"), [(1.45, None), (1.55, "network_link")])
+    def test_without_a_past_a_group_takes_half_as_long_again_as_the_others(self, factor, found):
+        slow = exchanges(group(factor * EXCHANGE, EXCHANGE), baseline=None)
+        assert kind(slow_transfer.transfer(slow)) == found
+
+    @pytest.mark.parametrize(
+        ("many", "found"), [(2, "network_link"), (3, "global_slowdown"), (4, "global_slowdown")]
+    )
+    def test_when_most_groups_are_slow_the_fabric_is(self, many, found):
+        slow = np.where(np.arange(4) < many, 0.2, 0.1)[None]
+        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+
+
+def lagging(score, lag=0.02, *, replicas=16, rise=0.1, since=40, late=(5,), **options):
+    """Return a window of slow exchanges that some ranks leave after the others.
+
+    Args:
+        score: the lag in standard errors.
+        since: for how many steps the exchange has been slow.
+    """
+    flat = shape(replicas=replicas)
+    noise = lag / score * np.sqrt(40) / (1.25 * 1.4826)
+    left = swinging(ranks(dict.fromkeys(late, lag), world=replicas), noise, steps=40)
+    long = in_steps(np.full((1, 1), EXCHANGE + rise), range(1, since + 1), 40, usual=EXCHANGE)
+    return exchanges(
+        EXCHANGE + rise, arranged=flat, residual_long=-left, transfer_long=long, **options
+    )
+
+
+class TestTheSlowHop:
+    @pytest.mark.parametrize(
+        ("replicas", "score", "found"),
+        [
+            (16, 4.6, "global_slowdown"),
+            (16, 5.9, "global_slowdown"),
+            (16, 6.1, "network_link"),
+            (8, 7.9, "global_slowdown"),
+            (8, 8.1, "network_link"),
+            (9, 6.1, "network_link"),
+        ],
+    )
+    def test_who_leaves_after_all_others_for_sure_is_at_its_end(self, replicas, score, found):
+        slow = slow_transfer.transfer(lagging(score, replicas=replicas))
+        assert kind(slow) == found
+        assert slow.ranks[:1] == ((5,) if found == "network_link" else ())
+
+    @pytest.mark.parametrize(
+        ("score", "since", "found"),
+        [(4.6, 30, "global_slowdown"), (4.8, 30, None), (4.8, 32, "global_slowdown")],
+    )
+    def test_an_unclear_lag_is_waited_for_and_no_longer_than_32_steps(self, score, since, found):
+        slow = lagging(score * np.sqrt(40 / since), since=since)
+        assert kind(slow_transfer.transfer(slow)) == found
+
+    @pytest.mark.parametrize(
+        ("lag", "found"), [(0.0009, "global_slowdown"), (0.0011, "network_link")]
+    )
+    def test_a_lag_of_less_than_a_hundredth_of_the_rise_has_another_origin(self, lag, found):
+        assert kind(slow_transfer.transfer(lagging(100, lag))) == found
+
+    @pytest.mark.parametrize(("many", "found"), [(12, "network_link"), (13, "global_slowdown")])
+    def test_lag_is_counted_from_the_earliest_fifth_of_the_ranks(self, many, found):
+        assert kind(slow_transfer.transfer(lagging(100, late=range(many)))) == found
+
+    @pytest.mark.parametrize(("steps", "found"), [(3, "global_slowdown"), (5, "network_link")])
+    def test_lag_is_what_most_of_eight_steps_show_at_least(self, steps, found):
+        slow = lagging(1e6, since=5)
+        late = in_steps(ranks({5: 0.02}, world=16), range(1, steps + 1), 40)
+        found_in = slow_transfer.transfer(replace(slow, residual_long=-late))
+        assert kind(found_in) == found
+
+    def test_both_ends_of_a_group_of_two_leave_together(self):
+        assert (
+            kind(slow_transfer.transfer(lagging(100, replicas=2, late=(1,)))) == "global_slowdown"
+        )
+        assert kind(slow_transfer.transfer(lagging(100, replicas=3, late=(1,)))) == "network_link"
+
+
+def born(score, lag=0.005, **options):
+    """Return what is said of a link that was slow from the start: nothing but the lag shows."""
+    return slow_transfer.transfer(lagging(score, lag, rise=0.0, **options))
+
+
+class TestALinkThatWasSlowFromTheStart:
+    @pytest.mark.parametrize(("score", "told"), [(11.7, False), (12.3, True)])
+    def test_a_lag_of_twelve_standard_errors_convicts_alone(self, score, told):
+        found = born(score)
+        assert (found is not None) is told
+        assert found is None or (found.kind, found.ranks[0]) == ("network_link", 5)
+
+    @pytest.mark.parametrize(("lag", "told"), [(0.0015, False), (0.0017, True)])
+    def test_it_costs_four_per_cent_of_the_step_of_which_a_lag_is_a_twentyfifth(self, lag, told):
+        found = born(1000, lag)
+        assert (found is not None) is told
+        assert found is None or found.cost == pytest.approx(lag / 0.04)
+
+    @pytest.mark.parametrize(("lag", "told"), [(0.003, False), (0.0034, True)])
+    def test_ranks_of_a_node_that_only_together_are_no_chance_lag_twice_as_much(self, lag, told):
+        assert (born(8, lag, late=(4, 5, 6, 7)) is not None) is told
+
+    @pytest.mark.parametrize(("lag", "told"), [(0.0097, True), (0.0103, False)])
+    def test_a_lag_of_a_tenth_of_the_exchange_has_another_reason(self, lag, told):
+        assert (born(100, lag) is not None) is told
+
+    @pytest.mark.parametrize(("many", "told"), [(8, True), (9, False)])
+    def test_the_ends_of_a_hop_are_not_more_than_half_of_the_ranks(self, many, told):
+        assert (born(100, late=range(many)) is not None) is told
+
+    @pytest.mark.parametrize(("replicas", "told"), [(3, False), (4, True)])
+    def test_a_hop_takes_two_ranks_and_somebody_to_compare_them_with(self, replicas, told):
+        assert (born(100, replicas=replicas, late=(1,)) is not None) is told
+
+    @pytest.mark.parametrize(("steps", "told"), [(31, False), (32, True)])
+    def test_it_takes_32_steps(self, steps, told):
+        slow = lagging(1000, 0.005, rise=0.0)
+        few = replace(slow, residual_long=slow.residual_long[-steps:])
+        assert (slow_transfer.transfer(few) is not None) is told

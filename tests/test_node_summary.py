@@ -200,6 +200,22 @@ def test_heat_counts_under_load_only():
     assert not of(Node().look(*hot(0.9, "sw_power_cap")), metrics.GPU_CONDITION)
 
 
+@pytest.mark.parametrize(("load", "told"), [(0.45, False), (0.55, True)])
+def test_a_gpu_that_runs_kernels_half_of_the_time_is_at_work(load, told):
+    assert bool(of(Node().look(*hot(load)), metrics.GPU_CONDITION)) is told
+
+
+def test_load_is_that_of_the_last_five_minutes():
+    """After five minutes at work 2.5 minutes of rest make less than half, and the other way."""
+    node = Node()
+    for _ in range(20):
+        node.look(*hot(1.0))
+    rested = [of(node.look(*hot(0.0)), metrics.GPU_CONDITION) for _ in range(14)]
+    working = [found[(*DEVICE, "thermal_slowdown")] for found in rested]
+    assert working[:8] == [1] * 8
+    assert working[12:] == [0] * 2
+
+
 def test_a_power_brake_counts_without_load():
     found = Node().look(*hot(0.0, "hw_power_brake"))
     assert of(found, metrics.GPU_CONDITION) == {(*DEVICE, "power_brake"): 1}
@@ -262,6 +278,14 @@ def test_new_memory_errors_count_once_though_two_counters_have_them():
     assert node.look(*errors(90, 90, "corrected")) == {}
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(870, True), (930, False)])
+def test_memory_errors_count_for_a_quarter_of_an_hour(seconds, told):
+    node = Node()
+    node.look(*errors(7, 2))
+    node.look(*errors(8, 3))
+    assert bool(node.look(*errors(8, 3), after=seconds)) is told
+
+
 def port_errors(symbol, other):
     return (
         rdma.PORT_ERRORS.sample(symbol, **PORT, type="symbol_error"),
@@ -286,39 +310,75 @@ def test_errors_of_a_port_are_added_up_over_the_types_that_mean_a_bad_link():
     assert node.look(*port_errors(1060, 9000), after=1000) == {}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "kinds"),
+    [
+        (870, {metrics.PORT_RECENT_ERRORS, metrics.PORT_RECENT_RETRANSMISSIONS}),
+        (930, set()),
+    ],
+)
+def test_errors_of_a_port_count_for_a_quarter_of_an_hour(seconds, kinds):
+    node = Node()
+    node.look(*port_errors(0, 0))
+    node.look(*port_errors(60, 0))
+    told = {metric for metric, _ in node.look(*port_errors(60, 0), after=seconds)}
+    assert told == kinds | {metrics.PORT_RECENT_FLAPS}
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(1770, True), (1830, False)])
+def test_flaps_of_a_port_count_for_half_an_hour(seconds, told):
+    node = Node()
+    node.look(*port_errors(0, 0))
+    node.look(*port_errors(1, 0))
+    assert bool(node.look(*port_errors(1, 0), after=seconds)) is told
+
+
 def test_a_port_whose_counters_start_again_has_no_errors():
     node = Node()
     node.look(*port_errors(1_000_000, 0))
     assert node.look(*port_errors(0, 0)) == {}
 
 
-def test_only_ports_near_their_rate_are_told():
-    def sent(share, look):
-        return (
-            rdma.TRANSMIT_BYTES.sample(share * 5e10 * 15 * look, **PORT),
-            rdma.PORT_RATE.sample(5e10, **PORT),
-        )
+def sent(share, look):
+    return (
+        rdma.TRANSMIT_BYTES.sample(share * 5e10 * 15 * look, **PORT),
+        rdma.PORT_RATE.sample(5e10, **PORT),
+    )
 
+
+@pytest.mark.parametrize("share", [0.55, 0.97])
+def test_ports_that_are_half_full_are_told(share):
     busy, idle = Node(), Node()
     for look in range(60):
-        full, rest = busy.look(*sent(0.97, look)), idle.look(*sent(0.4, look))
+        full, rest = busy.look(*sent(share, look)), idle.look(*sent(0.45, look))
         assert rest == {}
-    assert of(full, metrics.PORT_BUSY) == {AT: pytest.approx(0.97, abs=0.02)}
+    assert of(full, metrics.PORT_BUSY) == {AT: pytest.approx(share, abs=0.02)}
 
 
-def test_the_worst_paused_priority_of_an_interface_counts():
+def test_a_ports_traffic_is_that_of_the_last_five_minutes():
+    node = Node()
+    looks = [node.look(*sent(0.9, look)) for look in range(40)]
+    told = [bool(found) for found in looks]
+    assert told.index(True) == 12, "nine tenths of three minutes are half of five"
+    ended = [bool(node.look(*sent(0.9, 39))) for _ in range(20)]
+    assert ended.index(False) == 8
+
+
+@pytest.mark.parametrize(("worst", "told"), [(0.2, True), (0.011, True), (0.009, False)])
+def test_the_worst_paused_priority_of_an_interface_counts(worst, told):
     def paused(look):
         return [
             netdev.PFC_SECONDS.sample(
                 15 * look * share, device="eth2", priority=priority, direction="receive"
             )
-            for priority, share in (("3", 0.2), ("4", 0.001))
+            for priority, share in (("3", worst), ("4", 0.001))
         ]
 
     node = Node()
     for look in range(60):
         found = node.look(*paused(look))
-    assert of(found, metrics.NIC_PAUSED) == {("eth2",): pytest.approx(0.2, abs=0.01)}
+    near = pytest.approx(worst, rel=0.05)
+    assert of(found, metrics.NIC_PAUSED) == ({("eth2",): near} if told else {})
 
 
 def test_pause_storms_and_narrow_slots_are_told():
@@ -349,6 +409,19 @@ def test_resources_of_which_little_is_left_are_told_by_the_fullest_file_system()
     assert Node().look(host.MEMORY_AVAILABLE.sample(4.0)) == {}, "of how much is not known"
 
 
+@pytest.mark.parametrize(("used", "told"), [(0.79, False), (0.81, True)])
+def test_a_resource_is_told_before_the_kubelet_evicts_pods_for_it(used, told):
+    found = Node().look(
+        host.MEMORY_TOTAL.sample(100.0),
+        host.MEMORY_AVAILABLE.sample(100.0 * (1 - used)),
+        host.DISK_USED.sample(used, filesystem="root"),
+        host.INODES_USED.sample(used, filesystem="root"),
+        host.PIDS_USED.sample(used),
+    )
+    names = {labels for _, labels in found}
+    assert names == ({("memory",), ("disk",), ("inodes",), ("pids",)} if told else set())
+
+
 def fallback(value, reason="plugin_failed", port_state=4):
     return (
         nccl_log.NCCL_SOCKET_FALLBACK.sample(value, **POD, reason=reason),
@@ -359,7 +432,8 @@ def fallback(value, reason="plugin_failed", port_state=4):
 def test_a_fallback_to_tcp_counts_where_a_port_is_active_and_nobody_wanted_it():
     found = of(Node().look(*fallback(1), *rank(0)), metrics.POD_CONDITION)
     assert found == {("team/llm", "team", "llm-0", "socket_fallback", "plugin_failed"): 1}
-    for quiet in (fallback(0), fallback(-1), fallback(1, "expected"), fallback(1, port_state=1)):
+    assert of(Node().look(*fallback(1, port_state=5)), metrics.POD_CONDITION), "active, with errors"
+    for quiet in (fallback(0), fallback(-1), fallback(1, "expected"), fallback(1, port_state=3)):
         assert not of(Node().look(*quiet), metrics.POD_CONDITION)
     assert not Node().look(fallback(1)[0]), "a node without ports has only TCP"
 

@@ -27,8 +27,8 @@ LEAST_BYTES_PER_SECOND = 50e6
 LEAST_SIBLINGS = 2
 """With a single sibling nobody knows which one of the two is right."""
 
-RAIL_NODES = 3
 RAIL_SHARE = 0.5
+"""Part of a rail's ports that carry too little, from which on the whole rail is what is wrong."""
 
 
 def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:

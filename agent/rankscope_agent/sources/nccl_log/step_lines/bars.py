@@ -13,9 +13,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import number, seconds
 
 MARKS = (b"it/s", b"s/it")
 
-MAX_BAR = 600
-"""Bytes of a bar: a terminal of 200 columns with three bytes for each block."""
-
+# A bar has 600 bytes at most: a terminal of 200 columns with three bytes for each block.
 _TQDM = re.compile(
     rb"(?:(?P<desc>[^|\n]{1,120}?): {1,4})?\s{0,4}(?:(?P<percent>\d{1,3})%)?\|[^|\n]{0,600}\| "
     rb"(?P<n>\d{1,12})/(?P<total>\d{1,12}|\?) "

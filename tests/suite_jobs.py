@@ -61,3 +61,17 @@ def incidents(meta, records, **options):
 def found(simulated, **options):
     """Return what is found in a simulated job."""
     return incidents(simulated.meta, simulated.records, **options)
+
+
+def running(simulated, **changes):
+    """Return a simulated job's records as a probe makes them that measures the rest apart."""
+    rows = simulated.records
+    spent = rows["data_seconds"] + rows["compute_seconds"] + rows["sync_seconds"]
+    known = {
+        "other_seconds": (rows["step_seconds"] - spent).clip(lower=0),
+        "microbatches": simulated.meta["microbatches"],
+        "timing_source": simulated.meta["compute_timing"],
+        "cpu_wait_seconds": 0.0,
+        "attempt": 0,
+    }
+    return rows.assign(**(known | changes))

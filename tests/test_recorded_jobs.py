@@ -15,7 +15,7 @@ import pytest
 
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnosis
-from suite_jobs import fault, made
+from suite_jobs import fault, made, running
 
 RECORDED = sorted((Path(__file__).parent / "fixtures" / "running_jobs").glob("*.parquet"))
 CAUSES = {"slow-compute": "gpu_compute", "slow-data": "data_loader"}
@@ -59,20 +59,6 @@ def test_what_the_first_rank_does_while_all_others_wait_is_told_and_blamed_on_no
     (aside,) = verdict.asides
     assert "all ranks waited for the first one" in aside
     assert not any(0 in found.where.ranks for found in (verdict.cause, *verdict.others))
-
-
-def running(simulated, **changes):
-    """Return a simulated job's records as a probe makes them that measures the rest apart."""
-    rows = simulated.records
-    spent = rows["data_seconds"] + rows["compute_seconds"] + rows["sync_seconds"]
-    known = {
-        "other_seconds": (rows["step_seconds"] - spent).clip(lower=0),
-        "microbatches": simulated.meta["microbatches"],
-        "timing_source": simulated.meta["compute_timing"],
-        "cpu_wait_seconds": 0.0,
-        "attempt": 0,
-    }
-    return rows.assign(**(known | changes))
 
 
 def renumbered(rows, order):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import get_args
 
-from rankscope_agent.contract.kernel.vocabulary import Cause
-from rankscope_agent.contract.kernel.xid import describe
+from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_agent.contract.metrics import gpus, kernel_log
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import ADVICE, CABLE_REPORTED, Advice
+from rankscope_analyzers.findings.advice import CABLE_REPORTED, Advice
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.gpus import errors as gpu_errors
 from rankscope_analyzers.gpus import xid_incidents
@@ -55,7 +53,7 @@ INSTEAD: Mapping[str, Advice] = {"flapping": CABLE_REPORTED}
 """Advice on what the kernel itself reports, where it is not the table's."""
 
 KINDS = frozenset(
-    (REBOOT, *(kind for kind, _ in EVENTS.values()), *(c for c in get_args(Cause) if c in ADVICE))
+    (REBOOT, *(kind for kind, _ in EVENTS.values()), *(known.cause for known in XIDS.values()))
 )
 
 READS: tuple[Metric, ...] = (

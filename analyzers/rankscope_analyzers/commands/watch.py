@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.following import Followed
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
@@ -90,10 +91,13 @@ class Sight:
         read: reads them. Raises SourceError where nothing can be read, and ClusterError where the
             agents of the cluster are not known.
         records: where records of runs are kept, None if they are not.
+        followed: what is known of jobs from look to look; None where looks show other records of
+            the same time, as Prometheus' means over intervals are.
     """
 
     read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
+    followed: Followed | None = field(default_factory=Followed)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,7 +110,8 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
-    sight = Sight(reader(options, interval), records)
+    followed = None if options.prometheus else Followed()
+    sight = Sight(reader(options, interval), records, followed)
     leadership = _leadership(options)
     exported = Exported(leadership)
     log = ErrorLog(_say)
@@ -224,7 +229,7 @@ def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
         _say(f"nothing could be read: {error}")
         exported.fail()
         return list(error.errors) if isinstance(error, SourceError) else []
-    timing = timed(found.jobs)
+    timing = timed(found.jobs, sight.followed)
     for job, why in timing.senseless.items():
         _say(visible(f"job {job}: {why}"))
     now = time.time()

@@ -111,12 +111,29 @@ class Length:
         )
 
 
+NO_LENGTH = Length(0, 0.0)
+
+
 class Detector:
     """Finds the incidents of one job from its steps in order."""
 
     __slots__ = (
-        "_began", "_chores", "_clock", "_clocks", "_executed", "_ledger", "_long", "_marks",
-        "_node_names", "_ordinary", "_pending", "_run", "_warm_up", "_watch", "known",
+        "_began",
+        "_chores",
+        "_clock",
+        "_clocks",
+        "_executed",
+        "_ledger",
+        "_long",
+        "_marks",
+        "_node_names",
+        "_ordinary",
+        "_pending",
+        "_run",
+        "_warm_up",
+        "_watch",
+        "known",
+        "length",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -134,6 +151,7 @@ class Detector:
         self._began = np.inf
         self._clocks: list[float] = []
         self.known: frozenset[Part] = frozenset()
+        self.length = NO_LENGTH
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -204,6 +222,8 @@ class Detector:
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
         now = derive(steps.at(judged), run.shape)
+        lasted = float(np.nansum(np.fmax.reduce(steps.step, axis=(1, 2, 3))))
+        self.length = Length(self.length.steps + len(counters), self.length.seconds + lasted)
         row = 0
         for index in range(len(counters)):
             self._clock = max(self._clock, float(ends[index]))

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
-from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.profiles import flight_records
 from rankscope_analyzers.steps import clocks, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
@@ -21,6 +20,7 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if, wordings
 from rankscope_analyzers.stragglers.feed import Judged
+from rankscope_analyzers.stragglers.following import Followed
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.inert_text import visible
 
@@ -57,13 +57,20 @@ class Timed:
     errors: tuple[AnalysisError, ...] = ()
 
 
-def timed(jobs: Iterable[JobRecords]) -> Timed:
-    """Diagnose jobs, each by itself: what is wrong with one costs no other its verdict."""
+def timed(jobs: Iterable[JobRecords], followed: Followed | None = None) -> Timed:
+    """Diagnose jobs, each by itself: what is wrong with one costs no other its verdict.
+
+    Args:
+        jobs: their records.
+        followed: what earlier looks at the same running jobs told, None if there were none.
+    """
+    if followed is not None:
+        followed.look()
     found: list[Diagnosis] = []
     senseless: dict[str, str] = {}
     errors: list[AnalysisError] = []
     for job in jobs:
-        made = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job))
+        made = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job, followed))
         if isinstance(made, AnalysisError):
             errors.append(made)
         elif isinstance(made, str):
@@ -73,33 +80,41 @@ def timed(jobs: Iterable[JobRecords]) -> Timed:
     return Timed(tuple(found), senseless, tuple(errors))
 
 
-def _diagnosis_or_reason(job: JobRecords) -> Diagnosis | str:
+def _diagnosis_or_reason(job: JobRecords, followed: Followed | None) -> Diagnosis | str:
     try:
         # What was never measured, or took no time, is no number here: nobody is to be warned of it.
         with np.errstate(divide="ignore", invalid="ignore"):
-            return diagnosis(job)
+            return diagnosis(job, followed)
     except RecordError as error:
         return visible(f"its step records cannot be judged: {error}")
 
 
-def diagnosis(job: JobRecords) -> Diagnosis:
+def diagnosis(job: JobRecords, followed: Followed | None = None) -> Diagnosis:
     """Return the verdict of a job with its steps.
+
+    Args:
+        job: its records.
+        followed: what earlier looks at it told, None if there were none.
 
     Raises:
         rankscope_analyzers.steps.records.RecordError: its records cannot be analysed.
     """
     try:
-        return _judged(job)
+        return _judged(job, followed)
     except RecordError as error:
         raise RecordError(f"{job.path}: {error}" if job.path else str(error)) from error
 
 
-def _judged(job: JobRecords) -> Diagnosis:
+def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
     arranged = _layout(job, frame)
-    judged = feed.judge(FrameTable(records), arranged)
+    # Sampled windows of collectives tell of steps that were judged long ago.
+    if followed is None or not job.live or job.windows:
+        judged = feed.judge(FrameTable(records), arranged)
+    else:
+        judged = followed.judged(job.job_id, records, arranged)
     found = wordings.findings(frame, judged.incidents)
     said = verdict.judge(frame, found, judged.known)
     flat = not arranged.by_groups or len(set(frame.stages.tolist())) == 1
@@ -109,7 +124,7 @@ def _judged(job: JobRecords) -> Diagnosis:
         unobserved=(*job.notes, *waiting, *judged.notes, *windows, *said.unobserved),
         what_if=what_if.ideals(frame, arranged) if flat else None,
         clock_offsets=offsets,
-        asides=tuple(_asides(frame, judged)),
+        asides=tuple(_asides(judged)),
     )
     return Diagnosis(whole, frame)
 
@@ -125,9 +140,8 @@ WORTH_SAYING = 0.025
 """Share of the time from which on it is told what first ranks do alone."""
 
 
-def _asides(frame: StepFrame, judged: Judged) -> Iterator[str]:
-    waited, steps = judged.chores, len(frame.steps)
-    whole = float(np.nansum(row_maximum(frame.step)))
+def _asides(judged: Judged) -> Iterator[str]:
+    waited, steps, whole = judged.chores, judged.length.steps, judged.length.seconds
     if not waited.steps or waited.seconds < WORTH_SAYING * whole:
         return
     yield (

@@ -14,7 +14,7 @@ from rankscope_analyzers.steps.records import Account, Dropped, Rules
 from rankscope_analyzers.steps.tables import RecordTable
 from rankscope_analyzers.stragglers.assembly import BLOCK_ROWS, Assembler, Block
 from rankscope_analyzers.stragglers.chores import NOTHING, Waited
-from rankscope_analyzers.stragglers.detector import Detector, Length
+from rankscope_analyzers.stragglers.detector import NO_LENGTH, Detector, Length
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.rows import PARTS, REQUIRED, USED, Rows, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
@@ -35,6 +35,7 @@ class Judged:
         known: parts of the step that the newest steps were judged by.
         chores: what first ranks did while all others waited.
         notes: what was compared otherwise than usual, as sentences.
+        length: of all that was judged.
     """
 
     incidents: tuple[Incident, ...]
@@ -42,6 +43,7 @@ class Judged:
     known: frozenset[Part] = frozenset()
     chores: Waited = NOTHING
     notes: tuple[str, ...] = ()
+    length: Length = NO_LENGTH
 
 
 def detect(records: RecordTable, job: Layout, block_rows: int = BLOCK_ROWS) -> Judged:
@@ -106,13 +108,23 @@ class Feed:
             numbered = self._numbered(rows.node, records.node_names)
             self._judge(self._assembler.take(replace(rows, node=numbered)))
 
-    def now(self) -> Judged:
+    def now(self, newer: RecordTable | None = None) -> Judged:
         """Return what is known as of the newest record; what comes later is judged all the same.
+
+        Args:
+            newer: records that are looked at and not taken.
 
         Raises:
             RecordError: no record so far was usable, or records contradict the layout.
         """
-        return forked(self).ended()  # type: ignore[no-any-return]
+        copy: Feed = forked(self)
+        if newer is not None:
+            copy.take(newer)
+        return copy.ended()
+
+    def miss(self, dropped: Dropped) -> None:
+        """Account for records that are not to be taken."""
+        self._account.add(dropped)
 
     def ended(self) -> Judged:
         """Return what is known when the newest record is the last one; nothing can be taken then.
@@ -132,6 +144,7 @@ class Feed:
             detector.known,
             detector.chores,
             tuple(_notes(self._shape)),
+            detector.length,
         )
 
     def _numbered(self, nodes: Integers, names: tuple[str, ...]) -> Integers:

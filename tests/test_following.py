@@ -1,0 +1,194 @@
+"""What the watch knows of a job from look to look."""
+
+import numpy as np
+import pytest
+
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.steps.tables import FrameTable
+from rankscope_analyzers.stragglers import feed, following
+from rankscope_analyzers.stragglers.diagnosis import diagnosis, timed
+from rankscope_analyzers.stragglers.following import MOST_JOBS, Followed
+from suite_jobs import fault, made
+
+START = "t_start_unix_seconds"
+JOB = Layout(32, 1, 1, 0, wall=True, by_groups=True)
+SLOW = fault("gpu_compute", "gpu", 1.5, first=60, last=150)
+SLOW_FOR_EVER = fault("gpu_compute", "gpu", 1.5, first=60, last=220)
+SLOW_ALL = fault("global_slowdown", "compute", 1.4, first=80, last=220)
+
+
+def running(*faults, **changes):
+    """Return a job's records in order of their ends, and when each ended."""
+    job = made(*faults, **({"tensor": 1, "pipeline": 1} | changes))
+    parts = job.records[["data_seconds", "compute_seconds", "sync_seconds"]].sum(axis=1)
+    records = job.records.assign(
+        other_seconds=(job.records["step_seconds"] - parts).clip(lower=0),
+        timing_source="kernel", cpu_wait_seconds=0.0, attempt=0,
+    )  # fmt: skip
+    ended = records[START] + records["step_seconds"]
+    records = records.assign(ended=ended).sort_values("ended", kind="stable")
+    return records.reset_index(drop=True)
+
+
+def looks(records, every=30.0, window=1800.0):
+    """Yield what a look shows each time."""
+    first, last = records["ended"].min(), records["ended"].max()
+    for now in np.arange(first + every, last + every, every):
+        there = records[(records["ended"] <= now) & (records[START] >= now - window)]
+        yield there.drop(columns="ended").reset_index(drop=True)
+
+
+def judged(shown, known=None):
+    """Return what the last of some looks says."""
+    known, found = Followed() if known is None else known, None
+    for records in shown:
+        known.look()
+        found = known.judged("job", records, JOB)
+    return found
+
+
+def whole(records):
+    return feed.judge(FrameTable(records.drop(columns="ended")), JOB)
+
+
+STREAMS = {
+    "healthy": {},
+    "slow": {"faults": (SLOW,)},
+    "slow for ever": {"faults": (SLOW_FOR_EVER,)},
+    "restarted": {"faults": (SLOW_FOR_EVER,), "restart": 130},
+    "shrunk": {"faults": (SLOW,), "restart": 130, "shrinks": True},
+    "by wall": {"faults": (SLOW, SLOW_ALL), "timing": "wall"},
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("every", [10.0, 90.0])
+def test_looks_find_what_is_found_in_all_records_at_once(name, every):
+    changes = dict(STREAMS[name])
+    records = running(*changes.pop("faults", ()), **changes)
+    said = judged(looks(records, every))
+    assert said.incidents == whole(records).incidents
+    assert bool(said.incidents) == (name != "healthy")
+
+
+def test_each_look_takes_what_is_new_and_no_more(monkeypatch):
+    records = running(SLOW)
+    tables = []
+    monkeypatch.setattr(
+        following, "FrameTable", lambda rows: tables.append(len(rows)) or FrameTable(rows)
+    )
+    shown = list(looks(records))
+    judged(shown)
+    assert sum(tables) < 1.5 * len(records)
+    assert sum(map(len, shown)) > 5 * len(records)
+
+
+def test_a_slow_job_is_compared_with_its_own_start_that_is_out_of_sight():
+    records = running(SLOW_ALL)
+    (last,) = list(looks(records, window=120.0))[-1:]
+    said = judged(looks(records, window=120.0))
+    assert not feed.judge(FrameTable(last), JOB).incidents
+    (slow,) = said.incidents
+    assert (slow.kind, slow.until) == ("global_slowdown", None)
+    assert slow.since < float(last[START].min())
+
+
+def test_what_was_over_before_the_window_is_told_no_more():
+    records = running(SLOW)
+    assert judged(looks(records)).incidents
+    assert not judged(looks(records, window=60.0)).incidents
+
+
+def test_an_agent_that_does_not_answer_for_two_looks_costs_nothing():
+    records = running(SLOW_FOR_EVER)
+    shown = list(looks(records))
+    for number in (6, 7, 11):
+        there = shown[number]
+        shown[number] = there[there["node"] != "node-00001"].reset_index(drop=True)
+    said = judged(shown)
+    assert said.incidents == whole(records).incidents
+    assert said.dropped == whole(records).dropped
+
+
+def test_ranks_that_are_silent_for_long_keep_nobody_waiting_and_their_late_records_are_said():
+    records = running(SLOW_FOR_EVER)
+    shown = [
+        there[(there["node"] != "node-00002") | (number > 12)].reset_index(drop=True)
+        for number, there in enumerate(looks(records))
+    ]
+    known = Followed()
+    (slow,) = judged(shown[:13], known).incidents
+    assert (slow.ranks[0], slow.until) == (13, None)
+    (late,) = judged(shown[13:14], known).dropped
+    assert (late.reason, late.count > 100) == ("late", True)
+    (again,) = judged(shown[14:15], known).dropped
+    assert again.count == late.count
+    assert judged(shown[15:], known).incidents[0].since == slow.since
+
+
+def test_a_clock_that_is_years_ahead_costs_no_other_rank_its_verdict():
+    records = running(SLOW_FOR_EVER)
+    records.loc[records["rank"] == 3, START] += 1e9
+    (slow, *_) = judged(looks(records)).incidents
+    assert (slow.kind, slow.ranks[0]) == ("gpu_compute", 13)
+
+
+def test_another_job_of_the_same_name_is_compared_with_its_own_start_alone():
+    first = running()
+    second = running(compute=3.0)
+    later = first["ended"].max() + following.NEW_JOB_SECONDS + 60.0 - second[START].min()
+    second = second.assign(**{name: second[name] + later for name in (START, "ended")})
+    known = Followed()
+    judged(looks(first), known)
+    assert judged(looks(second), known).incidents == ()
+    soon = second.assign(**{name: second[name] - 900.0 for name in (START, "ended")})
+    known = Followed()
+    judged(looks(first), known)
+    assert judged(looks(soon), known).incidents != ()
+
+
+def test_records_without_a_start_are_said_and_cost_nothing():
+    records = running(SLOW)
+    shown = [
+        there.assign(**{START: there[START].mask(there.index == 3)}) for there in looks(records)
+    ]
+    said = judged(shown)
+    assert said.incidents == whole(records).incidents
+    assert "incomplete" in {one.reason for one in said.dropped}
+
+
+def test_what_makes_no_sense_costs_a_job_its_verdict_until_it_does():
+    known = Followed()
+    shown = list(looks(running(SLOW_FOR_EVER)))
+    with pytest.raises(RecordError):
+        known.judged("job", shown[3].drop(columns="step_seconds"), JOB)
+    assert judged(shown, known).incidents
+
+
+def test_jobs_that_are_gone_are_forgotten():
+    known = Followed()
+    (there,) = list(looks(running(steps=12)))[-1:]
+    for number in range(3):
+        known.look()
+        known.judged(f"job-{number}", there, JOB)
+    assert len(known) == 3
+    for _ in range(following.ABSENT_LOOKS - 1):
+        known.look()
+        known.judged("job-2", there, JOB)
+    assert len(known) == 2
+    known.look()
+    assert len(known) == 1
+    assert MOST_JOBS >= 1000
+
+
+def test_the_watch_says_the_same_of_a_job_as_one_who_asks_for_all_of_it():
+    records = running(SLOW_FOR_EVER)
+    followed = Followed()
+    for shown in looks(records):
+        job = JobRecords("job", shown, None, (), live=True)
+        (by_watch,) = timed([job], followed).diagnoses
+    once = diagnosis(JobRecords("job", shown, None, (), live=True))
+    assert by_watch.verdict.cause == once.verdict.cause
+    assert by_watch.verdict.cause.where.ranks == (13,)

@@ -13,10 +13,6 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY, peer_median
 
-RATIO = 3.0
-"""How many times as many as its peers a port must have: below that, traffic that differs between
-pipeline stages and uneven routing explain it."""
-
 DEVIATIONS = 6.0
 """By how many standard deviations: chance reaches that once in a thousand million windows, and a
 fleet judges some million a day."""
@@ -27,7 +23,9 @@ have differs by factors (their places in the fabric, their ranks' work), not by 
 
 LEAST_SPREAD = 0.3
 """Least deviation (logarithm) that is taken as usual, whatever few peers happen to show: a third
-more or less is what paths through a fabric and ranks' work differ by."""
+more or less is what paths through a fabric and ranks' work differ by. So a port must have 4.5 times
+as many as its peers (exp of `LOG_DEVIATIONS` times this) at the least, and more where they are few.
+"""
 
 LARGEST_RATIO = 20.0
 """However unlike its peers are: no fabric gives one of two like ports twenty times the trouble."""
@@ -63,7 +61,7 @@ def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> S
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = np.where(exposure > 0, events / exposure, np.nan)
     expected_rate = np.full_like(rates, np.nan)
-    factor = np.full_like(rates, RATIO)
+    factor = np.full_like(rates, np.nan)
     spread = np.full_like(rates, np.nan)
     for group in np.unique(groups[groups >= 0]):
         members = np.flatnonzero((groups == group) & np.isfinite(rates))
@@ -85,8 +83,7 @@ def _usual_factor(rates: Floats, exposure: Floats) -> float:
     logs = np.log(rates + one_event)
     by_chance = one_event / (float(np.median(rates)) + one_event)  # variance of a count's logarithm
     own = np.sqrt(max(LEAST_SPREAD**2, _spread(logs) ** 2 - by_chance))
-    factor = float(np.exp(LOG_DEVIATIONS * (1 + FEW_PEERS / len(logs)) * own))
-    return float(np.clip(factor, RATIO, LARGEST_RATIO))
+    return min(float(np.exp(LOG_DEVIATIONS * (1 + FEW_PEERS / len(logs)) * own)), LARGEST_RATIO)
 
 
 def _spread(rates: Floats) -> float:

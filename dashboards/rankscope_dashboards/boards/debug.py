@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import pods, starvation, training, watch
 from rankscope_agent.contract.model import Metric
-from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_log
+from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_hosts, debug_log
 from rankscope_dashboards.expressions.joins import join
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -83,7 +83,7 @@ def dashboard(runbooks: str) -> Dashboard:
                 ("Collectives and NCCL", debug_hardware.collectives(runbooks)),
                 ("GPUs of the ranks", debug_gpus.panels(runbooks)),
                 ("Network of the job's nodes", debug_hardware.network(runbooks)),
-                ("The job's nodes", debug_hardware.hosts(runbooks)),
+                ("The job's nodes", debug_hosts.panels(runbooks)),
             ]
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpus, pods, rdma, training, watch
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -202,76 +203,77 @@ def unseen(runbooks: str) -> list[Panel]:
             targets=now((f"topk({MANY}, count by (collector) ({failing}))", "{{collector}}")),
             missing="all collectors have their source, or no agent is scraped",
         ),
-        BarGauge(
-            title="Names and rings not believed",
-            description="Pods that name a job of another namespace, or what is no name, and files"
-            " beside the probe's that are refused, by reason. What they say is left out.",
-            unit="none",
-            minimum=0,
-            decimals=0,
-            targets=now(
-                (
-                    f"sum by (reason) ({of(pods.JOB_NAMES_REJECTED, NODE)}"
-                    f" or {of(training.RINGS_REJECTED, NODE)})",
-                    "{{reason}}",
-                )
-            ),
-            missing="nothing is refused, or no agent is scraped",
-            links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
-        ),
-        TimeSeries(
-            title="Watches that evaluate, and those in doubt",
-            description="Of the watches that share a lease one evaluates. None: findings end; two:"
-            " they are doubled. In doubt are those that cannot read the lease, which then stand by"
-            " without knowing of another, or go on.",
-            targets=targets(
-                (f"sum {by('lease')} ({of(watch.WATCH_LEADING, CLUSTER)})", "evaluate {{lease}}"),
-                (
-                    f"sum {by('lease')} (1 - {of(watch.WATCH_LEASE_UP, CLUSTER)})",
-                    "in doubt {{lease}}",
-                ),
-            ),
-            overrides=lettered(),
-            several=True,
-            minimum=0,
-            at_least=2,
-            decimals=0,
-            missing="rankscope watch is not scraped, or has no lease",
-            links=[links.runbook(runbooks, "RankscopeWatchLeaseUnreadable")],
-        ),
-        TimeSeries(
-            title="What could not be seen of jobs",
-            description="Ranks, nodes and layers that rankscope watch could not judge, by job;"
+        _refused(runbooks),
+        _watches(runbooks),
+        _of_jobs(
+            watch.JOB_UNOBSERVED,
+            "What could not be seen of jobs",
+            "Ranks, nodes and layers that rankscope watch could not judge, by job;"
             " `rankscope diagnose` names them.",
-            targets=targets(
-                (largest(FEW, of(watch.JOB_UNOBSERVED, JOB), "job_id"), "{{job_id}} {{cluster}}"),
-            ),
-            overrides=lettered(),
-            several=True,
-            minimum=0,
-            at_least=4,
-            decimals=0,
-            steps=ANY_IS_ODD,
-            missing="rankscope watch is not scraped",
         ),
-        TimeSeries(
-            title="Errors of analyzers, by job",
-            description="Things that an evaluation did not conclude of a job because an analyzer"
+        _of_jobs(
+            watch.JOB_ANALYSIS_ERRORS,
+            "Errors of analyzers, by job",
+            "Things that an evaluation did not conclude of a job because an analyzer"
             " raised on its data, which is a defect of Rankscope: findings on it may be missing,"
             " those on other jobs are not. The watch's log has the traceback.",
-            targets=targets(
-                (
-                    largest(FEW, of(watch.JOB_ANALYSIS_ERRORS, JOB), "job_id"),
-                    "{{job_id}} {{cluster}}",
-                ),
-            ),
-            overrides=lettered(),
-            several=True,
-            minimum=0,
-            at_least=4,
-            decimals=0,
-            steps=ANY_IS_ODD,
-            missing="rankscope watch is not scraped",
-            links=[links.runbook(runbooks, "RankscopeAnalysisErrors")],
+            links.runbook(runbooks, "RankscopeAnalysisErrors"),
         ),
     ]
+
+
+def _refused(runbooks: str) -> Panel:
+    return BarGauge(
+        title="Names and rings not believed",
+        description="Pods that name a job of another namespace, or what is no name, and files"
+        " beside the probe's that are refused, by reason. What they say is left out.",
+        unit="none",
+        minimum=0,
+        decimals=0,
+        targets=now(
+            (
+                f"sum by (reason) ({of(pods.JOB_NAMES_REJECTED, NODE)}"
+                f" or {of(training.RINGS_REJECTED, NODE)})",
+                "{{reason}}",
+            )
+        ),
+        missing="nothing is refused, or no agent is scraped",
+        links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
+    )
+
+
+def _watches(runbooks: str) -> Panel:
+    return TimeSeries(
+        title="Watches that evaluate, and those in doubt",
+        description="Of the watches that share a lease one evaluates. None: findings end; two:"
+        " they are doubled. In doubt are those that cannot read the lease, which then stand by"
+        " without knowing of another, or go on.",
+        targets=targets(
+            (f"sum {by('lease')} ({of(watch.WATCH_LEADING, CLUSTER)})", "evaluate {{lease}}"),
+            (f"sum {by('lease')} (1 - {of(watch.WATCH_LEASE_UP, CLUSTER)})", "in doubt {{lease}}"),
+        ),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        at_least=2,
+        decimals=0,
+        missing="rankscope watch is not scraped, or has no lease",
+        links=[links.runbook(runbooks, "RankscopeWatchLeaseUnreadable")],
+    )
+
+
+def _of_jobs(metric: Metric, title: str, description: str, *leads: tuple[str, str]) -> Panel:
+    """Return a panel of what the watch could not do, by job."""
+    return TimeSeries(
+        title=title,
+        description=description,
+        targets=targets((largest(FEW, of(metric, JOB), "job_id"), "{{job_id}} {{cluster}}")),
+        overrides=lettered(),
+        several=True,
+        minimum=0,
+        at_least=4,
+        decimals=0,
+        steps=ANY_IS_ODD,
+        missing="rankscope watch is not scraped",
+        links=leads,
+    )

@@ -1,0 +1,176 @@
+"""Panels of the debug view about the nodes of the chosen job."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import host, kernel_log, starvation, training
+from rankscope_dashboards.expressions.promql import worst
+from rankscope_dashboards.expressions.queries import (
+    JOB,
+    MANY,
+    NODE,
+    job_nodes,
+    largest_rates,
+    of,
+    rate,
+)
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import (
+    colored,
+    columns,
+    line_style,
+    matching,
+    numbered,
+    override,
+)
+from rankscope_dashboards.parts.limits import ANY_IS_BAD
+from rankscope_dashboards.parts.panels import (
+    BAD,
+    GOOD,
+    WARN,
+    Panel,
+    Stat,
+    Table,
+    TimeSeries,
+    now,
+    rows,
+    targets,
+)
+
+STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
+"""Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
+
+FULL_NODE = ((None, GOOD), (0.9, WARN), (0.95, BAD))
+"""Of a node's memory: `RankscopeNodeResourceExhausted` fires at the second."""
+
+LARGE = 56
+"""Pixels: to fill a panel of eight rows a single digit would grow to three times that."""
+
+SOME = 6
+"""Ranks of each of three measures in one panel, which together stay below twenty lines."""
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return panels about the nodes that the job runs on."""
+    waiting = job_nodes(rate(of(host.PRESSURE, NODE, 'kind="some"')))
+    free = f"{of(host.MEMORY_AVAILABLE, NODE)} / {of(host.MEMORY_TOTAL, NODE)}"
+    return [
+        TimeSeries(
+            title="Host pressure",
+            description="Part of time in which some task of the job's worst node waited for"
+            " processors, memory or disks. Loaders and NCCL's proxy threads suffer first.",
+            unit="percentunit",
+            minimum=0,
+            # A counter that is read a little late looks as if it grew by more than the time.
+            targets=targets((f"clamp_max(max by (resource) ({waiting}), 1)", "{{resource}}")),
+            overrides=colored(["cpu", "io", "memory"]),
+            steps=STALLED,
+            missing="no agent, or no pressure information: Linux 4.20 and newer with psi=1 has it",
+            links=[links.runbook(runbooks, "RankscopeHostStalls")],
+        ),
+        _waiting_for_cpus(runbooks),
+        TimeSeries(
+            title="Memory in use on the fullest node",
+            description="Part of a node's memory that programs cannot have any more, the most of"
+            " the job's nodes. At 100 % the kernel kills a process, often a loader's.",
+            unit="percentunit",
+            minimum=0,
+            maximum=1,
+            steps=FULL_NODE,
+            targets=targets((f"1 - min({job_nodes(free)})", "fullest node")),
+            overrides=colored(["fullest node"]),
+            missing=shared.NO_AGENT,
+        ),
+        _oom_kills(runbooks),
+        Stat(
+            title="Fullest disk",
+            description="How full the fullest filesystem of the job's nodes is. Checkpoints and"
+            " shared memory fail when it is full.",
+            unit="percentunit",
+            targets=now((f"max({job_nodes(of(host.DISK_USED, NODE))})", "")),
+            steps=((None, GOOD), (0.85, WARN), (0.95, BAD)),
+            missing=shared.NO_AGENT,
+            briefly="no agent",
+            links=[links.runbook(runbooks, "RankscopeNodeResourceExhausted")],
+            height=8,
+            width=6,
+            letters=LARGE,
+        ),
+        _ended_processes(runbooks),
+    ]
+
+
+def _ended_processes(runbooks: str) -> Panel:
+    last = worst(of(kernel_log.POD_LAST_EVENT, NODE), "node", "kind", "scope", "pod_uid")
+    return Table(
+        title="Processes that kernels of the job's nodes ended",
+        description="Kills for want of memory and crashes by the kernels' logs, newest first, and"
+        " whose processes they were: the job's own pods or others. `rankscope diagnose` blames the"
+        " first alone.",
+        unit="string",
+        width=24,
+        overrides=[override("when", {"unit": "dateTimeFromNow"})],
+        targets=rows(f"topk({MANY}, 1000 * {job_nodes(last)})"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "node": "node",
+                "pod_uid": "pod's UID",
+                "kind": "what",
+                "scope": "whose memory was full",
+                "Value": "when",
+            }
+        ),
+        largest_first="when",
+        widths={"when": 120},
+        missing="nothing was ended since the agents began, or they read no kernel log",
+        links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+    )
+
+
+def _oom_kills(runbooks: str) -> Panel:
+    oom = of(host.OOM_KILLS, NODE)
+    return Stat(
+        title="OOM kills",
+        description="Processes that kernels of the job's nodes killed for memory in the time"
+        " range, whosever they were.",
+        targets=now((f"sum({job_nodes(f'increase({oom}[$__range])')})", "")),
+        steps=ANY_IS_BAD,
+        decimals=0,
+        missing=shared.NO_AGENT,
+        briefly="no agent",
+        links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+        height=8,
+        width=6,
+        letters=LARGE,
+    )
+
+
+def _waiting_for_cpus(runbooks: str) -> Panel:
+    return TimeSeries(
+        title="Ranks that wait for a CPU",
+        description="Part of time in which the ranks that wait most were ready to run and had"
+        " no processor, or their loader workers. One that stands out is held up by that and not"
+        " by its GPU.",
+        unit="percentunit",
+        minimum=0,
+        targets=targets(
+            (
+                largest_rates(SOME, of(training.CPU_WAIT_SECONDS, JOB), "rank"),
+                "rank {{rank}} by its probe",
+            ),
+            (largest_rates(SOME, of(starvation.RANK_STARVED, JOB), "rank"), "rank {{rank}}"),
+            (
+                largest_rates(SOME, of(starvation.LOADER_STARVED, JOB), "rank"),
+                "loader of rank {{rank}}",
+            ),
+        ),
+        steps=STALLED,
+        overrides=[
+            *numbered("rank "),
+            matching("^loader", line_style("dot")),
+            matching("probe$", line_style("dash")),
+        ],
+        several=True,
+        missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
+        links=[links.runbook(runbooks, "RankscopeHostStalls")],
+    )

@@ -127,9 +127,9 @@ def test_names_that_lie_are_inert_in_labels(report):
     assert all("\x1b" not in text and "\n" not in text for key in values(watch) for text in key)
 
 
-def serve_once(url, capsys) -> str:
+def serve_once(url, capsys, code=0) -> str:
     options = watch_command_options("--agent", url, "--once", "--since", "9000d")
-    assert watch_command.run(options) == 0
+    assert watch_command.run(options) == code
     return capsys.readouterr().out
 
 
@@ -165,7 +165,7 @@ def test_a_real_agent_is_watched(tmp_path, capsys):
 
 
 def test_an_agent_that_is_gone_is_counted_and_ends_nothing(capsys):
-    page = serve_once("http://127.0.0.1:9", capsys)
+    page = serve_once("http://127.0.0.1:9", capsys, code=1)
     assert "rankscope_watch_failed_evaluations_total 1.0" in page
     assert "rankscope_finding_active" not in page
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
-
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo import stack as demo_stack
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.text.console import open_console
 
 FAILURES: tuple[type[Exception], ...] = (
     demo.DemoError,
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         rankscope_analyzers.demo.run.DemoError: the training run did not come to its end.
     """
-    console = Console(stderr=options.json, no_color=options.no_color, highlight=False)
+    console = open_console(no_color=options.no_color, stderr=options.json)
     if options.stack:
         demo_stack.run(options.fault, options.rank, options.seconds, console)
         return 0

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import shtab
-from rich.console import Console
 
 from rankscope_analyzers.command import (
     InputError,
@@ -29,6 +28,7 @@ from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.text.console import open_console, shown
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
-        terminal_report.show(Console(no_color=options.no_color, highlight=False), reports)
+        terminal_report.show(open_console(no_color=options.no_color), reports)
     # Nobody may take it for a verdict that none was possible.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 
@@ -108,7 +108,7 @@ def _write(options: argparse.Namespace) -> int:
         raise InputError("--verdicts is about all jobs of --trace: leave --job out")
     if options.html or options.markdown:
         raise InputError("--verdicts writes no report: leave --html and --markdown out")
-    console = Console(stderr=True, no_color=options.no_color, highlight=False)
+    console = open_console(no_color=options.no_color, stderr=True)
     return verdict_file.run(options.trace, options.verdicts, options.workers, console)
 
 
@@ -127,4 +127,4 @@ def _gathered(options: argparse.Namespace) -> Gathered:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{shown(line)}\n")

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
 from rankscope_analyzers.text import foreign_json
+from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (InputError,)
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"step_time_ratio": ratio, "differences": [asdict(one) for one in found]})
         return 0
-    console = Console(no_color=options.no_color, highlight=False)
+    console = open_console(no_color=options.no_color)
     console.print(_headline(before, after, ratio), markup=False)
     if not found:
         console.print("Images, command, versions, variables and places are the same.")

@@ -29,6 +29,7 @@ from rankscope_analyzers.intake.environment_skew import (
     differences,
     of_listing,
 )
+from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.name_lists import SHOWN
 
 LOCAL_AGENT = f"http://127.0.0.1:{AGENT_PORT}"
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(_object(sections, skew, silent) | {"kept_from_starting": list(kept)})
     else:
-        console = Console(no_color=options.no_color, highlight=False)
+        console = open_console(no_color=options.no_color)
         _show(console, sections, skew, silent)
         for sentence in kept:
             console.print(f"Kept from starting: {sentence}.", style="yellow", markup=False)

@@ -7,13 +7,13 @@ logs need.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.intake.log_files import LogError
+from rankscope_analyzers.text.console import write_lines
 
 FAILURES: tuple[type[Exception], ...] = (LogError,)
 
@@ -80,5 +80,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(explanation.as_object())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in explanation.lines())
+        write_lines(explanation.lines())
     return 0

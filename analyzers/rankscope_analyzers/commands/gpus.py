@@ -24,6 +24,7 @@ from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         found = [_object(at) for at in findings]
         print_json({"absent": list(map(asdict, absent)), "findings": found, "unobserved": silent})
     else:
-        console = Console(no_color=options.no_color, highlight=False)
+        console = open_console(no_color=options.no_color)
         _show(console, absent, throttle.summarize(samples), findings, silent)
     return 0
 

@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep a record of each run in DIR, for rankscope diff (agents only)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="evaluate once, print the series and exit"
+        "--once",
+        action="store_true",
+        help="evaluate once, print the series and exit: with 1 if nothing could be read",
     )
 
 
@@ -118,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     if options.once:
         evaluate(sight, exported, log)
         sys.stdout.write(exported.text())
-        return 0
+        return 1 if exported.failed else 0
     server = watch_server.start(exported, listen, guard)
     _say(f"listening on {server.url}/metrics")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too

@@ -29,6 +29,7 @@ from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
+from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.inert_text import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, PrometheusError)
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(as_object(log, found, compared, silent))
     else:
-        _show(Console(no_color=options.no_color, highlight=False), log, found, compared, silent)
+        _show(open_console(no_color=options.no_color), log, found, compared, silent)
     return 0
 
 

@@ -32,6 +32,12 @@ class Exported(Collector):
         self._lock = threading.Lock()  # scrapes come on threads of their own
         self._evaluated = threading.Event()
         self._due = math.inf
+        self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the newest evaluation could read or judge nothing."""
+        return self._failed
 
     @property
     def evaluated(self) -> bool:
@@ -65,6 +71,7 @@ class Exported(Collector):
             self._watch.note_failures(senseless)
             errors = self._watch.update(reports, now)
             self._more = tuple(more)
+            self._failed = False
         self._evaluated.set()
         return errors
 
@@ -78,6 +85,7 @@ class Exported(Collector):
         with self._lock:
             self._watch.fail()
             self._more = ()
+            self._failed = True
         self._evaluated.set()
 
     def stand_by(self) -> None:

@@ -73,3 +73,64 @@ def test_pauses_inside_compute_by_the_clock_of_the_host_are_seen(groups):
     assert said(rows.assign(timing_source="wall")) == [("host_transient", (5,))]
     healthy = records(Job(ranks=8, groups=groups, steps=300))
     assert said(healthy.assign(timing_source="wall")) == []
+
+
+def behind_a_barrier(rows):
+    """Return records of a job whose checkpoints are followed by a barrier: counted as compute."""
+    extra = (rows["other_seconds"] - 0.0002).clip(lower=0)
+    return rows.assign(
+        compute_seconds=rows["compute_seconds"] + extra,
+        other_seconds=rows["other_seconds"] - extra,
+    )
+
+
+def checkpoints(slow, usual=0.4, every=25, writers=(0,)):
+    """Return a job that writes every 25 steps, from step 700 on in `slow` seconds."""
+    rows = job()
+    due = rows["step"] % every == every - 1
+    for hit, seconds in ((due & (rows["step"] < 700), usual), (due & (rows["step"] >= 700), slow)):
+        if len(writers) == 1:
+            rows = longer(rows, hit, writers[0], seconds)
+        else:
+            rows.loc[hit, ["other_seconds", "step_seconds"]] += seconds
+    return rows
+
+
+@pytest.mark.parametrize("writers", [(0,), (0, 1, 2, 3)])
+def test_checkpoints_before_a_barrier_that_become_slow_are_slow_storage(writers):
+    rows = checkpoints(2.0, writers=writers)
+    assert said(behind_a_barrier(rows)) == [("storage_checkpoint", ())]
+    assert said(behind_a_barrier(checkpoints(0.4, writers=writers))) == []
+
+
+def test_pauses_of_the_first_rank_that_come_at_any_time_are_no_checkpoints():
+    rows = job()
+    random = np.random.default_rng(3)
+    hit = rows["step"].isin(random.choice(1500, 60, replace=False))
+    assert said(behind_a_barrier(longer(rows, hit, 0, 0.5))) == [("host_transient", (0,))]
+
+
+def test_a_wait_of_all_in_one_collective_is_told_and_blamed_on_nobody():
+    rows = job()
+    rows.loc[rows["step"] == 900, ["sync_seconds", "step_seconds"]] += 8.0
+    (found,) = findings(rows)
+    assert (found.kind, found.where.ranks) == ("host_transient", ())
+    assert "waited in one collective for 8.0" in found.summary
+    assert found.until_unix_seconds is not None
+
+
+def test_input_from_a_storage_that_is_slow_for_all_names_nobody_who_waits_longest():
+    rows = job()
+    late = rows["step"] >= 600
+    for rank, more in enumerate((0.012, 0.011, 0.040, 0.014)):
+        own = late & (rows["rank"] == rank)
+        rows.loc[own, "data_seconds"] += more
+        rows.loc[own, "sync_seconds"] += 0.040 - more
+    rows.loc[late, "step_seconds"] += 0.040
+    assert said(rows) == [("storage_checkpoint", ())]
+    alone = job()
+    own = late & (alone["rank"] == 2)
+    alone.loc[own, "data_seconds"] += 0.040
+    alone.loc[late & ~own, "sync_seconds"] += 0.040
+    alone.loc[late, "step_seconds"] += 0.040
+    assert said(alone) == [("data_loader", (2,))]

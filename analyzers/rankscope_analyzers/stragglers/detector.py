@@ -28,7 +28,7 @@ from rankscope_analyzers.stragglers.bins import BIN_SECONDS
 from rankscope_analyzers.stragglers.chores import Chores, Waited
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
 from rankscope_analyzers.stragglers.ledger import Ledger
-from rankscope_analyzers.stragglers.long_steps import MOST_IN_A_ROW, LongStep, LongSteps
+from rankscope_analyzers.stragglers.long_steps import MOST_IN_A_ROW, LongStep, LongSteps, Recurring
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
 from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
@@ -127,6 +127,8 @@ class Detector:
         "_long",
         "_marks",
         "_node_names",
+        "_of_all",
+        "_of_firsts",
         "_ordinary",
         "_pending",
         "_run",
@@ -144,6 +146,7 @@ class Detector:
         self._run: Run | None = None
         self._ordinary = Ordinary((1, 1, 1))
         self._long: LongSteps | None = None
+        self._of_all, self._of_firsts = Recurring(), Recurring()
         self._pending: list[tuple[Quantities, int, float]] = []
         self._executed = self._marks = 0
         self._clock = 0.0
@@ -202,6 +205,7 @@ class Detector:
         self._run = Run(shape, self._run, bin_seconds)
         self._ordinary = Ordinary(shape.sizes)
         self._long = LongSteps(shape)
+        self._of_all, self._of_firsts = Recurring(), Recurring()
         self._executed = self._marks = 0
         self._clocks = []
 
@@ -283,10 +287,14 @@ class Detector:
 
     def _exception(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
         if step.place < 0:
-            if step.seconds > 0 and run.known_rest_is_nothing:
+            regular = step.seconds > 0 and self._of_all.is_regular(counter, step.seconds)
+            if step.waited >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
+                self._freeze(run, step, clock)
+            elif step.seconds > 0 and (run.known_rest_is_nothing or regular):
                 self._checkpoint(run, counter, step.excess)
             return
-        if step.housekeeping:
+        regular = step.firsts and self._of_firsts.is_regular(counter, step.seconds)
+        if step.housekeeping or (regular and not step.input):
             seconds = self._ordinary.step_seconds()
             usual, slower = self._chores.did(counter, step.seconds, seconds)
             if slower:
@@ -301,10 +309,11 @@ class Detector:
 
     def _freeze(self, run: Run, step: LongStep, clock: float) -> None:
         kind: FaultClass = "data_loader" if step.input else "host_transient"
-        found = Candidate(
-            kind, 1 - 1 / step.times, (step.place,), -1, step.seconds, 0.0, shown_by="freeze"
-        )
-        moment = Moment(clock, clock - step.seconds)
+        told = step.place >= 0
+        seconds, how = (step.seconds, "freeze") if told else (step.waited, "wait")
+        ranks = (step.place,) if told else ()
+        found = Candidate(kind, 1 - 1 / step.times, ranks, -1, seconds, 0.0, shown_by=how)
+        moment = Moment(clock, clock - seconds)
         self._ledger.freeze(self._named(run.shape, found), moment, partial(self._nodes, run.shape))
 
     def _evaluate(self, run: Run) -> None:

@@ -8,7 +8,7 @@ handed on with a short delay.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median as middle
 
 import numpy as np
@@ -44,6 +44,19 @@ MOST_TOGETHER = 0.5
 ALONE = 2.0
 """Times any other rank's excess: who is not clearly the longest is not said to be the reason."""
 
+REGULAR_STEPS = 5
+"""Steps at least from one checkpoint to the next: what comes more often is the pace."""
+
+REMEMBERED = 64
+"""Long steps among which those that come at equal distances are looked for."""
+
+IN_LINE = 3
+"""Earlier ones at the same distance that make a long step a regular one."""
+
+ALIKE = 0.1
+"""Part of its length that the earlier ones took at least: slow storage makes one five times, and
+ten times, as long as they were."""
+
 IN_OTHER = 0.7
 """Part of the excess that lies outside of input, compute and exchange where somebody writes a
 checkpoint, evaluates or logs."""
@@ -60,6 +73,8 @@ class LongStep:
         housekeeping: it is what first ranks do for all: writing, evaluating, logging.
         input: it waited for its input.
         excess: (P, D, T) what each rank spent beyond its usual, outside of collectives.
+        firsts: first ranks alone made it long.
+        waited: seconds that every rank waited in collectives beyond its usual.
     """
 
     place: int
@@ -68,6 +83,27 @@ class LongStep:
     housekeeping: bool
     input: bool
     excess: Floats
+    firsts: bool = False
+    waited: float = 0.0
+
+
+class Recurring:
+    """Long steps of one kind, to see which of them come as regularly as checkpoints do."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
+
+    def is_regular(self, counter: int, seconds: float) -> bool:
+        """Take a long step; say whether several before it lie at equal distances."""
+        known = {step for step, lasted in self._seen if lasted >= ALIKE * seconds}
+        self._seen.append((counter, seconds))
+        return any(
+            all(counter - number * distance in known for number in range(2, IN_LINE + 1))
+            for distance in (counter - step for step in known)
+            if distance >= REGULAR_STEPS
+        )
 
 
 class LongSteps:
@@ -83,7 +119,7 @@ class LongSteps:
         self._durations: deque[float] = deque(maxlen=PACE_STEPS)
         self._busy = np.full(shape.sizes, np.nan)
         self._waits = np.zeros(shape.sizes)
-        self._parts = {name: np.full(shape.sizes, np.nan) for name in ("data", "rest")}
+        self._parts = {name: np.full(shape.sizes, np.nan) for name in ("data", "rest", "sync")}
         self._firsts = _firsts(shape)
 
     def is_long(self, duration: float) -> bool:
@@ -102,6 +138,7 @@ class LongSteps:
         self._parts = {
             "data": _moved(self._parts["data"], now.input[row]),
             "rest": _moved(self._parts["rest"], now.rest[row]),
+            "sync": _moved(self._parts["sync"], now.sync[row]),
         }
 
     def describe(self, now: Quantities, row: int) -> LongStep:
@@ -112,19 +149,27 @@ class LongSteps:
         usual = middle(self._durations) if self._durations else np.inf
         times = float(now.duration[row]) / max(usual, 1e-9)
         flat = excess.ravel()
+        waited = np.fmin.reduce(now.sync[row] - self._parts["sync"], axis=None)
+        nobody = LongStep(
+            -1, 0.0, times, housekeeping=False, input=False, excess=excess,
+            waited=float(np.nan_to_num(waited)),
+        )  # fmt: skip
         if not np.isfinite(flat).any():
-            return LongStep(-1, 0.0, times, housekeeping=False, input=False, excess=excess)
+            return nobody
         place = int(np.nanargmax(flat))
         most = float(flat[place])
+        if nobody.waited > most:
+            return nobody
         together = np.asarray(flat >= COMPANY * most)
         others = np.where(together, -np.inf, np.nan_to_num(flat, nan=-np.inf))
         few = together.sum() <= max(1, MOST_TOGETHER * int(np.isfinite(flat).sum()))
         if not few or most <= ALONE * float(others.max(initial=0.0)):
-            return LongStep(-1, most, times, housekeeping=False, input=False, excess=excess)
-        waited = float((now.input[row] - self._parts["data"]).ravel()[place])
+            return replace(nobody, seconds=most)
+        for_input = float((now.input[row] - self._parts["data"]).ravel()[place])
         return LongStep(
             place, most, times, self._is_housekeeping(now, row, together, most),
-            input=waited > IN_OTHER * most, excess=excess,
+            input=for_input > IN_OTHER * most, excess=excess,
+            firsts=bool(self._firsts[together].all()),
         )  # fmt: skip
 
     def _is_housekeeping(self, now: Quantities, row: int, together: Booleans, most: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
 from rankscope_analyzers.stragglers import blame
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
@@ -48,6 +48,8 @@ def some(view: View) -> Candidate | None:
     accused = np.asarray(flagged & (excess >= COMPANY * worst))
     if not blame.convicts(view, excess, accused) or worst < _rise(view):
         return None
+    if _others_rise(view, accused) > max(limit, SHARED * worst):
+        return None
     ranks = _by_excess(excess, accused)
     lost = np.fmax.reduce(view.data[-COST_STEPS:].reshape(-1, excess.size), axis=1)
     cost = float(np.nansum(lost) / view.duration[-COST_STEPS:].sum())
@@ -61,6 +63,21 @@ def _in_turns(view: View, limit: float) -> Floats:
     seen = view.data_long
     waits = np.nansum(np.where(np.isfinite(seen), seen > limit, 0.0), axis=0)
     return np.asarray(waits >= LEAST_TURNS)
+
+
+def _others_rise(view: View, accused: Booleans) -> float:
+    """Return by how much those who are not accused wait longer for input than at the start.
+
+    Behind a rank whose input is slow the queues of the others fill: they wait less, not more.
+    """
+    if view.baseline is None:
+        return 0.0
+    others = mean(view.input)[~accused]
+    return float(np.median(others[np.isfinite(others)])) - view.baseline.data
+
+
+SHARED = 0.2
+"""Part of a rank's excess from which on the others' rise shows that what they share is slow."""
 
 
 def _rise(view: View) -> float:

@@ -192,7 +192,7 @@ class Candidate:
         certainty: factor on the confidence, 1 where the culprit itself is identified.
         stages: compute of each pipeline stage, where the class is about them.
         shown_by: what shows it, where a class can show in several ways: "cpu_wait", "pause",
-            "freeze", "input", "checkpoint", "samples", "exchange", "steps".
+            "freeze", "wait", "input", "checkpoint", "samples", "exchange", "steps".
         dealt: how unevenly samples are dealt, where that is what is wrong.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

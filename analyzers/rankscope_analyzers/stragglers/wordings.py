@@ -134,6 +134,12 @@ WORDINGS: Mapping[tuple[FaultClass, str], Wording] = {
         "length of the pause; healthy hosts have none",
         FROZEN_HOST,
     ),
+    ("host_transient", "wait"): Wording(
+        "sync_seconds",
+        "all ranks waited in one collective for {observed}, and no input or compute tells for whom",
+        "time that even the rank which waited least waited beyond its usual",
+        FROZEN_HOST,
+    ),
     ("host_transient", "cpu_wait"): Wording(
         "cpu_wait_seconds",
         "{who} waits {ratio} for a CPU as its peers ({values} a step)",

@@ -134,3 +134,13 @@ def test_input_from_a_storage_that_is_slow_for_all_names_nobody_who_waits_longes
     alone.loc[late & ~own, "sync_seconds"] += 0.040
     alone.loc[late, "step_seconds"] += 0.040
     assert said(alone) == [("data_loader", (2,))]
+
+
+def test_input_that_is_slow_for_all_in_turns_is_seen():
+    rows = job()
+    late = rows["step"] >= 600
+    waits = np.where(rows["step"] % 2 == rows["rank"] % 2, 0.05, 0.0)[late]
+    rows.loc[late, "data_seconds"] += waits
+    rows.loc[late, "sync_seconds"] += 0.05 - waits
+    rows.loc[late, "step_seconds"] += 0.05
+    assert said(rows) == [("storage_checkpoint", ())]

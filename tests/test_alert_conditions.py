@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from alert_cases import CASES, LOST_AT_RESTART
+from alert_cases import CASES
+from alert_series import LOST_AT_RESTART
 from alert_timelines import Case, Series, follow, gauge, run, steady
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server

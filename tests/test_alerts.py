@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from alert_cases import (
-    CASES,
+from alert_cases import CASES
+from alert_series import (
     FOREIGN,
     LOGGED_THROUGHPUT,
     LOST_AT_RESTART,

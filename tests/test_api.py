@@ -11,97 +11,15 @@ import threading
 
 import pytest
 
-from rankscope_agent.collecting.registry import Registry
 from rankscope_agent.contract.address import ListenAddress
-from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import STEP_COLUMNS, RankIdentity
-from rankscope_agent.serving.api import Api
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
-from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
+from rankscope_agent.sources.flight_recorder.windows import NS
 from rankscope_agent.web import handler
-from rankscope_agent.web.access import OPEN, AccessSettings, Guard
+from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
-
-PATIENCE_SECONDS = 20.0
-
-RANK = RankIdentity("ns/train", 3, "node-1", 3, 4, None, 0, "wall", "torchrun", "", 4711, True)
-
-
-def row(step, start):
-    return ("ns/train", step, 3, "node-1", 3, start, 0.5, None, 0.1, 0.2, 0, 3, 0, 0, 32, 0, "wall")
-
-
-class Steps:
-    """Has one rank, and rows that a test sets; remembers what it was asked."""
-
-    def __init__(self):
-        self.rows = [row(1, 100.0), row(2, 101.0)]
-        self.asked = []
-
-    def ranks(self):
-        return (RANK,)
-
-    def steps(self, job_id, since_unix_seconds):
-        self.asked.append((job_id, since_unix_seconds))
-        yield from self.rows
-
-
-class Working:
-    def collect(self):
-        yield metrics.STEPS.sample(7, job_id="<b>&", rank="0")
-
-
-class WithoutSource:
-    def collect(self):
-        raise NoData("<script>alert(1)</script>")
-
-
-class Hanging:
-    def __init__(self):
-        self.released = threading.Event()
-
-    def collect(self):
-        self.released.wait(PATIENCE_SECONDS)
-        return ()
-
-
-class Agent:
-    """A server with its sources, and a client for it."""
-
-    def __init__(self, creators, deadline=PATIENCE_SECONDS, guard=OPEN):
-        self.steps = Steps()
-        self.registry = Registry("node-1", creators, 3600, deadline)
-        self.windows = FlightWindows()
-        api = Api(
-            "node-1", self.registry, self.steps, 2000, disabled=("nvml",), windows=self.windows
-        )
-        self.server = WebServer(ListenAddress("127.0.0.1", 0), api.routes(), guard)
-        self.port = self.server.server_port
-        self.thread = threading.Thread(
-            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}
-        )
-        self.thread.start()
-
-    def close(self):
-        self.registry.stop()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(PATIENCE_SECONDS)
-
-    def ask(self, path, method="GET", **headers):
-        """Return status, headers and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
-        with contextlib.closing(connection):
-            connection.request(method, path, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
-
-    def raw(self, request):
-        """Send bytes, and return everything that comes until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as connection:
-            connection.sendall(request)
-            return b"".join(iter(lambda: connection.recv(65536), b""))
+from served_agents import PATIENCE_SECONDS, RANK, Agent, Steps, WithoutSource, Working, row
 
 
 @pytest.fixture
@@ -139,78 +57,6 @@ def test_healthz_says_what_is_not_seen_and_why(agent):
     # run_once leaves no thread behind, and without one nothing will ever be seen again.
     assert not any(state.scheduled for state in states)
     assert (status, found["status"]) == (503, "broken")
-
-
-def test_healthz_is_fine_while_the_schedule_runs_even_without_a_source():
-    agent = Agent({"training": Working, "rdma": WithoutSource})
-    try:
-        agent.registry.start()
-        wait_until_ready(agent)
-        status, _, body = agent.ask("/healthz")
-        found = json.loads(body)
-        assert (status, found["status"]) == (200, "partial")
-        assert found["unobserved"] == {
-            "rdma": "no data: <script>alert(1)</script>",
-            "nvml": "switched off",
-        }
-    finally:
-        agent.close()
-
-
-def test_where_pages_are_protected_reasons_are_told_to_those_who_may_see_pages(tmp_path):
-    """They quote what others wrote: labels, names of pods and files."""
-    tokens = tmp_path / "tokens"
-    tokens.write_text("correct-horse-battery-staple")
-    guard = Guard(AccessSettings(token_file=tokens, protect_metrics=True))
-    agent = Agent({"training": Working, "rdma": WithoutSource}, guard=guard)
-    shown = {"Authorization": "Bearer correct-horse-battery-staple"}
-    try:
-        agent.registry.start()
-        wait_until_ready(agent)
-        assert agent.ask("/metrics")[0] == 401
-        for wrong in ({}, {"Authorization": "Bearer no-token-of-this-file"}):
-            status, _, body = agent.ask("/healthz", **wrong)
-            assert (status, json.loads(body)["status"]) == (200, "partial")
-            assert set(json.loads(body)) == {"status", "node", "version", "api_version"}
-            assert agent.ask("/readyz", **wrong)[2] == b"Every collector has had its first run.\n"
-        assert b"script" in agent.ask("/healthz", **shown)[2]
-        assert b"Not seen: rdma" in agent.ask("/readyz", **shown)[2]
-    finally:
-        agent.close()
-
-
-def wait_until_ready(agent):
-    deadline = threading.Event()
-    for _ in range(int(PATIENCE_SECONDS / 0.02)):
-        if agent.ask("/readyz")[0] == 200:
-            return
-        deadline.wait(0.02)
-    raise AssertionError("the agent did not become ready")
-
-
-def test_ready_only_after_every_collectors_first_run():
-    hanging = Hanging()
-    agent = Agent({"training": Working, "slow": lambda: hanging})
-    try:
-        status, _, body = agent.ask("/readyz")
-        assert (status, body) == (503, b"Waiting for the first run of: training, slow.\n")
-        agent.registry.start()
-        assert agent.ask("/readyz")[0] == 503
-        hanging.released.set()
-        wait_until_ready(agent)
-    finally:
-        agent.close()
-
-
-def test_ready_despite_a_hanging_collector_once_its_deadline_has_passed():
-    hanging = Hanging()
-    agent = Agent({"slow": lambda: hanging}, deadline=0.1)
-    try:
-        agent.registry.start()
-        wait_until_ready(agent)
-    finally:
-        hanging.released.set()
-        agent.close()
 
 
 def test_the_landing_page_shows_states_and_escapes_what_others_wrote(agent):

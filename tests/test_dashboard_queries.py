@@ -13,8 +13,9 @@ import pytest
 
 from dashboard_lint import panels_of
 from rankscope_dashboards import dashboard_files
-from scraped_stack import JOB, KUBERNETES, Stack, ask, filled, scraped_stack
+from scraped_stack import Stack, ask, filled, scraped_stack
 from servers import require_server
+from stack_sources import JOB, KUBERNETES
 
 PATIENCE_SECONDS = 40.0
 MOST_SERIES = 20

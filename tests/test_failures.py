@@ -9,34 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failed_jobs import agent_end, cri, entry, lost, table, traceback
+from failure_logs import ONE_LINE, VALUE_ERROR, attempts, verdict
 from rankscope_agent.contract.failures import causes
-from rankscope_agent.contract.failures.log import MARKS, FailureLog
-from rankscope_agent.contract.failures.messages import EXCEPTIONS, LINES
-from rankscope_agent.contract.failures.sightings import Signs
-from rankscope_agent.contract.failures.verdict import Attempt, decide
-from rankscope_agent.contract.log_text.framing import Unframer
-
-VALUE_ERROR = "ValueError: loss is nan at step 3"
-
-
-def attempts(*logs: str, names: tuple[str, ...] = (), size: int = 1 << 16) -> tuple[Attempt, ...]:
-    signs = Signs()
-    for number, text in enumerate(logs):
-        name = names[number] if names else f"log-{number}"
-        framing, log = Unframer(), FailureLog(name, signs)
-        data = text.encode()
-        for begin in range(0, len(data), size):
-            log.feed(framing.feed(data[begin : begin + size]))
-        log.feed(framing.finish())
-        log.finish()
-    return decide(signs)
-
-
-def verdict(*logs: str, **how: tuple[str, ...]) -> tuple[str, int | None, list[int | None]]:
-    """Return the cause, the rank that failed first, and its victims."""
-    (attempt,) = attempts(*logs, **how)
-    rank = attempt.first.rank if attempt.first else None
-    return attempt.cause, rank, [victim.rank for victim in attempt.victims]
 
 
 def test_the_rank_with_the_exception_failed_first_and_its_peers_are_victims():
@@ -168,86 +142,6 @@ def test_watchdogs_that_wait_are_victims_and_nobody_is_blamed_for_a_timeout_alon
     (attempt,) = attempts("".join(line.format(rank) for rank in (0, 1, 3)))
     assert (attempt.cause, attempt.first, attempt.silent) == (causes.COLLECTIVE_TIMEOUT, None, (2,))
     assert [victim.rank for victim in attempt.victims] == [0, 1, 3]
-
-
-ONE_LINE = {
-    'Error: secret "hf-token" not found': causes.MISSING_SECRET,
-    "Warning  Failed  kubelet  Error: ImagePullBackOff": causes.MISSING_IMAGE,
-    'Failed to pull image "team/train:v9": rpc error: code = NotFound': causes.MISSING_IMAGE,
-    'MountVolume.SetUp failed for volume "data" : mount failed: status 32': causes.MISSING_MOUNT,
-    "Unable to attach or mount volumes: unmounted volumes=[ckpt]": causes.MISSING_MOUNT,
-    "reason: OOMKilled, exitCode: 137": causes.HOST_OOM,
-    "slurmstepd: error: Detected 1 oom_kill event in StepId=123.0": causes.HOST_OOM,
-    "slurmstepd: error: *** STEP 12.0 ON gpu-03 CANCELLED AT 2026-11-21T02:14:00 DUE TO PREEMPTION"
-    " ***": causes.PREEMPTED,
-    "slurmstepd: error: *** JOB 12 ON gpu-03 CANCELLED AT 2026-11-21T02:14:00 DUE TO TIME LIMIT"
-    " ***": causes.DEADLINE,
-    "slurmstepd: error: *** JOB 12 ON gpu-03 CANCELLED AT 2026-11-21T02:14:00 DUE TO NODE FAILURE,"
-    " SEE SLURMCTLD LOG FOR DETAILS ***": causes.NODE_LOST,
-    "srun: error: Node failure on gpu-03": causes.NODE_LOST,
-    "slurmstepd: error: *** JOB 12 ON gpu-3 CANCELLED AT 2026-11-21T02:14:00 ***": causes.CANCELLED,
-    "DisruptionTarget: PreemptionByScheduler": causes.PREEMPTED,
-    "python: can't open file '/app/train.py': [Errno 2] No such file or directory": (
-        causes.MISSING_IMPORT
-    ),
-    "/bin/sh: 1: torchrun: command not found": causes.MISSING_IMPORT,
-    "The node was low on resource: ephemeral-storage.": causes.PREEMPTED,
-    "Status: Failed, Reason: Evicted": causes.PREEMPTED,
-    'exec: "torchrun": executable file not found in $PATH: unknown': causes.MISSING_IMPORT,
-    "/usr/bin/python3: No module named torch": causes.MISSING_IMPORT,
-    "Segmentation fault (core dumped)": causes.NATIVE_CRASH,
-    "W1121 15:14:44.0 30205 torch/distributed/elastic/agent/server/api.py:753] Received 15 death"
-    " signal, shutting down workers": causes.PREEMPTED,
-}
-
-
-@pytest.mark.parametrize(("line", "cause"), ONE_LINE.items())
-def test_words_of_the_platform_tell_the_cause(line, cause):
-    assert verdict(f"starting\n{line}\n")[:2] == (cause, None)
-
-
-EXCEPTION_LINES = {
-    "torch.cuda.OutOfMemoryError: CUDA out of memory.": causes.GPU_OOM,
-    "RuntimeError: CUDA error: out of memory": causes.GPU_OOM,
-    "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling x": causes.CUDA_ERROR,
-    "RuntimeError: Found no NVIDIA driver on your system.": causes.CUDA_ERROR,
-    "MemoryError": causes.HOST_OOM,
-    "RuntimeError: [enforce fail at alloc_cpu.cpp:113] . DefaultCPUAllocator: can't allocate memory"
-    ": you tried to allocate 9 bytes.": causes.HOST_OOM,
-    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. ": causes.HOST_OOM,
-    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that"
-    " dataloader's workers are out of shared memory.": causes.HOST_OOM,
-    "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'": causes.MISSING_MOUNT,
-    "PermissionError: [Errno 13] Permission denied: '/ckpt'": causes.PERMISSION,
-    "OSError: [Errno 116] Stale file handle: '/data/x'": causes.STORAGE,
-    "OSError: [Errno 122] Disk quota exceeded": causes.STORAGE,
-    "KeyError: 'WANDB_API_KEY'": causes.MISSING_SECRET,
-    "huggingface_hub.errors.GatedRepoError: 401 Client Error.": causes.MISSING_SECRET,
-    "botocore.exceptions.NoCredentialsError: Unable to locate credentials": causes.MISSING_SECRET,
-    "ImportError: /venv/x.so: undefined symbol: _ZN3c10": causes.MISSING_IMPORT,
-    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
-    " network address. port: 29500, EADDRINUSE": causes.RENDEZVOUS,
-    "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage": causes.NCCL_ERROR,
-    "KeyError: 'image'": causes.USER_EXCEPTION,
-    "AssertionError": causes.USER_EXCEPTION,
-    "my.own.Trouble: everything is lost": causes.USER_EXCEPTION,
-    "KeyboardInterrupt": causes.CANCELLED,
-}
-
-
-@pytest.mark.parametrize(("line", "cause"), EXCEPTION_LINES.items())
-def test_exceptions_tell_the_cause(line, cause):
-    assert verdict(traceback(2, line))[:2] == (cause, 2)
-
-
-def test_every_cause_has_a_meaning_and_an_action_and_every_wording_a_cause():
-    assert causes.CAUSES.keys() == causes.ACTIONS.keys()
-    assert {meaning.cause for _, meaning in (*EXCEPTIONS, *LINES)} <= causes.CAUSES.keys()
-
-
-@pytest.mark.parametrize("line", ONE_LINE)
-def test_no_line_that_means_something_is_passed_over(line):
-    assert any(mark in line.encode() for mark in MARKS)
 
 
 FRAMES = {

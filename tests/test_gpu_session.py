@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_nodes import Clock, FaultyDevice, Library, device, library, read, session_of
+from gpu_nodes import Clock, Library, library, read, session_of
+from gpu_sessions import SHORT, gpus, until_responsive
 from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
@@ -23,13 +23,6 @@ from rankscope_agent.sources.gpus.session import (
     REOPEN_SECONDS,
     SILENT_SECONDS,
 )
-
-SHORT = 0.2  # patience of tests in which something hangs
-
-
-def gpus(count, clock=None):
-    clock = clock or Clock()
-    return [FaultyDevice(device(f"h100x{count}", index, clock)) for index in range(count)]
 
 
 def test_a_lost_gpu_is_lost_under_its_name_and_the_others_go_on():
@@ -177,15 +170,6 @@ def test_a_hung_call_costs_its_gpu_only_and_no_old_value_stays():
     assert page.value(metrics.GPU_TEMPERATURE, "core", gpu=1) is not None
 
 
-def until_responsive(session, gpu):
-    for _ in range(1000):
-        time.sleep(0.005)  # the call that hung has to return in its thread first
-        page = read(session)
-        if page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 0:
-            return page
-    raise AssertionError("the GPU did not come back")
-
-
 def test_what_a_hung_call_brings_late_is_thrown_away():
     clock, devices = Clock(), gpus(1)
     session = session_of(Library(devices), clock, SHORT)
@@ -280,69 +264,6 @@ def test_a_gpu_that_no_longer_says_who_it_is_keeps_its_name_and_is_not_called_lo
     assert {s.labels[:3] for s in page.samples if s.labels[:1] == ("1",)} == names
 
 
-class SlowIdentity(FaultyDevice):
-    """A GPU that says who it is only once it is released."""
-
-    def __init__(self, real, code=0):
-        super().__init__(real)
-        self.released = threading.Event()
-        self.code = code
-
-    def identity(self):
-        self.released.wait()
-        if self.code:
-            raise NvmlError(self.code, "identity")
-        return self._real.identity()
-
-
-def slow_gpu(index, code=0):
-    return SlowIdentity(device("h100x3", index), code)
-
-
-def test_a_gpu_that_hangs_before_it_says_who_it_is_costs_the_others_nothing():
-    slow = slow_gpu(1)
-    session = session_of(Library([*gpus(1), slow]), Clock(), SHORT)
-    for _ in range(2):
-        page = read(session)
-        assert page.series[metrics.GPU_UNRESPONSIVE.name, ("1", "unknown", "unknown")] == 1
-        assert page.value(metrics.GPU_CLOCK, "sm") == 1980e6
-    slow.released.set()
-    page = until_responsive(session, 1)
-    assert page.value(metrics.GPU_CLOCK, "sm", gpu=1) == 1980e6
-    assert not [s for s in page.samples if "unknown" in s.labels]
-
-
-def test_a_gpu_that_hangs_in_a_later_session_keeps_its_name():
-    clock, devices = Clock(), gpus(3)
-    nvml = Library(devices)
-    session = session_of(nvml, clock, SHORT)
-    before = read(session).of(metrics.GPU_LOST, 1)
-    devices[0].codes["fields"] = 15
-    read(session)
-    slow = slow_gpu(1)
-    nvml.devices[1] = slow
-    clock.now += REOPEN_SECONDS
-    page = read(session)
-    slow.released.set()
-    assert before == {(): 0}
-    assert page.of(metrics.GPU_LOST, 1) == {}, "it hangs, and nobody knows whether it is lost"
-    assert [s.labels[1] for s in page.samples if s.metric == metrics.GPU_UNRESPONSIVE and s.value]
-    assert not [s for s in page.samples if "unknown" in s.labels[:3]]
-
-
-def test_a_gpu_that_turns_out_to_be_lost_after_it_hung_is_lost():
-    slow = slow_gpu(1, 15)
-    session = session_of(Library([*gpus(1), slow]), Clock(), SHORT)
-    read(session)
-    slow.released.set()
-    for _ in range(1000):
-        time.sleep(0.005)
-        page = read(session)
-        if page.of(metrics.GPU_LOST, 1):
-            break
-    assert page.series[metrics.GPU_LOST.name, ("1", "unknown", "unknown")] == 1
-
-
 def test_a_driver_that_goes_away_while_gpus_are_asked_who_they_are_is_followed():
     clock, devices = Clock(), gpus(2)
     nvml = Library([devices[0], 9])
@@ -384,6 +305,7 @@ def test_a_driver_whose_list_of_gpus_is_hidden_is_found_within_a_minute():
 
 CALLS = ("fields", "identity", "temperature", "mig_enabled", "activity", "nvlink_active", "fabric")
 CODES = (0, 1, 2, 3, 4, 6, 9, 10, 13, 15, 16, 18, 25, 27, 28, 999, 4242)
+
 TROUBLE = st.tuples(
     st.integers(0, 2),
     st.sampled_from(CALLS),

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from inspector_files import PROM, UUID, header, line, prom, send
 from rankscope_agent.contract.metrics import nccl_inspector as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
@@ -18,69 +17,6 @@ from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
 from rankscope_agent.sources.nccl_inspector.directories import list_files
 from rankscope_agent.sources.nccl_inspector.follower import MAX_LAG, READ_BYTES, InspectorFollower
-from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
-from rankscope_agent.sources.nccl_inspector.textfile import Speed
-
-UUID = "3f2a91c0-aaaa-bbbb-cccc-0123456789ab"
-PROM = f"nccl_inspector_metrics_{UUID}.prom"
-
-
-def header(rank: int, nranks: int) -> dict[str, object]:
-    return {"id": "0x9e2a6fc8", "comm_name": "x", "rank": rank, "n_ranks": nranks, "nnodes": 2}
-
-
-def line(rank: int = 3, nranks: int = 16, **changed: object) -> str:
-    """Return a line as Inspector's format v4.2 has it."""
-    perf = {
-        "coll": "AllReduce",
-        "coll_algo": "RING",
-        "coll_proto": "SIMPLE",
-        "coll_sn": 1407,
-        "coll_msg_size_bytes": 17179869184,
-        "coll_exec_time_us": 61974,
-        "coll_timing_source": "kernel_gpu",
-        "coll_algobw_gbs": 277.21,
-        "coll_busbw_gbs": 519.77,
-    }
-    metadata = {
-        "inspector_output_format_version": "v4.2",
-        "git_rev": "",
-        "rec_mechanism": "nccl_profiler_interface",
-        "dump_timestamp_us": 1795274145000000,
-        "hostname": "gpu-00",
-        "pid": 4711,
-    }
-    document = {"header": header(rank, nranks), "metadata": metadata, "coll_perf": perf | changed}
-    return json.dumps(document) + "\n"
-
-
-def send(rank: int, nranks: int) -> str:
-    perf = {
-        "p2p": "Send",
-        "p2p_sn": 1,
-        "p2p_peer": 4,
-        "p2p_msg_size_bytes": 1000,
-        "p2p_exec_time_us": 250,
-        "p2p_timing_source": "collective_cpu",
-    }
-    return json.dumps({"header": header(rank, nranks), "metadata": {}, "p2p_perf": perf}) + "\n"
-
-
-def prom(metric: str, value: object, op: str = "AllReduce", **labels: object) -> str:
-    known = {
-        "version": "v5.1",
-        "slurm_job_id": "unknown",
-        "node": "gpu-00",
-        "gpu": "GPU0",
-        "comm_name": "unknown",
-        "n_nodes": 2,
-        "nranks": 16,
-        ("p2p_operation" if "p2p" in metric else "collective"): op,
-        "message_size": "4-5MB",
-        "algo_proto": "RING_SIMPLE",
-    } | labels
-    pairs = ",".join(f'{name}="{text}"' for name, text in known.items())
-    return f"{metric}{{{pairs}}} {value}\n"
 
 
 class Clock:
@@ -379,30 +315,6 @@ def test_means_of_a_gpu_are_those_of_its_largest_messages(node):
     assert (metrics.INSPECTOR_GPU_SECONDS, sent) not in page
 
 
-def test_files_of_older_inspectors_hold_the_last_operation_of_each_communicator():
-    text = "".join(
-        prom("nccl_algorithm_bandwidth_gbs", value, message_size=size, coll_sn=9, rank=4)
-        + prom("nccl_bus_bandwidth_gbs", value, message_size=size, coll_sn=9, rank=4)
-        for size, value in (("512B", 0.01), ("2.50GB", 400), ("4.00MB", 100))
-    )
-    assert textfile.parse(text) == (
-        Speed("AllReduce", "inter_node", 5 << 29, None, pytest.approx(400e9)),
-    )
-
-
-def test_times_with_a_decimal_point_are_taken():
-    found = records.parse(line(coll_exec_time_us=5663.0, graphCaptured=True).encode())
-    assert isinstance(found, Record)
-    assert found.seconds == 0.005663
-
-
-def test_the_slowest_of_several_communicators_counts():
-    text = "".join(prom("nccl_bus_bandwidth_gbs", v, comm_name=f"c{v}") for v in (300, 120, 200))
-    assert textfile.parse(text) == (
-        Speed("AllReduce", "inter_node", 4 << 20, None, pytest.approx(120e9)),
-    )
-
-
 def test_a_file_that_is_not_written_any_more_has_no_values(node):
     path = node.pod / PROM
     path.write_text(prom("nccl_bus_bandwidth_gbs", 400))
@@ -411,23 +323,3 @@ def test_a_file_that_is_not_written_any_more_has_no_values(node):
     )
     os.utime(path, (1, 1))
     assert node.page()[metrics.INSPECTOR_FILES, ()] == 0
-
-
-@pytest.mark.parametrize("value", ["0", "-3", "nan", "inf", "1e99", "", "x"])
-def test_values_that_measure_nothing_are_absent(value):
-    assert textfile.parse(prom("nccl_bus_bandwidth_gbs", value)) == ()
-
-
-@pytest.mark.parametrize("name", ["metrics.prom", "nccl_inspector_metrics_x.prom", f"{PROM}.tmp"])
-def test_other_files_are_of_no_gpu(name):
-    assert textfile.gpu_uuid(name) is None
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=300), st.integers(0, 400), st.text(max_size=60))
-def test_any_text_gives_values_or_none(noise, cut, label):
-    for data in (noise, line().encode()[:cut] + noise + line().encode()[cut:]):
-        found = records.parse(data)
-        assert found is None or isinstance(found, Record | Dropped)
-    for speed in textfile.parse(prom("nccl_bus_bandwidth_gbs", 3, message_size=label)):
-        assert speed.bytes_per_second == pytest.approx(3e9)

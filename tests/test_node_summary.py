@@ -8,43 +8,13 @@ from rankscope_agent.contract.metrics import (
     host,
     kernel_log,
     nccl_log,
-    netdev,
     pods,
     rdma,
     training,
 )
 from rankscope_agent.contract.metrics import summary as metrics
 from rankscope_agent.contract.model import HistogramValue, Scrape
-
-GPU = {"gpu": "5", "uuid": "GPU-a", "pci": "0000:3b:00"}
-PORT = {"device": "mlx5_3", "port": "1"}
-POD = {"pod_namespace": "team", "pod_name": "llm-0"}
-DEVICE = tuple(GPU.values())
-AT = tuple(PORT.values())
-
-
-def scrape(*samples):
-    return Scrape("any", True, 0.1, samples, "", 1.0)
-
-
-class Node:
-    """Sums up one picture after another, fifteen seconds apart unless said otherwise."""
-
-    def __init__(self):
-        self.summary = NodeSummary()
-        self.now = 1000.0
-
-    def look(self, *samples, after=15.0):
-        """Return the summary as values by metric and labels."""
-        self.now += after
-        found = list(self.summary.collect([scrape(*samples)], self.now))
-        keys = [(one.metric.name, one.labels) for one in found]
-        assert len(keys) == len(set(keys)), "a series is there once"
-        return {(one.metric, one.labels): one.value for one in found}
-
-
-def of(found, metric):
-    return {labels: value for (of_metric, labels), value in found.items() if of_metric is metric}
+from summarized_nodes import DEVICE, GPU, POD, PORT, Node, of, scrape
 
 
 def rank(number, *, job="team/llm", busy=1.0, alive=1, stage="0", uid="u-1", pod="llm-0"):
@@ -284,114 +254,6 @@ def test_memory_errors_count_for_a_quarter_of_an_hour(seconds, told):
     node.look(*errors(7, 2))
     node.look(*errors(8, 3))
     assert bool(node.look(*errors(8, 3), after=seconds)) is told
-
-
-def port_errors(symbol, other):
-    return (
-        rdma.PORT_ERRORS.sample(symbol, **PORT, type="symbol_error"),
-        rdma.PORT_ERRORS.sample(symbol, **PORT, type="port_rcv_errors"),
-        rdma.PORT_ERRORS.sample(other, **PORT, type="VL15_dropped"),
-        rdma.HW_EVENTS.sample(symbol, **PORT, event="out_of_sequence"),
-        rdma.HW_EVENTS.sample(other, **PORT, event="rx_write_requests"),
-        rdma.LINK_FLAPS.sample(symbol, **PORT),
-    )
-
-
-def test_errors_of_a_port_are_added_up_over_the_types_that_mean_a_bad_link():
-    node = Node()
-    assert node.look(*port_errors(1000, 1000)) == {}
-    found = node.look(*port_errors(1060, 9000))
-    assert of(found, metrics.PORT_RECENT_ERRORS) == {AT: 120}
-    assert of(found, metrics.PORT_RECENT_RETRANSMISSIONS) == {AT: 60}
-    assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: 60}
-    found = node.look(*port_errors(1060, 9000), after=1000)
-    assert of(found, metrics.PORT_RECENT_FLAPS) == {AT: 60}, "flaps count for half an hour"
-    assert len(found) == 1
-    assert node.look(*port_errors(1060, 9000), after=1000) == {}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "kinds"),
-    [
-        (870, {metrics.PORT_RECENT_ERRORS, metrics.PORT_RECENT_RETRANSMISSIONS}),
-        (930, set()),
-    ],
-)
-def test_errors_of_a_port_count_for_a_quarter_of_an_hour(seconds, kinds):
-    node = Node()
-    node.look(*port_errors(0, 0))
-    node.look(*port_errors(60, 0))
-    told = {metric for metric, _ in node.look(*port_errors(60, 0), after=seconds)}
-    assert told == kinds | {metrics.PORT_RECENT_FLAPS}
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(1770, True), (1830, False)])
-def test_flaps_of_a_port_count_for_half_an_hour(seconds, told):
-    node = Node()
-    node.look(*port_errors(0, 0))
-    node.look(*port_errors(1, 0))
-    assert bool(node.look(*port_errors(1, 0), after=seconds)) is told
-
-
-def test_a_port_whose_counters_start_again_has_no_errors():
-    node = Node()
-    node.look(*port_errors(1_000_000, 0))
-    assert node.look(*port_errors(0, 0)) == {}
-
-
-def sent(share, look):
-    return (
-        rdma.TRANSMIT_BYTES.sample(share * 5e10 * 15 * look, **PORT),
-        rdma.PORT_RATE.sample(5e10, **PORT),
-    )
-
-
-@pytest.mark.parametrize("share", [0.55, 0.97])
-def test_ports_that_are_half_full_are_told(share):
-    busy, idle = Node(), Node()
-    for look in range(60):
-        full, rest = busy.look(*sent(share, look)), idle.look(*sent(0.45, look))
-        assert rest == {}
-    assert of(full, metrics.PORT_BUSY) == {AT: pytest.approx(share, abs=0.02)}
-
-
-def test_a_ports_traffic_is_that_of_the_last_five_minutes():
-    node = Node()
-    looks = [node.look(*sent(0.9, look)) for look in range(40)]
-    told = [bool(found) for found in looks]
-    assert told.index(True) == 12, "nine tenths of three minutes are half of five"
-    ended = [bool(node.look(*sent(0.9, 39))) for _ in range(20)]
-    assert ended.index(False) == 8
-
-
-@pytest.mark.parametrize(("worst", "told"), [(0.2, True), (0.011, True), (0.009, False)])
-def test_the_worst_paused_priority_of_an_interface_counts(worst, told):
-    def paused(look):
-        return [
-            netdev.PFC_SECONDS.sample(
-                15 * look * share, device="eth2", priority=priority, direction="receive"
-            )
-            for priority, share in (("3", worst), ("4", 0.001))
-        ]
-
-    node = Node()
-    for look in range(60):
-        found = node.look(*paused(look))
-    near = pytest.approx(worst, rel=0.05)
-    assert of(found, metrics.NIC_PAUSED) == ({("eth2",): near} if told else {})
-
-
-def test_pause_storms_and_narrow_slots_are_told():
-    def seen(storms):
-        return (
-            netdev.PAUSE_STORMS.sample(storms, device="eth2", level="error"),
-            netdev.PCI_LINK_RATIO.sample(0.5, pci="0000:1d:00.0"),
-            netdev.PCI_LINK_RATIO.sample(1.0, pci="0000:1e:00.0"),
-        )
-
-    node = Node()
-    assert set(node.look(*seen(0))) == {(metrics.PCI_REDUCED, ("0000:1d:00.0",))}
-    assert of(node.look(*seen(2)), metrics.NIC_RECENT_STORMS) == {("eth2",): 2}
 
 
 def test_resources_of_which_little_is_left_are_told_by_the_fullest_file_system():

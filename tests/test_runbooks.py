@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alert_cases import FOREIGN
+from alert_series import FOREIGN
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers import cli
 from rankscope_dashboards.rules import recording_rules

@@ -22,8 +22,9 @@ from answers import Source, Span, answers, choices
 
 from browser import Browser, Page, chromium
 from rankscope_dashboards import dashboard_files
-from scraped_stack import JOB, Pace, scraped_stack
+from scraped_stack import scraped_stack
 from servers import require_server
+from stack_sources import JOB, Pace
 
 BUILD = Path(__file__).parent / "build"
 WIDTHS = (1280, 1920)

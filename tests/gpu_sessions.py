@@ -1,0 +1,24 @@
+"""Sessions with fake GPUs."""
+
+from __future__ import annotations
+
+import time
+
+from gpu_nodes import Clock, FaultyDevice, device, read
+from rankscope_agent.contract.metrics import gpus as metrics
+
+SHORT = 0.2  # patience of tests in which something hangs
+
+
+def gpus(count, clock=None):
+    clock = clock or Clock()
+    return [FaultyDevice(device(f"h100x{count}", index, clock)) for index in range(count)]
+
+
+def until_responsive(session, gpu):
+    for _ in range(1000):
+        time.sleep(0.005)  # the call that hung has to return in its thread first
+        page = read(session)
+        if page.value(metrics.GPU_UNRESPONSIVE, gpu=gpu) == 0:
+            return page
+    raise AssertionError("the GPU did not come back")

@@ -1,0 +1,60 @@
+"""Which words of programs and platforms tell which cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from failed_jobs import traceback
+from failure_logs import ONE_LINE, verdict
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.log import MARKS
+from rankscope_agent.contract.failures.messages import EXCEPTIONS, LINES
+
+
+@pytest.mark.parametrize(("line", "cause"), ONE_LINE.items())
+def test_words_of_the_platform_tell_the_cause(line, cause):
+    assert verdict(f"starting\n{line}\n")[:2] == (cause, None)
+
+
+EXCEPTION_LINES = {
+    "torch.cuda.OutOfMemoryError: CUDA out of memory.": causes.GPU_OOM,
+    "RuntimeError: CUDA error: out of memory": causes.GPU_OOM,
+    "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling x": causes.CUDA_ERROR,
+    "RuntimeError: Found no NVIDIA driver on your system.": causes.CUDA_ERROR,
+    "MemoryError": causes.HOST_OOM,
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:113] . DefaultCPUAllocator: can't allocate memory"
+    ": you tried to allocate 9 bytes.": causes.HOST_OOM,
+    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. ": causes.HOST_OOM,
+    "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that"
+    " dataloader's workers are out of shared memory.": causes.HOST_OOM,
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'": causes.MISSING_MOUNT,
+    "PermissionError: [Errno 13] Permission denied: '/ckpt'": causes.PERMISSION,
+    "OSError: [Errno 116] Stale file handle: '/data/x'": causes.STORAGE,
+    "OSError: [Errno 122] Disk quota exceeded": causes.STORAGE,
+    "KeyError: 'WANDB_API_KEY'": causes.MISSING_SECRET,
+    "huggingface_hub.errors.GatedRepoError: 401 Client Error.": causes.MISSING_SECRET,
+    "botocore.exceptions.NoCredentialsError: Unable to locate credentials": causes.MISSING_SECRET,
+    "ImportError: /venv/x.so: undefined symbol: _ZN3c10": causes.MISSING_IMPORT,
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
+    " network address. port: 29500, EADDRINUSE": causes.RENDEZVOUS,
+    "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage": causes.NCCL_ERROR,
+    "KeyError: 'image'": causes.USER_EXCEPTION,
+    "AssertionError": causes.USER_EXCEPTION,
+    "my.own.Trouble: everything is lost": causes.USER_EXCEPTION,
+    "KeyboardInterrupt": causes.CANCELLED,
+}
+
+
+@pytest.mark.parametrize(("line", "cause"), EXCEPTION_LINES.items())
+def test_exceptions_tell_the_cause(line, cause):
+    assert verdict(traceback(2, line))[:2] == (cause, 2)
+
+
+def test_every_cause_has_a_meaning_and_an_action_and_every_wording_a_cause():
+    assert causes.CAUSES.keys() == causes.ACTIONS.keys()
+    assert {meaning.cause for _, meaning in (*EXCEPTIONS, *LINES)} <= causes.CAUSES.keys()
+
+
+@pytest.mark.parametrize("line", ONE_LINE)
+def test_no_line_that_means_something_is_passed_over(line):
+    assert any(mark in line.encode() for mark in MARKS)

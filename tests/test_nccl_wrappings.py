@@ -1,0 +1,63 @@
+"""NCCL's lines are read whatever wrapped them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nccl_job_text import comm, facts_of, info, start, verdict_of
+
+WRAPPINGS = {
+    "plain": "{line}",
+    "CRI": "2026-11-21T02:14:00.123456789Z stdout F {line}",
+    "kubectl --prefix": "[pod/train-0/main] {line}",
+    "mpirun": "[1,3]<stdout>:{line}",
+    "srun --label": "1: {line}",
+    "torchrun": "[default3]:{line}",
+    "Ray": "\x1b[36m(RayTrainWorker pid=77, ip=10.0.0.9)\x1b[0m {line}",
+    "journald": "Nov 21 02:14:00 gpu-00 python[4003]: {line}",
+    "quoted": "> {line}",
+    "time stamp of NCCL": "[2026-11-21 02:14:00] {line}",
+    "carriage return": "{line}\r",
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_no_wrapping_hides_a_line(wrapping):
+    lines = start(3, 16, "NET/Libfabric/0/GDRDMA", network="AWS Libfabric").splitlines()
+    text = "".join(WRAPPINGS[wrapping].format(line=line) + "\n" for line in lines)
+    facts = facts_of(text)
+    assert [p.host for p in facts.processes.values()] == ["gpu-00"]
+    assert [p.network for p in facts.processes.values()] == ["AWS Libfabric"]
+    (judged,) = verdict_of(text).communicators
+    assert judged.network.gdr is True
+    assert judged.communicator.complete_ranks == (3,)
+
+
+def test_dockers_json_is_unwrapped_with_its_escapes():
+    lines = start(3, 16, "NET/IB/0").splitlines(keepends=True)
+    wrapped = [
+        json.dumps({"log": line, "stream": "stdout"}, separators=(",", ":")) for line in lines
+    ]
+    text = "\n".join(wrapped).replace(">", "\\u003e") + "\n"
+    (judged,) = verdict_of(text).communicators
+    assert judged.network.transports == ("NET/IB",)
+
+
+def test_the_rank_of_mpiruns_tag_is_known_where_no_line_names_one():
+    text = "[1,13]<stdout>:" + info(5, "Using network Socket")
+    assert verdict_of(text).ranks_seen == (13,)
+
+
+def test_a_slurm_task_is_not_taken_for_a_rank():
+    assert verdict_of("13: " + info(5, "Using network Socket")).ranks_seen == ()
+
+
+def test_records_that_run_into_each_other_are_both_read():
+    whole = info(1, comm(1, 2, "START"), host="node-a").rstrip()
+    torn = whole[: whole.index(" nranks")] + " nr"
+    other = info(0, comm(0, 2, "START"), host="node-a")
+    facts = facts_of(info(1, "Using network IB", host="node-a") + torn + other)
+    assert facts.comm_ranks == {0, 1}
+    assert {host for host, _ in facts.processes} == {"node-a"}

@@ -1,14 +1,18 @@
 """JSON of others that nests too deeply or holds too much is unreadable, as that which is none."""
 
+import ast
 import http.server
 import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rankscope_agent
+import rankscope_analyzers
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
-from rankscope_analyzers.text import foreign_json
 
 UNREADABLE = ["", "{", b"\xff", "[" * 100_000, '{"a":' * 100_000, "1" * 5000]
 
@@ -55,3 +59,16 @@ def test_an_answer_that_nests_for_ever_is_an_error_of_its_server(status):
         with pytest.raises(PrometheusError, match=r"does not answer as|answers 422: \[\["):
             Prometheus(f"127.0.0.1:{server.server_port}").instant("up", 0.0)
         server.shutdown()
+
+
+def readers_of_json(package):
+    """Yield the modules of a package that read JSON by themselves."""
+    for path in sorted(Path(package.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in {"json.load", "json.loads"}:
+                yield path.name
+
+
+def test_nothing_else_reads_json_that_others_wrote():
+    found = {*readers_of_json(rankscope_agent), *readers_of_json(rankscope_analyzers)}
+    assert found == {"foreign_json.py", "stack.py"}, "the demo's stack reads what it started itself"

@@ -282,7 +282,7 @@ def test_lost_records_are_counted(node):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"boot": 1}', '{"tally": {"version": 9}}', "\x00"]
+    "text", ["", "{", "[]", '{"boot": 1}', '{"tally": {"version": 9}}', "\x00", '{"boot":' * 20_000]
 )
 def test_a_damaged_state_is_left_behind(node, text, caplog):
     node.state_file.write_text(text)

@@ -135,7 +135,9 @@ def test_a_restarted_agent_knows_what_it_knew_and_counts_nothing_twice(node):
     assert node.page()[metrics.NCCL_WARNINGS, (*POD, "CUDA_FAILURE")] == 2
 
 
-@pytest.mark.parametrize("state", ["", "[]", "{", '{"version": 1}', '{"version": 99}', "\0" * 100])
+@pytest.mark.parametrize(
+    "state", ["", "[]", "{", '{"version": 1}', '{"version": 99}', "\0" * 100, "[" * 99_999]
+)
 def test_a_damaged_state_is_passed_over(node, state, caplog):
     node.write(start(3, 16, "NET/IB/0/GDRDMA"))
     (node.root / "nccl_logs.json").write_text(state)

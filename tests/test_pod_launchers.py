@@ -57,7 +57,15 @@ def test_containers_that_disagree_about_the_rank_give_none():
 
 
 @pytest.mark.parametrize(
-    "config", ["[]", "{", '{"cluster": 3, "task": []}', '{"cluster": {"worker": 1}, "task": {}}']
+    "config",
+    [
+        "[]",
+        "{",
+        '{"cluster": 3, "task": []}',
+        '{"cluster": {"worker": 1}, "task": {}}',
+        "[" * 50_000,
+    ],
+    ids=range(5),
 )
 def test_a_broken_tf_config_gives_no_rank(config):
     found = membership(parse_pod(kubeflow("TFJob", "worker", 0, {"TF_CONFIG": config})))

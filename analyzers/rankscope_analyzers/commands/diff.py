@@ -11,9 +11,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
-from rankscope_analyzers.text import foreign_json
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.inert_text import visible
 

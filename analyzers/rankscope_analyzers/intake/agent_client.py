@@ -10,11 +10,10 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
-from rankscope_agent.contract import api_version
+from rankscope_agent.contract import api_version, foreign_json
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.intake.patience import Patience
-from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.intake.credentials import Entry
-from rankscope_analyzers.text import foreign_json
 from rankscope_analyzers.text.name_lists import listed
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"

@@ -20,10 +20,10 @@ from urllib.request import Request
 import numpy as np
 import pandas as pd
 
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.text import foreign_json
 
 TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""

@@ -16,10 +16,10 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import record_files
 from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
-from rankscope_analyzers.text import foreign_json
 
 MAX_META_BYTES = 1 << 26
 """Largest meta.json: a hundred times that of a job of 16,384 ranks with a line for each."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
+from rankscope_agent.contract import foreign_json
 from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
 from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.watch.election import LEASE_SECONDS, Held, LeaseError
@@ -123,9 +123,9 @@ class ClusterLease:
 def _reason(error: Any) -> str:
     """Return code and reason, and what the API server says beside them."""
     try:
-        body = json.loads(error.body)
+        body = foreign_json.read(error.body)
         more = str(body["message"])
-    except (TypeError, ValueError, KeyError, RecursionError):
+    except (TypeError, ValueError, KeyError):
         more = ""
     said = f"{error.status} {error.reason}" + (f": {more}" if more else "")
     return visible(said, MOST_CHARACTERS)

@@ -6,10 +6,10 @@ torch/distributed/elastic/multiprocessing/errors/error_handler.py writes
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.contract.failures.messages import classify
 from rankscope_agent.contract.failures.sightings import MAX_TEXT
 from rankscope_agent.contract.failures.tracebacks import Found, read
@@ -32,8 +32,8 @@ def parse(text: bytes) -> ErrorFile | None:
     if text.lstrip()[:1] != b"{" or len(text) > MAX_FILE_BYTES:
         return None
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        document = foreign_json.read(text)
+    except ValueError:
         return None
     message = document.get("message") if isinstance(document, dict) else None
     if isinstance(message, str):

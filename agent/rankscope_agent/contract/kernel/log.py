@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.contract.kernel.events import KernelEvent, Kind
 from rankscope_agent.contract.kernel.lines import MAX_LINE, MAX_PREFIX, is_kernel, uptime_seconds
 from rankscope_agent.contract.kernel.matcher import match, rules_for, shape
@@ -290,8 +290,8 @@ def _in_context(event: KernelEvent) -> bool:
 def _journal_message(text: str) -> str:
     """Return the message of a journal entry in JSON, an empty text if a program wrote it."""
     try:
-        entry = json.loads(text)
-    except (ValueError, RecursionError):
+        entry = foreign_json.read(text)
+    except ValueError:
         return ""
     if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):
         return ""

@@ -6,9 +6,9 @@ are those that change the text: Docker's JSON, the CRI's partial lines, terminal
 
 from __future__ import annotations
 
-import json
 import re
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.contract.log_text.prefixes import CRI_STREAM, RFC3339
 
 MAX_PENDING_BYTES = 1 << 20
@@ -125,7 +125,7 @@ def _from_docker(line: bytes) -> bytes:
     if not line.startswith(DOCKER_START):
         return line
     try:
-        text = json.loads(line)["log"]
-    except (ValueError, RecursionError):  # cut off, or something else that begins alike
+        text = foreign_json.read(line)["log"]
+    except ValueError:  # cut off, or something else that begins alike
         return line
     return text.encode(errors="replace") if isinstance(text, str) else line

@@ -8,12 +8,13 @@ NCCL as its source has it (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp)
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
+
+from rankscope_agent.contract import foreign_json
 
 Reason = Literal[
     "symlink",
@@ -165,8 +166,8 @@ def _entries(body: bytes) -> list[Any]:
     if values > MAX_ENTRIES * MAX_VALUES_PER_ENTRY:
         raise FlightError("too_large", f"{values} values, a dump has fewer")
     try:
-        dump = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        dump = foreign_json.read(body)
+    except ValueError as error:
         raise FlightError("malformed", f"no JSON: {error}") from error
     if not isinstance(dump, dict):
         raise FlightError("malformed", "JSON, but no object")
@@ -221,8 +222,8 @@ def parse_handlers(body: bytes) -> Iterator[str]:
         FlightError: it lists none.
     """
     try:
-        names = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        names = foreign_json.read(body)
+    except ValueError as error:
         raise FlightError("malformed", f"no JSON: {error}") from error
     if not isinstance(names, list):
         raise FlightError("malformed", "handlers are no list")

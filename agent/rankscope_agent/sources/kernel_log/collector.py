@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.contract.kernel.log import read
 from rankscope_agent.contract.metrics import kernel_log as metrics
 from rankscope_agent.contract.model import Sample
@@ -195,7 +196,7 @@ class KernelLogCollector:
     def _restore(self) -> None:
         try:
             with self._node.state_file.open("rb") as kept:
-                state = json.loads(kept.read(MAX_STATE_BYTES))
+                state = foreign_json.read(kept.read(MAX_STATE_BYTES))
             self._take(state)
         except FileNotFoundError:
             return

@@ -6,9 +6,10 @@ communicator, metadata about the process, and one of coll_perf, p2p_perf or dump
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from rankscope_agent.contract import foreign_json
 
 MAX_RANK = 1 << 20
 """Ranks at and above this are garbage: 64 times the largest jobs known (16,384 GPUs)."""
@@ -76,8 +77,8 @@ def operation(name: object) -> str:
 def parse(line: bytes) -> Record | Dropped | None:
     """Read a line; None for what is none of Inspector's or claims nonsense."""
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
+        document = foreign_json.read(line)
+    except ValueError:
         return None
     if not isinstance(document, dict):
         return None

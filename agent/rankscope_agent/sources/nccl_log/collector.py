@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
@@ -118,7 +119,7 @@ class NcclLogCollector:
         try:
             with self._state_file.open("rb") as source:
                 text = source.read(MAX_STATE_BYTES + 1)
-            state = json.loads(text)
+            state = foreign_json.read(text)
             if not isinstance(state, dict):
                 raise StateError("is no object")
             self._follower.restore(state)

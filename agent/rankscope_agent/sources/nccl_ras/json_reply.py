@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError, RasReport, greatest, lag_of
 
 # NCCL 2.28.9 leaves out the comma before the member `status` of a missing rank.
@@ -35,11 +35,11 @@ def parse(text: str) -> RasReport:
 
 def _loaded(text: str) -> dict[str, Any]:
     try:
-        reply = json.loads(text)
-    except (ValueError, RecursionError):
+        reply = foreign_json.read(text)
+    except ValueError:
         try:
-            reply = json.loads(_NO_COMMA.sub(r"\1,\2", text))
-        except (ValueError, RecursionError) as error:
+            reply = foreign_json.read(_NO_COMMA.sub(r"\1,\2", text))
+        except ValueError as error:
             raise RasReplyError(f"is no JSON: {error}") from error
     if not isinstance(reply, dict) or not isinstance(reply.get("communicators"), list):
         raise RasReplyError("has no list of communicators")

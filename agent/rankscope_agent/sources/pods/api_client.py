@@ -6,7 +6,6 @@ https://kubernetes.io/docs/reference/using-api/api-concepts.
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.sources.pods.json_items import MAX_VALUE, JsonItems
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -79,7 +79,7 @@ class ApiServer:
             try:
                 for item in items:
                     take(item)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise ApiError(0, f"the list of pods cannot be read: {error}") from None
         return items.rest
 
@@ -195,8 +195,8 @@ def _events(response: HTTPResponse) -> Iterator[Mapping[str, Any]]:
 
 def _document(body: bytes) -> Mapping[str, Any]:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = foreign_json.read(body)
+    except ValueError as error:
         raise ApiError(0, f"the API server's answer is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise ApiError(0, f"the API server answers a JSON {type(document).__name__}, not an object")

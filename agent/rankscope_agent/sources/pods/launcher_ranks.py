@@ -6,11 +6,11 @@ one. So a process's rank follows only from a pod that is known to run one proces
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from rankscope_agent.contract import foreign_json
 from rankscope_agent.sources.pods.membership import MAX_RANKS, Membership, number, variable
 from rankscope_agent.sources.pods.records import Pod
 
@@ -233,7 +233,7 @@ def _single(member: Membership) -> Membership:
 
 def _json(text: str | None) -> dict[str, object]:
     try:
-        data = json.loads(text or "{}")
+        data = foreign_json.read(text or "{}")
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}

@@ -242,6 +242,8 @@ def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
         metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
     ]
     unexported = exported.update(reports, now, len(timing.senseless), more)
+    for event in exported.news:
+        _say(visible(f"job {event.job_id}: {event.said}"))
     unkept = _keep_records(sight.records, found.look, reports, now)
     return [*found.errors, *_of_reports(reports), *unexported, *unkept]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Cost, Evidence, Finding, RankPlace
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, RankPlace
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.text.wording import period
+from rankscope_analyzers.text.wording import clock, period
 
 STEP_TIMES_SOURCE = "step records"
 """What the timing was read from where a signal names no series."""
@@ -72,17 +72,30 @@ def doubt(report: JobReport) -> str:
 
 
 def sentence(incident: Incident) -> str:
-    """Return who, what, why and since when."""
+    """Return who, what, why and since when; first of all that it is over, if it is."""
     said = incident.summary.rstrip(". ")
-    when = period(incident.since_unix_seconds, incident.until_unix_seconds)
-    return f"{said}, {when}." if when and when not in said else f"{said}."
+    since, until = incident.since_unix_seconds, incident.until_unix_seconds
+    if until is None:
+        when = period(since, None)
+        return f"{said}, {when}." if when and when not in said else f"{said}."
+    began = "" if since is None else f", since {clock(since)}"
+    return f"over, recovered at {clock(until)}: {said}{began}."
 
 
-def cost(spent: Cost | None) -> str:
-    """Return what an incident costs."""
+def cost(incident: Incident) -> str:
+    """Return what an incident costs, or did while it lasted."""
+    spent = incident.cost
     if spent is None:
         return "Unknown: no step times tell."
-    return f"{spent.lost_fraction:.0%} of every step, {spent.gpu_hours:.3g} GPU-hours so far"
+    part, hours = f"{spent.lost_fraction:.0%} of every step", f"{spent.gpu_hours:.3g} GPU-hours"
+    if incident.until_unix_seconds is not None:
+        return f"{part} while it lasted, {hours}"
+    return f"{part}, {hours} so far"
+
+
+def costs(incident: Incident) -> str:
+    """Return the verb that goes with what an incident costs."""
+    return "costs" if incident.until_unix_seconds is None else "cost"
 
 
 def confidence(report: JobReport) -> float | None:

@@ -63,15 +63,16 @@ def _headline(report: JobReport) -> RenderableType:
         body.append(answer, style="bold green" if clean else "bold yellow")
         return Panel(body.append(f" Confidence {sure:.2f}." if sure else ""), title=title)
     first = report.incidents[0]
-    body.append(f"{visible(first.cause.kind)}: ", style="bold red")
+    colour = "red" if first.until_unix_seconds is None else "yellow"
+    body.append(f"{visible(first.cause.kind)}: ", style=f"bold {colour}")
     body.append(f"{answer}\n", style="bold")
     seen = " and ".join(LAYER_NAMES[layer] for layer in first.layers)
     body.append(
-        f"It costs {_lower(job_answer.cost(first.cost))}. Confidence {first.confidence:.2f},"
-        f" from {seen}.\n"
+        f"It {job_answer.costs(first)} {_lower(job_answer.cost(first))}."
+        f" Confidence {first.confidence:.2f}, from {seen}.\n"
     )
     body.append(f"{visible(first.action)} See {runbooks.path(visible(first.runbook))}.")
-    return Panel(body, title=title, border_style="red")
+    return Panel(body, title=title, border_style=colour)
 
 
 def _lower(sentence: str) -> str:

@@ -15,7 +15,7 @@ from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.stragglers.verdict import RankTimes, Verdict
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import name, visible
-from rankscope_analyzers.text.wording import duration, period, value
+from rankscope_analyzers.text.wording import clock, duration, period, value
 
 TABLE_RANKS = 16
 """Ranks in the text report; a bigger job shows its busiest ones, --json has all."""
@@ -78,13 +78,14 @@ def _headline(verdict: Verdict) -> RenderableType:
         style = "bold green" if verdict.confidence else "bold yellow"
         said = visible(no_straggler(verdict))
         return Panel(body.append(said, style=style), title=title(verdict.job_id))
-    when, cost = period(cause.since_unix_seconds, cause.until_unix_seconds), cause.known_cost
-    body.append(f"{cause.kind}: ", style="bold red")
-    body.append(f"{visible(cause.summary)} {when}\n", style="bold")
-    body.append(
-        f"It costs {cost.lost_fraction:.0%} of every step, {cost.gpu_hours:.3g} "
-        f"GPU-hours so far. Confidence {verdict.confidence:.2f}.\n"
-    )
+    until, cost = cause.until_unix_seconds, cause.known_cost
+    part, hours = f"{cost.lost_fraction:.0%} of every step", f"{cost.gpu_hours:.3g} GPU-hours"
+    over = "" if until is None else f"over, recovered at {clock(until)}: "
+    spent = f"costs {part}, {hours} so far" if until is None else f"cost {part}, {hours}"
+    body.append(f"{cause.kind}: ", style="bold red" if until is None else "bold yellow")
+    when = period(cause.since_unix_seconds, None)
+    body.append(f"{over}{visible(cause.summary)} {when}\n", style="bold")
+    body.append(f"It {spent}. Confidence {verdict.confidence:.2f}.\n")
     body.append(f"{visible(cause.action)} See {runbooks.path(visible(cause.runbook))}.")
     return Panel(body, title=title(verdict.job_id), border_style="red")
 

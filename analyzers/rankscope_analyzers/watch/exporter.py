@@ -16,6 +16,7 @@ from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.watch.findings import Watch
 from rankscope_analyzers.watch.leadership import Alone, Leadership
+from rankscope_analyzers.watch.lives import Event
 
 
 class Exported(Collector):
@@ -74,6 +75,12 @@ class Exported(Collector):
             self._failed = False
         self._evaluated.set()
         return errors
+
+    @property
+    def news(self) -> tuple[Event, ...]:
+        """What the last evaluation that read anything found changed in the life of incidents."""
+        with self._lock:
+            return self._watch.news
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
         """Count what was not made because something raised."""

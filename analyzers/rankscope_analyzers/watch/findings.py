@@ -18,6 +18,7 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.inert_text import name as inert
+from rankscope_analyzers.watch.lives import Event, Lives, running
 
 LONGEST_GAP_SECONDS = 300.0
 """Time between two evaluations for which the earlier still speaks: after a longer pause nobody
@@ -41,6 +42,8 @@ class Watch:
         self._failures = 0
         self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
         self._of_jobs: tuple[Sample, ...] = ()
+        self._lives = Lives()
+        self.news: tuple[Event, ...] = ()
 
     def update(self, reports: Sequence[JobReport], now: float) -> tuple[AnalysisError, ...]:
         """Take the reports of an evaluation.
@@ -55,20 +58,21 @@ class Watch:
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         if passed > LONGEST_GAP_SECONDS:
             passed = 0.0
-        running = {report.job_id for report in reports}
+        there = {report.job_id for report in reports}
         for report in self._reports:
-            if report.job_id in running:
+            if report.job_id in there:
                 self._add(report, passed)
         self._reports, self._newest = tuple(reports), now
         for report in reports:
             self._keep(report.job_id)
+        self.news = self._lives.take(reports, now)
         made = [attempt("report", one.job_id, partial(_of_job, one)) for one in reports]
         self._of_jobs = tuple(chain.from_iterable(one for one in made if isinstance(one, tuple)))
         return tuple(one for one in made if isinstance(one, AnalysisError))
 
     def fail(self) -> None:
         """Note that nothing could be read: what was found before is not known to be true now."""
-        self._reports = self._of_jobs = ()
+        self._reports = self._of_jobs = self.news = ()
         self._failures += 1
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
@@ -95,7 +99,7 @@ class Watch:
         gpus = max(len(report.places), report.frame.world_size if report.frame else 0)
         self._observed[report.job_id] += gpus * seconds
         left = 1.0
-        for incident in _running(report):
+        for incident in running(report):
             if incident.cost is not None:
                 # Several incidents cannot take more than all of the time.
                 part = min(left, incident.cost.lost_fraction)
@@ -105,6 +109,10 @@ class Watch:
     def samples(self) -> Iterator[Sample]:
         """Yield what Prometheus gets."""
         yield from self._of_jobs
+        there = {report.job_id for report in self._reports}
+        for job_id, kind, at in self._lives.recovered():
+            if job_id in there:
+                yield metrics.FINDING_RECOVERED.sample(at, job_id=_id(job_id), kind=kind)
         for job_id, by_cause in self._lost.items():
             for cause, seconds in by_cause.items():
                 yield metrics.LOST_GPU_SECONDS.sample(seconds, job_id=_id(job_id), cause=cause)
@@ -135,15 +143,11 @@ def _clocks(report: JobReport) -> Iterator[Sample]:
         )
 
 
-def _running(report: JobReport) -> list[Incident]:
-    return [one for one in report.incidents if one.until_unix_seconds is None]
-
-
 def _findings(report: JobReport) -> Iterator[Sample]:
     """Yield the running incidents; of several of one kind the first speaks for them."""
     job_id = _id(report.job_id)
     seen: set[str] = set()
-    for incident in _running(report)[:INCIDENTS_OF_A_JOB]:
+    for incident in running(report)[:INCIDENTS_OF_A_JOB]:
         kind = incident.cause.kind
         if kind in seen:
             continue

@@ -8,7 +8,7 @@ from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, 
 from rankscope_dashboards.parts import links
 from rankscope_dashboards.parts.dashboard import Variable, annotation
 from rankscope_dashboards.parts.fields import override
-from rankscope_dashboards.parts.panels import BAD, NEUTRAL, WARN, Json, Target, link, targets
+from rankscope_dashboards.parts.panels import BAD, GOOD, NEUTRAL, WARN, Json, Target, link, targets
 from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 # kube-state-metrics' names, as its documentation lists them.
@@ -69,16 +69,18 @@ def xids() -> str:
 
 
 def marks(seen: str) -> list[Json]:
-    """Return marks of Xids and of the chosen jobs' incidents.
+    """Return marks of Xids, and of the beginning and end of the chosen jobs' incidents.
 
     Args:
         seen: what `xids` gives, or a part of it.
     """
     xid = worst(seen, "node", "gpu", "xid")
     since = worst(of(watch.FINDING_SINCE, JOB), "job_id", "kind")
+    over = worst(of(watch.FINDING_RECOVERED, JOB), "job_id", "kind")
     return [
         annotation("Xids", f"{xid} * 1000", "Xid {{xid}}", "GPU {{gpu}} of {{node}}", BAD),
         annotation("Incidents", f"{since} * 1000", "{{kind}}", "job {{job_id}}", WARN),
+        annotation("Recoveries", f"{over} * 1000", "{{kind}} is over", "job {{job_id}}", GOOD),
     ]
 
 

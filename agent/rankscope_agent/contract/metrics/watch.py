@@ -39,6 +39,13 @@ FINDING_SINCE = Metric(
     "Unix time at which the incident began; absent if it had begun before the first observation.",
     ("job_id", "kind"),
 )
+FINDING_RECOVERED = Metric(
+    "rankscope_finding_recovered_timestamp_seconds",
+    "gauge",
+    "Unix time at which the last incident of the kind was over; absent while one goes on, and a day"
+    " after its end.",
+    ("job_id", "kind"),
+)
 LOST_GPU_SECONDS = Metric(
     "rankscope_job_lost_gpu_seconds_total",
     "counter",

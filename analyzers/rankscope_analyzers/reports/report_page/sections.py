@@ -37,7 +37,7 @@ def answer(report: JobReport) -> Html:
 def _facts(report: JobReport, first: Incident | None) -> Html:
     rows: list[tuple[str, Html | str]] = []
     if first:
-        rows.append(("Costs", job_answer.cost(first.cost)))
+        rows.append((job_answer.costs(first).capitalize(), job_answer.cost(first)))
         rows.append(("Seen by", ", ".join(LAYER_NAMES[layer] for layer in first.layers)))
     sure = job_answer.confidence(report)
     if sure is not None:
@@ -97,7 +97,8 @@ def _incident(incident: Incident) -> Html:
         job_answer.sentence(incident),
         element(
             "p",
-            f"Costs: {job_answer.cost(incident.cost).rstrip('.')}."
+            f"{job_answer.costs(incident).capitalize()}: "
+            f"{job_answer.cost(incident).rstrip('.')}."
             f" Confidence {incident.confidence:.2f}.",
             class_="note",
         ),

@@ -34,7 +34,7 @@ from rankscope_agent.sources.gpus.simulation.ports import PREFIX
 from rdma_files import write
 from running_agent import PATIENCE_SECONDS, RunningAgent, agent_environment, running_agent
 from servers import free_port
-from stack_sources import NODE, Logs, Pace, Training
+from stack_sources import NODE, Logs, Pace, Training, kubernetes
 
 RULES = Path(__file__).parent.parent / "dashboards" / "generated" / "rules" / "alerts.yaml"
 ROOT = Path(__file__).parent.parent
@@ -211,10 +211,10 @@ def scraped_stack(program: str, folder: Path, pace: Pace = QUICK) -> Iterator[St
         flags = ("--simulate=h100x8:thermal@2+xid79@5", f"--path.kmsg={logs.kernel}")
         api = api_server()
         stack.callback(api.close)
-        kubernetes = (f"--kubernetes.api={api.url}", "--kubernetes.start-jitter=0")
+        pods = (f"--kubernetes.api={api.url}", "--kubernetes.start-jitter=0")
         owners = "--kubernetes.job-labels=project=team.example.org/project"
         inspector = f"--nccl.inspector-dirs={folder / 'inspector'}/nccl-inspector-*"
-        agent = stack.enter_context(running_agent(folder, *flags, *kubernetes, owners, inspector))
+        agent = stack.enter_context(running_agent(folder, *flags, *pods, owners, inspector))
         add_interface(agent)
         trained = _repeating(lambda: (training.catch_up(), logs.train()), 0.5)
         stack.enter_context(trained)

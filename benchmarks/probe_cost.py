@@ -1,14 +1,17 @@
 """What the probe costs a training process: one ring write, and a whole step with it and without.
 
-Ring writes alternate with prometheus_client's `Histogram.labels(...).observe(...)`. Steps are those
-of a small two-rank DistributedDataParallel job on this machine; both ranks switch the probe on and
-off together every `BLOCK` steps, so that neighbouring blocks see the same noise. Costs of a step
-are CPU time of the training thread: the probe never waits, and wall time on a busy machine does.
+Ring writes alternate with prometheus_client's `Histogram.labels(...).observe(...)`; they are of
+steps of 30 ms, of which each 34th writes what extends all of them. Steps are those of a small
+two-rank DistributedDataParallel job on this machine; both ranks switch the probe on and off
+together every `BLOCK` steps, so that neighbouring blocks see the same noise. Costs of a step are
+CPU time of the training thread: the probe never waits, and wall time on a busy machine does. What
+the probe adds is the median over the blocks; beside it stands the standard error of that median.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 import subprocess
@@ -17,13 +20,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
-BLOCK = 40  # steps: long enough to even out single delays, short beside the machine's moods
-PAIRS = 40
+BLOCK = 12  # steps: short beside the machine's moods
+SETTLING = 2  # steps of a block that switching makes dearer, with the probe and without
+PAIRS = 200
 REPEATS = 200
 CALLS = 200
 JOB_SECONDS = 480
@@ -51,14 +56,18 @@ class StepCost:
     Args:
         wall: wall time of a step without the probe.
         step: the training thread's CPU time of such a step.
-        without_collectives: what the probe adds with its hooks in collectives left out.
-        with_collectives: what it adds with them.
+        without_collectives: what the probe adds where it times no collectives, as with NCCL.
+        without_error: standard error of that.
+        with_collectives: what it adds where it times collectives and waits for CPUs, as on gloo.
+        with_error: standard error of that.
     """
 
     wall: float
     step: float
     without_collectives: float
+    without_error: float
     with_collectives: float
+    with_error: float
 
 
 def call_ns(call: Callable[[], object]) -> float:
@@ -85,12 +94,10 @@ def write_cost(directory: str) -> WriteCost:
     registry = CollectorRegistry()
     histogram = Histogram("step_seconds", "Time.", ["job_id", "rank"], registry=registry)
     probe = bare_probe(rankscope_probe, directory)
-    begin, ms = 1_700_000_000_000_000_000, 1_000_000
+    begin, step_ns, data_ns = 1_700_000_000_000_000_000, 30_000_000, 4_000_000
 
     def write() -> None:
-        nonlocal begin
-        begin += 30 * ms
-        probe.ring.write(begin, 30 * ms, 4 * ms, 20 * ms, 6 * ms, 7, 32, 2, more=(ms, -1, 1))
+        probe.ring.write(begin, step_ns, data_ns, 20_000_000, 6_000_000, 7, 32, 2, 1_000_000, -1, 1)
 
     def observe() -> None:
         histogram.labels("research/llama", "3").observe(0.03)
@@ -142,10 +149,12 @@ class Switch:
         self.places = [*places, (torch.autograd, "backward")]
         self.own = [unwrapped(getattr(owner, name)) for owner, name in self.places]
         self.watched: list[Any] = []
+        self.timing = 0
 
     def keep(self) -> None:
         """Remember what the probe has put in, once its first step is done."""
         self.watched = [getattr(owner, name) for owner, name in self.places]
+        self.timing = self.probe.timing
 
     def off(self) -> None:
         """Leave training as it is without the probe."""
@@ -165,7 +174,11 @@ class Switch:
         self.iterator.__next__ = self.watched_next
         self._place(self.watched)
         self.probe.arming = collectives
-        if not collectives:
+        self.probe.timing = self.timing if collectives else 0
+        self.probe.cpu.restart()
+        if collectives:
+            self.probe.cpu.watch()
+        else:
             for (owner, name), own in list(zip(self.places, self.own, strict=True))[:-1]:
                 setattr(owner, name, own)
 
@@ -195,28 +208,35 @@ def train_paired(rank: int, meeting: str) -> None:
             optimizer.zero_grad()
             model(batch).square().mean().backward()
             optimizer.step()
-        return median(map(operator.sub, stamps[1:], stamps)) / 1e3
+        return median(list(map(operator.sub, stamps[1:], stamps))[SETTLING:]) / 1e3
 
     block_us()
     switch.keep()
     switch.off()
     walls = [block_us(time.perf_counter_ns) for _ in range(PAIRS // 8)]
-    costs: dict[bool, list[float]] = {False: [], True: []}
-    bare = []
+    bare, watched = [block_us()], []
     for pair in range(2 * PAIRS):
-        collectives = pair % 2 == 1
+        switch.on(collectives=pair % 2 == 1)
+        watched.append(block_us())
         switch.off()
-        before = block_us()
-        switch.on(collectives)
-        watched = block_us()
-        switch.off()
-        after = block_us()
-        costs[collectives].append(watched - (before + after) / 2)
-        bare.append(before)
+        bare.append(block_us())
     dist.barrier()
     if rank == 0:
-        print(json.dumps([median(walls), median(bare), median(costs[False]), median(costs[True])]))
+        around = [(before + after) / 2 for before, after in pairwise(bare)]
+        costs = list(map(operator.sub, watched, around))
+        added = [*median_and_error(costs[::2]), *median_and_error(costs[1::2])]
+        print(json.dumps([median(walls), median(bare), *added]))
     dist.destroy_process_group()
+
+
+def median_and_error(values: list[float]) -> tuple[float, float]:
+    """Return the median and its standard error, by the quartiles, as outliers are no rarity.
+
+    The quartiles of a normal distribution lie 1.349 standard deviations apart; the standard error
+    of its median is sqrt(pi / 2) times that of its mean.
+    """
+    low, middle, high = quantiles(values, n=4)
+    return middle, (high - low) / 1.349 * math.sqrt(math.pi / 2 / len(values))
 
 
 def step_cost(directory: str) -> StepCost:
@@ -276,7 +296,9 @@ def report(costs: tuple[WriteCost, StepCost]) -> str:
         ("step of a small 2-rank job, wall time", steps.wall, "us"),
         ("the same in CPU time of its thread", steps.step, "us"),
         ("probe per step, goal at most 40", steps.without_collectives, "us"),
+        ("    standard error", steps.without_error, "us"),
         ("probe per step with 3 collectives timed", steps.with_collectives, "us"),
+        ("    standard error", steps.with_error, "us"),
     )
     return "\n".join(f"{name:42} {value:10.2f} {unit}" for name, value, unit in rows)
 

@@ -20,41 +20,96 @@ class Schedule:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "schedstat"
         self.waits = rankscope_probe._CpuWaits()
-        self.waits.looked_ns = 0
+        self.waits.looked_ns = self.ran = 0
         self.says(0)
         self.waits.schedule = rankscope_probe._Held(os.open(self.file, os.O_RDONLY))
 
     def says(self, waited: int) -> None:
         self.file.write_text(f"1 {waited} 1\n")
 
+    def look(self, now: int, sync: int = 0, *, outside: bool = True) -> None:
+        self.waits.look(now, sync, outside)
+
 
 @pytest.fixture
-def schedule(tmp_path: Path) -> Schedule:
-    return Schedule(tmp_path)
+def schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Schedule:
+    """Give waits of a thread that runs only as long as a test says."""
+    schedule = Schedule(tmp_path)
+    monkeypatch.setattr(rankscope_probe.time, "thread_time_ns", lambda: schedule.ran)
+    return schedule
 
 
 def test_waits_count_as_what_the_stretch_was_that_they_fell_in(schedule: Schedule) -> None:
     schedule.says(LATE // 2)
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert schedule.waits.total_ns == LATE // 2
     schedule.says(LATE)
-    schedule.waits.look(2 * LATE, outside=False)
+    schedule.look(2 * LATE, outside=False)
     assert schedule.waits.total_ns == LATE // 2
+
+
+def test_schedstat_is_not_read_while_the_thread_runs(schedule: Schedule) -> None:
+    schedule.says(LATE)
+    schedule.ran = LATE - rankscope_probe._IDLE_NS
+    schedule.look(LATE)
+    assert schedule.waits.seen_ns == 0
+    schedule.look(2 * LATE)
+    assert schedule.waits.total_ns == LATE
+
+
+def test_time_in_sync_is_no_reason_to_read_schedstat_nor_does_it_count(schedule: Schedule) -> None:
+    schedule.says(LATE)
+    schedule.look(LATE, LATE - rankscope_probe._IDLE_NS)
+    assert schedule.waits.seen_ns == 0
+    schedule.waits.begin_step(LATE)
+    schedule.look(3 * LATE, LATE // 2)
+    assert (schedule.waits.seen_ns, schedule.waits.total_ns) == (LATE, LATE)
+    schedule.says(2 * LATE)
+    schedule.look(4 * LATE, LATE + 1000)
+    assert schedule.waits.total_ns == LATE + LATE // 2 - 1000
+
+
+def test_more_time_on_the_cpu_than_passed_outside_of_sync_hides_no_later_wait(
+    schedule: Schedule,
+) -> None:
+    """Collectives run too, in part."""
+    schedule.ran = LATE
+    schedule.look(LATE, LATE // 2)
+    schedule.says(LATE)
+    schedule.look(2 * LATE, LATE // 2)
+    assert schedule.waits.total_ns == LATE
+
+
+def test_after_sync_schedstat_is_read_seldom_until_the_thread_waits_elsewhere(
+    schedule: Schedule,
+) -> None:
+    read, calm, wary = [], rankscope_probe._CALM_NS, rankscope_probe._WARY_NS
+    for now in (LATE, calm, calm + LATE):
+        schedule.says(now)
+        schedule.look(now, now, outside=False)
+        read.append(schedule.waits.read_ns)
+    assert read == [0, 0, calm + LATE]
+    schedule.look(2 * calm, calm + LATE)
+    for now in (2 * calm + LATE, 2 * calm + wary, 2 * calm + wary + LATE):
+        schedule.says(now)
+        schedule.look(now, now, outside=False)
+        read.append(schedule.waits.read_ns)
+    assert read[3:] == [2 * calm + LATE, 2 * calm + wary, 2 * calm + wary]
 
 
 def test_a_short_stretch_is_left_to_the_next_look(schedule: Schedule) -> None:
     schedule.says(1000)
-    schedule.waits.look(rankscope_probe._LOOK_NS // 2)
+    schedule.look(rankscope_probe._LOOK_NS // 2)
     assert schedule.waits.total_ns == 0
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert schedule.waits.total_ns == 1000
 
 
 def test_a_wait_that_began_behind_a_stretch_is_of_the_next_one(schedule: Schedule) -> None:
     schedule.says(LATE + 500)
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert schedule.waits.total_ns == LATE
-    schedule.waits.look(2 * LATE)
+    schedule.look(2 * LATE)
     assert schedule.waits.total_ns == LATE + 500
 
 
@@ -63,15 +118,15 @@ def test_a_schedule_written_in_another_way_ends_the_counting(
     schedule: Schedule, content: str
 ) -> None:
     schedule.file.write_text(content)
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert schedule.waits.looked_ns == rankscope_probe._NEVER_NS
-    schedule.waits.look(9 * LATE)
+    schedule.look(9 * LATE)
     assert schedule.waits.total_ns == 0
 
 
 def test_a_descriptor_that_the_program_closed_ends_the_counting(schedule: Schedule) -> None:
     os.close(schedule.waits.schedule.number)
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert schedule.waits.looked_ns == rankscope_probe._NEVER_NS
 
 
@@ -82,16 +137,16 @@ def test_a_descriptor_that_became_another_file_is_neither_read_nor_closed(
     number = schedule.waits.schedule.number
     with other.open() as own:
         os.dup2(own.fileno(), number)
-    schedule.waits.look(LATE)
+    schedule.look(LATE)
     assert (schedule.waits.total_ns, schedule.waits.looked_ns) == (0, rankscope_probe._NEVER_NS)
     os.close(number)  # still the program's
 
 
 def test_a_counter_that_falls_is_no_negative_wait(schedule: Schedule) -> None:
     schedule.says(S)
-    schedule.waits.look(2 * S)
+    schedule.look(2 * S)
     schedule.says(0)
-    schedule.waits.look(3 * S)
+    schedule.look(3 * S)
     assert schedule.waits.total_ns == S
 
 

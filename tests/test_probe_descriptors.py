@@ -90,7 +90,7 @@ def test_descriptor_is_not_ours_once_its_number_leads_elsewhere(tmp_path: Path) 
         other.write(bytes(8192))
         os.dup2(other.fileno(), ring.slots.descriptor)
         with pytest.raises(rankscope_probe._LostError, match="closed"):
-            ring.write(*range(8), more=(1, -1, 1))
+            ring.write(*range(8), 1, -1, 1)
         ring.close()
         os.fstat(ring.slots.descriptor)  # still open
         os.close(ring.slots.descriptor)
@@ -102,7 +102,7 @@ def test_pipe_in_the_rings_place_gets_nothing(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.dup2(writing, ring.slots.descriptor)
     with pytest.raises(rankscope_probe._LostError):
-        ring.write(*range(8), more=(1, -1, 1))
+        ring.write(*range(8), 1, -1, 1)
     for descriptor in (ring.slots.descriptor, writing):
         os.close(descriptor)
     assert os.read(reading, 1) == b""
@@ -112,7 +112,7 @@ def test_pipe_in_the_rings_place_gets_nothing(tmp_path: Path) -> None:
 def test_writing_leaves_the_mark_by_which_the_descriptor_is_known(tmp_path: Path) -> None:
     ring = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     for _ in range(3):
-        ring.write(*range(8), more=(1, -1, 1))
+        ring.write(*range(8), 1, -1, 1)
     ring.close()
     assert len(read_only_ring(tmp_path).records) == 3
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rankscope_probe
-from probe_jobs.running import read_extended
+from probe_jobs.running import Extended, read_extended
 
 MS = 1_000_000
 
@@ -41,7 +41,10 @@ class Loop:
         self.now, self.nodes, self.gradients = 0, 0, True
         self.inside: Callable[[], object] = lambda: None
         clock = SimpleNamespace(
-            perf_counter_ns=lambda: self.now, time_ns=lambda: self.now + 1, time=lambda: 0.0
+            perf_counter_ns=lambda: self.now,
+            thread_time_ns=lambda: 0,  # what passes passes off the CPU
+            time_ns=lambda: self.now + 1,
+            time=lambda: 0.0,
         )
         monkeypatch.setattr(rankscope_probe, "time", clock)
         self.torch = SimpleNamespace(
@@ -96,8 +99,13 @@ class Loop:
         """Return data, compute, sync and other of each step, in milliseconds."""
         return [
             (record.data_ns / MS, record.compute_ns / MS, record.sync_ns / MS, record.other_ns / MS)
-            for record in read_extended(self.directory)
+            for record in self.extended()
         ]
+
+    def extended(self) -> list[Extended]:
+        """Return the steps as newer agents know them, once all is written."""
+        self.probe.write_rest()
+        return read_extended(self.directory)
 
     def only(self) -> tuple[float, ...]:
         (record,) = self.records()
@@ -167,7 +175,7 @@ def test_without_a_loader_what_comes_before_the_forward_stays_compute(loop: Loop
     loop.forward()
     loop.backward()
     loop.step()
-    (record,) = read_extended(loop.directory)
+    (record,) = loop.extended()
     assert (record.data_ns, record.compute_ns, record.other_ns) == (-1, 80 * MS, 4 * MS)
 
 
@@ -320,14 +328,14 @@ def test_waits_for_a_cpu_are_taken_out_of_the_rest_as_well(loop: Loop, tmp_path:
     with schedule.open() as file:
         cpu = loop.probe.cpu
         cpu.schedule = rankscope_probe._Held(rankscope_probe.os.dup(file.fileno()))
-    cpu.seen_ns, cpu.looked_ns = 0, loop.now
+    cpu.seen_ns, cpu.looked_ns, cpu.since_ns, cpu.read_ns = 0, *[loop.now] * 3
     loop.batch()
     loop.forward()
     loop.backward()
-    cpu.look(loop.now)
+    cpu.look(loop.now, 0)
     schedule.write_text(f"1 {6 * MS} 2")
     loop.step(10)
-    (record,) = read_extended(loop.directory)
+    (record,) = loop.extended()
     assert (record.compute_ns, record.other_ns, record.cpu_wait_ns) == (30 * MS, 4 * MS, 6 * MS)
     parts = (record.data_ns, record.compute_ns, record.sync_ns, record.other_ns)
     assert sum(parts) + record.cpu_wait_ns == record.step_ns
@@ -340,7 +348,7 @@ def test_device_that_runs_behind_its_host_tells_nothing_of_the_rest(loop: Loop) 
     loop.forward()
     loop.backward()
     loop.step()
-    (record,) = read_extended(loop.directory)
+    (record,) = loop.extended()
     assert (record.compute_ns, record.other_ns) == (34 * MS, -1)
     assert record.microbatches == 1
 

@@ -13,6 +13,7 @@ import pytest
 
 import rankscope_probe
 from probe_jobs.running import (
+    EXTENSION,
     PROBE,
     read_only_ring,
     read_ring,
@@ -112,6 +113,41 @@ def test_extension_is_there_before_its_ring_and_neither_is_left_behind_alone(
     assert list(tmp_path.iterdir()) == []
 
 
+def slots(directory: Path) -> list[tuple[int, ...]]:
+    """Return what the extension's slots hold that are not empty."""
+    (path,) = directory.glob("*.ext")
+    return [slot for slot in EXTENSION.iter_unpack(path.read_bytes()[64:]) if any(slot)]
+
+
+def test_slots_of_the_extension_are_written_together_at_most_a_second_late(tmp_path: Path) -> None:
+    made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    seen = []
+    for step_ns in (400_000_000, 400_000_000, 400_000_000, 100_000_000, 1_100_000_000):
+        made.write(1, step_ns, 0, step_ns, 0, 7, 8, 2, 5, -1, 3)
+        seen.append(len(slots(tmp_path)))
+    assert seen == [0, 0, 3, 3, 5]
+    made.write(1, 1_000, 0, 1_000, 0, 7, 8, 2, 6, 4, 3)
+    made.flush()
+    assert slots(tmp_path)[-2:] == [
+        (5, 5, -1, -1, -1, -1, -1, 3, 0, 5),
+        (6, 6, 4, -1, -1, -1, -1, 3, 0, 6),
+    ]
+    assert len(read_only_ring(tmp_path).records) == 6
+    made.close()
+
+
+def test_slots_that_wait_around_the_end_of_the_ring_go_to_both_its_ends(tmp_path: Path) -> None:
+    made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    last = rankscope_probe._CAPACITY
+    made.written = last - 2
+    for other_ns in (10, 11, 12, 13, 14):
+        made.write(1, 1_000, 0, 1_000, 0, 7, 8, 2, other_ns, -1, 1)
+    made.flush()
+    made.close()
+    numbers = [(slot[0], slot[1]) for slot in slots(tmp_path)]
+    assert numbers == [(last + 1, 12), (last + 2, 13), (last + 3, 14), (last - 1, 10), (last, 11)]
+
+
 def test_ring_goes_on_without_an_extension_that_there_is_no_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +161,7 @@ def test_ring_goes_on_without_an_extension_that_there_is_no_room_for(
 
     monkeypatch.setattr(rankscope_probe.os, "posix_fallocate", scarce)
     made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
-    made.write(*range(8), more=(1, -1, 1))
+    made.write(*range(8), 1, -1, 1)
     made.close()
     assert "No space left" in str(made.refused)
     assert len(read_only_ring(tmp_path).records) == 1

@@ -19,6 +19,8 @@ from probe_jobs.running import (
     read_rings,
     run_script,
 )
+from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.sources.training.reader import RingStepSource
 
 STEPS = 12
 
@@ -153,6 +155,10 @@ def test_killed_process_leaves_its_records_and_no_lock(nursery: Nursery, tmp_pat
     ring = read_only_ring(tmp_path)
     assert len(ring.records) == STEPS // 2 - 1
     assert not ring.held
+    rows = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-07").steps(None, 0.0)
+    places = [STEP_COLUMNS.index(name) for name in ("other_seconds", "microbatches")]
+    last = [[row[place] for place in places] for row in rows]
+    assert last == [[None, None]] * len(ring.records)  # not written yet, which is not zero
 
 
 @pytest.mark.parametrize("method", ["fork-workers", "spawn-workers", "forkserver-workers"])

@@ -56,8 +56,9 @@ the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 byt
 created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
   seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
   measured), microbatches (backward passes of the step, 0xFFFF unknown), reserved, check.
-One pwrite for each is all that is written after creation, the slot before its record; slots of
-steps that end within 20 ms are written together, so that fast loops pay for one.
+After creation each record costs one pwrite. Slots come up to a second after their records, those of
+several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
+whose next step never ends, leaves its last slots empty: what they would say is unknown, not zero.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a p
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
-_EXTENSION = struct.Struct("<QqqqqqqHHI")
+_EXTENSION = struct.Struct("<Qqq32sII")  # what is not measured so far in one piece: it is quicker
+_UNMEASURED = struct.pack("<4q", -1, -1, -1, -1)  # checkpoint, evaluation, copies, host lateness
 _SLOT = 64  # bytes of a record, and of what extends it
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
@@ -100,15 +102,17 @@ _STALE_SECONDS = 24 * 3600  # long enough to read a ring after a night's crash
 _STALE_LOOKS = 4096  # names: bounds what a crowded directory costs, some milliseconds
 _KEPT_RINGS = 16  # two attempts of eight ranks, 128 MiB: a crash loop must not fill a tmpfs
 _UNKNOWN_MICROBATCHES = 0xFFFF
-# An extension may come that long after its record, together with others: in fast loops.
-_LATE_NS, _TOGETHER = 20_000_000, 64  # how many is a divisor of the capacity
+_LATE_NS = 1_000_000_000  # a slot of the extension may come so long after its record, with others
 _PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
-_LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms); a look takes 1.6 us
+_LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms)
+_IDLE_NS = 500_000  # less than that off the CPU holds no such wait; schedstat costs 5 to 40 us
+_CALM_NS = 100_000_000  # between reads of schedstat while the thread is off the CPU in sync alone
+_WARY_NS = 1_000_000_000  # after it was so elsewhere: then each wait counts as what it is
 _NEVER_NS = 1 << 62  # the time of the last look where there is nothing to look at
 
 # A gloo thread that lets go of a finished collective takes the interpreter's lock, to drop what
@@ -343,8 +347,9 @@ class _Ring:
         name = "{}-{}.ring".format(os.getpid(), number)
         self.path = os.path.join(directory, name)
         self.attempt, self.written, created = attempt, 0, time.time_ns()
-        self.pack, self.due_ns = _RECORD.pack, 0
-        self.extended: list[tuple[int, ...]] = []  # what is not written yet
+        self.pack = _RECORD.pack
+        self.waiting: list[tuple[int, int, int]] = []  # other_ns, cpu_wait_ns, backwards of steps
+        self.waited_ns = 0  # how long those steps were
         page = _header(torch_version, distributed, attempt, start_ticks, layout, created)
         self.slots = _Slots(os.path.join(directory, "." + name), page)
         self.extension: _Slots | None = None
@@ -376,39 +381,65 @@ class _Ring:
         if self.extension is not None:
             self.extension.held.close()
 
-    def write(self, *record: int, more: tuple[int, ...]) -> None:
-        """Put the next record into its slot, behind what extends it.
-
-        Args:
-            record: start_unix_ns, step_ns, data_ns, compute_ns, sync_ns, step, samples, flags.
-            more: other_ns, cpu_wait_ns, microbatches.
+    def write(
+        self,
+        begin_ns: int,
+        step_ns: int,
+        data_ns: int,
+        compute_ns: int,
+        sync_ns: int,
+        step: int,
+        samples: int,
+        flags: int,
+        other_ns: int,
+        cpu_wait_ns: int,
+        backwards: int,
+    ) -> None:
+        """Put the next record into its slot, and what extends it into its own, or aside for later.
 
         Raises:
             _LostError: the program has closed a descriptor, or uses its number again.
             OSError: the file system or RLIMIT_FSIZE refuses.
         """
-        written = self.written
-        self.written = seq = written + 1
+        number = self.written
+        self.written = seq = number + 1
+        check = seq & 0xFFFFFFFF
         if self.extension is not None:
-            self.extended.append(more)
-            end = record[0] + record[1]
-            # The clock may have been set back.
-            if not 0 < self.due_ns - end <= _LATE_NS or seq % _TOGETHER == 0:
-                self.flush(end)
-        self.slots.write(written, self.pack(seq, *record, self.attempt, seq & 0xFFFFFFFF))
+            self.waiting.append((other_ns, cpu_wait_ns, backwards))
+            self.waited_ns = waited_ns = self.waited_ns + step_ns
+            if waited_ns > _LATE_NS:
+                self.flush()
+        attempt = self.attempt
+        packed = self.pack(
+            seq,
+            begin_ns,
+            step_ns,
+            data_ns,
+            compute_ns,
+            sync_ns,
+            step,
+            samples,
+            flags,
+            attempt,
+            check,
+        )
+        self.slots.write(number, packed)
 
-    def flush(self, now_unix_ns: int = 0) -> None:
+    def flush(self) -> None:
         """Write the slots of the extension that wait for it, in one piece."""
-        waiting, self.extended = self.extended, []
-        self.due_ns = now_unix_ns + _LATE_NS
+        waiting, self.waiting, self.waited_ns = self.waiting, [], 0
         first = self.written - len(waiting)
         if self.extension is None or not waiting:
             return
-        pack, packed = _EXTENSION.pack, b""
-        for seq, (other, cpu_wait, count) in enumerate(waiting, first + 1):
-            # Checkpoint, evaluation, copies and host lateness are not measured so far.
-            packed += pack(seq, other, cpu_wait, -1, -1, -1, -1, count, 0, seq & 0xFFFFFFFF)
-        self.extension.write(first, packed)
+        pack, unmeasured = _EXTENSION.pack, _UNMEASURED
+        slots = [
+            pack(seq, other_ns, cpu_wait_ns, unmeasured, backwards, seq & 0xFFFFFFFF)
+            for seq, (other_ns, cpu_wait_ns, backwards) in enumerate(waiting, first + 1)
+        ]
+        before_end = _CAPACITY - first % _CAPACITY
+        self.extension.write(first, b"".join(slots[:before_end]))
+        if before_end < len(slots):
+            self.extension.write(first + before_end, b"".join(slots[before_end:]))
 
 
 def _check_limit(end: int) -> None:
@@ -531,6 +562,12 @@ class _CpuWaits:
     """How long the training thread was ready to run and waited for a CPU, by its schedstat.
 
     `total_ns` and `in_data_ns` are of the step under way: outside of sync, and while on data.
+    `looked_ns` is the time of the last look, `_NEVER_NS` where there is nothing to look at.
+
+    schedstat is read when the thread was off the CPU outside of sync, which its CPU time tells, as
+    that takes neither a descriptor nor procfs: no wait is longer. What was waited in sync since the
+    last read must not count then, so that schedstat is read after sync too, while there are such
+    stretches; else seldom.
     """
 
     def __init__(self) -> None:
@@ -543,10 +580,15 @@ class _CpuWaits:
             self.schedule.close()
         self.schedule, self.looked_ns = None, _NEVER_NS
         self.total_ns = self.in_data_ns = self.seen_ns = 0
+        self.read_ns = self.wary_ns = 0  # when schedstat was read; until when it is after sync
+        # Since when the thread is not known to have been off the CPU, what it had run by then, and
+        # what it had spent in sync; and that of all steps that ended.
+        self.since_ns = self.ran_ns = self.synced_ns = self.sync_ns = 0
 
-    def begin_step(self) -> None:
-        """Count from here on for another step."""
+    def begin_step(self, sync_ns: int) -> None:
+        """Count from here on for another step, after one that spent `sync_ns` in sync."""
         self.total_ns = self.in_data_ns = 0
+        self.sync_ns += sync_ns
 
     def watch(self) -> None:
         """Follow how long this thread waits for a CPU, where the kernel counts that."""
@@ -558,7 +600,8 @@ class _CpuWaits:
             self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
             _, self.seen_ns, turns = self.read()
             if turns:  # else nothing is counted; the time run is zero until a thread's first tick
-                self.looked_ns = time.perf_counter_ns()
+                self.looked_ns = self.since_ns = self.read_ns = time.perf_counter_ns()
+                self.ran_ns, self.synced_ns = time.thread_time_ns(), self.sync_ns
 
     def read(self) -> tuple[int, ...]:
         """Return how long this thread ran and waited, in nanoseconds, and how often it ran.
@@ -573,23 +616,38 @@ class _CpuWaits:
         run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
         return run, waited, turns
 
-    def look(self, now: int, outside: bool = True) -> None:
+    def look(self, now: int, sync_ns: int, outside: bool = True) -> None:
         """Take the waits for a CPU since the last look, as part of what is `outside` of sync.
 
-        Stretches that are short are left to the next look: no wait that matters fits in. Waits that
-        begin between the end of a stretch, `now`, and our look at them are of the next one.
+        Stretches that are short, or in which the thread was hardly ever off the CPU, are left to
+        the next look: no wait that matters fits in. Waits that begin between the end of a stretch,
+        `now`, and our look at them are of the next one. `sync_ns` is that of the step so far.
         """
-        if now - self.looked_ns > _LOOK_NS:
-            try:
-                total = self.read()[1]
-            except (OSError, ValueError):  # the program closed it, or took its number
-                self.schedule, self.looked_ns = None, _NEVER_NS
-                return
-            waited = max(min(total - self.seen_ns, now - self.looked_ns), 0)
-            if outside:
-                self.total_ns += waited
-            self.seen_ns += waited
-            self.looked_ns = now
+        if now - self.looked_ns <= _LOOK_NS:
+            return
+        self.looked_ns = now
+        ran_ns, synced_ns = time.thread_time_ns(), self.sync_ns + sync_ns
+        idle_ns = now - self.since_ns - (ran_ns - self.ran_ns) - (synced_ns - self.synced_ns)
+        if outside and 0 < idle_ns <= _IDLE_NS:
+            return
+        self.since_ns, self.ran_ns, self.synced_ns = now, ran_ns, synced_ns
+        if outside and idle_ns > 0:
+            self.wary_ns = now + _WARY_NS
+            self.take(now, idle_ns)
+        elif not outside and (now < self.wary_ns or now - self.read_ns > _CALM_NS):
+            self.take(now, 0)
+
+    def take(self, now: int, most_ns: int) -> None:
+        """Read schedstat, and count of the waits since the last time as many as may be."""
+        try:
+            total = self.read()[1]
+        except (OSError, ValueError):  # the program closed it, or took its number
+            self.schedule, self.looked_ns = None, _NEVER_NS
+            return
+        waited = max(min(total - self.seen_ns, now - self.read_ns), 0)
+        self.total_ns += min(waited, most_ns)
+        self.seen_ns += waited
+        self.read_ns = now
 
 
 class _FlightRecorder:
@@ -766,7 +824,9 @@ class _Probe:
     def step_finished(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Take the end of an optimizer's `step()`, of any optimizer in this process."""
         self.stepped = True
-        parameter = next(g["params"][0] for g in optimizer.param_groups if g["params"])
+        groups = optimizer.param_groups
+        first = groups[0]["params"] or next(g["params"] for g in groups if g["params"])
+        parameter = first[0]
         key = (id(optimizer), id(parameter))
         if key != self.primary:
             if not self.adopts(key):
@@ -791,7 +851,7 @@ class _Probe:
         if threading.get_ident() != self.thread or self.in_backward:
             return
         now = time.perf_counter_ns()
-        self.cpu.look(now)
+        self.cpu.look(now, self.sync_ns)
         own = self.own(now)
         if self.ready is not None:
             self.other_ns += max(own - self.ready, 0)
@@ -805,7 +865,7 @@ class _Probe:
         """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
         if self.backwards == 0 and self.ready is None and threading.get_ident() == self.thread:
             now = time.perf_counter_ns()
-            self.cpu.look(now)
+            self.cpu.look(now, self.sync_ns)
             self.ready = self.own(now)
 
     def scaler_updated(self, scaler: Any) -> None:
@@ -824,16 +884,16 @@ class _Probe:
                 other = -1
                 if thread == self.thread:
                     if now - self.cpu.looked_ns > _LOOK_NS:
-                        self.cpu.look(now)
+                        self.cpu.look(now, self.sync_ns)
                     other = self.take_other(self.own(now))
                 self.record(now - self.begin_ns, flags | self.flags, other)
         finally:
+            self.cpu.begin_step(self.sync_ns)
             if thread != self.thread and self.cpu.schedule:
                 self.guarded(self.cpu.watch)()
             self.thread = thread
             self.begin_ns, self.begin_unix_ns = now, time.time_ns()
             self.data_ns = self.sync_ns = self.samples = self.flags = 0
-            self.cpu.begin_step()
             self.straddles = self.in_backward
             self.begin_parts(not self.in_backward)
         connected = self.distributed is not None and self.distributed.is_initialized()
@@ -874,11 +934,13 @@ class _Probe:
         count = samples if samples >= 0 else _UNKNOWN_SAMPLES
         data_ns = min(step_ns, self.data_ns)
         backwards = min(self.backwards, _UNKNOWN_MICROBATCHES)
-        step = (self.begin_unix_ns, step_ns, data_ns, self.step, count, flags, other_ns, backwards)
+        begin, step = self.begin_unix_ns, self.step
         if self.device_waits is None:
-            self.write(min(self.sync_ns, step_ns - data_ns) if self.timing else -1, *step)
+            sync_ns = min(self.sync_ns, step_ns - data_ns) if self.timing else -1
+            self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
         else:
-            self.pending.append((step, *self.device_waits.take()))
+            parts = (begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
+            self.pending.append((parts, *self.device_waits.take()))
             self.write_passed(_PENDING_STEPS)
 
     def open_ring(self) -> None:
@@ -943,12 +1005,25 @@ class _Probe:
                 data_ns -= in_data
                 flags |= _CPU_WAIT
                 cpu_wait_ns = step_ns - data_ns - compute_ns - sync_ns
-        more = (min(compute_ns, other_ns), cpu_wait_ns, backwards)
-        data_ns = data_ns if self.loader_used else -1
+        if not self.loader_used:
+            data_ns = -1
+        if other_ns > compute_ns:
+            other_ns = compute_ns
         if self.ring is not None:
-            record = (begin_unix_ns, step_ns, data_ns, compute_ns, sync_ns, step, samples, flags)
             try:
-                self.ring.write(*record, more=more)
+                self.ring.write(
+                    begin_unix_ns,
+                    step_ns,
+                    data_ns,
+                    compute_ns,
+                    sync_ns,
+                    step,
+                    samples,
+                    flags,
+                    other_ns,
+                    cpu_wait_ns,
+                    backwards,
+                )
             except _LostError:
                 self.ring.close()
                 self.ring = None  # the next step makes another one, with a lock that holds
@@ -1103,14 +1178,14 @@ class _Probe:
                 return blocking(*arguments, **options)
             before, begin = self.sync_ns, clock()
             if begin - self.cpu.looked_ns > _LOOK_NS:
-                look(begin)
+                look(begin, before)
             try:
                 return blocking(*arguments, **options)
             finally:
                 end = clock()
                 self.sync_ns = before + end - begin
                 if end - self.cpu.looked_ns > _LOOK_NS:
-                    look(end, False)
+                    look(end, self.sync_ns, False)
 
         return wait
 
@@ -1137,14 +1212,14 @@ class _Probe:
         if self.device_waits is not None:
             self.device_waits.begin()
         self.wait_begin, self.wait_before = time.perf_counter_ns(), self.sync_ns
-        self.cpu.look(self.wait_begin)
+        self.cpu.look(self.wait_begin, self.sync_ns)
 
     def ended(self) -> None:
         """Take the moment at which a backward returns, with all buckets in the reducer."""
         if self.wait_begin:
             now = time.perf_counter_ns()
             self.sync_ns = self.wait_before + now - self.wait_begin
-            self.cpu.look(now, outside=False)
+            self.cpu.look(now, self.sync_ns, outside=False)
             if self.device_waits is not None:
                 self.device_waits.end()
 
@@ -1164,7 +1239,7 @@ class _Probe:
             now = clock()
             self.data_ns = data + now - begin - (self.sync_ns - sync)
             if now - self.cpu.looked_ns > _LOOK_NS:
-                self.cpu.look(now)
+                self.cpu.look(now, self.sync_ns)
             self.cpu.in_data_ns = waited[1] + self.cpu.total_ns - waited[0]
             if counted and batch is not None:
                 self.samples = samples + _batch_size(batch, self.torch.Tensor)
@@ -1177,7 +1252,7 @@ class _Probe:
                 return fetch(loader)
             begin = clock()
             if begin - self.cpu.looked_ns > _LOOK_NS:
-                look(begin)
+                look(begin, self.sync_ns)
             waited = self.cpu.total_ns, self.cpu.in_data_ns
             before = begin, self.data_ns, self.sync_ns, self.samples, waited
             batch = None

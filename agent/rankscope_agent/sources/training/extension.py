@@ -1,8 +1,8 @@
 """The extension of a ring: what newer probes know of a step beyond a record of version 1.
 
 It lies beside the ring, `4242-99.ext` for `4242-99.ring`, because agents before it refuse a ring
-that is longer than they expect, or of another version. Slots have the numbers of the ring's, and
-are written before the records, but in loops of many steps a second: there they come 20 ms later.
+that is longer than they expect, or of another version. Slots have the numbers of the ring's. Where
+steps last more than a second they are written before the records, else up to a second later.
 Rings of older probes have none; one that is damaged, or another ring's, costs these columns only.
 """
 
@@ -31,9 +31,9 @@ SLOT_SIZE = 64
 UNKNOWN_MICROBATCHES = 0xFFFF
 
 TIMEOUT_NS = 2 * 10**9
-"""How long a record without its slot is left to the next look: 20 ms is what a probe may be late,
-but it writes at the end of a step only, which may take longer. A rank that hangs shows its newest
-steps after that."""
+"""How long a record without its slot is left to the next look: a second is what a probe may be
+late, but it writes at the end of a step only, which may take longer. A rank that hangs shows its
+newest steps after that."""
 
 _HEADER = struct.Struct("<8sHHIIqI32x")
 _SLOT = struct.Struct("<QqqqqqqHHI")

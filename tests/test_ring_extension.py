@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -258,6 +259,7 @@ def test_older_agents_take_an_extension_for_no_ring(tmp_path):
 
 def test_descriptors_of_an_ended_ring_and_its_extension_are_both_closed(tmp_path):
     rings = RingFollower(tmp_path, tmp_path / "kubelet")
+    gc.collect()  # else descriptors of tests before this one are closed meanwhile
     before = len(list(Path("/proc/self/fd").iterdir()))
     ExtensionWriter(tmp_path)
     ring = RingWriter(tmp_path)

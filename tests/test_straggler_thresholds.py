@@ -153,15 +153,24 @@ class TestSlowInput:
         assert named(slow_input.some(late)) == culprits
 
     @pytest.mark.parametrize(
-        ("seconds", "fast", "culprits"), [(0.04, 2, (7,)), (0.06, 2, None), (0.06, 3, (7,))]
+        ("worst", "others", "culprits"),
+        [(0.2, 0.038, (7,)), (0.2, 0.042, None), (0.05, 0.024, (7,)), (0.05, 0.026, None)],
     )
-    def test_who_is_slower_by_less_than_the_input_of_most_became_is_one_of_them(
-        self, seconds, fast, culprits
+    def test_who_waits_while_all_others_wait_a_fifth_as_long_shares_what_is_slow(
+        self, worst, others, culprits
     ):
-        data = ranks({7: 0.05})
-        waits = ranks(dict.fromkeys(range(fast), 0.0), seconds) + data
-        late = view(data=data, input=np.repeat(waits[None], 16, axis=0))
+        waits = others + ranks({7: worst})
+        late = view(data=ranks({7: worst}), input=np.repeat(waits[None], 16, axis=0))
         assert named(slow_input.some(late)) == culprits
+
+    @pytest.mark.parametrize(
+        ("seconds", "fast", "told"), [(0.024, 2, False), (0.026, 2, True), (0.026, 3, False)]
+    )
+    def test_what_seven_of_ten_ranks_wait_for_in_turns_is_the_storages(self, seconds, fast, told):
+        turns = np.where(np.arange(16)[:, None] % 8 == np.arange(8), 8 * seconds, 0.0)
+        turns[:, :fast] = 0.0
+        late = view(input=turns[:, None, :, None])
+        assert (slow_input.everybody(late) is not None) is told
 
     @pytest.mark.parametrize(("many", "told"), [(3, True), (4, True), (5, False)])
     def test_slow_input_of_more_than_half_of_the_ranks_is_not_theirs(self, many, told):

@@ -131,6 +131,17 @@ def test_a_communicator_of_one_process_is_on_one_node():
     assert (network.socket_fallback, network.reason) == (False, "single_node")
 
 
+@pytest.mark.parametrize(
+    ("version", "network"), [("2.4.8", "Socket"), ("2.28.9", None), ("", "Socket")]
+)
+def test_old_nccl_names_its_network_by_its_interface_alone(version, network):
+    line = info(0, "NET/Socket : Using [0]eth0:10.0.0.5<0>")
+    text = f"NCCL version {version}+cuda12.4\n{line}" if version else line
+    assert verdict_of(text).net_selected == network
+    both = line + info(0, "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.5<0>")
+    assert verdict_of(both).net_selected == "IB"
+
+
 def summaries(text: str) -> list[str]:
     facts = facts_of(text)
     return [f.summary for f in findings(facts, verdict_of(text)) if f.kind == "channels_differ"]

@@ -15,6 +15,7 @@ MAX_VALUE = 200
 # Signs, as the verdict asks for them.
 NO_IB_DEVICE = "no_ib_device"
 IB_DEVICE = "ib_device"
+SOCKET_DEVICE = "socket_device"
 VERBS_MISSING = "IB_LIBRARY_MISSING"
 PLUGIN_FAILED = "plugin_failed"
 NO_P2P = "no_p2p"
@@ -68,6 +69,8 @@ def read_net(process: Process, text: str) -> tuple[str, ...]:
         process.signs.add(NO_IB_DEVICE)
     elif _IB_DEVICES.match(text):
         process.signs.add(IB_DEVICE)
+    elif text.startswith("NET/Socket : Using ["):
+        process.signs.add(SOCKET_DEVICE)
     elif text.startswith("NET/OFI No eligible providers"):
         process.signs.add(PLUGIN_FAILED)
         return (classify(text).code,)

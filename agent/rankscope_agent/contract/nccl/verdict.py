@@ -7,6 +7,7 @@ prints it on every machine without an RDMA adapter, on single nodes and NVLink d
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from rankscope_agent.contract.nccl.communicators import (
 from rankscope_agent.contract.nccl.facts import Edges, Facts, Process, Transport
 
 SOCKET = "NET/Socket"
+
+_LATE = re.compile(r"2\.(?:2[7-9]|[3-9]\d)\b")
+"""Versions that initialise sockets beside the network they choose."""
 
 # Reasons; a closed vocabulary, as they are labels.
 FORCED = "forced_by_environment"
@@ -285,5 +289,9 @@ def _net_selected(facts: Facts) -> str | None:
     chosen = Counter(p.network for p in facts.processes.values() if p.network)
     if chosen:
         return chosen.most_common(1)[0][0]
-    found = any(nccl_signs.IB_DEVICE in p.signs for p in facts.processes.values())
-    return "IB" if found else None
+    signs = {sign for process in facts.processes.values() for sign in process.signs}
+    if nccl_signs.IB_DEVICE in signs:
+        return "IB"
+    # Before 2.6.4 no line names the choice; until 2.26 sockets are only looked at as the last one.
+    late = _LATE.match(facts.version) is not None
+    return "Socket" if nccl_signs.SOCKET_DEVICE in signs and not late else None

@@ -52,7 +52,7 @@ def test_the_json_has_the_promised_members(tmp_path, capsys):
         (154, None, 1),
     ]
     (incident,) = said["incidents"]
-    assert set(incident) == {"cause", "action", "subject", "summary", "events"}
+    assert set(incident) == {"cause", "action", "subject", "summary", "nvidia", "events"}
     assert len(incident["events"]) == 4
     assert (said["verdict"]["cause"], said["verdict"]["action"]) == ("pcie", "reboot_node")
 

@@ -11,6 +11,7 @@ from typing import Any
 from rankscope_agent.contract.kernel.incidents import Incident
 from rankscope_agent.contract.kernel.log import KernelLog, Seen, counted
 from rankscope_agent.contract.kernel.verdict import Verdict, judge
+from rankscope_agent.contract.kernel.xid_actions import CATALOGUE, PUBLISHED
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.text.inert_text import visible
@@ -63,6 +64,7 @@ def as_object(log: KernelLog) -> dict[str, Any]:
             "action": verdict.action,
             "summary": verdict.summary,
         },
+        "xid_catalogue": CATALOGUE,
         "beyond_limits": log.beyond_limits,
     }
 
@@ -87,8 +89,18 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "action": incident.action,
         "subject": incident.subject,
         "summary": incident.summary,
+        "nvidia": _published(incident),
         "events": [_event(one) for one in incident.events],
     }
+
+
+def _published(incident: Incident) -> dict[str, str] | None:
+    """Return what NVIDIA's catalogue says to do about the root's Xid, None without one."""
+    event = incident.root.event
+    pair = PUBLISHED.get(event.code or 0) if event.kind == "xid" else None
+    if pair is None:
+        return None
+    return {"immediate": pair.immediate, "investigatory": pair.investigatory}
 
 
 def lines(log: KernelLog) -> Iterator[str]:
@@ -108,6 +120,10 @@ def lines(log: KernelLog) -> Iterator[str]:
 def _incident_lines(incident: Incident) -> Iterator[str]:
     yield f"incident: {visible(incident.summary)}"
     yield f"  cause {incident.cause}, severity {incident.severity}, action {incident.action}"
+    published = _published(incident)
+    if published is not None:
+        then = f", then {published['investigatory']}" if published["investigatory"] else ""
+        yield f"  {CATALOGUE}: {published['immediate']}{then}"
     yield from (_shown(one) for one in incident.events[:TEXT_EVENTS])
     if len(incident.events) > TEXT_EVENTS:
         yield f"  ... {len(incident.events) - TEXT_EVENTS} more kinds of events"

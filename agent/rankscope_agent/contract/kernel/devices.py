@@ -89,6 +89,15 @@ RULES: tuple[Rule, ...] = (
         plain("nic_firmware_fault", "network_nic", "reboot_node", "error"),
         also="health",
     ),
+    # drivers/infiniband/sw/rxe: RDMA in software over any Ethernet adapter (soft RoCE).
+    Rule(
+        "rdma_rxe:",
+        re.compile(
+            r"rdma_rxe: ?(?P<device>)(?:.*\b(?:[Ee]rror|fail(?:ed|ure)?|[Uu]nable|[Ii]nvalid|"
+            r"[Bb]ad|[Cc]ould not|[Cc]annot|timed out|unknown|no memory|null|not (?:found|enough))\b)"
+        ),
+        plain("software_rdma_error", "network_nic", "investigate", "error"),
+    ),
     # Reading registers that a function may not read, as monitoring does: harmless.
     Rule(
         MLX,

@@ -102,7 +102,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "BUG",
-        re.compile(r"BUG: (?:unable to handle|kernel NULL pointer|Bad page)|kernel BUG at "),
+        re.compile(
+            r"BUG: (?:unable to handle|kernel NULL pointer|Bad page|KASAN: )|kernel BUG at "
+        ),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
     ),
     Rule(
@@ -111,8 +113,8 @@ RULES: tuple[Rule, ...] = (
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal", True),
     ),
     Rule(
-        "general protection fault, ",
-        re.compile(r"general protection fault, .{0,80}\[#\d+\]"),
+        "general protection fault",
+        re.compile(r"general protection fault[,:] .{0,80}\[#\d+\]"),
         plain("kernel_fault", "host_kernel", "reboot_node", "fatal"),
     ),
     # arch/x86/mm/fault.c and traps.c; a program that breaks by itself.

@@ -29,6 +29,9 @@ DEVICE_MODULES = frozenset(
 )
 """Modules in a hung task's stack that say it waits in a device's driver."""
 
+SOFTWARE_RDMA_MODULES = frozenset({"rdma_rxe", "siw"})
+"""Modules that do RDMA in software, over any Ethernet adapter."""
+
 KINDS: Mapping[Kind, tuple[str, str]] = {
     "sxid": ("NVSwitch {pci}", "NVSwitch error {code}"),
     "pcie_error": ("PCIe device {pci}", "PCIe errors"),
@@ -38,6 +41,10 @@ KINDS: Mapping[Kind, tuple[str, str]] = {
     "nic_firmware_fault": ("NIC {device}", "its firmware reports a fault"),
     "nic_command_refused": ("NIC {device}", "a register may not be read; harmless"),
     "nic_stray_event": ("NIC {device}", "events for queues that are gone; harmless"),
+    "software_rdma_error": (
+        "software RoCE (rdma_rxe)",
+        "it reports errors; RDMA runs on the CPU here, not on an adapter",
+    ),
     "nic_low_power": ("NIC {device}", "its PCIe slot gives too little power"),
     "nic_transmit_timeout": ("NIC {device}", "it stopped sending (transmit queue timed out)"),
     "nic_cable_unplugged": ("NIC {device}", "its cable was unplugged"),
@@ -158,6 +165,8 @@ def _waiting_for(events: Iterable[Seen], cause: Cause) -> Cause:
     modules = {module for one in events for module in one.modules}
     if modules & STORAGE_MODULES:
         return "storage"
+    if modules & SOFTWARE_RDMA_MODULES:
+        return "network_nic"
     return "driver" if modules & DEVICE_MODULES else cause
 
 

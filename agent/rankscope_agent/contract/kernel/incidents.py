@@ -47,12 +47,20 @@ GPU_KINDS = frozenset(
         "xid",
         "gpu_fallen_off_bus",
         "gpu_init_failure",
+        "gpu_probe_failure",
         "gpu_firmware_silent",
+        "gpu_firmware_crash",
+        "gpu_firmware_no_start",
+        "gpu_firmware_missing",
         "gpu_reset_required",
         "gpu_boot_failure",
         "nvlink_training_failure",
     }
 )
+
+
+FIRMWARE_KINDS = frozenset({"gpu_firmware_no_start", "gpu_firmware_crash", "gpu_firmware_missing"})
+"""What happens to a GPU's system processor, whose firmware counts as driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +89,36 @@ class Incident:
 def gpu_incidents(seen: Sequence[Seen]) -> Iterator[Incident]:
     """Yield the incidents of each GPU among its events, in the order of their roots."""
     groups: dict[str | None, list[Seen]] = {}
+    named = [one for one in seen if one.event.pci is not None and one.event.cause != "app"]
     for one in seen:
-        groups.setdefault(one.event.pci, []).append(one)
+        groups.setdefault(_gpu_of(one, named), []).append(one)
     for pci, events in groups.items():
         left = _Left(events)
         for root in sorted(events, key=_rank):
             members = left.take(root)
             if members:
                 yield _gpu_incident(pci, root, members)
+
+
+def _gpu_of(one: Seen, named: Sequence[Seen]) -> str | None:
+    """Return the GPU of an event, the one that is named nearest by where the line names none.
+
+    The driver leaves the address out while it starts a GPU or dumps its firmware.
+    """
+    if one.event.pci is not None or one.event.kind == "xid" or not named:
+        return one.event.pci
+    near = min(named, key=lambda other: _distance(one, other))
+    return near.event.pci if _distance(one, near)[0] <= CHAIN_SECONDS else None
+
+
+def _distance(one: Seen, other: Seen) -> tuple[float, int]:
+    """Return how far events are apart, in seconds where they have times, and in order."""
+    first, last = _span(one)
+    begin, end = _span(other)
+    apart = 0.0
+    if first is not None and last is not None and begin is not None and end is not None:
+        apart = max(0.0, begin - last, first - end)
+    return apart, abs(one.order - other.order)
 
 
 class _Left:
@@ -146,12 +176,13 @@ def for_fabric(cause: Cause, severity: Severity, action: Action) -> Action:
     return "drain" if cause == "nvlink_fabric" and grave and action == "reset_gpu" else action
 
 
-def _rank(one: Seen) -> tuple[bool, bool, int, int]:
+def _rank(one: Seen) -> tuple[bool, bool, int, bool, int]:
     """Order candidates for the root: what is known to follow others comes last."""
     event = one.event
     follows = event.kind == "xid" and event.code in {*CLEAN_UP, RECOVERY_CHANGED}
     slight = SEVERITIES.index(event.severity) < SEVERITIES.index("error")
-    return follows, slight, ROOT_ORDER.index(event.cause), one.order
+    dump = event.kind == "gpu_firmware_crash"  # is printed around the Xid that says why
+    return follows, slight, ROOT_ORDER.index(event.cause), dump, one.order
 
 
 def _belongs(one: Seen, root: Seen) -> bool:
@@ -182,10 +213,30 @@ def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Inc
     severity = max((m.event.severity for m in members), key=SEVERITIES.index)
     chained = root.event.previous
     if chained is not None and chained in XIDS and root.event.code in CLEAN_UP:
-        cause = describe(chained).cause
-        action = stronger(action, describe(chained).action)
-    summary = f"{subject}: {gpu_text(root)}{_followed(root, members)}{_advice(root, action)}"
+        known = describe(chained)
+        cause = known.cause
+        severity = max(severity, known.severity, key=SEVERITIES.index)
+        action = for_fabric(cause, severity, stronger(action, known.action))
+    elif root.event.kind == "gpu_init_failure" and _stopped_by_firmware(members):
+        cause = "driver"
+        action = "investigate" if _lacks_firmware(members) else action
+    summary = (
+        f"{subject}: {gpu_text(root)}{_followed(root, members)}{_advice(root, members, action)}"
+    )
     return Incident(cause, action, severity, subject, summary, root, members)
+
+
+def _stopped_by_firmware(members: Sequence[Seen]) -> bool:
+    """Whether a GPU could not be initialised as its system processor did not start.
+
+    One whose own firmware did not boot before is broken hardware.
+    """
+    kinds = {one.event.kind for one in members}
+    return bool(kinds & FIRMWARE_KINDS) and "gpu_boot_failure" not in kinds
+
+
+def _lacks_firmware(members: Sequence[Seen]) -> bool:
+    return any(one.event.kind == "gpu_firmware_missing" for one in members)
 
 
 def _gpu_action(root: Seen, members: Sequence[Seen]) -> Action:
@@ -236,10 +287,12 @@ def _followed(root: Seen, members: Sequence[Seen]) -> str:
     return f"{times}, with {', '.join(others)}" if others else times
 
 
-def _advice(root: Seen, action: Action) -> str:
+def _advice(root: Seen, members: Sequence[Seen], action: Action) -> str:
     if root.event.kind == "xid" and root.event.code in ROW_REMAP and action == "reset_gpu":
         return "; reset the GPU at the job's next boundary, not before"
-    return f"; {root.event.follow_up}" if root.event.follow_up else ""
+    said = (one.event.follow_up for one in (root, *members))
+    follow_up = next((text for text in said if text), "")
+    return f"; {follow_up}" if follow_up else ""
 
 
 PHRASES = {
@@ -248,6 +301,10 @@ PHRASES = {
     "gpu_firmware_silent": "the GPU's system processor gives no sign of life",
     "gpu_reset_required": "the driver wants a reset of the GPU",
     "gpu_boot_failure": "the GPU's firmware did not boot",
+    "gpu_probe_failure": "the driver could not take the GPU when it was loaded",
+    "gpu_firmware_crash": "the GPU's system processor (GSP) crashed and left a dump",
+    "gpu_firmware_no_start": "the GPU's system processor (GSP) could not be started",
+    "gpu_firmware_missing": "the firmware of the GPU's system processor (GSP) is not installed",
     "nvlink_training_failure": "NVLinks could not be discovered",
     "pcie_error": "PCIe errors",
     "pcie_unrecovered": "the driver could not recover from PCIe errors",

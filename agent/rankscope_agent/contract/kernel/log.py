@@ -26,6 +26,9 @@ MAX_KNOWN_LINES = 50_000
 TRACE_LINES = 64
 """Lines of a stack trace that are looked at: the kernel prints at most that many frames."""
 
+_NAMED_BEFORE: frozenset[Kind] = frozenset({"gpu_fallen_off_bus", "gpu_probe_failure"})
+"""What is said of a GPU that a line before has named."""
+
 TRACED: frozenset[Kind] = frozenset(
     {"hung_task", "soft_lockup", "hard_lockup", "cpu_stall", "kernel_fault"}
 )
@@ -203,7 +206,7 @@ class KernelLog:
         if event.kind == "gpu_named":
             self._named_gpu = event.pci
             return None
-        if event.kind == "gpu_fallen_off_bus" and event.pci is None:
+        if event.kind in _NAMED_BEFORE and event.pci is None and not event.detail:
             event, self._named_gpu = replace(event, pci=self._named_gpu), None
         key = _key(event)
         seen = self._seen.get(key)
@@ -284,7 +287,7 @@ def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | No
 def _in_context(event: KernelEvent) -> bool:
     """Whether a line has to be read each time: what it means depends on the lines around it."""
     recovery = event.kind == "xid" and event.code == RECOVERY_CHANGED
-    return recovery or event.kind in {"gpu_named", "gpu_fallen_off_bus"}
+    return recovery or event.kind == "gpu_named" or event.kind in _NAMED_BEFORE
 
 
 def _journal_message(text: str) -> str:

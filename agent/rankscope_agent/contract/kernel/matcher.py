@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rankscope_agent.contract.kernel import devices, host, nvidia
 from rankscope_agent.contract.kernel.events import KernelEvent
 from rankscope_agent.contract.kernel.lines import is_kernel
+from rankscope_agent.contract.kernel.nvidia_start import NVRM
 from rankscope_agent.contract.kernel.rule import Rule
 
 RULES: tuple[Rule, ...] = (*nvidia.RULES, *devices.RULES, *host.RULES)
@@ -50,9 +51,9 @@ def match(line: str, rules: Sequence[Rule]) -> KernelEvent | None:
         line: the line.
         rules: the rules that it may obey, in the order of `RULES`.
     """
-    of_nvidia = nvidia.NVRM in line
+    of_nvidia = NVRM in line
     for rule in rules:
-        if of_nvidia and rule.needle != nvidia.NVRM:
+        if of_nvidia and rule.needle != NVRM:
             continue  # what this driver says is its own matter, whatever words stand in it
         found = rule.pattern.search(line)
         if found is not None:

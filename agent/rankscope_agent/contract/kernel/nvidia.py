@@ -1,7 +1,7 @@
 """Lines of NVIDIA's kernel driver and of NVSwitch's: pure, from a message to an event.
 
-Formats: kernel_rc.c and gpu.c of the open kernel modules (595.45.04), osinit.c:2417 for
-RmInitAdapter, and lines as administrators posted them.
+Formats: kernel_rc.c and gpu.c of the open kernel modules (595.45.04), and lines as administrators
+posted them. What the driver says of GPUs that do not start is in `nvidia_start`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rankscope_agent.contract.kernel import nvlink5, sxid
+from rankscope_agent.contract.kernel import nvidia_start, nvlink5, sxid
 from rankscope_agent.contract.kernel.events import KernelEvent, clean, pci_address
+from rankscope_agent.contract.kernel.nvidia_start import NVRM
 from rankscope_agent.contract.kernel.rule import Rule, plain
 from rankscope_agent.contract.kernel.vocabulary import Action, Severity
 from rankscope_agent.contract.kernel.xid import (
@@ -39,14 +40,7 @@ _SXID = re.compile(
 )
 _SXID_TAIL = re.compile(r"Severity \d|Data \{|(?:Sub-)?[Ee]ngine instance")
 
-_FALLEN = re.compile(r"NVRM: GPU (?P<pci>[0-9a-fA-F:.]+): GPU has fallen off the bus")
-_NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
-_NOT_RESPONDING = re.compile(r"NVRM: fallen off the bus and is not responding to commands")
-_INIT = re.compile(r"NVRM: GPU (?P<pci>[0-9a-fA-F:.]+): RmInitAdapter failed!")
-_INIT_MINOR = re.compile(r"NVRM: GPU (?P<pci>[0-9a-fA-F:.]+): rm_init_adapter failed")
-_HEARTBEAT = re.compile(r"NVRM: GPU(?P<device>\d{1,3}) _kgspIsHeartbeatTimedOut")
 _RESET = re.compile(r"NVRM: .*\bNV_ERR_RESET_REQUIRED\b")
-_BOOT = re.compile(r"NVRM: .*gpuWaitForGfwBootComplete\w*: .*failed")
 _TRAINING = re.compile(
     r"NVRM: .*knvlink(?:DiscoverPostRxDetLinks|UpdatePostRxDetectLinkMask)\w*:.*failed"
 )
@@ -138,21 +132,11 @@ def _sxid(match: re.Match[str]) -> KernelEvent:
     )
 
 
-NVRM = "NVRM"
-
 RULES: tuple[Rule, ...] = (
     Rule(NVRM, _XID, _xid),
     Rule("SXid (", _SXID, _sxid),
-    Rule(NVRM, _FALLEN, plain("gpu_fallen_off_bus", "pcie", "reboot_node", "fatal")),
-    Rule(NVRM, _NAMED, plain("gpu_named", "benign", "none", "info")),
-    Rule(NVRM, _NOT_RESPONDING, plain("gpu_fallen_off_bus", "pcie", "reboot_node", "fatal")),
-    Rule(NVRM, _INIT, plain("gpu_init_failure", "gpu_hardware", "reboot_node", "fatal")),
-    Rule(
-        NVRM, _INIT_MINOR, plain("gpu_init_failure", "gpu_hardware", "reboot_node", "fatal", True)
-    ),
-    Rule(NVRM, _HEARTBEAT, plain("gpu_firmware_silent", "driver", "reset_gpu", "fatal")),
+    *nvidia_start.RULES,
     Rule(NVRM, _RESET, plain("gpu_reset_required", "driver", "reset_gpu", "error")),
-    Rule(NVRM, _BOOT, plain("gpu_boot_failure", "gpu_hardware", "reboot_node", "fatal")),
     Rule(NVRM, _TRAINING, plain("nvlink_training_failure", "nvlink_fabric", "reset_gpu", "error")),
     Rule(NVRM, _VA_SPACE, plain("gpu_memory_full", "app", "none", "info")),
     Rule("NVKMS", _NVKMS, plain("gpu_memory_full", "app", "none", "info")),

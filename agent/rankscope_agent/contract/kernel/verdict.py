@@ -26,6 +26,10 @@ CAUSE_ORDER: tuple[Cause, ...] = (
 """Of incidents that are as bad, the one whose cause may have made the others."""
 
 
+MAX_NAMED = 8
+"""Subjects of further incidents that the summary names: the GPUs of a node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a log comes down to; `benign` and `none` if nothing went wrong."""
@@ -44,8 +48,17 @@ def judge(seen: Sequence[Seen]) -> Verdict:
     if not incidents:
         return Verdict("benign", "none", "nothing in this log went wrong", ())
     first = incidents[0]
-    more = f" (and {len(incidents) - 1} more incidents)" if len(incidents) > 1 else ""
-    return Verdict(first.cause, first.action, f"{first.summary}{more}", incidents)
+    return Verdict(first.cause, first.action, f"{first.summary}{_others(incidents[1:])}", incidents)
+
+
+def _others(rest: Sequence[Incident]) -> str:
+    """Name the subjects of further incidents."""
+    if not rest:
+        return ""
+    subjects = list(dict.fromkeys(one.subject for one in rest))
+    beyond = f" and {len(subjects) - MAX_NAMED} more" if len(subjects) > MAX_NAMED else ""
+    plural = "s" if len(rest) > 1 else ""
+    return f" (and {len(rest)} more incident{plural}: {', '.join(subjects[:MAX_NAMED])}{beyond})"
 
 
 def _importance(one: Incident) -> tuple[int, int, int]:

@@ -94,7 +94,8 @@ RULES: tuple[Rule, ...] = (
         "rdma_rxe:",
         re.compile(
             r"rdma_rxe: ?(?P<device>)(?:.*\b(?:[Ee]rror|fail(?:ed|ure)?|[Uu]nable|[Ii]nvalid|"
-            r"[Bb]ad|[Cc]ould not|[Cc]annot|timed out|unknown|no memory|null|not (?:found|enough))\b)"
+            r"[Bb]ad|[Cc]ould not|[Cc]annot|timed out|unknown|no memory|null|"
+            r"not (?:found|enough))\b)"
         ),
         plain("software_rdma_error", "network_nic", "investigate", "error"),
     ),

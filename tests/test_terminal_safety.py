@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.text.console import REPLACEMENT, PlainConsole, shown, write_lines
+from rankscope_analyzers.text.console import PlainConsole
+from rankscope_analyzers.text.plain_lines import REPLACEMENT, shown, write_lines
 from ring_writer import RingWriter
 from running_agent import running_agent
 

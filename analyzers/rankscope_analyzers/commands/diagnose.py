@@ -28,7 +28,8 @@ from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import timed
-from rankscope_analyzers.text.console import open_console, shown
+from rankscope_analyzers.text.console import open_console
+from rankscope_analyzers.text.plain_lines import shown
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from rankscope_analyzers.command import add_output, print_json
 from rankscope_analyzers.intake.log_files import LogError
-from rankscope_analyzers.text.console import write_lines
+from rankscope_analyzers.text.plain_lines import write_lines
 
 FAILURES: tuple[type[Exception], ...] = (LogError,)
 

@@ -6,13 +6,12 @@ This is the last gate, for the one that was forgotten: what no terminal shows is
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+from rankscope_analyzers.text.plain_lines import shown, shows
 
 
 class PlainConsole(Console):
@@ -23,7 +22,7 @@ class PlainConsole(Console):
     ) -> Iterable[Segment]:
         """Yield the segments of a renderable, without controls and direction marks."""
         for segment in super().render(renderable, options):
-            if segment.control or _shows(segment.text):
+            if segment.control or shows(segment.text):
                 yield segment
             else:
                 yield Segment(shown(segment.text), segment.style)
@@ -37,22 +36,3 @@ def open_console(*, no_color: bool, stderr: bool = False) -> Console:
         stderr: print to standard error, as standard output is for programs.
     """
     return PlainConsole(no_color=no_color, stderr=stderr, highlight=False)
-
-
-def write_lines(lines: Iterable[str]) -> None:
-    """Print lines of any length as they are, but for what no terminal shows."""
-    sys.stdout.writelines(f"{shown(line)}\n" for line in lines)
-
-
-def shown(text: str) -> str:
-    """Return a text whose every character but the line feed shows and has a width."""
-    return text if _shows(text) else "".join(_replaced(text))
-
-
-def _shows(text: str) -> bool:
-    return text.isprintable() or text.replace("\n", "").isprintable()
-
-
-def _replaced(text: str) -> Iterator[str]:
-    for letter in text:
-        yield letter if letter == "\n" or letter.isprintable() else REPLACEMENT

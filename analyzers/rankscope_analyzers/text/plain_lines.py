@@ -1,0 +1,31 @@
+"""Lines on a terminal, without what a terminal would obey; `console` does the same for tables.
+
+It stands on nothing but the standard library: what explains a log must not wait for rich.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Print lines of any length as they are, but for what no terminal shows."""
+    sys.stdout.writelines(f"{shown(line)}\n" for line in lines)
+
+
+def shown(text: str) -> str:
+    """Return a text whose every character but the line feed shows and has a width."""
+    return text if shows(text) else "".join(_replaced(text))
+
+
+def shows(text: str) -> bool:
+    """Whether a terminal shows every character of a text but its line feeds."""
+    return text.isprintable() or text.replace("\n", "").isprintable()
+
+
+def _replaced(text: str) -> Iterator[str]:
+    for letter in text:
+        yield letter if letter == "\n" or letter.isprintable() else REPLACEMENT

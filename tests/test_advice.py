@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rankscope_agent.contract.failures import causes
 from rankscope_analyzers.findings.advice import (
     ADVICE,
     CABLE_REPORTED,
@@ -28,3 +29,7 @@ def test_the_runbook_that_advice_names_can_be_read(advice):
 
 def test_the_runbook_on_rows_to_remap_can_be_read():
     assert runbooks.text(ROW_REMAP_RUNBOOK)
+
+
+def test_of_processes_killed_for_want_of_memory_logs_and_nodes_give_the_same_advice():
+    assert ADVICE["oom_kill"].action == causes.ACTIONS[causes.HOST_OOM]

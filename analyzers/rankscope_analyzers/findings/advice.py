@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.kernel.vocabulary import Action
 from rankscope_analyzers.findings.finding import Severity
 
@@ -193,7 +194,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "oom_kill": Advice(
         "page",
-        "Raise the pod's memory limit or lower its use: loader workers, pinned buffers.",
+        causes.ACTIONS[causes.HOST_OOM],
         "RankscopeOomRepeated",
     ),
     "unattributed_kill": Advice(

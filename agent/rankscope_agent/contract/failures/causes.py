@@ -63,8 +63,8 @@ ACTIONS: Mapping[str, str] = {
     " program (rerun with CUDA_LAUNCH_BLOCKING=1).",
     GPU_OOM: "Use smaller micro-batches, recompute activations or shard more; see whether another"
     " process holds the GPU's memory.",
-    HOST_OOM: "Compare the container's memory limit with its peak and the kernel's log; fewer"
-    " loader workers, more /dev/shm.",
+    HOST_OOM: "Compare the pod's memory limit with its peak; raise it, or use less of it: loader"
+    " workers, pinned buffers, /dev/shm.",
     NCCL_ERROR: "rankscope explain nccl-log on the same logs says what NCCL warned about.",
     COLLECTIVE_TIMEOUT: "rankscope explain watchdog-log on the logs of all ranks names suspects.",
     RENDEZVOUS: "Check that all pods started, and MASTER_ADDR and its port from each of them.",

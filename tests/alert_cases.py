@@ -287,6 +287,9 @@ CASES: dict[str, Case] = {
     "RankscopeSeriesBudgetExceeded": Case(
         (gauge(f"rankscope_page_series_dropped{{{NODE}}}", 120, 0, 0),)
     ),
+    "RankscopeInvalidSamples": Case(
+        (gauge(f'rankscope_invalid_samples{{{NODE},collector="pods"}}', 2, None, 0),)
+    ),
     "RankscopeJobNameRefused": Case(
         (
             gauge(f'rankscope_job_names_rejected{{{NODE},reason="namespace"}}', 2, None, None),

@@ -11,6 +11,7 @@ import pytest
 from rankscope_agent.collecting.registry import Registry, create_registry, next_start
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
+from rankscope_agent.serving import exposition
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.collector import NoData
 
@@ -111,17 +112,19 @@ def test_a_raising_collector_costs_its_own_series_only(started):
     assert scrape_of(registry, "good").success
 
 
-def test_a_bad_sample_fails_its_collector_and_is_logged(started, caplog):
+def test_a_bad_sample_is_counted_and_logged_and_fails_no_collector(started, caplog):
     class Repeating:
         def collect(self):
             return [metrics.RECORDS_CORRUPT.sample(1), metrics.RECORDS_CORRUPT.sample(2)]
 
     registry = started(interval=3600, bad=Repeating(), good=Counting())
     eventually(lambda: scrape_of(registry, "bad") and scrape_of(registry, "good"))
-    assert not scrape_of(registry, "bad").success
+    assert scrape_of(registry, "bad").success
     assert scrape_of(registry, "bad").samples == (metrics.RECORDS_CORRUPT.sample(1),)
-    assert scrape_of(registry, "good").success
-    assert "collector bad failed: 1 of 2 samples dropped" in caplog.text
+    assert "collector bad: 1 of 2 samples dropped" in caplog.text
+    page = exposition.render(registry.snapshot(), exposition.TEXT, None).decode()
+    assert 'rankscope_invalid_samples{collector="bad"} 1' in page
+    assert 'rankscope_invalid_samples{collector="good"}' not in page
 
 
 def test_a_collector_without_an_outcome_yet_is_not_in_the_snapshot(started):

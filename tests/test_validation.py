@@ -27,23 +27,20 @@ def test_good_samples_pass_untouched():
     assert validate(scrapes) == scrapes
 
 
-def test_of_two_equal_series_the_first_stays_and_the_collector_failed():
+def test_of_two_equal_series_the_first_stays_and_the_other_is_counted():
     first = metrics.STEPS.sample(1, job_id="a", rank="0")
     second = metrics.STEPS.sample(2, job_id="a", rank="0")
     other = metrics.STEPS.sample(3, job_id="a", rank="1")
     (scrape,) = validate([ended("training", first, second, other)])
     assert scrape.samples == (first, other)
-    assert not scrape.success
-    assert scrape.last_success_unix_seconds is None
-    assert scrape.failure.startswith("1 of 3 samples dropped, first: rankscope_steps_total repeats")
+    assert (scrape.success, scrape.failure, scrape.invalid) == (True, "", 1)
+    assert scrape.invalid_reason.startswith("1 of 3 samples dropped, first: rankscope_steps_total")
 
 
 def test_a_series_belongs_to_the_first_collector_that_has_it():
     one, two = validate([ended("one", GOOD), ended("two", GOOD)])
-    assert one.success
-    assert one.samples == (GOOD,)
-    assert not two.success
-    assert two.samples == ()
+    assert (one.samples, one.invalid) == ((GOOD,), 0)
+    assert (two.samples, two.invalid) == ((), 1)
 
 
 def test_a_dropped_sample_does_not_occupy_its_series():
@@ -94,13 +91,13 @@ GAUGE, COUNTER, HISTOGRAM = metrics.RINGS, metrics.RECORDS_CORRUPT, metrics.STEP
 def test_a_bad_sample_is_dropped_and_its_neighbours_stay(sample, complaint):
     neighbour = metrics.RINGS_REJECTED.sample(1, reason="magic")
     (scrape,) = validate([ended("training", sample, neighbour)])
-    assert not scrape.success
+    assert (scrape.success, scrape.invalid) == (True, 1)
     assert scrape.samples == (neighbour,)
-    assert complaint in scrape.failure
+    assert complaint in scrape.invalid_reason
 
 
 def test_a_metric_declared_in_two_ways_keeps_its_first_declaration():
     changed = dataclasses.replace(metrics.RINGS, help="something else", labels=("reason",))
     (scrape,) = validate([ended("training", GOOD, Sample(changed, ("x",), 1))])
     assert scrape.samples == (GOOD,)
-    assert "declared in two ways" in scrape.failure
+    assert "declared in two ways" in scrape.invalid_reason

@@ -21,7 +21,13 @@ from rankscope_agent.contract.model import Sample, Scrape, Snapshot
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.contract.sources import SOURCES, Shared, Source
 from rankscope_agent.settings.config import Config
-from rankscope_agent.sources.collector import Collector, lacks_source, log_failure, scrape
+from rankscope_agent.sources.collector import (
+    Collector,
+    lacks_source,
+    log_failure,
+    log_invalid,
+    scrape,
+)
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 
@@ -299,9 +305,9 @@ class Registry:
             self._summed_up = summary.last_success_unix_seconds
             outcomes.append(summary)
         validated = validate(outcomes)
-        for before, after in zip(outcomes, validated, strict=True):
-            if after is not before:
-                log_failure(after.collector, after.failure)
+        for outcome in validated:
+            if outcome.invalid:
+                log_invalid(outcome.collector, outcome.invalid_reason)
         return validated
 
     def states(self) -> tuple[CollectorState, ...]:

@@ -1,7 +1,8 @@
 """The check between collectors and the page: what would make the page unreadable stays off it.
 
 Prometheus rejects a whole page for one malformed or repeated series. So bad samples are dropped
-here, the others kept, and the collector that yielded them is reported as failed.
+here and counted, and the others kept: names come from pods, and one pod's odd name must not make
+a collector fail that reads all of them.
 """
 
 from __future__ import annotations
@@ -62,13 +63,8 @@ def _validate_scrape(page: _Page, scrape: Scrape) -> Scrape:
     kept = tuple(_accepted(page, scrape.samples, faults))
     if not faults:
         return scrape
-    return dataclasses.replace(
-        scrape,
-        success=False,
-        samples=kept,
-        failure=f"{len(faults)} of {len(scrape.samples)} samples dropped, first: {faults[0]}",
-        last_success_unix_seconds=None,  # this run was none, and the one before is not known here
-    )
+    reason = f"{len(faults)} of {len(scrape.samples)} samples dropped, first: {faults[0]}"
+    return dataclasses.replace(scrape, samples=kept, invalid=len(faults), invalid_reason=reason)
 
 
 def _accepted(page: _Page, samples: Iterable[object], faults: list[str]) -> Iterator[Sample]:

@@ -68,6 +68,8 @@ class Scrape:
         samples: empty when `success` is false: values are dropped, never frozen.
         failure: why `success` is false, as one sentence; empty otherwise.
         last_success_unix_seconds: end of the last successful run, None before the first.
+        invalid: samples of this run that cannot stand on a page and were left out.
+        invalid_reason: what is wrong with the first of them, empty if there is none.
     """
 
     collector: str
@@ -76,6 +78,8 @@ class Scrape:
     samples: tuple[Sample, ...]
     failure: str
     last_success_unix_seconds: float | None
+    invalid: int = 0
+    invalid_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,7 @@ def _state_json(state: CollectorState, now: float) -> Mapping[str, Any]:
     return {
         "success": scrape is not None and scrape.success,
         "failure": "" if scrape is None else scrape.failure,
+        "invalid_samples": 0 if scrape is None else scrape.invalid,
         "age_seconds": None if finished is None else round(max(0.0, now - finished), 3),
         "duration_seconds": None if scrape is None else round(scrape.duration_seconds, 6),
         "last_success_unix_seconds": None if success is None else round(success, 3),

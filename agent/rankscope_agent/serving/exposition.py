@@ -125,6 +125,8 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
         yield metrics.COLLECTOR_SUCCESS.sample(float(scrape.success), collector=name)
         if not lacks_source(scrape.failure):
             yield metrics.COLLECTOR_DURATION.sample(scrape.duration_seconds, collector=name)
+        if scrape.invalid:
+            yield metrics.INVALID_SAMPLES.sample(scrape.invalid, collector=name)
         if dropped[name]:
             yield metrics.SERIES_DROPPED.sample(dropped[name], collector=name)
         if not scrape.success and scrape.last_success_unix_seconds is not None:

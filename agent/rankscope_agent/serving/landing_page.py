@@ -58,6 +58,8 @@ def _row(state: CollectorState) -> str:
     scrape = state.scrape
     if scrape is None:
         word, css, samples = "first run not finished", "", ""
+    elif scrape.invalid:
+        word, css, samples = scrape.invalid_reason, "failed", str(len(scrape.samples))
     elif scrape.success:
         word, css, samples = "works", "ok", str(len(scrape.samples))
     else:

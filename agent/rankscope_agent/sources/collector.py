@@ -103,6 +103,11 @@ def log_failure(name: str, failure: str, *, traceback: bool = False) -> None:
     )
 
 
+def log_invalid(name: str, reason: str) -> None:
+    """Log that samples of a collector are left off the page; see `log_failure`."""
+    log.error("collector %s: %s", name, reason, extra={"collector": name, "failure": reason})
+
+
 def _take(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """Exhaust a collector's samples within the memory it may use.
 

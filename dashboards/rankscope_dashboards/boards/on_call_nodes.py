@@ -226,7 +226,8 @@ def _refused(runbooks: str) -> Panel:
     return BarGauge(
         title="Names and rings not believed",
         description="Pods that name a job of another namespace, or what is no name, and files"
-        " beside the probe's that are refused, by reason. What they say is left out.",
+        " beside the probe's that are refused, by reason; and samples that no page can carry, by"
+        " collector. What they say is left out.",
         unit="none",
         minimum=0,
         decimals=0,
@@ -235,7 +236,8 @@ def _refused(runbooks: str) -> Panel:
                 f"sum by (reason) ({of(pods.JOB_NAMES_REJECTED, NODE)}"
                 f" or {of(training.RINGS_REJECTED, NODE)})",
                 "{{reason}}",
-            )
+            ),
+            (f"sum by (collector) ({of(agent.INVALID_SAMPLES, NODE)})", "samples of {{collector}}"),
         ),
         missing="nothing is refused, or no agent is scraped",
         links=[links.runbook(runbooks, "RankscopeJobNameRefused")],

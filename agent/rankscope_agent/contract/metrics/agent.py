@@ -34,6 +34,13 @@ SNAPSHOT_TIMESTAMP = Metric(
     "gauge",
     "Unix time at which the values on this page were assembled.",
 )
+INVALID_SAMPLES = Metric(
+    "rankscope_invalid_samples",
+    "gauge",
+    "Samples of the collector's last run that no page can carry, such as one with a label of more"
+    " than 1,024 bytes, and that were left out; absent if there are none.",
+    ("collector",),
+)
 SERIES_DROPPED = Metric(
     "rankscope_series_dropped",
     "gauge",

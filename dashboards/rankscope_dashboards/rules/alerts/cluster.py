@@ -199,6 +199,20 @@ OWN: tuple[Alert, ...] = (
         " some of its metrics are missing, and alerts on them cannot fire.",
     ),
     Alert(
+        name="RankscopeInvalidSamples",
+        expression=worst(f"{agent.INVALID_SAMPLES.name} > 0", "node", "collector"),
+        hold="15m",
+        keep="15m",
+        why="A pod with an odd name may be gone within minutes.",
+        severity="ticket",
+        scope="node",
+        summary=f"Collector {{{{ $labels.collector }}}} on {texts.NODE} has samples that no page"
+        " can carry",
+        description=f"{texts.number_of('sample')} of collector {{{{ $labels.collector }}}} on"
+        f" {texts.NODE} {texts.by_number('is', 'are')} malformed or repeated and left off the"
+        " page. What they would show is missing; all other series are there.",
+    ),
+    Alert(
         name="RankscopeJobNameRefused",
         expression=worst(f"{pods.JOB_NAMES_REJECTED.name} > 0", "node", "reason")
         + "\nor "

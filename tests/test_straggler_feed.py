@@ -219,3 +219,38 @@ def test_a_stage_that_falls_silent_while_its_exchange_is_slow_keeps_its_verdict(
     (said,) = incidents(simulated.meta, rows[~silent])
     assert said.kind == "network_link"
     assert said.ranks[0] in simulated.labels["faults"][0]["accept_ranks"]
+
+
+def paused(seconds, step_seconds=0.9, back=0):
+    """Return the counters of the runs of ten steps, with a pause after the fifth.
+
+    Args:
+        seconds: from the end of the fifth step to the start of the sixth, negative if they overlap.
+        back: by how much the counter falls there.
+    """
+    starts = 100.0 + step_seconds * np.arange(10)
+    starts[5:] += seconds
+    step = np.arange(10)
+    step[5:] -= back
+    records = rows(10, step=step, t_start_unix_seconds=starts, step_seconds=step_seconds)
+    return counters_of_runs(records)
+
+
+WHOLE = [list(range(10))]
+PARTED = [list(range(5)), list(range(5, 10))]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step_seconds", "runs"),
+    [(4.9, 0.9, WHOLE), (5.1, 0.9, PARTED), (11.8, 4.0, WHOLE), (12.2, 4.0, PARTED)],
+)
+def test_a_job_that_idles_for_five_seconds_and_three_steps_has_restarted(
+    seconds, step_seconds, runs
+):
+    assert paused(seconds, step_seconds) == runs
+
+
+@pytest.mark.parametrize(("overlap", "first"), [(0.19, 2), (0.21, 3)])
+def test_a_counter_that_falls_is_a_restart_where_clocks_explain_the_overlap(overlap, first):
+    """The step that overlaps by more is one of before that came late; the next one is none."""
+    assert paused(-overlap, back=3) == [[0, 1, 2, 3, 4], list(range(first, 7))]

@@ -1,0 +1,289 @@
+"""How long a cause holds before it is told, and what long steps say: near misses and hits."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rankscope_analyzers.stragglers.chores import Chores
+from rankscope_analyzers.stragglers.incidents import Moment
+from rankscope_analyzers.stragglers.ledger import Ledger
+from rankscope_analyzers.stragglers.long_steps import LongSteps, Recurring
+from rankscope_analyzers.stragglers.special_steps import Ordinary
+from rankscope_analyzers.stragglers.view import Candidate
+from straggler_views import ranks, shape
+
+
+def cause(kind="gpu_compute", cost=0.1, culprits=(3,), **changes):
+    return Candidate(kind, cost, culprits, -1, 2.0, 1.0, **changes)
+
+
+class Job:
+    """Evaluations of a job, each of which finds what is given."""
+
+    def __init__(self, every=10.0):
+        self.ledger = Ledger()
+        self.every = every
+        self.now = -every
+
+    def finds(self, *found, times=1):
+        for _ in range(times):
+            self.now += self.every
+            self.ledger.take(found, False, Moment(self.now, self.now), lambda _: ("node-0",))
+        return [(one.kind, one.ranks, one.until is None) for one in self.ledger.incidents]
+
+    def concludes(self, observed):
+        moment = Moment(self.now, self.now)
+        return self.ledger.conclude(observed, moment, lambda _: ("node-0",))
+
+
+SLOW = ("gpu_compute", (3,), True)
+"""The one incident of a slow rank that goes on."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "cost", "holds"),
+    [
+        ("gpu_compute", 0.055, 3),
+        ("gpu_compute", 0.065, 2),
+        ("network_link", 0.02, 3),
+        ("host_transient", 0.02, 2),
+    ],
+)
+def test_a_cause_wins_three_times_and_twice_if_it_is_plain(kind, cost, holds):
+    job = Job()
+    assert job.finds(cause(kind, cost), times=holds - 1) == []
+    assert job.finds(cause(kind, cost)) == [(kind, (3,), True)]
+
+
+@pytest.mark.parametrize(
+    ("found", "seconds"),
+    [
+        (cause(), 5),
+        (cause("global_slowdown", culprits=()), 30),
+        (cause("storage_checkpoint", culprits=()), 30),
+        (cause("network_link", culprits=()), 5),
+    ],
+    ids=["a rank", "all", "storage", "a link"],
+)
+def test_a_cause_holds_for_seconds_and_what_slows_all_for_longer(found, seconds):
+    job = Job(every=1.0)
+    job.finds(found, times=40)
+    (told,) = job.ledger.incidents
+    assert (told.since, told.detected_at) == (0, seconds)
+
+
+def test_an_incident_ends_after_six_evaluations_without_its_cause():
+    job = Job()
+    job.finds(cause(), times=2)
+    assert job.finds(times=5) == [SLOW]
+    assert job.finds() == [("gpu_compute", (3,), False)]
+
+
+@pytest.mark.parametrize(("pause", "incidents"), [(13, 1), (14, 2)])
+def test_a_cause_that_is_back_within_fifteen_evaluations_goes_on(pause, incidents):
+    job = Job()
+    job.finds(cause(), times=2)
+    job.finds(times=6 + pause)
+    assert len(job.finds(cause(), times=2)) == incidents
+
+
+def test_another_culprit_has_to_be_it_four_times():
+    job = Job()
+    job.finds(cause(), times=2)
+    assert job.finds(cause(culprits=(5,)), times=3) == [SLOW]
+    assert job.finds(cause(culprits=(5,))) == [
+        ("gpu_compute", (3,), False),
+        ("gpu_compute", (5,), True),
+    ]
+
+
+def test_another_cause_that_cannot_stand_beside_the_first_has_to_win_ten_times():
+    job = Job()
+    job.finds(cause(), times=2)
+    heavy = cause("partition_imbalance", 0.5)
+    assert job.finds(cause(), heavy, times=9) == [SLOW]
+    assert [kind for kind, *_ in job.finds(cause(), heavy)] == [
+        "gpu_compute",
+        "partition_imbalance",
+    ]
+
+
+def test_a_second_cause_beside_the_first_has_to_be_there_six_times():
+    job = Job()
+    job.finds(cause(), times=2)
+    loader = cause("data_loader", culprits=(6,))
+    assert job.finds(cause(), loader, times=5) == [SLOW]
+    assert job.finds(cause(), loader) == [SLOW, ("data_loader", (6,), True)]
+
+
+@pytest.mark.parametrize(("observed", "told"), [(3.2, True), (3.5, False)])
+def test_at_the_end_of_a_short_job_three_fifths_of_its_time_are_enough(observed, told):
+    job = Job(every=1.0)
+    assert job.finds(cause(), times=3) == []
+    assert bool(job.concludes(observed)) is told
+    crowded = Job(every=1.0)
+    crowded.finds(cause(shown_by="cpu_wait"), times=3)
+    assert not crowded.concludes(observed)
+
+
+@pytest.mark.parametrize(
+    ("cost", "certainty", "sure"), [(0.1, 1.0, 0.48), (0.3, 0.5, 0.32), (0.9, 1.0, 0.8)]
+)
+def test_what_costs_more_is_surer_and_timing_alone_is_never_certain(cost, certainty, sure):
+    job = Job()
+    job.finds(cause(cost=cost, certainty=certainty), times=2)
+    assert job.ledger.incidents[0].confidence == pytest.approx(sure)
+
+
+def chores(*lengths, apart=20, step_seconds=0.5):
+    """Return what is told of the last of some chores."""
+    all_of_them = Chores()
+    for number, seconds in enumerate(lengths, 1):
+        _, found = all_of_them.did(number * apart, seconds, step_seconds)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [
+        ((1, 1, 1, 5, 5), True),
+        ((1, 1, 1, 5), False),
+        ((1, 1, 5, 5), True),
+        ((1, 5, 5), False),
+        ((1, 1, 1, 1.9, 1.9), False),
+        ((1, 1, 1, 2.1, 2.1), True),
+        ((1, 1.9, 5, 5), True),
+        ((1, 2.1, 5, 5), False),
+        ((0.45, *[1] * 11, 5, 5), False),
+        ((0.45, *[1] * 12, 5, 5), True),
+    ],
+    ids=[
+        "twice", "once", "after two", "after one", "not twice as long", "twice as long", "alike",
+        "of two kinds", "still remembered", "forgotten",
+    ],
+)  # fmt: skip
+def test_checkpoints_of_a_first_rank_are_slow_when_two_take_twice_their_usual_time(lengths, told):
+    assert (chores(*lengths) is not None) is told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.095, False), (0.105, True)])
+def test_checkpoints_of_a_tenth_of_a_second_wait_for_a_disk(seconds, told):
+    assert (chores(0.04, 0.04, seconds, seconds, apart=1) is not None) is told
+
+
+@pytest.mark.parametrize(("apart", "told"), [(140, False), (120, True)])
+def test_slow_checkpoints_that_cost_one_and_a_half_per_cent_of_the_time_are_told(apart, told):
+    assert (chores(1, 1, 3, 3, apart=apart, step_seconds=1.0) is not None) is told
+
+
+def regular(*steps, earlier=1.0, between=0):
+    """Say whether the last of some long steps comes as regularly as the others."""
+    seen = Recurring()
+    for step in steps[:-1]:
+        seen.is_regular(step, earlier)
+    for filler in range(between):
+        seen.is_regular(steps[-1] - 1, 1e-6 * filler)
+    return seen.is_regular(steps[-1], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ((10, 20, 30, 40), True),
+        ((20, 30, 40), False),
+        ((10, 20, 31, 40), False),
+        ((5, 10, 15, 20), True),
+        ((4, 8, 12, 16), False),
+    ],
+)
+def test_four_long_steps_at_equal_distances_of_five_or_more_are_regular(steps, found):
+    assert regular(*steps) is found
+
+
+@pytest.mark.parametrize(("earlier", "found"), [(0.09, False), (0.11, True)])
+def test_what_was_ten_times_shorter_was_something_else(earlier, found):
+    assert regular(10, 20, 30, 40, earlier=earlier) is found
+
+
+@pytest.mark.parametrize(("between", "found"), [(61, True), (62, False)])
+def test_the_last_64_long_steps_are_remembered(between, found):
+    assert regular(10, 20, 30, 40, between=between) is found
+
+
+def quantities(duration=1.0, busy=1.0, **parts):
+    """Return one step of eight ranks."""
+    zero = np.zeros((1, 1, 8, 1))
+    filled = {name: zero + value for name, value in parts.items()}
+    values = {"input": zero, "rest": zero, "sync": zero, "rest_apart": True, "cpu_wait": None}
+    return SimpleNamespace(duration=np.array([duration]), busy=zero + busy, **values | filled)
+
+
+def learned(*durations):
+    steps = LongSteps(shape())
+    for duration in durations:
+        steps.learn(quantities(duration), 0)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("before", "duration", "long"),
+    [
+        ([1.0] * 6, 1.95, False),
+        ([1.0] * 6, 2.05, True),
+        ([1.0] * 5, 9.0, False),
+        ([0.001] * 6, 0.0035, False),
+        ([0.001] * 6, 0.0045, True),
+        ([1.0] * 30 + [3.0] * 14, 2.5, True),
+        ([1.0] * 30 + [3.0] * 16, 2.5, False),
+    ],
+)
+def test_a_long_step_takes_twice_the_usual_time_and_a_turn_of_the_scheduler_more(
+    before, duration, long
+):
+    assert learned(*before).is_long(duration) is long
+
+
+def blamed(excess, **parts):
+    """Return what is said of a step in which ranks took so much longer."""
+    return learned(*[1.0] * 6).describe(quantities(9.0, 1.0 + ranks(excess), **parts), 0)
+
+
+@pytest.mark.parametrize(
+    ("excess", "place"),
+    [
+        ({3: 2.0, 5: 0.9}, 3),
+        ({3: 2.0, 5: 1.1}, 3),
+        (dict.fromkeys((4, 5, 6, 7), 0.9) | {3: 2.0}, 3),
+        (dict.fromkeys((5, 6, 7), 1.1) | {3: 2.0}, 3),
+        (dict.fromkeys((4, 5, 6, 7), 1.1) | {3: 2.0}, -1),
+    ],
+)
+def test_a_rank_made_a_step_long_if_no_more_than_half_were_half_as_long(excess, place):
+    assert blamed(excess).place == place
+
+
+@pytest.mark.parametrize(("part", "is_it"), [(1.3, False), (1.5, True)])
+def test_seven_tenths_of_the_excess_say_what_a_rank_did(part, is_it):
+    assert blamed({3: 2.0}, input=ranks({3: part})).input is is_it
+    assert blamed({0: 2.0}, rest=ranks({0: part})).housekeeping is is_it
+    assert not blamed({3: 2.0}, rest=ranks({3: part})).housekeeping
+
+
+def ordinary(*rests, before=7):
+    """Return which steps are ordinary after some without any rest."""
+    steps = Ordinary((1, 8, 1))
+    for _ in range(before):
+        steps.judge(np.zeros((1, 8, 1)), 1.0)
+    return [steps.judge(np.full((1, 8, 1), rest), 1.0)[0] for rest in rests]
+
+
+@pytest.mark.parametrize(("rest", "special"), [(0.045, False), (0.055, True)])
+def test_a_rest_of_all_of_a_twentieth_of_the_step_makes_it_special(rest, special):
+    assert ordinary(rest) == [not special]
+    assert ordinary(rest, before=6) == [True]
+
+
+def test_after_a_special_step_one_is_left_out_and_the_fourth_in_a_row_is_the_pace():
+    assert ordinary(1.0, 0.0, 0.0) == [False, False, True]
+    assert ordinary(1.0, 1.0, 1.0, 1.0, 1.0) == [False, False, False, False, True]

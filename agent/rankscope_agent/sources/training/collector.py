@@ -22,6 +22,7 @@ from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
 from rankscope_agent.sources.training.reader import rank_identity
 from rankscope_agent.sources.training.ring_directory import FollowedRing
+from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
@@ -32,7 +33,7 @@ MAX_RECORDS = 8 * MAX_CAPACITY
 """Records read in one run: the full rings of a node of eight GPUs, about a second of work."""
 
 MAX_RANKS = MAX_RINGS
-"""Ranks remembered, ended ones included; one more makes the job that ended first go early."""
+"""Ranks remembered, ended ones included; one more makes one of the job that has most go early."""
 
 
 FIRST_NAMES_SECONDS = 5.0
@@ -183,14 +184,17 @@ class TrainingCollector:
     def _forget(self, now: float) -> None:
         """Drop the jobs that ended long enough ago, and more if there are too many ranks.
 
-        Live ones cannot be too many: there are no more of them than open rings.
+        Those with an open ring stay, whoever makes up ranks beside them: there are no more of them
+        than rings.
         """
-        ranks = sum(len(job.ranks) for job in self._jobs.values())
-        for job_id in sorted(self._jobs, key=lambda name: self._jobs[name].active_unix_seconds):
-            idle = now - self._jobs[job_id].active_unix_seconds
-            if idle < ENDED_JOB_SECONDS and ranks <= MAX_RANKS:
-                return
-            ranks -= len(self._jobs.pop(job_id).ranks)
+        for job_id, job in tuple(self._jobs.items()):
+            if now - job.active_unix_seconds >= ENDED_JOB_SECONDS:
+                del self._jobs[job_id]
+        excess = sum(len(job.ranks) for job in self._jobs.values()) - MAX_RANKS
+        if excess > 0:
+            headers = [followed.ring.header for followed in self._follower.rings]
+            open_ranks = {(header.job_id, header.rank) for header in headers}
+            forget_ranks(self._jobs, open_ranks, excess)
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.RINGS.sample(len(self._follower.rings))

@@ -19,6 +19,7 @@ from rankscope_agent.sources.training.files import (
 )
 from rankscope_agent.sources.training.format import REASONS, Reason, RingError
 from rankscope_agent.sources.training.ring_directory import FollowedDirectory, FollowedRing, Refusal
+from rankscope_agent.sources.training.shares import fair_share
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class RingFollower:
         self._pods_seen_at: float | None = None
         self._pods_failure: RingError | None = None
         self._max_rings = ring_limit()
+        self._share = self._max_rings
         self._log = _RefusalLog()
 
     @property
@@ -84,6 +86,7 @@ class RingFollower:
 
     def rescan(self, now_unix_seconds: float) -> None:
         """Look for rings that have appeared or gone; among pods less often than it is called."""
+        self._divide(now_unix_seconds)
         self._scan((self._own,), now_unix_seconds)
         if not self._names.pending and self._pods_due(now_unix_seconds):
             self._pods_seen_at = now_unix_seconds
@@ -108,8 +111,16 @@ class RingFollower:
         left = self._max_rings - len(self.rings)
         for directory in directories:
             before = len(directory.rings)
-            self._log.write(directory.scan(left), now)
+            self._log.write(directory.scan(min(left, self._share - before)), now)
             left -= len(directory.rings) - before
+
+    def _divide(self, now: float) -> None:
+        """Take back what directories have beyond their share, for those that lack a place."""
+        wanted = {str(one.directory.path): one.wanted for one in self._directories() if one.wanted}
+        self._share = fair_share(wanted, self._max_rings)
+        for directory in self._directories():
+            if len(directory.rings) > self._share:
+                self._log.write(directory.shrink(self._share), now)
 
     def _pods_due(self, now: float) -> bool:
         seen = self._pods_seen_at

@@ -156,6 +156,25 @@ class FollowedDirectory:
         yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
         yield from itertools.repeat("too_many", self._too_many)
 
+    @property
+    def wanted(self) -> int:
+        """How many rings it could use a place for: those open, and those left for want of one."""
+        return min(MAX_RINGS_PER_DIRECTORY, len(self._rings) + self._too_many)
+
+    def shrink(self, share: int) -> Sequence[Refusal]:
+        """Give back the rings beyond a share, those that came last first; they stay refused.
+
+        A ring that is closed is not read again, so that no step of it is counted twice.
+        """
+        live_first = sorted(self._rings, key=lambda followed: followed.liveness != "alive")
+        seen = f"gives its place to other pods: one may have {share} rings now"
+        refusals = []
+        for followed in live_first[share:]:
+            refusal = RingError("too_many", seen)
+            self._close(followed, refusal)
+            refusals.append((followed.ring.path, refusal))
+        return refusals
+
     def scan(self, limit: int) -> Sequence[Refusal]:
         """Open the rings that have appeared, at most `limit`, and notice those that have gone.
 

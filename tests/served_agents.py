@@ -39,6 +39,10 @@ class Steps:
         self.asked.append((job_id, since_unix_seconds))
         yield from self.rows
 
+    def starts(self, job_id, before_unix_seconds):
+        self.asked.append((job_id, before_unix_seconds))
+        yield from self.rows[:1]
+
 
 class Working:
     def collect(self):

@@ -18,12 +18,14 @@ class FakeAgent:
     """An HTTP server that answers like an agent, or wrongly."""
 
     def __init__(self, answers):
+        self.answers = answers
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 path, _, query = self.path.partition("?")
-                answer = answers[path]
+                answer = answers.get(path, b"")
                 body = answer(query) if callable(answer) else answer
-                self.send_response(200)
+                self.send_response(200 if path in answers else 404)
                 if body[:2] == b"\x1f\x8b":
                     self.send_header("Content-Encoding", "gzip")
                 self.send_header("Content-Length", str(len(body)))
@@ -69,6 +71,35 @@ def test_records_of_several_agents_make_one_job():
         (job,) = agent_steps.from_agents([first.url, f"http://{second.url}/"], None, 0.0).jobs
     assert (job.job_id, job.world_size, job.live, job.notes) == ("a/b", 4, True, ())
     assert sorted(job.records["rank"].unique()) == [0, 1, 2, 3]
+
+
+def with_start(agent, **changes):
+    """Let an agent tell the first records of its ranks; changed where a test says so."""
+    said = json.loads(agent.answers["/api/v1/steps"])
+    said["rows"] = said["rows"][:6]
+    agent.answers["/api/v1/step_starts"] = json.dumps(said | changes).encode()
+    return agent
+
+
+def test_the_first_records_of_a_job_are_asked_for_at_the_first_look_alone():
+    history = StepHistory()
+    with agent_of([0, 1]) as first, agent_of([2, 3]) as second:
+        agents = [with_start(first).url, with_start(second).url]
+        (job,) = agent_steps.from_agents(agents, None, 0.0, history=history).jobs
+        (again,) = agent_steps.from_agents(agents, None, 0.0, history=history).jobs
+    assert sorted(job.start["rank"].unique()) == [0, 1, 2, 3]
+    assert len(job.start) == 12
+    assert "agent" not in job.start.columns
+    assert again.start is None
+
+
+@pytest.mark.parametrize("said", [{}, {"rows": 7}, {"columns": ["rank"]}])
+def test_an_agent_that_has_no_first_records_costs_nothing(said):
+    with agent_of([0, 1, 2, 3]) as agent:
+        if said:
+            with_start(agent, **said)
+        (job,) = agent_steps.from_agents([agent.url], None, 0.0).jobs
+    assert (job.start, len(job.records), job.notes) == (None, 80, ())
 
 
 @pytest.mark.parametrize("alive", [True, False])

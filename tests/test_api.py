@@ -106,6 +106,15 @@ def test_step_records_are_streamed(agent, headers):
     assert agent.steps.asked == [("ns/train", 100.5)]
 
 
+def test_the_first_step_records_have_a_path_of_their_own(agent):
+    agent.steps.rows = [row(step, 100.0 + step) for step in range(20)]
+    status, _, body = agent.ask("/api/v1/step_starts?job=ns/train&since=100.5")
+    found = json.loads(body)
+    assert (status, tuple(found["columns"]), found["truncated"]) == (200, STEP_COLUMNS, False)
+    assert [tuple(each) for each in found["rows"]] == agent.steps.rows[:1]
+    assert agent.steps.asked == [("ns/train", 100.5)]
+
+
 @pytest.mark.parametrize("query", ["", "?job=&since="])
 def test_without_parameters_all_step_records_are_given(agent, query):
     agent.ask(f"/api/v1/steps{query}")

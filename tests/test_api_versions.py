@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.contract.api_version import API_VERSION, HEADER, UNSTATED, mismatch, stated
+from rankscope_agent.contract.api_version import (
+    API_VERSION,
+    HEADER,
+    UNSTATED,
+    mismatch,
+    stated_version,
+)
 from rankscope_agent.web.routes import JSON_TYPE, Response, Route
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
@@ -139,7 +145,7 @@ def test_agents_further_apart_are_named_with_what_is_to_be_updated():
 @pytest.mark.parametrize("text", ["", "one", "-1", "1.0", "9" * 7, "\u0661", " 1"])
 def test_what_is_no_version_is_no_agent(text):
     with pytest.raises(ValueError, match=HEADER):
-        stated(text)
+        stated_version(text)
     if text.strip() == text and text.isascii():
         with agent_of(captured(), text) as url, pytest.raises(AgentError, match="does not answer"):
             Agent(url).text("/metrics")

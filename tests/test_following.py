@@ -1,5 +1,7 @@
 """What the watch knows of a job from look to look."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,42 @@ def test_a_slow_job_is_compared_with_its_own_start_that_is_out_of_sight():
     (slow,) = said.incidents
     assert (slow.kind, slow.until) == ("global_slowdown", None)
     assert slow.since < float(last[START].min())
+
+
+def in_sight(records, seconds):
+    """Return the job's records of its last seconds, and its first 64 steps."""
+    shown = records.drop(columns="ended")
+    late = shown[START] >= records["ended"].max() - seconds
+    return shown[late].reset_index(drop=True), shown[shown["step"] < 64].reset_index(drop=True)
+
+
+@pytest.mark.parametrize("restart", [0, 130])
+def test_one_who_asks_for_the_last_minutes_compares_them_with_the_start_all_the_same(restart):
+    shown, start = in_sight(running(SLOW_ALL, restart=restart), 180.0)
+    alone = JobRecords("job", shown, None, (), live=True)
+    assert diagnosis(alone).verdict.cause is None
+    cause = diagnosis(replace(alone, start=start)).verdict.cause
+    assert (cause.kind, cause.until_unix_seconds) == ("global_slowdown", None)
+    assert cause.since_unix_seconds == pytest.approx(float(shown[START].min()), abs=60.0)
+
+
+def test_a_watch_that_begins_late_compares_with_the_start_that_agents_show_it():
+    records = running(SLOW_ALL)
+    _, start = in_sight(records, 180.0)
+    followed, told = Followed(), []
+    for number, shown in enumerate(list(looks(records, window=120.0))[-5:]):
+        job = JobRecords("job", shown, None, (), live=True, start=None if number else start)
+        (by_watch,) = timed([job], followed).diagnoses
+        told.append(by_watch.verdict.cause and by_watch.verdict.cause.kind)
+    assert told[-1] == "global_slowdown"
+
+
+def test_a_start_that_makes_no_sense_costs_nothing():
+    shown, start = in_sight(running(SLOW_FOR_EVER), 600.0)
+    job = JobRecords("job", shown, None, (), live=True, start=start.drop(columns="step"))
+    assert diagnosis(job).verdict.cause.where.ranks == (13,)
+    job = replace(job, start=start.assign(step_seconds=-1.0))
+    assert diagnosis(job).verdict.cause.where.ranks == (13,)
 
 
 def test_what_was_over_before_the_window_is_told_no_more():

@@ -49,7 +49,7 @@ def changes(*reports, lives=None):
     """Return what changed at each of some looks, a minute apart."""
     known = Lives() if lives is None else lives
     return [
-        [event.change for event in known.take([report] if report else [], 1000.0 + 60.0 * look)]
+        [event.change for event in known.take(report, 1000.0 + 60.0 * look)] if report else []
         for look, report in enumerate(reports)
     ]
 
@@ -107,19 +107,19 @@ def test_an_incident_that_was_over_for_a_day_is_another_one_when_it_begins_again
     lives = Lives()
     changes(slow, healthy, lives=lives)
     later = 1060.0 + REMEMBERED_SECONDS
-    lives.take([healthy], later)
+    lives.take(healthy, later)
     assert list(lives.recovered()) == []
-    assert [event.change for event in lives.take([slow], later + 60.0)] == ["opened"]
+    assert [event.change for event in lives.take(slow, later + 60.0)] == ["opened"]
 
 
 def test_what_is_remembered_stays_bounded(slow):
     lives, first = Lives(), slow.incidents[0]
     for number in range(4 * LIVES_OF_A_JOB):
         timing = replace(first.timing, kind=f"kind-{number}")
-        lives.take([replace(slow, incidents=(replace(first, timing=timing),))], 1000.0)
+        lives.take(replace(slow, incidents=(replace(first, timing=timing),)), 1000.0)
     assert len(lives._jobs["ns/job"]) == LIVES_OF_A_JOB
     for number in range(MOST_JOBS + 10):
-        lives.take([replace(slow, job_id=f"job-{number}")], 1000.0)
+        lives.take(replace(slow, job_id=f"job-{number}"), 1000.0)
     assert len(lives._jobs) == MOST_JOBS
 
 

@@ -194,6 +194,50 @@ def test_since_leaves_out_exactly_the_steps_that_began_earlier(tmp_path, since_s
     assert column(rows, "step") == list(range(max(0, since_step - 1), 4096))
 
 
+@pytest.mark.parametrize(
+    ("step_seconds", "before", "last"),
+    [
+        (1.0, 300.0, 63),  # 64 steps
+        (0.1, 300.0, 199),  # 20 seconds
+        (0.001, 300.0, 4095),  # no more than so many
+        (1.0, 40.0, 38),
+        (1.0, 0.0, -1),
+    ],
+)
+def test_the_start_of_a_ring_is_as_long_as_a_pace_takes_to_show(
+    tmp_path, step_seconds, before, last
+):
+    writer = RingWriter(tmp_path, capacity=8192)
+    first = HEADER_FIELDS["created_unix_ns"] + NS
+    for number in range(8000 if step_seconds < 0.01 else 300):
+        writer.step(start_unix_ns=first + int(number * step_seconds * NS))
+    writer.end()
+    found = column(list(source(tmp_path).starts("team/job", CREATED + before)), "step")
+    assert found == list(range(last + 1))
+    assert list(source(tmp_path).starts("another/job", CREATED + before)) == []
+
+
+def test_what_is_left_of_a_ring_that_went_round_has_the_earliest_start_that_is_known(tmp_path):
+    writer = RingWriter(tmp_path, capacity=4096)
+    writer.step(5000)
+    writer.end()
+    found = column(list(source(tmp_path).starts(None, CREATED + 1e6)), "step")
+    assert (found[0], len(found)) == (5000 - 4096, 200)
+
+
+@pytest.mark.parametrize(("pause", "attempts"), [(60.0, [0, 1]), (1900.0, [1])])
+def test_the_start_of_a_former_job_of_the_same_name_is_not_this_ones(tmp_path, pause, attempts):
+    begin = HEADER_FIELDS["created_unix_ns"]
+    for number in range(2):
+        created = begin + int(number * (10 + pause) * NS)
+        writer = RingWriter(tmp_path, f"{number}.ring", attempt=number, created_unix_ns=created)
+        for step in range(10):
+            writer.step(start_unix_ns=created + step * NS, attempt=number)
+        writer.end()
+    rows = list(source(tmp_path, CREATED + 1e5).starts(None, CREATED + 1e5))
+    assert sorted(set(column(rows, "attempt"))) == attempts
+
+
 def test_asking_again_since_the_newest_moment_repeats_that_record_only(tmp_path):
     writer = RingWriter(tmp_path)
     writer.step(5, start_unix_ns=1_700_000_000_123_456_789)

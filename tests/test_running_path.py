@@ -91,3 +91,10 @@ def test_a_user_is_told_what_is_wrong_and_with_whom(told, name):
 def test_a_fault_that_is_over_is_told_as_past(told):
     assert told["slow-gpu-past"].said["verdict"]["until_unix_seconds"] is not None
     assert told["slow-gpu"].said["verdict"]["until_unix_seconds"] is None
+
+
+def test_the_last_minutes_of_a_slow_job_are_compared_with_its_own_start():
+    slow = made(fault("global_slowdown", "compute", 1.4, last=260), name="slow-for-long", **FLAT)
+    (answer,) = running.answers([running.running(slow)], "3m")
+    verdict = answer.said["verdict"]
+    assert (verdict["class"], verdict["until_unix_seconds"]) == ("global_slowdown", None)

@@ -185,3 +185,7 @@ class StepSource(Protocol):
     def steps(self, job_id: str | None, since_unix_seconds: float) -> Iterator[StepRow]:
         """Yield the records of steps that started at or after a moment, oldest first per rank."""
         ...
+
+    def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
+        """Yield the first records of each process of each rank, of steps before a moment."""
+        ...

@@ -7,13 +7,13 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version
-from rankscope_agent.contract.model import StepSource
+from rankscope_agent.contract.model import StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.exposition import PageCache, choose_format
 from rankscope_agent.serving.landing_page import landing_page
@@ -59,6 +59,7 @@ class Api:
             "/api/v1/pods": Route(self.pods),
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
+            "/api/v1/step_starts": Route(self.step_starts, heavy=True),
             "/api/v1/collectives": Route(self.collectives, heavy=True),
         }
         return {
@@ -150,7 +151,17 @@ class Api:
         wanted = _selection(request)
         if isinstance(wanted, Response):
             return wanted
-        rows = iter(self._steps.steps(*wanted))
+        return self._streamed(self._steps.steps(*wanted))
+
+    def step_starts(self, request: Request) -> Response:
+        """Stream the first records of each rank's processes, of steps before `since`."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        return self._streamed(self._steps.starts(*wanted))
+
+    def _streamed(self, found: Iterable[StepRow]) -> Response:
+        rows = iter(found)
         # Fetched before the status line is sent, while a failure can still become one.
         first = tuple(itertools.islice(rows, 1))
         pieces = steps_json(itertools.chain(first, rows), self._node)

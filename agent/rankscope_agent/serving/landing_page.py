@@ -13,6 +13,7 @@ LINKS: tuple[tuple[str, str], ...] = (
     ("/readyz", "whether every collector has had its first run"),
     ("/api/v1/ranks", "training ranks on this node"),
     ("/api/v1/steps", "their step records"),
+    ("/api/v1/step_starts", "the first step records of each"),
     ("/api/v1/collectives", "sampled windows of their collectives"),
 )
 

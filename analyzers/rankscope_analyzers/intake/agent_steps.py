@@ -32,6 +32,7 @@ from rankscope_analyzers.intake.step_history import (
     lacks_sync,
     step_answer,
 )
+from rankscope_analyzers.intake.step_history import table as step_table
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
@@ -109,6 +110,7 @@ def from_agents(
     length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * patience_seconds / max(1, len(blind)))
     windows = _windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
+    starts = _by_job(step_table([node.start for node in believed if node.start is not None]))
     jobs = tuple(
         JobRecords(
             str(name),
@@ -117,6 +119,7 @@ def from_agents(
             (*failures, *distrusted.notes.get(str(name), ()), *_unread(rows, len(blind), length)),
             live=True,
             windows=tuple(windows.get(name, ())),
+            start=starts.get(str(name)),
         )
         for name, rows in steps.groupby("job_id", sort=True)
     )
@@ -127,11 +130,20 @@ def _sentence(answer: str | AnalysisError) -> str:
     return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
 
 
+def _by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+    if records.empty:
+        return {}
+    return {str(name): rows for name, rows in records.groupby("job_id", sort=False)}
+
+
 @dataclass(frozen=True, slots=True)
 class _NodeAnswer:
+    """What an agent says; `start` are the first records of its ranks, at the first look alone."""
+
     agent: Agent
     steps: StepAnswer
     ranks: list[dict[str, Any]]
+    start: StepAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,23 +176,27 @@ def _believed(
     return [_without(node, found, beside.placed.get(node.agent.url)) for node in nodes], found
 
 
-def _without(node: _NodeAnswer, distrusted: _Refused, placed: str | None) -> _NodeAnswer:
+def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAnswer:
     """Return what an agent says without refused ranks; all on its node, if an API server told."""
-    url, steps = node.agent.url, node.steps
-    jobs, numbers = steps.column("job_id"), steps.column("rank")
+    start = None if node.start is None else _believable(node.start, found, placed)
+    ranks = [rank for rank in node.ranks if not found.has(node.agent.url, rank)]
+    return _NodeAnswer(node.agent, _believable(node.steps, found, placed), ranks, start)
+
+
+def _believable(said: StepAnswer, distrusted: _Refused, placed: str | None) -> StepAnswer:
+    jobs, numbers = said.column("job_id"), said.column("rank")
     names = {job for job in set(jobs) if is_job_id(job)}
     if placed is None and len(names) == len(set(jobs)) and not distrusted.ranks:
-        return node
+        return said
     rows = [
         row
-        for row, job, number in zip(steps.rows, jobs, numbers, strict=True)
-        if job in names and (url, job, str(number)) not in distrusted.ranks
+        for row, job, number in zip(said.rows, jobs, numbers, strict=True)
+        if job in names and (said.url, job, str(number)) not in distrusted.ranks
     ]
-    if placed is not None and "node" in steps.columns:
-        at = steps.columns.index("node")
+    if placed is not None and "node" in said.columns:
+        at = said.columns.index("node")
         rows = [[*row[:at], placed, *row[at + 1 :]] for row in rows]
-    ranks = [rank for rank in node.ranks if not distrusted.has(url, rank)]
-    return _NodeAnswer(node.agent, replace(steps, rows=rows), ranks)
+    return replace(said, rows=rows)
 
 
 def _asked(
@@ -195,8 +211,11 @@ def _ask(
     """Return what an agent says, or one sentence about why it says nothing."""
     try:
         ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
-        since = history.since(agent.url, ranks, oldest)
-        return _NodeAnswer(agent, _steps(agent, job_id, since), ranks)
+        since, first_look = history.since(agent.url, ranks, oldest), not history.knows(agent.url)
+        said = _steps(agent, job_id, since)
+        return _NodeAnswer(
+            agent, said, ranks, _start(agent, job_id, oldest) if first_look else None
+        )
     except AgentError as error:
         return str(error)
     except (ValueError, KeyError, TypeError) as error:
@@ -216,6 +235,18 @@ def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> StepA
         starts = [start for _, start in answer.starts()]
         since = max(starts) - (max(starts) - min(starts)) / 4
     raise ValueError(f"more than {len(answer.rows)} records since {since:.0f}")
+
+
+def _start(agent: Agent, job_id: str | None, before_unix_seconds: float) -> StepAnswer | None:
+    """Fetch the first records of each rank, of steps before a moment; None if that fails."""
+    query = urlencode(
+        {"since": f"{before_unix_seconds:.6f}", **({"job": job_id} if job_id else {})}
+    )
+    try:
+        said = agent.json(f"/api/v1/step_starts?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
+        return step_answer(agent.url, 0.0, said)
+    except (AgentError, ValueError, KeyError, TypeError):
+        return None  # older agents have no such page, and the newest records are worth more
 
 
 def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[Any, int]:

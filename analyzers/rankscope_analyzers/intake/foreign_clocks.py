@@ -51,8 +51,15 @@ def _moved(found: BySeriesName, by: float) -> BySeriesName:
 
 def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:
     """Return step records with those of far-off nodes in our time."""
-    if not by_node or not {"node", "t_start_unix_seconds"} <= set(job.records.columns):
+    if not by_node:
         return job
-    by = job.records["node"].map(by_node).fillna(0.0)
-    starts = pd.to_numeric(job.records["t_start_unix_seconds"], errors="coerce") - by
-    return replace(job, records=job.records.assign(t_start_unix_seconds=starts))
+    start = None if job.start is None else _in_our_time(job.start, by_node)
+    return replace(job, records=_in_our_time(job.records, by_node), start=start)
+
+
+def _in_our_time(records: pd.DataFrame, by_node: Mapping[str, float]) -> pd.DataFrame:
+    if not {"node", "t_start_unix_seconds"} <= set(records.columns):
+        return records
+    by = records["node"].map(by_node).fillna(0.0)
+    starts = pd.to_numeric(records["t_start_unix_seconds"], errors="coerce") - by
+    return records.assign(t_start_unix_seconds=starts)

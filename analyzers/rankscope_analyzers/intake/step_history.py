@@ -145,6 +145,10 @@ class StepHistory:
         of_alive = (agent.newest[rank] for rank in alive)
         return max(oldest, min(of_alive, default=max(agent.newest.values())))
 
+    def knows(self, url: str) -> bool:
+        """Whether an agent has answered before."""
+        return url in self._agents
+
     def newest(self, url: str) -> Mapping[_Rank, float]:
         """Return when the newest step of each rank (job and number) of an agent began."""
         agent = self._agents.get(url)
@@ -208,6 +212,12 @@ class StepHistory:
 def lacks_sync(records: pd.DataFrame) -> bool:
     """Whether any record does not say how long its rank was in sync, though others could."""
     return SYNC in records.columns and bool(records[SYNC].isna().any())
+
+
+def table(answers: Sequence[StepAnswer]) -> pd.DataFrame:
+    """Return the records of some answers as one table, without columns where there are none."""
+    parts = [part for part in _tables(answers, range(len(answers))) if len(part)]
+    return pd.concat(parts, ignore_index=True).drop(columns=AGENT) if parts else pd.DataFrame()
 
 
 def _tables(answers: Sequence[StepAnswer], numbers: Iterable[int]) -> Iterator[pd.DataFrame]:

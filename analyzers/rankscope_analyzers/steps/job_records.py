@@ -53,6 +53,8 @@ class JobRecords:
         meta: what the trace says about the job's layout, empty for agents.
         path: the file of records, None for agents.
         windows: of collectives, as agents sample them from Flight Recorders.
+        start: first records of the job, from before those that were asked for; None where nobody
+            has any, or an earlier look has given them.
     """
 
     job_id: str
@@ -63,6 +65,7 @@ class JobRecords:
     meta: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
     windows: tuple[Mapping[str, Any], ...] = ()
+    start: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

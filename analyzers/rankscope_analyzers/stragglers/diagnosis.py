@@ -20,7 +20,7 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if, wordings
 from rankscope_analyzers.stragglers.feed import Judged
-from rankscope_analyzers.stragglers.following import Followed
+from rankscope_analyzers.stragglers.following import Followed, judged_once
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.inert_text import visible
 
@@ -110,11 +110,7 @@ def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
     offsets = clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
     arranged = _layout(job, frame)
-    # Sampled windows of collectives tell of steps that were judged long ago.
-    if followed is None or not job.live or job.windows:
-        judged = feed.judge(FrameTable(records), arranged)
-    else:
-        judged = followed.judged(job.job_id, records, arranged)
+    judged = _found(job, records, arranged, followed)
     found = wordings.findings(frame, judged.incidents)
     said = verdict.judge(frame, found, judged.known)
     flat = not arranged.by_groups or len(set(frame.stages.tolist())) == 1
@@ -127,6 +123,18 @@ def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
         asides=tuple(_asides(judged)),
     )
     return Diagnosis(whole, frame)
+
+
+def _found(
+    job: JobRecords, records: pd.DataFrame, arranged: Layout, followed: Followed | None
+) -> Judged:
+    """Judge what is new of a job, or all of it where earlier looks cannot have told the rest."""
+    # Sampled windows of collectives tell of steps that were judged long ago.
+    if followed is not None and job.live and not job.windows:
+        return followed.judged(job.job_id, records, arranged, job.start)
+    if job.start is not None and not job.windows:
+        return judged_once(records, arranged, job.start)
+    return feed.judge(FrameTable(records), arranged)
 
 
 def _layout(job: JobRecords, frame: StepFrame) -> Layout:

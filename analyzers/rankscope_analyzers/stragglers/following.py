@@ -8,6 +8,7 @@ ago, and an incident is the same one from look to look.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,13 @@ import pandas as pd
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.steps import records as step_records
 from rankscope_analyzers.steps.layout import Layout
-from rankscope_analyzers.steps.records import CLOCK, DURATIONS, MAXIMUM_RANK, Dropped
+from rankscope_analyzers.steps.records import (
+    CLOCK,
+    DURATIONS,
+    MAXIMUM_RANK,
+    Dropped,
+    RecordError,
+)
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers.feed import Feed, Judged
 from rankscope_analyzers.stragglers.rows import REQUIRED
@@ -60,20 +67,23 @@ class Followed:
             if self._look - known.seen > ABSENT_LOOKS:
                 del self._jobs[name]
 
-    def judged(self, name: str, records: pd.DataFrame, job: Layout) -> Judged:
+    def judged(
+        self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
+    ) -> Judged:
         """Return what is known of a job as of its newest record.
 
         Args:
             name: of the job.
             records: all that the look shows of it, in any order, taken by earlier looks or not.
             job: its layout.
+            start: its first records, where the look shows them.
 
         Raises:
             RecordError: a column is missing, or no record was usable so far.
         """
         known = self._jobs.pop(name, None)
         if known is None or known.is_another(records):
-            known = Following(job)
+            known = Following(job, start)
         found = known.judged(records)
         known.seen = self._look
         self._jobs[name] = (
@@ -89,12 +99,16 @@ class Following:
 
     Args:
         job: its layout.
+        start: its first records, from before the first look.
     """
 
     __slots__ = ("_feed", "_newest", "_pace", "_taken", "_upto", "seen")
 
-    def __init__(self, job: Layout) -> None:
+    def __init__(self, job: Layout, start: pd.DataFrame | None = None) -> None:
         self._feed = Feed(job)
+        if start is not None:
+            with suppress(RecordError):  # one can do without
+                self._feed.take(FrameTable(start))
         self._upto = self._pace = -np.inf
         self._newest: Floats = np.full(job.world, -np.inf)
         self._taken: Floats = np.full(job.world, -np.inf)
@@ -182,6 +196,15 @@ def _ranks(records: pd.DataFrame) -> Integers:
     ranks = step_records.numeric(records["rank"]).astype(np.float64)
     known = (ranks >= 0) & (ranks <= MAXIMUM_RANK) & (ranks == np.floor(ranks))
     return np.where(known, ranks, -1).astype(np.int64)
+
+
+def judged_once(records: pd.DataFrame, job: Layout, start: pd.DataFrame | None) -> Judged:
+    """Return what is known of a job by its records and those of its start.
+
+    Raises:
+        RecordError: a column is missing, or no record is usable.
+    """
+    return Following(job, start).judged(records)
 
 
 def _since(found: Judged, began: float) -> Judged:

@@ -65,10 +65,15 @@ class Watch:
         self._reports, self._newest = tuple(reports), now
         for report in reports:
             self._keep(report.job_id)
-        self.news = self._lives.take(reports, now)
         made = [attempt("report", one.job_id, partial(_of_job, one)) for one in reports]
         self._of_jobs = tuple(chain.from_iterable(one for one in made if isinstance(one, tuple)))
-        return tuple(one for one in made if isinstance(one, AnalysisError))
+        lived = [
+            attempt("report", report.job_id, partial(self._lives.take, report, now))
+            for report, samples in zip(reports, made, strict=True)
+            if isinstance(samples, tuple)
+        ]
+        self.news = tuple(chain.from_iterable(one for one in lived if isinstance(one, tuple)))
+        return tuple(one for one in (*made, *lived) if isinstance(one, AnalysisError))
 
     def fail(self) -> None:
         """Note that nothing could be read: what was found before is not known to be true now."""

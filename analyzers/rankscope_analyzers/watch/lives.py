@@ -6,7 +6,7 @@ nothing, as long as its cause is of the same kind. What a look could not see end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -65,22 +65,20 @@ class Lives:
     def __init__(self) -> None:
         self._jobs: dict[str, dict[str, Life]] = {}
 
-    def take(self, reports: Sequence[JobReport], now: float) -> tuple[Event, ...]:
-        """Take the reports of an evaluation; return what changed.
+    def take(self, report: JobReport, now: float) -> tuple[Event, ...]:
+        """Take the report of a job; return what changed.
 
         Args:
-            reports: one for each job.
-            now: Unix time of the evaluation.
+            report: of the newest evaluation.
+            now: Unix time of that.
         """
-        events: list[Event] = []
-        for report in reports:
-            lives = self._jobs.pop(report.job_id, {})
-            events.extend(_of_running(lives, report))
-            events.extend(_of_gone(lives, report, now))
-            self._jobs[report.job_id] = _remembered(lives, now)
+        lives = dict(self._jobs.get(report.job_id, {}))
+        events = (*_of_running(lives, report), *_of_gone(lives, report, now))
+        self._jobs.pop(report.job_id, None)
+        self._jobs[report.job_id] = _remembered(lives, now)
         while len(self._jobs) > MOST_JOBS:
             del self._jobs[next(iter(self._jobs))]
-        return tuple(events)
+        return events
 
     def recovered(self) -> Iterator[tuple[str, str, float]]:
         """Yield job, kind and time of what is over; of several of one kind, of the last one."""

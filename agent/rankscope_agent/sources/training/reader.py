@@ -6,13 +6,14 @@ thread may ask while the collector reads on.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 
 from rankscope_agent.contract.model import RankIdentity, StepRow
@@ -66,6 +67,23 @@ class RingAnswer:
     newest: int
     active_unix_seconds: float
     identity: RankIdentity
+
+
+Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
+"""Completes records by what the ring's extension has of them; a record it lacks ends them."""
+
+RowReader = Callable[[OpenRing, Join, RingAnswer], Iterator[StepRow]]
+"""Yields rows of an open ring."""
+
+NEW_JOB_SECONDS = 1800.0
+"""A rank that begins so long after its last step is taken for one of another job of that name."""
+
+START_RECORDS, START_SECONDS = 64, 20.0
+"""Of each ring's start at least so many steps, and so long a time: twice what a job's pace is
+learned by after its slow first steps (12 steps, then 30 of them and ten seconds)."""
+
+MOST_START_RECORDS = 4096
+"""Of steps of 5 milliseconds these are 20 seconds."""
 
 
 def rank_identity(
@@ -158,10 +176,22 @@ class RingStepSource:
             job_id: the job, None for all.
             since_unix_seconds: steps that started earlier are left out.
         """
+        for ring in self._rings_of(job_id):
+            yield from self._rows(ring, partial(_ring_rows, since=since_unix_seconds))
+
+    def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
+        """Yield the first records of each ring: what a job was like at its start.
+
+        Args:
+            job_id: the job, None for all.
+            before_unix_seconds: of steps that started at this moment or later there is none.
+        """
+        for ring in _of_present_jobs(self._rings_of(job_id)):
+            yield from self._rows(ring, partial(_ring_start, before=before_unix_seconds))
+
+    def _rings_of(self, job_id: str | None) -> Sequence[RingAnswer]:
         rings = [ring for ring in self._scan_rings() if job_id in (None, ring.identity.job_id)]
-        rings.sort(key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
-        for ring in rings:
-            yield from self._rows(ring, since_unix_seconds)
+        return sorted(rings, key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
 
     def _scan_rings(self) -> Sequence[RingAnswer]:
         """Look at every ring once; those that cannot be read are left to the collector to name."""
@@ -197,7 +227,7 @@ class RingStepSource:
             identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
         )
 
-    def _rows(self, answer: RingAnswer, since_unix_seconds: float) -> Iterator[StepRow]:
+    def _rows(self, answer: RingAnswer, read: RowReader) -> Iterator[StepRow]:
         with (
             suppress(OSError, RingError),
             open_directory(answer.directory) as descriptor,
@@ -207,7 +237,23 @@ class RingStepSource:
                 with _extension_of(descriptor, ring) as extension:
                     now = round(self._clock() * NS) if answer.identity.alive else None
                     joined = partial(extension.join, now_unix_ns=now) if extension else list
-                    yield from _ring_rows(ring, joined, answer, since_unix_seconds)
+                    yield from read(ring, joined, answer)
+
+
+def _of_present_jobs(rings: Sequence[RingAnswer]) -> Iterator[RingAnswer]:
+    """Yield rings without those of an earlier job of the same name, which was over long before.
+
+    Args:
+        rings: by job and rank, of each rank the oldest first.
+    """
+    for _, several in groupby(rings, lambda r: (r.identity.job_id, r.identity.rank)):
+        chain_of_runs: list[RingAnswer] = []
+        for ring in several:
+            before = chain_of_runs[-1].active_unix_seconds if chain_of_runs else math.inf
+            if ring.created_unix_ns / NS - before > NEW_JOB_SECONDS:
+                chain_of_runs.clear()
+            chain_of_runs.append(ring)
+        yield from chain_of_runs
 
 
 @contextmanager
@@ -240,12 +286,7 @@ def _extension_of(directory_descriptor: int, ring: OpenRing) -> Iterator[OpenExt
             extension.close()
 
 
-def _ring_rows(
-    ring: OpenRing,
-    join: Callable[[Sequence[StepRecord]], Sequence[StepRecord]],
-    answer: RingAnswer,
-    since: float,
-) -> Iterator[StepRow]:
+def _ring_rows(ring: OpenRing, join: Join, answer: RingAnswer, since: float) -> Iterator[StepRow]:
     capacity = ring.header.capacity
     first = _first_seq(ring.descriptor, answer.newest, capacity, since)
     # What is written while rows are sent waits for the next question.
@@ -255,6 +296,24 @@ def _ring_rows(
         for record in joined:
             if round(record.start_unix_ns / NS, 6) >= since:
                 yield _row(answer.identity, record)
+        if len(joined) < len(records):
+            return
+
+
+def _ring_start(ring: OpenRing, join: Join, answer: RingAnswer, before: float) -> Iterator[StepRow]:
+    capacity = ring.header.capacity
+    first = oldest_seq(answer.newest, capacity)
+    limit = min(answer.newest - first + 1, MOST_START_RECORDS)
+    count, began = 0, 0.0
+    for records in Cursor(capacity, first).read(ring.descriptor, limit):
+        joined = join(records)
+        for record in joined:
+            start = round(record.start_unix_ns / NS, 6)
+            began = began if count else start
+            if start >= before or (count >= START_RECORDS and start - began >= START_SECONDS):
+                return
+            count += 1
+            yield _row(answer.identity, record)
         if len(joined) < len(records):
             return
 

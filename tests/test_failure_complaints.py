@@ -79,6 +79,7 @@ LAUNCHERS = {
         causes.NATIVE_CRASH
     ),
     "      Exit Code:    137": causes.HOST_OOM,
+    "runc create failed: container init was OOM-killed (memory limit too low?)": causes.HOST_OOM,
     "Aborted (core dumped)": causes.NATIVE_CRASH,
     "Bus error (core dumped)": causes.NATIVE_CRASH,
     "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits": causes.UNKNOWN,
@@ -205,6 +206,24 @@ def test_an_error_that_the_program_survived_is_quoted(tmp_path, capsys):
     path.write_text("WARNING: ran out of memory: CUDA out of memory, skipping batch\nstep 9\n")
     said = explained(capsys, path)
     assert (said["cause"], len(said["unexplained"])) == (causes.UNKNOWN, 1)
+
+
+def test_what_was_survived_explains_a_failure_that_nothing_else_explains():
+    survived = "WARNING: ran out of memory: CUDA out of memory, skipping batch\n"
+    cut = 'Traceback (most recent call last):\n  File "/app/train.py", line 42, in main\n    go()\n'
+    assert only(survived + cut).cause == causes.GPU_OOM
+    assert only(survived + "[default] Worker group FAILED\n").cause == causes.GPU_OOM
+    assert only(survived + traceback(1, "ValueError: bad")).cause == causes.USER_EXCEPTION
+    assert only(survived + agent_end(1, 3)).cause == causes.EXIT_CODE
+
+
+def test_a_launchers_own_traceback_tells_how_its_program_ended():
+    killed = "subprocess.CalledProcessError: Command '['t.py']' died with <Signals.SIGKILL: 9>."
+    assert only(traceback(None, killed)).cause == causes.HOST_OOM
+    failed = "subprocess.CalledProcessError: Command '['t.py']' returned non-zero exit status 1."
+    assert only(traceback(None, failed)).cause == causes.EXIT_CODE
+    attempt = only(traceback(1, "ValueError: bad") + traceback(None, failed))
+    assert (attempt.cause, attempt.others) == (causes.USER_EXCEPTION, ())
 
 
 def test_quotes_are_bounded_and_what_is_beyond_is_counted():

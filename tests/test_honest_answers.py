@@ -169,3 +169,24 @@ def test_a_certificate_that_is_not_trusted_is_said(capsys, tmp_path):
 def test_credentials_that_cannot_be_used_are_said_in_one_sentence(capsys):
     assert cli.main(["diagnose", "--agent", "127.0.0.1:1", "--cert-file", "x"]) == 1
     assert "--cert-file and --key-file go together" in capsys.readouterr().err
+
+
+class WithoutRecords(Agent):
+    """The agent of a node whose ranks have no probe: it knows of them and has no step records."""
+
+    def answer(self, path):
+        if path == "/api/v1/steps":
+            columns = list(records(QUIET).columns)
+            return json.dumps({"columns": columns, "rows": []}).encode()
+        return super().answer(path)
+
+
+def test_an_agent_that_is_not_there_leaves_no_clean_bill_where_nobody_has_records(capsys):
+    with WithoutRecords(ranks=range(4)) as one:
+        alone, screen, _ = diagnosed(capsys, "--agent", one.url)
+        assert "Nothing is known to be wrong" in screen
+        code, screen, said = diagnosed(capsys, "--agent", one.url, "--agent", "127.0.0.1:1")
+    assert (alone, code) == (0, 1)
+    assert "Nothing is known to be wrong" not in screen
+    assert "agent 127.0.0.1:1 cannot be reached" in screen
+    assert said["missing"]

@@ -150,6 +150,8 @@ def of_agents(
         notes=(*((_few(failures),) if failures else ()), *seen.notes.get("", ())),
         signals=() if isinstance(signals, AnalysisError) else tuple(signals),
     )
+    # Whoever is not there has step records that nobody read, as has whoever refuses them.
+    read = replace(read, failures=(*read.failures, *first.failures))
     found = _in_our_time(read, evidence, problem)
     every = (*errors, *found.errors)
     return replace(found, look=look, silent=len(urls) - len(first.agents), errors=every)

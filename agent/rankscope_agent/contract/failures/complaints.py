@@ -70,10 +70,12 @@ class Complaint:
     Args:
         meaning: what it means, None if no wording here explains it.
         rank: who it is about by its own words, None where it does not say.
+        survived: the program says that it went on.
     """
 
     meaning: Meaning | None
     rank: int | None
+    survived: bool = False
 
 
 def read_complaint(text: str) -> Complaint | None:
@@ -90,7 +92,9 @@ def read_complaint(text: str) -> Complaint | None:
     named = _RANK.search(text)
     rank = int(named[1]) if named else None
     if _SURVIVED.search(text.replace("NCCL WARN ", "")):
-        return Complaint(None, rank) if strong or nccl_warns else None
+        if not (strong or nccl_warns):
+            return None
+        return Complaint(replace(known, certain=False) if strong else None, rank, survived=True)
     return Complaint(_meaning(text, known, raised=raised), rank)
 
 

@@ -13,7 +13,14 @@ from dataclasses import replace
 from rankscope_agent.contract.failures import error_files
 from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
 from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
-from rankscope_agent.contract.failures.sightings import MAX_TEXT, Place, RankEnd, Sighting, Signs
+from rankscope_agent.contract.failures.sightings import (
+    MAX_TEXT,
+    Kind,
+    Place,
+    RankEnd,
+    Sighting,
+    Signs,
+)
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
 from rankscope_agent.contract.failures.tracebacks import (
     Found,
@@ -250,12 +257,14 @@ class FailureLog:
         complaint = read_complaint(text)
         if complaint is None:
             return
-        if complaint.meaning is None:
+        if complaint.meaning is None or complaint.survived:
             self._signs.quote(self._source, place.line, said)
+        if complaint.meaning is None:
             return
         if place.rank is None and complaint.rank is not None and complaint.rank < MAX_RANK:
             place = replace(place, rank=complaint.rank)
-        self._sight(Sighting("complaint", complaint.meaning, place, said))
+        kind: Kind = "survived" if complaint.survived else "complaint"
+        self._sight(Sighting(kind, complaint.meaning, place, said))
 
     def _place(self, prefix: Prefix) -> Place:
         rank, local = prefix.rank, prefix.local
@@ -273,7 +282,11 @@ class FailureLog:
         end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
         if end is not None:
             self._add_end(end, place, found.text)
-        elif found.meaning != LAUNCHER:
+        elif found.meaning == LAUNCHER:
+            echo = read_echo(found.text.encode())
+            if echo is not None:
+                self._sight(Sighting("echo", echo, place, found.text))
+        else:
             self._sight(Sighting("exception", found.meaning, place, found.text, found.frame))
 
     def _add_end(self, end: tuple[int, bool, int], place: Place, text: str) -> None:

@@ -237,7 +237,7 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
     (
         rb"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|"
         rb"oom[-_]kill:constraint=|"
-        rb"\bOOMKilled\b|Detected \d+ oom[-_]kill event|task \d+: Out Of Memory|"
+        rb"\bOOMKilled\b|\bOOM-killed\b|Detected \d+ oom[-_]kill event|task \d+: Out Of Memory|"
         rb"oom_kill event in StepId",
         Meaning(causes.HOST_OOM),
     ),

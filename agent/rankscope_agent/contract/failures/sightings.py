@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 MAX_QUOTED = 32
 """Lines quoted that nothing here explains; what is beyond them is counted."""
 
-Kind = Literal["exception", "exit", "platform", "complaint", "echo"]
+Kind = Literal["exception", "exit", "platform", "complaint", "survived", "echo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Sighting:
 
     Args:
         kind: an exception, a process's end as its launcher tells it, a word of the platform, an
-            error in one line, or a launcher's echo that some process ended.
+            error in one line, one that the program survived by its own words, or a launcher's
+            echo that some process ended.
         text: the line that says it; of an exception the last line of its traceback.
         frame: the innermost frame of an exception, empty without one.
         exit_code: of the end of a process, below 0 for a signal.

@@ -78,7 +78,8 @@ class Attempt:
 
 def decide(signs: Signs) -> tuple[Attempt, ...]:
     """Return a verdict on each attempt that failed, the newest last."""
-    numbers = sorted({s.place.attempt for s in signs.sightings} | {e.attempt for e in signs.ends})
+    failed = {s.place.attempt for s in signs.sightings if s.kind != "survived"}
+    numbers = sorted(failed | {end.attempt for end in signs.ends})
     return tuple(_attempt(signs, number) for number in numbers)
 
 
@@ -89,6 +90,9 @@ TIERS: tuple[frozenset[Kind], ...] = (
 )
 """Signs that are believed together; weaker ones count only where stronger ones name nobody."""
 
+SURVIVED: frozenset[Kind] = frozenset({"exception", "platform", "complaint", "echo", "survived"})
+"""Signs that are believed where something failed and nothing else says why."""
+
 
 def _attempt(signs: Signs, number: int) -> Attempt:
     """Judge by the strongest signs that say who failed."""
@@ -98,10 +102,18 @@ def _attempt(signs: Signs, number: int) -> Attempt:
             return best
         with_more = _judged(signs, number, kinds)
         if "echo" in kinds and not _adds(with_more, best):
-            return best
+            break
         if with_more.first is not None or with_more.victims:
             best = with_more
-    return best
+    return _with_survived(signs, number, best)
+
+
+def _with_survived(signs: Signs, number: int, known: Attempt) -> Attempt:
+    """Explain a failure of no known cause by what the program said that it had survived."""
+    if known.first is None or known.cause != causes.UNKNOWN:
+        return known
+    with_more = _judged(signs, number, SURVIVED)
+    return known if with_more.first is None else with_more
 
 
 def _adds(echoed: Attempt, known: Attempt) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,3 +109,33 @@ def test_only_what_is_more_than_chance_is_corrected() -> None:
         for offset in known
     )
     assert clocks.per_rank(frame, unsure) == {}
+
+
+def three_nodes(ahead: np.ndarray) -> SimpleNamespace:
+    """Return steps of three nodes whose clocks differ by as much in each step."""
+    steps = len(ahead)
+    starts = np.arange(steps, dtype=float)[:, None] + np.array([0.0, 0.0, 1.0]) * ahead[:, None]
+    return SimpleNamespace(
+        nodes=("a", "b", "c"),
+        usable=np.ones(steps, bool),
+        starts=starts,
+        step=np.full((steps, 3), 0.9),
+    )
+
+
+@pytest.mark.parametrize(("steps", "told"), [(7, False), (8, True)])
+def test_an_offset_is_taken_from_eight_common_ends(steps: int, told: bool) -> None:
+    assert bool(clocks.offsets(three_nodes(np.full(steps, 0.05)))) is told
+
+
+@pytest.mark.parametrize(("newest", "alone"), [(130, False), (256, True)])
+def test_an_offset_is_that_of_the_newest_256_steps(newest: int, alone: bool) -> None:
+    """A clock that was set anew counts alone once its old time is as long ago."""
+    ahead = np.where(np.arange(600) >= 600 - newest, 0.05, 0.0)
+    *_, last = clocks.offsets(three_nodes(ahead))
+    assert (abs(last.seconds - 0.05) < 1e-3) is alone
+
+
+@pytest.mark.parametrize(("error", "significant"), [(0.0097, True), (0.0103, False)])
+def test_three_standard_errors_make_an_offset_a_clocks(error: float, significant: bool) -> None:
+    assert ClockOffset("a", -0.03, error, 0.0, 0.0).significant is significant

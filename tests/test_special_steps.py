@@ -55,3 +55,52 @@ def test_one_slow_writer_is_named_beside_evaluations():
     wrote, found = watch.see(50, slow, JOB, 1.0)
     assert wrote
     assert set(found.ranks) == set(range(16, 24))
+
+
+NORMAL = [uneven(3.0)] * 4
+
+
+@pytest.mark.parametrize(("seconds", "slow"), [(5.9, []), (6.1, [5])])
+def test_slow_storage_takes_twice_as_long_as_it_did(seconds, slow):
+    assert watched(*NORMAL, uneven(seconds), uneven(seconds)) == slow
+
+
+@pytest.mark.parametrize(("factor", "ranks"), [(1.6, None), (1.73, set(range(16, 24)))])
+def test_a_writer_that_needs_two_thirds_more_than_the_median_node_is_slow_alone(factor, ranks):
+    written = np.where(NODES == 2, factor * uneven(3.0)[0, 8, 0], uneven(3.0))
+    watch = CheckpointWatch()
+    watch.see(0, written, JOB, 1.0)
+    _, found = watch.see(25, written, JOB, 1.0)
+    assert (found and set(found.ranks)) == ranks
+
+
+@pytest.mark.parametrize(("apart", "wrote"), [(0.019, False), (0.021, True)])
+def test_nodes_that_are_equal_within_a_fiftieth_evaluated(apart, wrote):
+    assert CheckpointWatch().see(0, 3.0 * (1 + apart * NODES / 3), JOB, 1.0) == (wrote, None)
+
+
+@pytest.mark.parametrize(("seconds", "slow"), [(2.4, [6]), (2.55, []), (3.8, []), (3.95, [6])])
+def test_an_even_step_of_nearly_normal_length_ends_a_row_of_slow_checkpoints(seconds, slow):
+    assert watched(*NORMAL, uneven(12.0), even(seconds), uneven(12.0)) == slow
+
+
+def test_on_one_node_it_takes_three_slow_ones_in_a_row():
+    alone = Shape(1, 32, 1, 1, False, np.zeros((1, 32, 1), int))
+    watch = CheckpointWatch()
+    lengths = [3.0] * 4 + [12.0] * 3
+    told = [watch.see(25 * at, even(long), alone, 1.0)[1] for at, long in enumerate(lengths)]
+    assert [found is not None for found in told] == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(("longer", "slow"), [(6, [20]), (7, [])])
+def test_the_last_twelve_checkpoints_are_what_is_normal(longer, slow):
+    normal = [uneven(3.0)] * (19 - longer) + [uneven(5.0)] * longer
+    assert watched(*normal, uneven(9.0), uneven(9.0)) == slow
+
+
+@pytest.mark.parametrize(("step_seconds", "told"), [(24.0, True), (30.0, False)])
+def test_slow_checkpoints_cost_one_and_a_half_per_cent_of_the_time(step_seconds, told):
+    watch = CheckpointWatch()
+    for at, written in enumerate([*NORMAL, uneven(12.0), uneven(12.0)]):
+        _, found = watch.see(25 * at, written, JOB, step_seconds)
+    assert (found is not None) is told

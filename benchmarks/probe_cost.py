@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
+from types import SimpleNamespace
 from typing import Any
 
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
@@ -109,12 +110,13 @@ def bare_probe(module: Any, directory: str) -> Any:
     """Return a probe with a ring and no hooks."""
     probe = object.__new__(module._Probe)
     probe.ring = module._Ring(directory, "none", None, 0)
-    probe.step = probe.samples = 0
-    probe.backwards, probe.device = 1, "cpu"
-    probe.begin_unix_ns = time.time_ns()
-    probe.data_ns, probe.sync_ns = 4_000_000, 6_000_000
-    probe.loader_used, probe.timing, probe.device_waits = True, 2, None
-    probe.cpu = module._CpuWaits()
+    probe.clock = module._StepClock(SimpleNamespace(autograd=None))
+    probe.clock.begin(0, time.time_ns())
+    probe.clock.backwards = 1
+    probe.clock.data_ns, probe.clock.sync_ns = 4_000_000, 6_000_000
+    probe.loader = SimpleNamespace(used=True)
+    probe.backwards = SimpleNamespace(device_waits=None)
+    probe.step, probe.timing = 0, 2
     return probe
 
 
@@ -161,9 +163,9 @@ class Switch:
         self.steps.clear()
         self.iterator.__next__ = unwrapped(self.watched_next)
         self._place(self.own)
-        for library in self.probe.libraries:
+        for library in self.probe.gloo.libraries:
             library._destroy()
-        self.probe.libraries.clear()
+        self.probe.gloo.libraries.clear()
 
     def on(self, collectives: bool) -> None:
         """Put the hooks back, those that time collectives only on request.
@@ -173,11 +175,11 @@ class Switch:
         self.steps.update(self.kept_steps)
         self.iterator.__next__ = self.watched_next
         self._place(self.watched)
-        self.probe.arming = collectives
+        self.probe.backwards.timed = collectives
         self.probe.timing = self.timing if collectives else 0
-        self.probe.cpu.restart()
+        self.probe.clock.cpu.restart()
         if collectives:
-            self.probe.cpu.watch()
+            self.probe.clock.cpu.watch()
         else:
             for (owner, name), own in list(zip(self.places, self.own, strict=True))[:-1]:
                 setattr(owner, name, own)

@@ -114,7 +114,7 @@ class Job:
             ),
         )
         self.probe = rankscope_probe._Probe(self.torch)
-        self.probe.hook_backwards()
+        self.probe.backwards.hook()
         self.probe.device = "cuda"
         self.probe.mesh = given.get("mesh")
         self.model = SimpleNamespace()  # only its being there matters
@@ -137,7 +137,7 @@ class Job:
         for _ in range(backwards):
             self.torch.autograd.backward(Loss())
         # The host is faster than the device; a real step would take its time.
-        self.probe.begin_ns -= 100 * MS
+        self.probe.clock.begin_ns -= 100 * MS
         self.probe.end_step(0)
 
 

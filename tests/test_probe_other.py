@@ -61,8 +61,8 @@ class Loop:
             ),
         )
         self.probe = rankscope_probe._Probe(self.torch)
-        self.probe.hook_backwards()
-        self.fetch = self.probe.fetching(lambda _: self.spend(2) or [object()], counted=True)
+        self.probe.backwards.hook()
+        self.fetch = self.probe.loader.fetching(lambda _: self.spend(2) or [object()], counted=True)
         self.first = Optimizer("first")
         self.step(5)  # the first step is nobody's: it has no known begin
 
@@ -271,7 +271,7 @@ def test_sync_and_data_behind_the_backward_are_not_counted_twice(loop: Loop) -> 
     loop.batch()
     loop.forward()
     loop.backward()
-    loop.probe.timed(lambda: loop.spend(9))()  # a norm over all ranks
+    loop.probe.gloo.timed(lambda: loop.spend(9))()  # a norm over all ranks
     loop.batch()
     loop.step(4)
     assert loop.only() == (4, 30, 9, 4)
@@ -326,7 +326,7 @@ def test_waits_for_a_cpu_are_taken_out_of_the_rest_as_well(loop: Loop, tmp_path:
     schedule = tmp_path / "schedstat"
     schedule.write_text("1 0 1")
     with schedule.open() as file:
-        cpu = loop.probe.cpu
+        cpu = loop.probe.clock.cpu
         cpu.schedule = rankscope_probe._Held(rankscope_probe.os.dup(file.fileno()))
     cpu.seen_ns, cpu.looked_ns, cpu.since_ns, cpu.read_ns = 0, *[loop.now] * 3
     loop.batch()

@@ -26,10 +26,10 @@ def test_full_ring_overwrites_its_oldest_record(tmp_path: Path) -> None:
         "import os, rankscope_probe as p, types\n"
         "probe = object.__new__(p._Probe)\n"
         "probe.ring = p._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
-        "probe.begin_unix_ns = probe.data_ns = probe.sync_ns = probe.samples = 0\n"
-        "probe.step = probe.backwards = 0\n"
-        "probe.loader_used, probe.timing, probe.device_waits = False, 2, None\n"
-        "probe.cpu = p._CpuWaits()\n"
+        "probe.clock = p._StepClock(types.SimpleNamespace(autograd=None))\n"
+        "probe.loader = types.SimpleNamespace(used=False)\n"
+        "probe.backwards = types.SimpleNamespace(device_waits=None)\n"
+        "probe.step, probe.timing = 0, 2\n"
         "for number in range(p._CAPACITY + 3): probe.record(number, 0)\n"
     )
     variables = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path)}

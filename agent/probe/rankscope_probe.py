@@ -78,7 +78,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 __version__ = "0.1.0"
@@ -503,59 +503,51 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
     return _SIZE_UNKNOWN
 
 
-class _DeviceWaits:
-    """How long the device waited at the ends of backwards, by CUDA events that are used again.
+class _Guard:
+    """What keeps our errors away from training, and our hooks away from compilers."""
 
-    Nothing here waits for the device: `query()` only asks whether it has passed an event.
-    """
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.errors = torch, 0
 
-    def __init__(self, cuda: Any) -> None:
-        self.cuda = cuda
-        self.pool: list[Any] = []
-        self.restart()
+    def guarded(self, observe: Callable[..., None]) -> Callable[..., None]:
+        """Return `observe` as a hook that never raises: the one place where our errors end."""
 
-    def restart(self) -> None:
-        """Forget the step's waits."""
-        self.pairs: list[tuple[Any, Any]] = []
-        self.begun: Any = None
-        self.spoiled = False  # something cannot be timed, so that the whole step is not
+        def hook(*arguments: Any) -> None:
+            if self.errors >= _MAX_ERRORS:
+                return
+            try:
+                observe(*arguments)
+            except Exception as error:  # noqa: BLE001 - training goes on whatever happens to us
+                self.errors += 1
+                self.report(error)
 
-    def event(self) -> Any:
-        """Put an event into the current stream."""
-        event = self.pool.pop() if self.pool else self.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return hook
 
-    def begin(self) -> None:
-        """Take the place behind all kernels of a backward; a capture would keep our event."""
-        if self.cuda.is_current_stream_capturing() or len(self.pairs) >= _MAX_WAITS:
-            self.spoiled = True
-        else:
-            self.begun = self.event()
+    def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `hook` so that compilers neither inline it nor trace what it calls, nor lose it.
 
-    def end(self) -> None:
-        """Take the place at which the stream has all gradients."""
-        if self.begun is not None:
-            self.pairs.append((self.begun, self.event()))
-            self.begun = None
+        Its code is marked, which costs nothing in a call. `_disable_dynamo`, all that older torch
+        has, costs 1.2 us where caches are warm, and several times that where they are not.
+        """
+        frames: Any = getattr(getattr(self.torch._C, "_dynamo", None), "eval_frame", None)
+        mark = getattr(frames, "set_code_exec_strategy", None)
+        if mark is None:
+            wrapped: Callable[..., Any] = self.torch._disable_dynamo(hook)
+            return wrapped
+        skip = frames._FrameAction.SKIP
+        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what is called from it
+        for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):
+            setattr(hook, name, True)
+        return hook
 
-    def take(self) -> tuple[list[tuple[Any, Any]], bool]:
-        """Return the waits of the step that ends, and whether they are all there are."""
-        taken = self.pairs, bool(self.pairs) and not self.spoiled
-        self.restart()
-        return taken
-
-    def passed(self, pairs: list[tuple[Any, Any]]) -> bool:
-        """Say whether the device has passed all of these waits."""
-        return all(end.query() for _, end in reversed(pairs))
-
-    def read(self, pairs: list[tuple[Any, Any]]) -> int:
-        """Return the nanoseconds of waits that the device has passed."""
-        return int(sum(begin.elapsed_time(end) for begin, end in pairs) * 1e6)
-
-    def give_back(self, pairs: list[tuple[Any, Any]]) -> None:
-        """Use the events of these waits again."""
-        self.pool.extend(event for pair in pairs for event in pair)
+    def report(self, error: Exception) -> None:
+        """Say the first error in one line on standard error; for debugging all with traceback."""
+        with contextlib.suppress(Exception):  # standard error may be closed
+            if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
+                sys.stderr.write(traceback.format_exc())
+            elif self.errors == 1:
+                seen = " ".join("{}: {}".format(type(error).__name__, error).split())
+                sys.stderr.write("rankscope probe: {}; steps may go unseen\n".format(seen))
 
 
 class _CpuWaits:
@@ -650,6 +642,404 @@ class _CpuWaits:
         self.read_ns = now
 
 
+class _StepClock:
+    """How the step under way spends its time; durations in nanoseconds.
+
+    Only the thread that ended the last step is measured: others do not hold the training loop.
+    `thread` is 0 while no step has ended.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        # How many nodes this thread ever put into autograd graphs; unknown before torch 2.1.
+        count = getattr(torch.autograd, "_get_sequence_nr", None)
+        self.graph_size: Callable[[], int] = (
+            count if count is not None else itertools.count().__next__
+        )
+        self.cpu = _CpuWaits()
+        self.restart()
+
+    def begin(self, now: int, unix_ns: int) -> None:
+        """Begin a step here, by both clocks."""
+        self.begin_ns, self.begin_unix_ns = now, unix_ns
+        self.data_ns = self.sync_ns = self.samples = self.flags = 0
+        self.other_ns = self.backwards = 0
+        # On the step's own clock, see `own`: since when what passes may be no computing, and when
+        # the last backward was done.
+        self.resting: int | None = None if self.in_backward else 0
+        self.ready: int | None = None
+        self.rest_sync = 0  # what of sync came before the rest
+        self.nodes = 0 if self.in_backward else self.graph_size()
+        self.straddles = self.in_backward  # the backward under way began in the step before
+
+    def restart(self) -> None:
+        """Forget all, as a forked child must, which has another thread."""
+        self.cpu.restart()
+        self.thread = 0
+        self.in_backward = False
+        self.begin(0, 0)
+        self.resting = None
+
+    def own(self, now: int) -> int:
+        """Return how much of the step was spent neither on data, nor in sync, nor without a CPU.
+
+        It may fall: waits for a CPU are seen some milliseconds after they began.
+        """
+        waited = self.cpu.total_ns - self.cpu.in_data_ns
+        return now - self.begin_ns - self.data_ns - self.sync_ns - waited
+
+    def rest_until(self, own: int) -> None:
+        """Count what passed since an optimizer's step or the last batch, if no forward began.
+
+        What comes before a collective holds the other ranks up, so that it is no rest.
+        """
+        if self.resting is not None:
+            if self.graph_size() == self.nodes:
+                if self.sync_ns == self.rest_sync:
+                    self.other_ns += max(own - self.resting, 0)
+                self.resting, self.rest_sync = own, self.sync_ns
+            else:
+                self.resting = None
+
+    def rest_from(self, own: int) -> None:
+        """Count what passes from here on as no computing, if no forward begins."""
+        self.resting, self.nodes = own, self.graph_size()
+        self.rest_sync = self.sync_ns
+
+    def backward_ended(self, now: int) -> None:
+        """Take the moment at which a backward returns, as its gradients are ready."""
+        own = self.own(now)
+        if self.straddles:
+            self.straddles = False
+            self.rest_from(own)
+        else:
+            self.ready, self.resting = own, None
+
+    def optimizer_ended(self, now: int) -> None:
+        """Take the end of a further optimizer's `step()`, which is no computing either."""
+        self.cpu.look(now, self.sync_ns)
+        own = self.own(now)
+        if self.ready is not None:
+            self.other_ns += max(own - self.ready, 0)
+            self.ready = None
+        else:
+            self.rest_until(own)
+        self.rest_from(own)
+
+    def optimizer_begins(self, now: int) -> None:
+        """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
+        if self.backwards == 0 and self.ready is None:
+            self.cpu.look(now, self.sync_ns)
+            self.ready = self.own(now)
+
+    def end(self, now: int) -> int | None:
+        """Return how much of the step that ends was no computing; None if no backward was seen."""
+        if now - self.cpu.looked_ns > _LOOK_NS:
+            self.cpu.look(now, self.sync_ns)
+        own = self.own(now)
+        if self.ready is not None:
+            return self.other_ns + max(own - self.ready, 0)
+        if self.in_backward or self.straddles:  # an optimizer that steps within
+            return self.other_ns
+        if self.backwards:  # a further optimizer stepped after them
+            self.rest_until(own)
+            return self.other_ns
+        return None
+
+
+class _GlooWaits:
+    """What blocks in collectives on gloo, apart from the ends of backwards."""
+
+    def __init__(self, torch: Any, distributed: Any, guard: _Guard, clock: _StepClock) -> None:
+        self.torch, self.distributed = torch, distributed
+        self.guard, self.clock = guard, clock
+        self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
+
+    def hook(self) -> None:
+        """Time from now on what blocks in collectives."""
+        if self.libraries:  # by this process, or by the one that it was forked from
+            return
+        atexit.register(time.sleep, _SETTLE_SECONDS)
+        c10d, torch = self.distributed, self.torch
+        for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
+            owner.wait = self.guard.untraced(self.timed(owner.wait))
+        buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
+        c10d._broadcast_coalesced = self.guard.untraced(buffers)
+        c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
+        for operator in _BLOCKING:
+            namespace, _, name = operator.partition("::")
+            packet = getattr(getattr(torch.ops, namespace), name, None)
+            if packet is not None:  # not every torch has them all
+                kernel = self.kernel(self.timed(packet.default.redispatch))
+                library = torch.library.Library(namespace, "IMPL")
+                library.impl(name, kernel, "BackendSelect", with_keyset=True)
+                self.libraries.append(library)
+
+    def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
+
+        @functools.wraps(end)
+        def destroy(*arguments: Any, **options: Any) -> Any:
+            time.sleep(_SETTLE_SECONDS)
+            return end(*arguments, **options)
+
+        return destroy
+
+    def kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a kernel that goes on to the operator's own one."""
+        select = self.torch._C.DispatchKey.BackendSelect
+
+        def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
+            return call(keys.remove(select), *arguments, **options)
+
+        return launch
+
+    def timed(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `blocking` with its time counted as sync; calls inside it count once."""
+        now, thread_id = time.perf_counter_ns, threading.get_ident
+        clock, cpu = self.clock, self.clock.cpu
+        look = self.guard.guarded(cpu.look)
+
+        @functools.wraps(blocking)
+        def wait(*arguments: Any, **options: Any) -> Any:
+            if thread_id() != clock.thread:
+                return blocking(*arguments, **options)
+            before, begin = clock.sync_ns, now()
+            if begin - cpu.looked_ns > _LOOK_NS:
+                look(begin, before)
+            try:
+                return blocking(*arguments, **options)
+            finally:
+                end = now()
+                clock.sync_ns = before + end - begin
+                if end - cpu.looked_ns > _LOOK_NS:
+                    look(end, clock.sync_ns, False)
+
+        return wait
+
+
+class _DeviceWaits:
+    """How long the device waited at the ends of backwards, by CUDA events that are used again.
+
+    Nothing here waits for the device: `query()` only asks whether it has passed an event.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+        self.pool: list[Any] = []
+        self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the step's waits."""
+        self.pairs: list[tuple[Any, Any]] = []
+        self.begun: Any = None
+        self.spoiled = False  # something cannot be timed, so that the whole step is not
+
+    def event(self) -> Any:
+        """Put an event into the current stream."""
+        event = self.pool.pop() if self.pool else self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def begin(self) -> None:
+        """Take the place behind all kernels of a backward; a capture would keep our event."""
+        if self.cuda.is_current_stream_capturing() or len(self.pairs) >= _MAX_WAITS:
+            self.spoiled = True
+        else:
+            self.begun = self.event()
+
+    def end(self) -> None:
+        """Take the place at which the stream has all gradients."""
+        if self.begun is not None:
+            self.pairs.append((self.begun, self.event()))
+            self.begun = None
+
+    def take(self) -> tuple[list[tuple[Any, Any]], bool]:
+        """Return the waits of the step that ends, and whether they are all there are."""
+        taken = self.pairs, bool(self.pairs) and not self.spoiled
+        self.restart()
+        return taken
+
+    def passed(self, pairs: list[tuple[Any, Any]]) -> bool:
+        """Say whether the device has passed all of these waits."""
+        return all(end.query() for _, end in reversed(pairs))
+
+    def read(self, pairs: list[tuple[Any, Any]]) -> int:
+        """Return the nanoseconds of waits that the device has passed."""
+        return int(sum(begin.elapsed_time(end) for begin, end in pairs) * 1e6)
+
+    def give_back(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Use the events of these waits again."""
+        self.pool.extend(event for pair in pairs for event in pair)
+
+    def add(self, *step: Any) -> None:
+        """Put a step that the host has ended, with the waits since the last one, behind others."""
+        self.pending.append((step, *self.take()))
+
+    def ended(self, kept: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the steps that the device has passed, and unmeasured what else is too many.
+
+        Args:
+            kept: how many steps that it has not passed may wait.
+
+        Yields:
+            Nanoseconds of its waits, -1 where they are not known, and what `add` was given.
+        """
+        while self.pending:
+            step, pairs, complete = self.pending[0]
+            passed = self.passed(pairs)
+            if not passed and len(self.pending) <= kept:
+                return
+            del self.pending[0]
+            waited_ns = self.read(pairs) if passed and complete else -1
+            self.give_back(pairs)
+            yield waited_ns, step
+
+    def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
+
+        @functools.wraps(blocking)
+        def wait(*arguments: Any, **options: Any) -> Any:
+            self.spoiled = True
+            return blocking(*arguments, **options)
+
+        return wait
+
+
+class _Backwards:
+    """Where backwards begin, have computed all, and end: what comes between the last two is sync.
+
+    `timed` says whether that is measured, which costs a hook in each backward. `device_waits` are
+    those of CUDA, where the device waits at that place and not the host.
+    """
+
+    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
+        self.torch, self.guard, self.clock = torch, guard, clock
+        self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+        self.hooked = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was measured, as a forked child must."""
+        self.device_waits: _DeviceWaits | None = None
+        self.timed = self.armed = False  # armed: the backward that begins next is to be watched
+        self.wait_begin = self.wait_before = 0
+
+    def hook(self) -> None:
+        """Watch the ends of all backwards from now on, `Tensor.backward()` included."""
+        if self.hooked:  # by this process, or by the one that it was forked from
+            return
+        self.hooked = True
+        autograd, thread_id, guarded = self.torch.autograd, threading.get_ident, self.guard.guarded
+        now, backward, clock = time.perf_counter_ns, autograd.backward, self.clock
+        arm, ended = guarded(self.arm), guarded(self.ended)
+        self.on_begin, self.on_computed = guarded(self.begun), guarded(self.computed)
+
+        @functools.wraps(backward)
+        def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
+            # One that begins within another recomputes what a checkpoint of activations left out.
+            if clock.in_backward or thread_id() != clock.thread:
+                return backward(tensors, *arguments, **options)
+            clock.in_backward = True
+            clock.backwards += 1
+            if self.timed:
+                arm(tensors)
+            try:
+                return backward(tensors, *arguments, **options)
+            finally:
+                clock.in_backward = False
+                if self.timed:
+                    ended()
+                clock.backward_ended(now())
+
+        autograd.backward = self.guard.untraced(running)
+
+    def arm(self, tensors: Any) -> None:
+        """Prepare to watch the end of the backward that begins with the first of these tensors.
+
+        The engine runs final callbacks in the order in which they were queued. Ours is queued at
+        the very begin, so that it runs before that of the reducer, which waits for all buckets.
+        """
+        self.wait_begin = 0
+        first = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
+        if isinstance(first, self.torch.Tensor) and first.requires_grad:
+            self.armed = True
+            first.register_hook(self.on_begin)
+
+    def begun(self, gradient: Any) -> None:
+        """Queue our callback; a second backward through one tensor calls this twice."""
+        if self.armed:
+            self.armed = False
+            self.queue_callback(self.on_computed)
+
+    def computed(self) -> None:
+        """Take the moment at which a backward has computed all; what follows is waiting."""
+        if self.device_waits is not None:
+            self.device_waits.begin()
+        clock = self.clock
+        self.wait_begin, self.wait_before = time.perf_counter_ns(), clock.sync_ns
+        clock.cpu.look(self.wait_begin, clock.sync_ns)
+
+    def ended(self) -> None:
+        """Take the moment at which a backward returns, with all buckets in the reducer."""
+        if self.wait_begin:
+            now, clock = time.perf_counter_ns(), self.clock
+            clock.sync_ns = self.wait_before + now - self.wait_begin
+            clock.cpu.look(now, clock.sync_ns, outside=False)
+            if self.device_waits is not None:
+                self.device_waits.end()
+
+
+class _Loader:
+    """How long batches are waited for, and how many samples they have."""
+
+    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
+        self.torch, self.guard, self.clock = torch, guard, clock
+        self.used = False  # so far, by this process
+
+    def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
+        """Return a loader's method with its time counted as data, and its batches if `counted`."""
+        now, thread_id = time.perf_counter_ns, threading.get_ident
+        clock, cpu = self.clock, self.clock.cpu
+
+        def fetched(
+            batch: Any, begin: int, data: int, sync: int, samples: int, waited: tuple[int, int]
+        ) -> None:
+            if not self.torch.is_grad_enabled():
+                clock.flags |= _EVALUATION
+                return
+            self.used = True
+            if clock.resting is not None:
+                clock.rest_until(begin - clock.begin_ns - data - sync - waited[0] + waited[1])
+            end = now()
+            clock.data_ns = data + end - begin - (clock.sync_ns - sync)
+            if end - cpu.looked_ns > _LOOK_NS:
+                cpu.look(end, clock.sync_ns)
+            cpu.in_data_ns = waited[1] + cpu.total_ns - waited[0]
+            if counted and batch is not None:
+                clock.samples = samples + _batch_size(batch, self.torch.Tensor)
+
+        note, look = self.guard.guarded(fetched), self.guard.guarded(cpu.look)
+
+        @functools.wraps(fetch)
+        def method(loader: Any) -> Any:
+            if clock.thread and thread_id() != clock.thread:
+                return fetch(loader)
+            begin = now()
+            if begin - cpu.looked_ns > _LOOK_NS:
+                look(begin, clock.sync_ns)
+            waited = cpu.total_ns, cpu.in_data_ns
+            before = begin, clock.data_ns, clock.sync_ns, clock.samples, waited
+            batch = None
+            try:
+                batch = fetch(loader)
+                return batch
+            finally:
+                note(batch, *before)
+
+        return method
+
+
 class _FlightRecorder:
     """Torch's own server, through which the agent fetches which collectives ran."""
 
@@ -704,27 +1094,19 @@ class _FlightRecorder:
 
 
 class _Probe:
-    """What one process has measured of its current step, and the hooks that measure it.
-
-    Only the thread that ended the last step is measured: others do not hold the training loop.
-    """
+    """Where this process's steps begin and end; what hooks and which ring it gets for them."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.distributed: Any = torch.distributed if torch.distributed.is_available() else None
-        self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
-        self.libraries: list[Any] = []  # torch takes the kernels back when these are collected
-        self.errors = 0
+        self.guard = _Guard(torch)
+        self.clock = clock = _StepClock(torch)
+        self.loader = _Loader(torch, self.guard, clock)
+        self.backwards = _Backwards(torch, self.guard, clock)
+        self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
+        self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.ring: _Ring | None = None
-        self.cpu = _CpuWaits()
-        self.flight = _FlightRecorder(torch, self.distributed, self.guarded)
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
-        self.backwards_hooked = False
-        # How many nodes this thread ever put into autograd graphs; unknown before torch 2.1.
-        count = getattr(torch.autograd, "_get_sequence_nr", None)
-        self.graph_size: Callable[[], int] = (
-            count if count is not None else itertools.count().__next__
-        )
         self.restart()
 
     def restart(self) -> None:
@@ -732,94 +1114,18 @@ class _Probe:
         if self.ring is not None:
             self.ring.close()  # its lock stays with the parent's descriptor
         self.ring = None
-        self.cpu.restart()
-        self.step = self.thread = self.rings = 0  # thread 0: no step has ended yet
-        self.loader_used = self.stepped = False  # stepped: since the scaler
+        self.clock.restart()
+        self.backwards.restart()
+        self.loader.used = False
+        self.flight.socket = ""
+        self.step = self.rings = 0
+        self.stepped = self.watches_step_begins = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
         self.others: dict[tuple[int, int], int] = {}
         self.connected: bool | None = None
         self.device, self.timing = "", _TIMING_NONE
         self.mesh: Any = None  # that the primary optimizer's parameters are distributed over
         self.layout: tuple[int, ...] = _NO_LAYOUT
-        self.armed = False  # the backward that begins next is to be watched
-        self.device_waits: Any = None
-        self.pending: list[tuple[Any, ...]] = []  # steps that the device may not have passed
-        self.flight.socket = ""
-        self.wait_begin = self.wait_before = self.begin_ns = self.begin_unix_ns = 0
-        self.data_ns = self.sync_ns = self.samples = self.flags = 0
-        self.in_backward = self.straddles = self.watches_step_begins = self.arming = False
-        self.begin_parts(False)
-
-    def begin_parts(self, resting: bool) -> None:
-        """Begin a step's parts; at its begin the process is `resting`, or in a backward."""
-        self.other_ns = self.backwards = 0
-        # On the step's own clock, see `own`: since when what passes may be no computing, and when
-        # the last backward was done.
-        self.resting: int | None = 0 if resting else None
-        self.ready: int | None = None
-        self.rest_sync = self.sync_ns  # what of sync came before the rest
-        self.nodes = self.graph_size() if resting else 0
-
-    def own(self, now: int) -> int:
-        """Return how much of the step was spent neither on data, nor in sync, nor without a CPU.
-
-        It may fall: waits for a CPU are seen some milliseconds after they began.
-        """
-        waited = self.cpu.total_ns - self.cpu.in_data_ns
-        return now - self.begin_ns - self.data_ns - self.sync_ns - waited
-
-    def rest_until(self, own: int) -> None:
-        """Count what passed since an optimizer's step or the last batch, if no forward began.
-
-        What comes before a collective holds the other ranks up, so that it is no rest.
-        """
-        if self.resting is not None:
-            if self.graph_size() == self.nodes:
-                if self.sync_ns == self.rest_sync:
-                    self.other_ns += max(own - self.resting, 0)
-                self.resting, self.rest_sync = own, self.sync_ns
-            else:
-                self.resting = None
-
-    def guarded(self, observe: Callable[..., None]) -> Callable[..., None]:
-        """Return `observe` as a hook that never raises: the one place where our errors end."""
-
-        def hook(*arguments: Any) -> None:
-            if self.errors >= _MAX_ERRORS:
-                return
-            try:
-                observe(*arguments)
-            except Exception as error:  # noqa: BLE001 - training goes on whatever happens to us
-                self.errors += 1
-                self.report(error)
-
-        return hook
-
-    def untraced(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `hook` so that compilers neither inline it nor trace what it calls, nor lose it.
-
-        Its code is marked, which costs nothing in a call. `_disable_dynamo`, all that older torch
-        has, costs 1.2 us where caches are warm, and several times that where they are not.
-        """
-        frames: Any = getattr(getattr(self.torch._C, "_dynamo", None), "eval_frame", None)
-        mark = getattr(frames, "set_code_exec_strategy", None)
-        if mark is None:
-            wrapped: Callable[..., Any] = self.torch._disable_dynamo(hook)
-            return wrapped
-        skip = frames._FrameAction.SKIP
-        mark(hook.__code__, frames._FrameExecStrategy(skip, skip))  # and what is called from it
-        for name in ("_torchdynamo_disable", "_torchdynamo_disable_recursive"):
-            setattr(hook, name, True)
-        return hook
-
-    def report(self, error: Exception) -> None:
-        """Say the first error in one line on standard error; for debugging all with traceback."""
-        with contextlib.suppress(Exception):  # standard error may be closed
-            if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
-                sys.stderr.write(traceback.format_exc())
-            elif self.errors == 1:
-                seen = " ".join("{}: {}".format(type(error).__name__, error).split())
-                sys.stderr.write("rankscope probe: {}; steps may go unseen\n".format(seen))
 
     def step_finished(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """Take the end of an optimizer's `step()`, of any optimizer in this process."""
@@ -834,7 +1140,7 @@ class _Probe:
                 return
             self.primary, self.device = key, parameter.device.type
         self.others.clear()
-        if not self.thread:
+        if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
         closure = options.get("closure", next(iter(arguments[1:]), None))  # behind the optimizer
         self.end_step(_CLOSURE if closure is not None else 0)
@@ -847,26 +1153,14 @@ class _Probe:
         return self.others[key] >= _ADOPT_AFTER
 
     def other_stepped(self) -> None:
-        """Take the end of a further optimizer's `step()`, which is no computing either."""
-        if threading.get_ident() != self.thread or self.in_backward:
-            return
-        now = time.perf_counter_ns()
-        self.cpu.look(now, self.sync_ns)
-        own = self.own(now)
-        if self.ready is not None:
-            self.other_ns += max(own - self.ready, 0)
-            self.ready = None
-        else:
-            self.rest_until(own)
-        self.resting, self.nodes = own, self.graph_size()
-        self.rest_sync = self.sync_ns
+        """Take the end of a further optimizer's `step()`."""
+        if threading.get_ident() == self.clock.thread and not self.clock.in_backward:
+            self.clock.optimizer_ended(time.perf_counter_ns())
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """Take the begin of an optimizer's `step()` for the end of a backward that nobody saw."""
-        if self.backwards == 0 and self.ready is None and threading.get_ident() == self.thread:
-            now = time.perf_counter_ns()
-            self.cpu.look(now, self.sync_ns)
-            self.ready = self.own(now)
+        """Take the begin of an optimizer's `step()`."""
+        if threading.get_ident() == self.clock.thread:
+            self.clock.optimizer_begins(time.perf_counter_ns())
 
     def scaler_updated(self, scaler: Any) -> None:
         """Take a `GradScaler.update()`: with no step before it, gradients had overflowed."""
@@ -876,44 +1170,28 @@ class _Probe:
 
     def end_step(self, flags: int) -> None:
         """End the step here, record it and begin the next; the first call only begins one."""
-        now = time.perf_counter_ns()
-        thread = threading.get_ident()
+        now, clock = time.perf_counter_ns(), self.clock
+        thread, cpu = threading.get_ident(), clock.cpu
         try:
-            if self.thread:
+            if clock.thread:
                 self.step += 1
-                other = -1
-                if thread == self.thread:
-                    if now - self.cpu.looked_ns > _LOOK_NS:
-                        self.cpu.look(now, self.sync_ns)
-                    other = self.take_other(self.own(now))
-                self.record(now - self.begin_ns, flags | self.flags, other)
+                other = clock.end(now) if thread == clock.thread else -1
+                if self.device != "cpu":
+                    other = -1
+                elif other is None:
+                    other = -1
+                    self.guard.guarded(self.watch_step_begins)()
+                self.record(now - clock.begin_ns, flags | clock.flags, other)
         finally:
-            self.cpu.begin_step(self.sync_ns)
-            if thread != self.thread and self.cpu.schedule:
-                self.guarded(self.cpu.watch)()
-            self.thread = thread
-            self.begin_ns, self.begin_unix_ns = now, time.time_ns()
-            self.data_ns = self.sync_ns = self.samples = self.flags = 0
-            self.straddles = self.in_backward
-            self.begin_parts(not self.in_backward)
+            cpu.begin_step(clock.sync_ns)
+            if thread != clock.thread and cpu.schedule:
+                self.guard.guarded(cpu.watch)()
+            clock.thread = thread
+            clock.begin(now, time.time_ns())
         connected = self.distributed is not None and self.distributed.is_initialized()
         if connected is not self.connected:
             self.connected = connected
             self.timing = self.choose_timing()
-
-    def take_other(self, own: int) -> int:
-        """Return how much of the step that ends was no computing, -1 where that is unknown."""
-        if self.device != "cpu":
-            return -1
-        if self.ready is not None:
-            return self.other_ns + max(own - self.ready, 0)
-        if self.in_backward or self.straddles:  # an optimizer that steps within
-            return self.other_ns
-        if self.backwards:  # a further optimizer stepped after them
-            self.rest_until(own)
-            return self.other_ns
-        self.guarded(self.watch_step_begins)()
-        return -1
 
     def watch_step_begins(self) -> None:
         """Have optimizers say when they begin to step, where nothing else tells."""
@@ -921,7 +1199,9 @@ class _Probe:
 
         if not self.watches_step_begins:
             self.watches_step_begins = True
-            register_optimizer_step_pre_hook(self.untraced(self.guarded(self.step_begins)))
+            register_optimizer_step_pre_hook(
+                self.guard.untraced(self.guard.guarded(self.step_begins))
+            )
 
     def record(self, step_ns: int, flags: int, other_ns: int = -1) -> None:
         """Write one record, into a ring made at the first; what fails is not recorded."""
@@ -930,17 +1210,17 @@ class _Probe:
                 return
             self.open_ring()
             flags |= _FIRST
-        samples = self.samples if self.loader_used else -1
+        clock, waits = self.clock, self.backwards.device_waits
+        samples = clock.samples if self.loader.used else -1
         count = samples if samples >= 0 else _UNKNOWN_SAMPLES
-        data_ns = min(step_ns, self.data_ns)
-        backwards = min(self.backwards, _UNKNOWN_MICROBATCHES)
-        begin, step = self.begin_unix_ns, self.step
-        if self.device_waits is None:
-            sync_ns = min(self.sync_ns, step_ns - data_ns) if self.timing else -1
+        data_ns = min(step_ns, clock.data_ns)
+        backwards = min(clock.backwards, _UNKNOWN_MICROBATCHES)
+        begin, step = clock.begin_unix_ns, self.step
+        if waits is None:
+            sync_ns = min(clock.sync_ns, step_ns - data_ns) if self.timing else -1
             self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
         else:
-            parts = (begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
-            self.pending.append((parts, *self.device_waits.take()))
+            waits.add(begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
             self.write_passed(_PENDING_STEPS)
 
     def open_ring(self) -> None:
@@ -949,19 +1229,19 @@ class _Probe:
         directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
         joined = self.distributed if self.connected else None
         if joined is not None and not again:
-            self.guarded(self.find_layout)()
+            self.guard.guarded(self.find_layout)()
         attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
         version = self.torch.__version__
         self.ring = _Ring(directory, version, joined, attempt, self.layout)
         self.rings = again + 1
         if not again:
-            atexit.register(self.guarded(self.write_rest))
+            atexit.register(self.guard.guarded(self.write_rest))
         if self.ring.refused is not None:
-            self.errors += 1
-            self.report(self.ring.refused)
-        blind = not self.timing or self.device_waits is not None
+            self.guard.errors += 1
+            self.guard.report(self.ring.refused)
+        blind = not self.timing or self.backwards.device_waits is not None
         if joined is not None and blind and joined.get_world_size() > 1 and not again:
-            self.guarded(self.flight.serve)(self.ring.path)
+            self.guard.guarded(self.flight.serve)(self.ring.path)
 
     def write_rest(self) -> None:
         """Write at the process's end what has waited for the device or for company."""
@@ -970,17 +1250,11 @@ class _Probe:
             self.ring.flush()
 
     def write_passed(self, kept: int) -> None:
-        """Write the steps that the device has passed, and unmeasured what else is too many."""
-        waits = self.device_waits
-        while self.pending:
-            step, pairs, complete = self.pending[0]
-            passed = waits.passed(pairs)
-            if not passed and len(self.pending) <= kept:
-                return
-            del self.pending[0]
-            sync_ns = waits.read(pairs) if passed and complete else -1
-            waits.give_back(pairs)
-            self.write(sync_ns if sync_ns < 0 else min(sync_ns, step[1] - step[2]), *step)
+        """Write the steps that the device has passed, but for `kept` others at most."""
+        waits = self.backwards.device_waits
+        if waits is not None:
+            for sync_ns, step in waits.ended(kept):
+                self.write(min(sync_ns, step[1] - step[2]), *step)
 
     def write(
         self,
@@ -995,17 +1269,17 @@ class _Probe:
         backwards: int,
     ) -> None:
         """Put one record into the ring; `sync_ns` is -1 if it could not be told from compute."""
-        compute_ns = cpu_wait_ns = -1
+        compute_ns, cpu_wait_ns, cpu = -1, -1, self.clock.cpu
         if sync_ns >= 0:
             compute_ns = step_ns - data_ns - sync_ns
             flags |= _TIMING_WALL
-            if self.cpu.looked_ns != _NEVER_NS:
-                in_data = min(self.cpu.in_data_ns, data_ns)
-                compute_ns = max(compute_ns - (self.cpu.total_ns - self.cpu.in_data_ns), 0)
+            if cpu.looked_ns != _NEVER_NS:
+                in_data = min(cpu.in_data_ns, data_ns)
+                compute_ns = max(compute_ns - (cpu.total_ns - cpu.in_data_ns), 0)
                 data_ns -= in_data
                 flags |= _CPU_WAIT
                 cpu_wait_ns = step_ns - data_ns - compute_ns - sync_ns
-        if not self.loader_used:
+        if not self.loader.used:
             data_ns = -1
         if other_ns > compute_ns:
             other_ns = compute_ns
@@ -1055,15 +1329,14 @@ class _Probe:
             return _TIMING_WALL
         if self.device == "cuda":
             self.time_device_waits()
-            self.arming = self.device_waits is not None
-            return _TIMING_WALL if self.arming else _TIMING_NONE
+            self.backwards.timed = self.backwards.device_waits is not None
+            return _TIMING_WALL if self.backwards.timed else _TIMING_NONE
         gloo = "cpu:gloo" in str(self.distributed.get_backend_config())
         if not gloo or self.device != "cpu" or os.environ.get("RANKSCOPE_PROBE_COLLECTIVES") == "0":
             return _TIMING_NONE
-        if not self.libraries:
-            self.hook_collectives()
-        self.arming = True
-        self.guarded(self.cpu.watch)()
+        self.gloo.hook()
+        self.backwards.timed = True
+        self.guard.guarded(self.clock.cpu.watch)()
         return _TIMING_WALL
 
     def time_device_waits(self) -> None:
@@ -1079,190 +1352,9 @@ class _Probe:
         ]
         if not modules or self.mesh is not None or len(groups) != 1:
             return
-        self.device_waits = _DeviceWaits(self.torch.cuda)
+        waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda)
         work = self.torch._C._distributed_c10d.Work
-        work.wait = self.untraced(self.spoiling(work.wait))
-
-    def spoiling(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `blocking` as a wait of unknown length, which leaves its step unmeasured."""
-
-        @functools.wraps(blocking)
-        def wait(*arguments: Any, **options: Any) -> Any:
-            if self.device_waits is not None:
-                self.device_waits.spoiled = True
-            return blocking(*arguments, **options)
-
-        return wait
-
-    def hook_collectives(self) -> None:
-        """Time what blocks in collectives, and what blocks at the end of a backward."""
-        atexit.register(time.sleep, _SETTLE_SECONDS)
-        c10d, torch = self.distributed, self.torch
-        for owner in (torch._C._distributed_c10d.Work, torch._C.Future):
-            owner.wait = self.untraced(self.timed(owner.wait))
-        buffers = self.timed(c10d._broadcast_coalesced)  # that DDP sends in forward
-        c10d._broadcast_coalesced = self.untraced(buffers)
-        c10d.destroy_process_group = self.settled(c10d.destroy_process_group)
-        for operator in _BLOCKING:
-            namespace, _, name = operator.partition("::")
-            packet = getattr(getattr(torch.ops, namespace), name, None)
-            if packet is not None:  # not every torch has them all
-                kernel = self.kernel(self.timed(packet.default.redispatch))
-                library = torch.library.Library(namespace, "IMPL")
-                library.impl(name, kernel, "BackendSelect", with_keyset=True)
-                self.libraries.append(library)
-
-    def settled(self, end: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `end` with a pause before it, in which gloo's threads let go of what they hold."""
-
-        @functools.wraps(end)
-        def destroy(*arguments: Any, **options: Any) -> Any:
-            time.sleep(_SETTLE_SECONDS)
-            return end(*arguments, **options)
-
-        return destroy
-
-    def hook_backwards(self) -> None:
-        """Watch the ends of all backwards from now on, `Tensor.backward()` included."""
-        if self.backwards_hooked:  # by this process, or by the one that it was forked from
-            return
-        self.backwards_hooked = True
-        autograd, thread_id = self.torch.autograd, threading.get_ident
-        clock, backward = time.perf_counter_ns, autograd.backward
-        arm, ended = self.guarded(self.arm), self.guarded(self.ended)
-        self.begun = self.guarded(self.backward_begun)
-        self.computed = self.guarded(self.backward_computed)
-
-        @functools.wraps(backward)
-        def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
-            # One that begins within another recomputes what a checkpoint of activations left out.
-            if self.in_backward or thread_id() != self.thread:
-                return backward(tensors, *arguments, **options)
-            self.in_backward = True
-            self.backwards += 1
-            if self.arming:
-                arm(tensors)
-            try:
-                return backward(tensors, *arguments, **options)
-            finally:
-                self.in_backward = False
-                if self.arming:
-                    ended()
-                own = self.own(clock())
-                if self.straddles:  # it began in the step before
-                    self.straddles, self.resting, self.nodes = False, own, self.graph_size()
-                    self.rest_sync = self.sync_ns
-                else:
-                    self.ready, self.resting = own, None
-
-        autograd.backward = self.untraced(running)
-
-    def kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a kernel that goes on to the operator's own one."""
-        select = self.torch._C.DispatchKey.BackendSelect
-
-        def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
-            return call(keys.remove(select), *arguments, **options)
-
-        return launch
-
-    def timed(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `blocking` with its time counted as sync; calls inside it count once."""
-        clock, thread_id = time.perf_counter_ns, threading.get_ident
-
-        look = self.guarded(self.cpu.look)
-
-        @functools.wraps(blocking)
-        def wait(*arguments: Any, **options: Any) -> Any:
-            if thread_id() != self.thread:
-                return blocking(*arguments, **options)
-            before, begin = self.sync_ns, clock()
-            if begin - self.cpu.looked_ns > _LOOK_NS:
-                look(begin, before)
-            try:
-                return blocking(*arguments, **options)
-            finally:
-                end = clock()
-                self.sync_ns = before + end - begin
-                if end - self.cpu.looked_ns > _LOOK_NS:
-                    look(end, self.sync_ns, False)
-
-        return wait
-
-    def arm(self, tensors: Any) -> None:
-        """Prepare to watch the end of the backward that begins with the first of these tensors.
-
-        The engine runs final callbacks in the order in which they were queued. Ours is queued at
-        the very begin, so that it runs before that of the reducer, which waits for all buckets.
-        """
-        self.wait_begin = 0
-        first = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
-        if isinstance(first, self.torch.Tensor) and first.requires_grad:
-            self.armed = True
-            first.register_hook(self.begun)
-
-    def backward_begun(self, gradient: Any) -> None:
-        """Queue our callback; a second backward through one tensor calls this twice."""
-        if self.armed:
-            self.armed = False
-            self.queue_callback(self.computed)
-
-    def backward_computed(self) -> None:
-        """Take the moment at which a backward has computed all; what follows is waiting."""
-        if self.device_waits is not None:
-            self.device_waits.begin()
-        self.wait_begin, self.wait_before = time.perf_counter_ns(), self.sync_ns
-        self.cpu.look(self.wait_begin, self.sync_ns)
-
-    def ended(self) -> None:
-        """Take the moment at which a backward returns, with all buckets in the reducer."""
-        if self.wait_begin:
-            now = time.perf_counter_ns()
-            self.sync_ns = self.wait_before + now - self.wait_begin
-            self.cpu.look(now, self.sync_ns, outside=False)
-            if self.device_waits is not None:
-                self.device_waits.end()
-
-    def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
-        """Return a loader's method with its time counted as data, and its batches if `counted`."""
-        clock, thread_id = time.perf_counter_ns, threading.get_ident
-
-        def fetched(
-            batch: Any, begin: int, data: int, sync: int, samples: int, waited: tuple[int, int]
-        ) -> None:
-            if not self.torch.is_grad_enabled():
-                self.flags |= _EVALUATION
-                return
-            self.loader_used = True
-            if self.resting is not None:
-                self.rest_until(begin - self.begin_ns - data - sync - waited[0] + waited[1])
-            now = clock()
-            self.data_ns = data + now - begin - (self.sync_ns - sync)
-            if now - self.cpu.looked_ns > _LOOK_NS:
-                self.cpu.look(now, self.sync_ns)
-            self.cpu.in_data_ns = waited[1] + self.cpu.total_ns - waited[0]
-            if counted and batch is not None:
-                self.samples = samples + _batch_size(batch, self.torch.Tensor)
-
-        note, look = self.guarded(fetched), self.guarded(self.cpu.look)
-
-        @functools.wraps(fetch)
-        def method(loader: Any) -> Any:
-            if self.thread and thread_id() != self.thread:
-                return fetch(loader)
-            begin = clock()
-            if begin - self.cpu.looked_ns > _LOOK_NS:
-                look(begin, self.sync_ns)
-            waited = self.cpu.total_ns, self.cpu.in_data_ns
-            before = begin, self.data_ns, self.sync_ns, self.samples, waited
-            batch = None
-            try:
-                batch = fetch(loader)
-                return batch
-            finally:
-                note(batch, *before)
-
-        return method
+        work.wait = self.guard.untraced(waits.spoiling(work.wait))
 
     def replicated(self, module: Any) -> None:
         """Take note of a model that DistributedDataParallel was put around."""
@@ -1272,18 +1364,19 @@ class _Probe:
         """Put the hooks in that every process gets; those for collectives wait for a first step."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        guarded, untraced = self.guard.guarded, self.guard.untraced
         # First, as a child's hooks must not write to its parent's ring if a later line raises.
-        os.register_at_fork(after_in_child=self.guarded(self.restart))
-        self.hook_backwards()
+        os.register_at_fork(after_in_child=guarded(self.restart))
+        self.backwards.hook()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         loading = self.torch.utils.data.dataloader
-        register_optimizer_step_post_hook(self.untraced(self.guarded(self.step_finished)))
+        register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
-        iterator.__next__ = self.untraced(self.fetching(iterator.__next__, counted=True))
-        loader.__iter__ = self.untraced(self.fetching(loader.__iter__, counted=False))
+        iterator.__next__ = untraced(self.loader.fetching(iterator.__next__, counted=True))
+        loader.__iter__ = untraced(self.loader.fetching(loader.__iter__, counted=False))
         # Before torch 2.3 that of CUDA is the only one; since then it inherits from the other.
         scaler_type = getattr(self.torch.amp, "GradScaler", self.torch.cuda.amp.GradScaler)
-        update, note = scaler_type.update, self.untraced(self.guarded(self.scaler_updated))
+        update, note = scaler_type.update, untraced(guarded(self.scaler_updated))
 
         @functools.wraps(update)
         def updating(scaler: Any, *arguments: Any, **options: Any) -> None:
@@ -1292,7 +1385,7 @@ class _Probe:
 
         scaler_type.update = updating
         parallel = self.torch.nn.parallel.DistributedDataParallel
-        make, note_made = parallel.__init__, self.guarded(self.replicated)
+        make, note_made = parallel.__init__, guarded(self.replicated)
 
         @functools.wraps(make)
         def making(*arguments: Any, **options: Any) -> None:
@@ -1335,4 +1428,4 @@ def _start() -> None:
         import torch.utils.data
 
         _probe = _Probe(torch)
-        _probe.guarded(_probe.install)()
+        _probe.guard.guarded(_probe.install)()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks.processes import end_on_terminate
 from benchmarks.running_jobs import __main__ as table
-from benchmarks.running_jobs import run
-from benchmarks.running_jobs.cases import ENDED, FAULTY, HEALTHY, NO_STEPS, Case
+from benchmarks.running_jobs import drawn, run
+from benchmarks.running_jobs.cases import ENDED, FAULTY, HEALTHY, NO_STEPS, NOBODY, Case
 from benchmarks.running_jobs.launch import SCRIPTS, ForkServer
 
 VERDICT = {"class": None, "ranks": [], "summary": "no straggler"}
@@ -83,3 +83,19 @@ def test_a_benchmark_that_is_told_to_end_cleans_up(number):
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def test_jobs_drawn_from_a_seed_are_the_same_again_and_of_every_kind():
+    made = list(drawn.cases(7, 200))
+    assert made == list(drawn.cases(7, 200))
+    assert made != list(drawn.cases(8, 200))
+    healthy = [case for case in made if tuple(case.expected) == (NOBODY,)]
+    assert len(healthy) == 100
+    assert not any(case.trouble or case.outside for case in healthy)
+    kinds = {case.expected[0][0] for case in made}
+    assert kinds == {
+        None, ENDED, "gpu_compute", "data_loader", "host_transient", "storage_checkpoint",
+    }  # fmt: skip
+    named = [rank for case in made for _, ranks in case.expected for rank in ranks]
+    assert max(named) == 3
+    assert all(max(ranks, default=0) < case.ranks for case in made for _, ranks in case.expected)

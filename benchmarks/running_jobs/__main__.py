@@ -1,9 +1,11 @@
 """Run real jobs on gloo, one after the other, and print what a user is told of each.
 
 python -m benchmarks.running_jobs [COUNT] [--only NAME ...] [--record DIR]
+python -m benchmarks.running_jobs COUNT --drawn SEED [--record DIR]
 
 COUNT is of how many cases to run, faulty and healthy ones by turns; all by default, which takes
-about an hour and a half. --record keeps the step records of each (Parquet, a file for each job) and
+about an hour and a half. With --drawn, jobs are drawn from a seed instead (`drawn.py`), each some
+half a minute long. --record keeps the step records of each (Parquet, a file for each job) and
 the answers that belong to them, to replay them without running jobs. Network namespaces, and a
 cgroup with a CPU quota, need root; cases that need what is not there are skipped, and said so.
 """
@@ -19,7 +21,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.processes import end_on_terminate
-from benchmarks.running_jobs.cases import FAULTY, HEALTHY, Case
+from benchmarks.running_jobs import drawn
+from benchmarks.running_jobs.cases import FAULTY, HEALTHY, NOBODY, Case
 from benchmarks.running_jobs.launch import ForkServer
 from benchmarks.running_jobs.run import Outcome, right, run
 
@@ -67,8 +70,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("count", nargs="?", type=int)
     parser.add_argument("--only", nargs="+", default=())
     parser.add_argument("--record", type=Path)
+    parser.add_argument("--drawn", type=int, metavar="SEED")
     options = parser.parse_args(arguments)
     chosen = [case for case in by_turns() if not options.only or case.name in options.only]
+    if options.drawn is not None:
+        chosen = list(drawn.cases(options.drawn, options.count or len(chosen)))
     counts = {"healthy": [0, 0], "faulty": [0, 0]}
     print("| job | expected | got | | |\n|---|---|---|---|---|")
     with ForkServer() as server:
@@ -81,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
             print(line(case, outcome), flush=True)
             if options.record:
                 record(options.record, case, outcome)
-            tally = counts["healthy" if case in HEALTHY else "faulty"]
+            tally = counts["healthy" if tuple(case.expected) == (NOBODY,) else "faulty"]
             tally[0] += right(case, outcome.said)
             tally[1] += 1
     for kind, (good, of) in counts.items():

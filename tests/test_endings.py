@@ -142,6 +142,24 @@ def test_a_job_that_makes_no_steps_is_stalled_and_a_stopped_rank_explains_it():
     assert incidents(ranks([0, 1], **long_ago)) == [("missing_rank", (0,))]
 
 
+def test_a_rank_that_was_stopped_is_whom_all_waited_for():
+    rows = records(Job(ranks=4, compute=0.02, data=0.002, transfer=0.004, steps=900))
+    rows.loc[rows["step"] == 700, ["sync_seconds", "step_seconds"]] += 8.0
+    starts = rows.groupby("step")["step_seconds"].max().cumsum().shift(fill_value=0.0)
+    rows["t_start_unix_seconds"] = 1_760_000_000.0 + starts.loc[rows["step"]].to_numpy()
+    judged = diagnosed(rows.assign(timing_source="wall", other_seconds=0.0002))
+    (frozen,) = (judged.verdict.cause,)
+    assert frozen.where.ranks == ()
+    stopped = {"rank_last_stopped_timestamp_seconds": [None, frozen.since_unix_seconds + 4, None]}
+    pages = [ranks([1] * 4, rank_stopped=[0] * 4, **stopped)]
+    evidence = Evidence(from_pages(pages, job_reports.READS))
+    (report,) = job_reports.reports(Timed((judged,), {}, ()), evidence, NOW)
+    (incident,) = report.incidents
+    assert (incident.cause.kind, incident.where.ranks) == ("rank_was_stopped", (1,))
+    assert "because rank 1 (node n1) was stopped by a signal" in incident.summary
+    assert observed(*pages) == [("rank_was_stopped", (1,))]
+
+
 def test_what_the_kernel_says_of_the_end_is_its_cause():
     uid = 'pod_uid="u",pod_namespace="ml",pod_name="a"'
     kill = 'rankscope_kernel_pod_last_event_timestamp_seconds{kind="oom_kill",scope="cgroup",'

@@ -28,7 +28,7 @@ from rankscope_agent.sources.starvation.schedule import (
     parse_lock_holders,
     parse_parent,
     parse_schedstat,
-    parse_stopped,
+    parse_state,
 )
 from rankscope_agent.sources.training.reader import RingStepSource
 from rdma_files import write
@@ -64,7 +64,8 @@ class Node:
     def look(self, later: float = LOOK_SECONDS) -> dict[tuple[str, str], float]:
         """Return how long ranks and their workers waited so far."""
         found = self.told(later)
-        return {key: value for key, value in found.items() if key[0] != metrics.RANK_STOPPED.name}
+        waits = (metrics.RANK_STARVED.name, metrics.LOADER_STARVED.name)
+        return {key: value for key, value in found.items() if key[0] in waits}
 
     def told(self, later: float = LOOK_SECONDS) -> dict[tuple[str, str], float]:
         """Return everything that is told of ranks."""
@@ -231,12 +232,10 @@ def test_this_machine_shows_who_holds_a_ring_and_how_its_children_wait(
     writer.end()
 
 
-@pytest.mark.parametrize(
-    ("state", "stopped"), [("T", True), ("t", True), ("S", False), ("R", False), ("D", False)]
-)
-def test_a_process_that_a_signal_or_a_debugger_holds_is_stopped(state: str, stopped: bool) -> None:
-    assert parse_stopped(f"7 (a ) T (b) {state} 1 1") is stopped
-    assert parse_stopped("") is None
+@pytest.mark.parametrize("state", ["T", "t", "S", "R", "D"])
+def test_the_state_of_a_process_is_read_behind_any_name(state: str) -> None:
+    assert parse_state(f"7 (a ) T (b) {state} 1 1") == state
+    assert parse_state("") == ""
 
 
 def test_this_machine_shows_a_process_as_stopped_as_long_as_it_is() -> None:
@@ -244,7 +243,8 @@ def test_this_machine_shows_a_process_as_stopped_as_long_as_it_is() -> None:
         for number, stopped in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
             held.send_signal(number)
             deadline = time.monotonic() + 10
-            while parse_stopped(Path(f"/proc/{held.pid}/stat").read_text()) is not stopped:
+            stat = Path(f"/proc/{held.pid}/stat")
+            while (parse_state(stat.read_text()) == "T") is not stopped:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
         held.kill()
@@ -255,11 +255,19 @@ def test_a_rank_that_is_stopped_is_told_until_it_goes_on(node: Node) -> None:
     node.thread(30, 30, S, S)
     stopped = metrics.RANK_STOPPED.name, "3"
     assert node.told()[stopped] == 0
+    last = metrics.RANK_LAST_STOPPED.name, "3"
+    assert last not in node.told()
     stat = node.procfs / "30" / "stat"
     running = stat.read_text()
+    stat.write_text(running.replace(") S", ") t"))
+    assert node.told()[stopped] == 1
+    assert last not in node.told(), "a debugger holds it for a moment"
+    before = time.time()
     stat.write_text(running.replace(") S", ") T"))
     assert node.told()[stopped] == 1
     stat.write_text(running)
-    assert node.told()[stopped] == 0
+    found = node.told()
+    assert found[stopped] == 0
+    assert before <= found[last] <= time.time()
     stat.unlink()
     assert stopped not in node.told()

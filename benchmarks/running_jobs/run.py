@@ -239,7 +239,8 @@ def _said(answer: Mapping[str, Any]) -> Said:
             return ENDED, tuple(seen["ranks"])
     if verdict["class"] is None and not answer["ranks"]:
         return NO_STEPS, ()
-    return verdict["class"], tuple(verdict["ranks"])
+    named = verdict["ranks"] or [rank for one in answer["incidents"][:1] for rank in one["ranks"]]
+    return verdict["class"], tuple(named)
 
 
 def right(case: Case, said: Said) -> bool:

@@ -97,6 +97,11 @@ ADVICE: Mapping[str, Advice] = {
         "Find who stopped the process (SIGSTOP, a debugger) and let it go on: kill -CONT PID.",
         "RankscopeMissingRank",
     ),
+    "rank_was_stopped": Advice(
+        "ticket",
+        "Find who stopped the process (SIGSTOP): a job manager that suspends, a snapshot, a hand.",
+        "RankscopeHostStalls",
+    ),
     "job_stalled": Advice("page", WATCHDOG, "RankscopeJobStalled"),
     "pod_failed": Advice(
         "page", "Look at the pods' state and events (kubectl describe pod).", "RankscopePodFailed"

@@ -63,6 +63,7 @@ KINDS: Mapping[str, Kind] = {
     "rank_ended": Kind(0),
     "job_over": Kind(0),
     "rank_stopped": Kind(4, STUCK | SLOW_RANK, alone=True),
+    "rank_was_stopped": Kind(4, SLOW_RANK),
     "job_stalled": Kind(0, alone=True, elsewhere=True),
     # What NCCL and the job's own logs say.
     "ras_lag": Kind(0, elsewhere=True),

@@ -8,6 +8,7 @@ said: who ended first, when, and by how much before the others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rankscope_agent.contract.metrics import starvation, training
 from rankscope_agent.contract.model import Metric
@@ -25,11 +26,12 @@ READS: tuple[Metric, ...] = (
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
     starvation.RANK_STOPPED,
+    starvation.RANK_LAST_STOPPED,
 )
 
 MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
-STOPPED, STALLED = "rank_stopped", "job_stalled"
-KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, STALLED))
+STOPPED, PAUSED, STALLED = "rank_stopped", "rank_was_stopped", "job_stalled"
+KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, STALLED))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """By how much a rank must end before the others to be called the first: more than an agent takes to
@@ -54,6 +56,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     if gone:
         yield _missing(observed, job, alive, gone)
     yield from _stopped(observed, job)
+    yield from _was_stopped(observed, job)
     if alive and not gone:
         yield from _stalled(observed, job, alive)
 
@@ -134,6 +137,19 @@ def _stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
     evidence = Evidence(starvation.RANK_STOPPED.name, 1.0, 0.0, "state", said)
     where = Where(nodes=nodes, ranks=tuple(held))
     yield series_signal(STOPPED, "host", job.job_id, where, said, (evidence,), since)
+
+
+def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield the ranks that were stopped and go on: steps alone do not tell whom all waited for."""
+    now = by_rank(observed, starvation.RANK_STOPPED, job.job_id)
+    for rank, series in by_rank(observed, starvation.RANK_LAST_STOPPED, job.job_id).items():
+        if rank in now and now[rank].last == 1:
+            continue
+        said = f"rank {rank} (node {series.node}) was stopped by a signal at {clock(series.last)}"
+        evidence = Evidence(series.name, series.last, 0.0, "unix seconds", said)
+        where = Where(nodes=(series.node,), ranks=(rank,))
+        told = series_signal(PAUSED, "host", job.job_id, where, said, (evidence,), series.last)
+        yield replace(told, until_unix_seconds=series.last)
 
 
 def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:

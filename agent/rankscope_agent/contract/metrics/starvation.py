@@ -25,3 +25,10 @@ RANK_STOPPED = Metric(
     "1 while a signal (SIGSTOP) or a debugger holds the rank's process, 0 while none does.",
     RANK,
 )
+RANK_LAST_STOPPED = Metric(
+    "rankscope_rank_last_stopped_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank's process was last seen held by a signal (SIGSTOP), of looks every"
+    " five seconds; absent if it never was.",
+    RANK,
+)

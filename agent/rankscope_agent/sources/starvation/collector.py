@@ -25,7 +25,7 @@ from rankscope_agent.sources.starvation.schedule import (
     busiest_threads,
     parse_lock_holders,
     parse_parent,
-    parse_stopped,
+    parse_state,
     read_schedstat,
 )
 from rankscope_agent.sources.training.reader import RingStepSource
@@ -67,12 +67,15 @@ class _Followed:
         self.process = process
         self.threads: Sequence[Path] = ()
         self.workers: Sequence[Path] = ()
-        self.stopped: bool | None = None
+        self.state = ""
+        self.stopped_at: float | None = None
         self.waits = {metrics.RANK_STARVED: Waits(), metrics.LOADER_STARVED: Waits()}
 
     def look(self, now: float) -> None:
         """Add what its threads and its workers waited since the last look, and look if it runs."""
-        self.stopped = parse_stopped(read_text(self.process / "stat"))
+        self.state = parse_state(read_text(self.process / "stat"))
+        if self.state == "T":  # by a signal: tools that look at a process hold it for moments
+            self.stopped_at = time.time()
         for metric, files in (
             (metrics.RANK_STARVED, self.threads),
             (metrics.LOADER_STARVED, self.workers),
@@ -164,8 +167,11 @@ def _absence(rings: bool, seen: bool) -> str:
 
 
 def _samples(followed: _Followed, job_id: str, rank: int) -> Iterator[Sample]:
-    if followed.stopped is not None:
-        yield metrics.RANK_STOPPED.sample(int(followed.stopped), job_id=job_id, rank=str(rank))
+    who = {"job_id": job_id, "rank": str(rank)}
+    if followed.state:
+        yield metrics.RANK_STOPPED.sample(int(followed.state in ("T", "t")), **who)
+    if followed.stopped_at is not None:
+        yield metrics.RANK_LAST_STOPPED.sample(followed.stopped_at, **who)
     for metric, waited in followed.waits.items():
         if waited.seconds is not None:
-            yield metric.sample(waited.seconds, job_id=job_id, rank=str(rank))
+            yield metric.sample(waited.seconds, **who)

@@ -57,13 +57,13 @@ def parse_parent(stat: str) -> int | None:
     return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else None
 
 
-def parse_stopped(stat: str) -> bool | None:
-    """Read out of /proc/PID/stat whether a signal or a debugger holds the process (T and t there).
+def parse_state(stat: str) -> str:
+    """Read the state of a process out of /proc/PID/stat, empty where it says none.
 
-    None where it says nothing.
+    T is held by a signal, t by a debugger (fs/proc/array.c, task_state_array).
     """
     fields = stat.rpartition(")")[2].split()
-    return fields[0] in ("T", "t") if fields else None
+    return fields[0] if fields else ""
 
 
 class Waits:

@@ -239,7 +239,9 @@ def _said(answer: Mapping[str, Any]) -> Said:
             return ENDED, tuple(seen["ranks"])
     if verdict["class"] is None and not answer["ranks"]:
         return NO_STEPS, ()
-    named = verdict["ranks"] or [rank for one in answer["incidents"][:1] for rank in one["ranks"]]
+    named = verdict["ranks"]
+    if verdict["class"] is not None and not named and answer["incidents"]:
+        named = answer["incidents"][0]["ranks"]  # whom another layer names
     return verdict["class"], tuple(named)
 
 

@@ -256,6 +256,9 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "rank_ended": ended(NOW - 9),
     "job_over": ended(NOW),
     "rank_stopped": of_ranks(starvation.RANK_STOPPED, lambda rank: float(rank == ODD)),
+    "rank_was_stopped": [
+        Reading(starvation.RANK_LAST_STOPPED, {"job_id": JOB, "rank": str(ODD)}, NOW - 60)
+    ],
     "job_stalled": of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 3600),
     "missing_rank": [Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0)],
     "pod_failed": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Failed"}, 1)],

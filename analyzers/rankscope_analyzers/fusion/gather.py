@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -112,10 +112,7 @@ def of_agents(
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
     told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
     placed = {} if cluster is None else cluster.nodes
-    patience = told.steps.patience
-    patience.keep(urls)
-    agents = [Agent(url, entry, placed.get(url, ""), patience) for url in urls]
-    look = first = agent_pages.look(agents)
+    first = agent_pages.look(_agents(urls, entry, placed, told))
     if not first.pages:
         raise SourceError(_few(first.failures), errors=first.errors)
     started = time.monotonic()
@@ -124,37 +121,53 @@ def of_agents(
     beside = job_claims.Beside(
         names, placed, lambda: job_claims.believed(told.pages.observed()).ranks
     )
-    with ThreadPoolExecutor(1) as pool:
-        alone = told.pages.looks == 1
-        later = pool.submit(agent_pages.again, first, started) if alone else None
-        read, problem = _steps(
-            lambda: from_agents(
-                list(names),
-                job_id,
-                since_unix_seconds,
-                entry,
-                told.steps,
-                told.patience_seconds,
-                beside,
-            )
-        )
-        if later is not None:
-            look = later.result()
-            errors.extend((*look.errors, *told.pages.add(look.pages)))
-    seen = job_claims.believed(told.pages.observed("agents' pages"))
-    signals = attempt("look", "", partial(_environment, first, seen.observed))
-    errors.extend([signals] if isinstance(signals, AnalysisError) else [])
-    failures = (*first.failures, *(cluster.doubts if cluster else ()))
-    evidence = replace(
-        _evidence(seen, tuple(urls)),
-        notes=(*((_few(failures),) if failures else ()), *seen.notes.get("", ())),
-        signals=() if isinstance(signals, AnalysisError) else tuple(signals),
+    steps = partial(
+        from_agents,
+        list(names),
+        job_id,
+        since_unix_seconds,
+        entry,
+        told.steps,
+        told.patience_seconds,
+        beside,
     )
+    again = told.pages.looks == 1
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(agent_pages.again, first, started) if again else None
+        read, problem = _steps(steps)
+        look = later.result() if later else first
+    if again:
+        errors.extend((*look.errors, *told.pages.add(look.pages)))
+    seen = job_claims.believed(told.pages.observed("agents' pages"))
+    evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     # Whoever is not there has step records that nobody read, as has whoever refuses them.
     read = replace(read, failures=(*read.failures, *first.failures))
     found = _in_our_time(read, evidence, problem)
-    every = (*errors, *found.errors)
+    every = (*errors, *failed, *found.errors)
     return replace(found, look=look, silent=len(urls) - len(first.agents), errors=every)
+
+
+def _agents(
+    urls: Sequence[str], entry: Entry, placed: Mapping[str, str], told: Earlier
+) -> list[Agent]:
+    patience = told.steps.patience
+    patience.keep(urls)
+    return [Agent(url, entry, placed.get(url, ""), patience) for url in urls]
+
+
+def _page_evidence(
+    first: Look, seen: Believed, urls: tuple[str, ...], cluster: NodeAgents | None
+) -> tuple[Evidence, tuple[AnalysisError, ...]]:
+    """Return what pages show beside step records, with whoever did not answer among the notes."""
+    found = attempt("look", "", partial(_environment, first, seen.observed))
+    failures = (*first.failures, *(cluster.doubts if cluster else ()))
+    evidence = replace(
+        _evidence(seen, urls),
+        notes=(*((_few(failures),) if failures else ()), *seen.notes.get("", ())),
+    )
+    if isinstance(found, AnalysisError):
+        return evidence, (found,)
+    return replace(evidence, signals=tuple(found)), ()
 
 
 @cycle_search.put_off()

@@ -50,8 +50,7 @@ SETTLED_STEPS = 1000
 """Records of as many steps, of all ranks, make up for one restart: a job may restart once a day."""
 
 MAXIMUM_HELD = 8
-"""Blocks of records that may wait for their step to be complete: of a counter that stands still
-there are any number."""
+"""Blocks of records that may wait for a step: those of a counter that stands still never end."""
 
 SPARSE = 4
 """Counters that span more than this many times their number are sorted instead of counted."""

@@ -288,6 +288,12 @@ def test_memory_stays_bounded_and_what_is_left_out_is_counted():
     assert log.beyond_limits == 90
 
 
+def test_a_thousand_processes_on_each_of_eight_gpus_fit_in_for_two_codes():
+    """And some more: 20,000 different events are kept."""
+    log = log_of(*(xid(45, pid=number) for number in range(20_001)))
+    assert (len(log.seen), log.beyond_limits) == (20_000, 1)
+
+
 def test_control_characters_of_a_line_are_not_kept():
     event = read(
         b"NVRM: Xid (PCI:0000:3b:00): 13, pid=1, name=\x1b]0;owned\x07, \x1b[31m<b>x</b>\x9b"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from gpu_nodes import Clock, FaultyDevice, Page, device
@@ -124,6 +125,30 @@ def test_rare_counters_appear_with_their_first_error_and_stay():
     assert page_of(one).value(metrics.GPU_PCIE_ERRORS, "fatal") == 2
     gpu.field_answers[180] = FieldValue(0, 0)
     assert page_of(one).value(metrics.GPU_PCIE_ERRORS, "fatal") == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        ("sw_power_cap", "SwPowerCap"),
+        ("sw_thermal_slowdown", "SwThermalSlowdown"),
+        ("hw_thermal_slowdown", "HwThermalSlowdown"),
+        ("hw_power_brake", "HwPowerBrakeSlowdown"),
+        ("idle", "GpuIdle"),
+        ("application_clocks", "ApplicationsClocksSetting"),
+        ("hw_slowdown", "HwSlowdown"),
+        ("sync_boost", "SyncBoost"),
+        ("display_clock", "DisplayClockSetting"),
+        ("board_limit", "BoardLimit"),
+        ("reliability", "Reliability"),
+    ],
+)
+def test_a_clock_is_low_for_the_reason_whose_bit_nvml_sets(reason, name):
+    gpu = FaultyDevice(device("h100x8"))
+    gpu.clock_event_reasons = lambda: getattr(pynvml, f"nvmlClocksThrottleReason{name}")
+    page = page_of(reader(gpu))
+    assert page.value(metrics.GPU_CLOCK_EVENT, reason) == 1
+    assert sum(page.of(metrics.GPU_CLOCK_EVENT).values()) == 1
 
 
 def test_rare_clock_events_stay_once_seen():

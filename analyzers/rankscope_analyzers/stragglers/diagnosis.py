@@ -18,7 +18,7 @@ from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
-from rankscope_analyzers.stragglers import dark_ranks, feed, verdict, what_if, wordings
+from rankscope_analyzers.stragglers import crowding, dark_ranks, feed, verdict, what_if, wordings
 from rankscope_analyzers.stragglers.feed import Judged
 from rankscope_analyzers.stragglers.following import Followed, judged_once
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -111,7 +111,9 @@ def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
     frame, records, windows = _completed(frame, job, offsets)
     arranged = _layout(job, frame)
     judged = _found(job, records, arranged, followed)
-    found = wordings.findings(frame, judged.incidents)
+    waits = crowding.waited(frame)
+    every = wordings.findings(frame, judged.incidents)
+    found = tuple(crowding.doubted(one, waits) for one in every)
     said = verdict.judge(frame, found, judged.known)
     flat = not arranged.by_groups or len(set(frame.stages.tolist())) == 1
     waiting = dark_ranks.suspects(frame, arranged, found) if flat else ()
@@ -120,7 +122,10 @@ def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
         unobserved=(*job.notes, *waiting, *judged.notes, *windows, *said.unobserved),
         what_if=what_if.ideals(frame, arranged) if flat else None,
         clock_offsets=offsets,
-        asides=tuple(_asides(judged)),
+        asides=(*_asides(judged), *crowding.aside(waits)),
+        confidence=said.confidence
+        if said.cause or waits < crowding.MOST
+        else said.confidence * (1.0 - waits),
     )
     return Diagnosis(whole, frame)
 

@@ -51,6 +51,8 @@ LINES = (
     ),
     ("rdma_rxe: qp#17 moved to error state", "software_rdma_error", None),
     ("rdma_rxe: null vaddr", "software_rdma_error", None),
+    ("mlx5_core 0000:03:00.0: mlx5_load_one failed with error code -22", "nic_probe_failure", None),
+    ("mlx5_core: probe of 0000:03:00.0 failed with error -22", "nic_probe_failure", None),
     ("general protection fault: 0000 [#6] SMP PTI", "kernel_fault", None),
 )
 
@@ -207,6 +209,19 @@ def test_software_rdma_has_an_incident_of_its_own():
         "RIP: 0010:rxe_qp_cleanup+0x1d/0x60 [rdma_rxe]",
     )
     assert (oops.cause, oops.action) == ("network_nic", "reboot_node")
+    named = verdict_of("BUG: KASAN: stack-out-of-bounds in rxe_post_send+0x12f3/0x1880 [rdma_rxe]")
+    assert named.cause == "network_nic"
+
+
+def test_an_adapter_that_its_driver_could_not_start_is_one_incident():
+    said = verdict_of(
+        "mlx5_core 0000:03:00.0: firmware version: 14.32.1010",
+        "mlx5_core 0000:03:00.0: mlx5_load_one failed with error code -22",
+        "mlx5_core: probe of 0000:03:00.0 failed with error -22",
+    )
+    (incident,) = said.incidents
+    assert (said.cause, said.action) == ("network_nic", "investigate")
+    assert incident.summary.startswith("NIC 0000:03:00.0: its driver could not start it")
 
 
 ONE_WORD = {

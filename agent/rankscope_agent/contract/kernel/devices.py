@@ -89,6 +89,19 @@ RULES: tuple[Rule, ...] = (
         plain("nic_firmware_fault", "network_nic", "reboot_node", "error"),
         also="health",
     ),
+    # mlx5_load_one and the kernel's driver core: the adapter is not there for the whole boot.
+    Rule(
+        MLX,
+        re.compile(_MLX + r"mlx5_(?:load|init)_one failed"),
+        plain("nic_probe_failure", "network_nic", "investigate", "error"),
+        also="failed with",
+    ),
+    Rule(
+        MLX,
+        re.compile(rf"mlx5_core: probe of (?P<device>{_ADDRESS}) failed with error"),
+        plain("nic_probe_failure", "network_nic", "investigate", "error"),
+        also="failed with",
+    ),
     # drivers/infiniband/sw/rxe: RDMA in software over any Ethernet adapter (soft RoCE).
     Rule(
         "rdma_rxe:",

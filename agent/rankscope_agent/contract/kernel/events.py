@@ -32,6 +32,7 @@ Kind = Literal[
     "nic_stray_event",
     "software_rdma_error",
     "nic_firmware_fault",
+    "nic_probe_failure",
     "nic_low_power",
     "nic_transmit_timeout",
     "nic_cable_unplugged",

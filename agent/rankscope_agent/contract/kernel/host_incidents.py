@@ -41,6 +41,7 @@ KINDS: Mapping[Kind, tuple[str, str]] = {
     "nic_firmware_fault": ("NIC {device}", "its firmware reports a fault"),
     "nic_command_refused": ("NIC {device}", "a register may not be read; harmless"),
     "nic_stray_event": ("NIC {device}", "events for queues that are gone; harmless"),
+    "nic_probe_failure": ("NIC {device}", "its driver could not start it"),
     "software_rdma_error": (
         "software RoCE (rdma_rxe)",
         "it reports errors; RDMA runs on the CPU here, not on an adapter",

@@ -150,7 +150,7 @@ class KernelLog:
                 continue  # it is known to state nothing
             seen = self._count(line, part, page.rules(number))
             if seen is not None and seen.event.kind in TRACED:
-                self._begin_trace(seen, page.lines, number + 1)
+                self._begin_trace(seen, page.lines, number)
 
     def _read_groups(self, page: _Page) -> None:
         """Count equal messages at once; read those that are not known, one by one."""
@@ -174,7 +174,7 @@ class KernelLog:
                 continue
             seen = self._count(line[:MAX_LINE], part, page.rules(number))
             if seen is not None and seen.event.kind in TRACED:
-                self._begin_trace(seen, page.lines, number + 1)
+                self._begin_trace(seen, page.lines, number)
             elif part in self._known:
                 new.discard(part)
                 self._add(seen, counts[part] - 1, last_lines[part])
@@ -221,7 +221,7 @@ class KernelLog:
         return seen
 
     def _begin_trace(self, seen: Seen, lines: list[bytes], start: int) -> None:
-        """Follow the stack trace behind an event."""
+        """Follow the stack trace behind an event, whose own line may name the first frame."""
         self._trace, self._trace_left = seen, TRACE_LINES
         self._follow_trace(lines, start)
 

@@ -1,4 +1,4 @@
-"""`make bench`: every comparison in one run, as ratios of figures taken in turns.
+"""`make bench`: runs every comparison and reports ratios of interleaved measurements.
 
 `python -m benchmarks NAME...` runs some of them.
 """

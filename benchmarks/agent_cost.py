@@ -1,4 +1,4 @@
-"""CPU time and memory of the agent beside node_exporter's, both scraped every second.
+"""CPU time and memory of the agent compared with node_exporter, both scraped every second.
 
 The agent collects every second from 8 rings that 10 records a second are written to. Both servers
 run at the same time and are scraped in turns, so that whatever else the machine does meets both.

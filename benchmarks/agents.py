@@ -1,4 +1,4 @@
-"""Starts real agents, each over the rings of a folder, and ends them."""
+"""Starts and stops real agents, each over a directory of rings."""
 
 from __future__ import annotations
 

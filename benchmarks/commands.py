@@ -1,4 +1,4 @@
-"""Runs commands of this project for benchmarks, and says what they cost as whole processes."""
+"""Runs commands of this project for benchmarks, and measures their cost as whole processes."""
 
 from __future__ import annotations
 

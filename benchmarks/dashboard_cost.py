@@ -1,4 +1,4 @@
-"""Every query of dashboards, asked for one large job.
+"""Cost of every dashboard query for one large job.
 
 A real Prometheus scrapes pages that are one real agent's page under other names, whose counters
 advance, for four minutes, and stops before it is asked. Queries get as many points as an hour has

@@ -1,4 +1,4 @@
-"""What a verdict over many agents costs: pages of 512 nodes, twice, and records of 4,096 ranks.
+"""Cost of a verdict over many agents: pages of 512 nodes, twice, and records of 4,096 ranks.
 
 A few of the agents are dead.
 """

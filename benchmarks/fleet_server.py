@@ -1,4 +1,4 @@
-"""Stands in for many agents: one server in a process of its own, each agent under a path.
+"""Stands in for many agents: one server process, with each agent under its own path.
 
     python -m benchmarks.fleet_server PORT AGENTS STEPS STEP_SECONDS
 

@@ -1,4 +1,4 @@
-"""What a full Flight Recorder costs rank and agent to fetch, and what the budget takes for it.
+"""Cost of fetching a full Flight Recorder, for the rank and the agent, and its budget.
 
 The rank is a process of its own with torch's worker server and 2,000 recorded collectives. The
 budget takes the time that the agent waits for the dump and reads it: it must not be less than what

@@ -1,4 +1,4 @@
-"""The collector on this machine's own GPUs: its values beside nvidia-smi's, what each call takes.
+"""Checks the GPU collector on this machine: values against nvidia-smi, and the duration of calls.
 
 Only for machines with an NVIDIA GPU; elsewhere it says so. Values that move are compared loosely,
 as the two programs cannot look at the same moment.

@@ -1,4 +1,4 @@
-"""Speed and memory of `rankscope explain kernel-log` beside grep, on five kinds of logs.
+"""Speed and memory of `rankscope explain kernel-log` compared with grep, on five kinds of logs.
 
 All figures are CPU seconds (user and system) of whole processes, in turns, Python's start included.
 """

@@ -1,4 +1,4 @@
-"""Speed and memory of reading NCCL logs beside ripgrep and mtail, and CPU of following eight files.
+"""Speed and memory of reading NCCL logs, compared with ripgrep and mtail; CPU of following files.
 
 All figures are CPU seconds (user and system) of whole processes, in turns, so that whatever else
 the machine does meets all of them. Programs that are not installed are left out and named.

@@ -1,4 +1,4 @@
-"""What the probe costs a training process: one ring write, and a whole step with it and without.
+"""Cost of the probe in a training process: one ring write, and a whole step with and without it.
 
 Ring writes alternate with prometheus_client's `Histogram.labels(...).observe(...)`; they are of
 steps of 30 ms, of which each 34th writes what extends all of them. Steps are those of a small

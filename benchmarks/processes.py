@@ -1,4 +1,4 @@
-"""What a benchmark needs to know about another process: its CPU time, its memory, its port."""
+"""Measurements of another process: CPU time, memory and port."""
 
 from __future__ import annotations
 

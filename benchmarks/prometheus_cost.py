@@ -1,4 +1,4 @@
-"""Reading 4,096 series of 360 points out of a real Prometheus: ours beside prometheus-pandas.
+"""Reading 4,096 series of 360 points from a real Prometheus, compared with prometheus-pandas.
 
 Both ask the same server the same question in turns and end with a frame. Wall time counts too: it
 has the server's work in it, which gzip multiplies.

@@ -1,4 +1,4 @@
-"""CPU time of reading RDMA ports: our collector beside node_exporter's, on the same 16-port tree.
+"""CPU time of reading RDMA ports: our collector and node_exporter's on the same 16-port tree.
 
 Each port has 40 counter files. Between two looks the counters of traffic change, as they do on a
 port in use, and those of errors do not. The tree lies in memory, so neither program pays for a

@@ -1,4 +1,4 @@
-"""What a report on 4,096 ranks costs: CPU seconds from records to the page, and the page's size."""
+"""Cost of a report on 4,096 ranks: CPU seconds from records to page, and the page's size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.straggler_speed import trace
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.fusion.job_reports import Evidence, reports
 from rankscope_analyzers.reports import html as html_report
-from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import timed
 
@@ -41,8 +41,8 @@ def measure() -> ReportCost:
         page = html_report.write([report])
         judging.append(between - begin)
         writing.append(time.process_time() - between)
-    if job_answer.culprits(report)[:1] != (SLOW,):
-        raise RuntimeError(f"rank {SLOW} is slow, found {job_answer.culprits(report)}")
+    if job_summary.culprits(report)[:1] != (SLOW,):
+        raise RuntimeError(f"rank {SLOW} is slow, found {job_summary.culprits(report)}")
     size = len(page.encode("utf-8"))
     return ReportCost(float(np.median(judging)), float(np.median(writing)), size)
 

@@ -1,4 +1,4 @@
-"""Writes rings as training processes with a probe do, so that an agent has something to read."""
+"""Writes rings as training processes with a probe do, as input for an agent."""
 
 from __future__ import annotations
 

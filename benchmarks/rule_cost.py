@@ -1,4 +1,4 @@
-"""What one evaluation of all rules costs a real Prometheus that has a fleet of 16,384 ranks.
+"""Cost of one evaluation of all rules in a real Prometheus with a fleet of 16,384 ranks.
 
 Prometheus scrapes a made-up fleet (rule_fleet.py) and evaluates the recording rules for a while.
 Then both stop, and each expression is asked for by hand; the server's CPU time for all of them is

@@ -1,4 +1,4 @@
-"""CPU time of one scrape of 2,000 series: our server beside prometheus_client's own.
+"""CPU time of one scrape of 2,000 series: our server compared with prometheus_client's.
 
 Both serve the same values, in processes of their own, and are scraped in turns as Prometheus does
 it. `cached` is a second scrape of the same snapshot, `new snapshot` one that has to be written.

@@ -1,4 +1,4 @@
-"""Memory of judging a whole trace, beside polars answering a plain skew query on the same file.
+"""Memory of judging a whole trace, compared with a plain skew query in polars on the same file.
 
 The trace has 16,384 ranks and 1,000 steps. Ours is the whole analysis, with all columns, classes,
 and incidents; the query is the shortest that finds slow ranks: compute against the median of the

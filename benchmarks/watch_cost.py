@@ -1,4 +1,4 @@
-"""What `rankscope watch` takes as a process: CPU of an evaluation and memory, by cluster size."""
+"""Cost of the `rankscope watch` process: CPU of an evaluation and memory, by cluster size."""
 
 from __future__ import annotations
 

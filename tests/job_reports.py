@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.finding import Evidence, Finding, RankPlace, Where
+from rankscope_analyzers.findings.finding import Evidence, Finding, RankLocation, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -34,10 +34,10 @@ def verdict_on(of: StepFrame) -> Verdict:
     return diagnosed(rows.dropna(subset=["step_seconds"]), of.world_size, of.job_id).verdict
 
 
-def places(of: StepFrame) -> dict[int, RankPlace]:
+def locations(of: StepFrame) -> dict[int, RankLocation]:
     """Return an inventory: a GPU and its own NIC for each rank."""
     return {
-        rank: RankPlace(
+        rank: RankLocation(
             rank=rank,
             node=node,
             local_rank=gpu,
@@ -53,7 +53,7 @@ def places(of: StepFrame) -> dict[int, RankPlace]:
 def report(of: StepFrame, **changes) -> JobReport:
     """Return the report on a job; its first incident is a hot GPU where the timing finds one."""
     said = verdict_on(of)
-    known = places(of)
+    known = locations(of)
     values = {
         "job_id": of.job_id,
         "verdict": said,
@@ -68,7 +68,7 @@ def report(of: StepFrame, **changes) -> JobReport:
     return JobReport(**{**values, **changes})
 
 
-def incident(cause: Finding, known: dict[int, RankPlace], **changes) -> Incident:
+def incident(cause: Finding, known: dict[int, RankLocation], **changes) -> Incident:
     """Return a slow rank explained by its GPU's heat."""
     ranks = cause.where.ranks
     where = Where(

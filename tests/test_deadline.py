@@ -13,13 +13,13 @@ import kubeconfigs
 from certificates import Authority
 from dripping import DRIPS, Dripping, dripping
 from fake_api_server import FakeApiServer
-from rankscope_analyzers.intake import agent_client, cluster, patience, prometheus_api
+from rankscope_analyzers.intake import agent_client, agent_timeouts, cluster, prometheus_api
 from rankscope_analyzers.intake import deadline as deadlines
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_timeouts import LATE_SECONDS, SHORT_TIMEOUTS, AgentTimeouts
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.deadline import Deadline, connect
-from rankscope_analyzers.intake.patience import LATE_SECONDS, SHORT_ASKS, Patience
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 
 SECONDS = 0.4
@@ -76,7 +76,7 @@ def test_an_api_server_that_drips_is_given_up(drip, tmp_path, monkeypatch):
     with Dripping(DRIPS[drip]) as server:
         kubeconfigs.point_at(server.url, tmp_path, monkeypatch)
         with pytest.raises(ClusterError, match="cannot be reached"):
-            cluster.agents_of_cluster(patience_seconds=SECONDS)
+            cluster.agents_of_cluster(timeout_seconds=SECONDS)
         assert server.connections == 1
 
 
@@ -130,7 +130,7 @@ def test_an_api_server_under_tls_is_asked_again_and_again_and_given_up_where_it_
     with Dripping(DRIPS["headers"], tls) as bad:
         kubeconfigs.point_at(bad.url, tmp_path, monkeypatch, authority.cert)
         with pytest.raises(ClusterError, match="cannot be reached"):
-            cluster.agents_of_cluster(patience_seconds=SECONDS)
+            cluster.agents_of_cluster(timeout_seconds=SECONDS)
 
 
 @contextlib.contextmanager
@@ -199,15 +199,15 @@ def test_all_addresses_of_a_name_are_tried(monkeypatch):
 
 
 def test_an_agent_that_was_late_gets_little_time_for_a_while_and_all_of_it_then():
-    known, clock = Patience(), Clock()
+    known, clock = AgentTimeouts(), Clock()
     late = Deadline(20.0, 10.0, clock=clock)
     clock.now += 10.0
     assert known.deadline("a", "/metrics", 20.0, 10.0).seconds == 20.0
     known.failed("a", "/metrics", late)
-    given = [known.deadline("a", "/metrics", 20.0, 10.0) for _ in range(3 * SHORT_ASKS)]
+    given = [known.deadline("a", "/metrics", 20.0, 10.0) for _ in range(3 * SHORT_TIMEOUTS)]
     seconds = [one.seconds for one in given]
     short = seconds.index(20.0)
-    assert SHORT_ASKS <= short < 2 * SHORT_ASKS
+    assert SHORT_TIMEOUTS <= short < 2 * SHORT_TIMEOUTS
     assert set(seconds[:short]) == {LATE_SECONDS}
     assert set(seconds[short:]) == {20.0}
     assert given[0].connect_seconds == LATE_SECONDS
@@ -216,7 +216,7 @@ def test_an_agent_that_was_late_gets_little_time_for_a_while_and_all_of_it_then(
 
 
 def test_one_that_refuses_at_once_was_not_late_and_a_short_time_that_ends_begins_no_other():
-    known, clock = Patience(), Clock()
+    known, clock = AgentTimeouts(), Clock()
     quick = Deadline(20.0, 10.0, clock=clock)
     clock.now += LATE_SECONDS / 2
     known.failed("a", "/metrics", quick)
@@ -228,7 +228,7 @@ def test_one_that_refuses_at_once_was_not_late_and_a_short_time_that_ends_begins
 
 
 def test_agents_that_are_gone_are_forgotten():
-    known, clock = Patience(), Clock()
+    known, clock = AgentTimeouts(), Clock()
     late = Deadline(20.0, 10.0, clock=clock)
     clock.now += 10.0
     for url in ("a", "b"):
@@ -240,15 +240,15 @@ def test_agents_that_are_gone_are_forgotten():
 
 def test_a_late_agent_is_asked_with_little_time_and_comes_back_when_it_answers(monkeypatch):
     """Its second answer is there in no time: it needs not wait until it is trusted again."""
-    monkeypatch.setattr(patience, "LATE_SECONDS", SECONDS / 2)
+    monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", SECONDS / 2)
     healthy = b'{"node": "n0"}'
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(healthy) + healthy
     answers = itertools.chain([DRIPS["body"]], itertools.repeat(lambda: iter([whole])))
-    known = Patience()
+    known = AgentTimeouts()
     with Dripping(lambda: next(answers)()) as server:
-        agent = Agent(server.url, patience=known)
+        agent = Agent(server.url, timeouts=known)
         with pytest.raises(AgentError, match=r"in 0\.4 s"):
             agent.json("/healthz")
         assert known.deadline(server.url, "/healthz", SECONDS, SECONDS).seconds == SECONDS / 2
-        monkeypatch.setattr(patience, "LATE_SECONDS", 60.0)
+        monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", 60.0)
         assert agent.json("/healthz", seconds=60.0) == json.loads(healthy)

@@ -15,7 +15,7 @@ from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_analyzers import cli
-from rankscope_analyzers.doctor import agent_starts
+from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, node_checks, pod_checks, remedy
 from rankscope_analyzers.intake import cluster
 from rankscope_analyzers.intake.cluster import ClusterError
@@ -340,9 +340,9 @@ def test_an_agent_without_room_is_pending_and_named_with_what_its_node_lacks(
     ],
 )
 def test_pods_that_have_a_place_or_say_nothing_are_not_said_to_wait(odd):
-    assert agent_starts.waiting([{"status": odd, "spec": {"affinity": []}}]) == ()
+    assert agent_startup.waiting([{"status": odd, "spec": {"affinity": []}}]) == ()
     lost = {"conditions": [{"type": "PodScheduled", "status": "False", "message": FULL}]}
-    (sentence,) = agent_starts.waiting([{"status": lost, "spec": None}])
+    (sentence,) = agent_startup.waiting([{"status": lost, "spec": None}])
     assert sentence.startswith("the agent of node unknown is Pending: Insufficient cpu")
 
 

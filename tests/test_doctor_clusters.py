@@ -11,7 +11,7 @@ from fake_api_server import FakeApiServer
 from pod_json import agents_pod, pod
 from rankscope_agent.web.routes import Route, sentence
 from rankscope_analyzers import cli
-from rankscope_analyzers.doctor import agent_starts
+from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.intake import cluster
 from rankscope_analyzers.intake.agent_client import Agent, StatusError
 from rankscope_analyzers.intake.cluster import ClusterError
@@ -95,18 +95,18 @@ def test_events_of_pods_that_run_or_are_gone_are_forgotten():
         ("rankscope-agent-b", 0),
         ("rankscope-agent-c", 0),
     ):
-        found = agent_starts.reasons([event(name)], pods, NOW.timestamp())
+        found = agent_startup.reasons([event(name)], pods, NOW.timestamp())
         assert len(found) == kept, name
 
 
 def test_events_that_came_no_more_are_forgotten():
     """The DaemonSet's controller tries again after a quarter of an hour at the latest."""
     for minutes, kept in ((19, 1), (21, 0)):
-        found = agent_starts.reasons(
+        found = agent_startup.reasons(
             [event("rankscope-agent", "DaemonSet", minutes)], (), NOW.timestamp()
         )
         assert len(found) == kept
     undated = event("rankscope-agent", "DaemonSet") | {"lastTimestamp": None}
-    assert len(agent_starts.reasons([undated], (), NOW.timestamp())) == 1
+    assert len(agent_startup.reasons([undated], (), NOW.timestamp())) == 1
     odd = undated | {"series": {"lastObservedTime": "no time"}, "eventTime": 3}
-    assert len(agent_starts.reasons([odd], (), NOW.timestamp())) == 1
+    assert len(agent_startup.reasons([odd], (), NOW.timestamp())) == 1

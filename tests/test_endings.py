@@ -8,7 +8,7 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.endings import STALLED_SECONDS
-from rankscope_analyzers.reports import job_answer, job_json
+from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.stragglers.diagnosis import Timed
 from simulated_jobs import Job, diagnosed, records
 
@@ -79,7 +79,7 @@ def test_of_a_job_that_is_over_the_rank_that_ended_first_is_told_and_when_and_no
         (1,),
         NOW - 19.6,
     )
-    said = job_answer.headline(report)
+    said = job_summary.headline(report)
     assert said == (
         "The job is over: rank 1 (node n1) ended first, at 2025-10-09 08:58:00 UTC, 500.0 ms before"
         " the others. Until then: no straggler: no rank holds the others up."

@@ -15,10 +15,10 @@ from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Earlier, of_agents
-from rankscope_analyzers.intake import agent_client, foreign_clocks, patience
+from rankscope_analyzers.intake import agent_client, agent_timeouts, clock_skew
+from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.page_history import Page, from_pages
-from rankscope_analyzers.intake.patience import Patience
-from rankscope_analyzers.layers.places import whereabouts
+from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
 from rankscope_analyzers.stragglers.diagnosis import Timed, timed
@@ -77,7 +77,7 @@ def test_agents_give_records_and_pages():
     (said,) = reported(found)
     assert said.incidents[0].where.ranks == (5,)
     assert said.incidents[0].where.nodes == ("n1",)
-    assert {place.node for place in said.places.values()} == {"n0", "n1"}
+    assert {location.node for location in said.locations.values()} == {"n0", "n1"}
 
 
 def garbage():
@@ -139,15 +139,15 @@ def test_an_agent_that_is_silent_once_costs_the_next_looks_little_and_comes_back
             return super().answer(path)
 
     asked, ended, earlier = [], threading.Event(), Earlier(1.0)
-    monkeypatch.setattr(patience, "LATE_SECONDS", 0.5)
-    real = Patience.deadline
+    monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", 0.5)
+    real = AgentTimeouts.deadline
 
     def noted(known, url, path, seconds, silence_seconds):
         made = real(known, url, path, seconds, silence_seconds)
         asked.append((url, made.seconds))
         return made
 
-    monkeypatch.setattr(Patience, "deadline", noted)
+    monkeypatch.setattr(AgentTimeouts, "deadline", noted)
     with Agent() as one, Hanging("n1", range(4, 8)) as late:
         urls = [one.url, late.url]
         assert of_agents(urls, None, 0.0, earlier=earlier).silent == 1
@@ -158,7 +158,7 @@ def test_an_agent_that_is_silent_once_costs_the_next_looks_little_and_comes_back
         assert any("no records of 4 of 8 ranks" in sentence for sentence in said.unobserved)
         Hanging.hangs = False
         ended.set()
-        monkeypatch.setattr(patience, "LATE_SECONDS", 60.0)
+        monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", 60.0)
         monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 60.0)
         found = of_agents(urls, None, 0.0, earlier=earlier)
     assert found.silent == 0
@@ -219,8 +219,8 @@ def test_lines_that_are_no_series_and_lying_labels_are_harmless():
         f'{info}{{job_id="j",rank="99999999999"}} 1\n{info}{{job_id="j",rank="3",node="x"}} 1\n'
         f'{info}{{job_id="j",rank="4"}} NaN\n{info} 1\n\0\xff garbage {{}} {{\n'
     )
-    places = whereabouts(from_pages([Page("n", 1.0, text)], [training.RANK_INFO]))
-    assert set(places.jobs["j"]) == {3}
+    locations = rank_locations(from_pages([Page("n", 1.0, text)], [training.RANK_INFO]))
+    assert set(locations.jobs["j"]) == {3}
 
 
 def test_only_what_a_node_dates_is_moved():
@@ -230,9 +230,9 @@ def test_only_what_a_node_dates_is_moved():
     )
     metrics = job_reports.READS
     seen = from_pages([Page("n", 1000.0, text)], metrics)
-    ahead = foreign_clocks.ahead(seen)
+    ahead = clock_skew.ahead(seen)
     assert ahead == {"n": 4000.0}
-    moved = foreign_clocks.of_series(seen, ahead)
+    moved = clock_skew.of_series(seen, ahead)
     (series,) = moved.named("rankscope_snapshot_timestamp_seconds")
     assert series.last == 1000.0
     (info,) = moved.named("rankscope_rank_info")
@@ -243,7 +243,7 @@ def test_a_time_that_is_no_time_moves_nothing():
     seen = from_pages(
         [Page("n", 1000.0, "rankscope_snapshot_timestamp_seconds +Inf\n")], job_reports.READS
     )
-    assert foreign_clocks.ahead(seen) == {}
+    assert clock_skew.ahead(seen) == {}
 
 
 def test_a_job_whose_records_make_no_sense_costs_no_other_job():
@@ -274,7 +274,7 @@ def test_time_between_pages_is_that_between_their_snapshots():
     )
     (series,) = seen.named("rankscope_host_pressure_seconds_total")
     assert series.rate() == pytest.approx(0.5)
-    assert foreign_clocks.ahead(seen)["n"] == pytest.approx(5003 - 1003.1)
+    assert clock_skew.ahead(seen)["n"] == pytest.approx(5003 - 1003.1)
 
 
 def test_a_signal_says_by_which_query_it_is_seen_again():
@@ -329,8 +329,8 @@ def test_a_second_look_asks_for_new_steps_alone_and_knows_what_the_first_did():
 
         def steps(self):
             rows = json.loads(super().steps())
-            place = rows["columns"].index("step")
-            rows["rows"] = [row for row in rows["rows"] if row[place] < self.shown]
+            location = rows["columns"].index("step")
+            rows["rows"] = [row for row in rows["rows"] if row[location] < self.shown]
             return json.dumps(rows).encode()
 
     earlier = gather.Earlier(5.0)

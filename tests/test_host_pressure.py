@@ -5,7 +5,7 @@ import pytest
 
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.metrics import starvation, training
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Series, gathered
 from rankscope_analyzers.layers import host_pressure
 from rankscope_analyzers.layers import starvation as starved
@@ -15,7 +15,7 @@ NODES = ("gpu-0", "gpu-1", "gpu-2")
 JOB = job_view(
     "team/job",
     {
-        rank: RankPlace(rank, node, pod=f"team/job-{rank}", pod_uid=f"uid-{rank}")
+        rank: RankLocation(rank, node, pod=f"team/job-{rank}", pod_uid=f"uid-{rank}")
         for rank, node in enumerate(NODES)
     },
 )

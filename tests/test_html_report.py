@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from job_reports import SLOW_EIGHT, frame, incident, places, report
-from rankscope_analyzers.findings.finding import RankPlace, Where
+from job_reports import SLOW_EIGHT, frame, incident, locations, report
+from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports.report_page.elements import VOID
 from simulated_jobs import Fault, Job
@@ -104,11 +104,11 @@ def test_names_with_markup_and_escapes_are_text_everywhere():
     of = frame(SLOW_EIGHT, job_id=HOSTILE)
     of = replace(of, nodes=(HOSTILE,) * 8)
     known = {
-        rank: RankPlace(rank, HOSTILE, 0, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
+        rank: RankLocation(rank, HOSTILE, 0, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
         for rank in range(8)
     }
     written = html_report.write(
-        [report(of, places=known, unobserved=(HOSTILE,), sources=(HOSTILE,))]
+        [report(of, locations=known, unobserved=(HOSTILE,), sources=(HOSTILE,))]
     )
     plain = Elements(html_report.write([report(frame(SLOW_EIGHT))]))
     tags = [tag for tag, _ in Elements(written).found]
@@ -152,7 +152,7 @@ def test_a_healthy_job_is_called_healthy_and_has_no_culprit():
 
 def test_a_job_without_step_records_still_has_its_ranks_and_its_incident():
     of = frame(SLOW_EIGHT)
-    known = places(of)
+    known = locations(of)
     cause = report(of).verdict.cause
     bare = report(
         of,
@@ -229,9 +229,11 @@ def test_a_big_job_keeps_its_page_small_and_its_culprit_in_full():
 def test_a_gpu_is_lit_on_the_named_node_only():
     of = frame(Job(ranks=16, faults=(Fault("compute", (13,), 0.6),)))
     made = report(of)
-    same = {rank: replace(place, uuid=f"GPU-{rank % 8}") for rank, place in made.places.items()}
+    same = {
+        rank: replace(location, uuid=f"GPU-{rank % 8}") for rank, location in made.locations.items()
+    }
     odd = replace(made.incidents[0], where=replace(made.incidents[0].where, uuids=("GPU-5",)))
-    page = html_report.write([replace(made, places=same, incidents=(odd,))])
+    page = html_report.write([replace(made, locations=same, incidents=(odd,))])
     assert page.count('class="gpu lit"') == 1
     assert "culprit is rank 13" in page
 

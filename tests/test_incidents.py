@@ -2,12 +2,12 @@
 
 import pytest
 
-from rankscope_analyzers.findings.finding import Cost, Finding, RankPlace, Where
+from rankscope_analyzers.findings.finding import Cost, Finding, RankLocation, Where
 from rankscope_analyzers.fusion.incidents import fuse
 
 NOW = 1_760_000_000.0
 PLACES = {
-    rank: RankPlace(rank, f"gpu-{rank // 4}", gpu=str(rank % 4), uuid=f"GPU-{rank}")
+    rank: RankLocation(rank, f"gpu-{rank // 4}", gpu=str(rank % 4), uuid=f"GPU-{rank}")
     for rank in range(8)
 }
 EVERYTHING = frozenset(("gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"))
@@ -51,8 +51,8 @@ def seen(kind="thermal_slowdown", layer="gpu", since=NOW, until=None, where=None
     return Finding(**values | changes)
 
 
-def judged(findings, signals=(), observed=EVERYTHING, places=PLACES):
-    return fuse(findings, signals, places, observed)
+def judged(findings, signals=(), observed=EVERYTHING, locations=PLACES):
+    return fuse(findings, signals, locations, observed)
 
 
 def causes(found):

@@ -28,7 +28,7 @@ from rankscope_analyzers.isolation.boundary import (
 )
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.reports import html as html_report
-from rankscope_analyzers.reports import job_answer, job_json
+from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -87,7 +87,7 @@ def test_a_job_on_which_an_analyzer_raises_costs_no_other_its_verdict(error):
     (raised,) = found.errors
     assert (raised.part, raised.about) == ("timing", "bad")
     assert type(error).__name__ in raised.reason
-    assert "Odd" not in raised.place
+    assert "Odd" not in raised.location
     assert "Traceback" in raised.trace
 
 
@@ -95,7 +95,7 @@ def test_the_report_says_what_was_not_concluded_in_every_form():
     first, second = job_reports.reports(timed(two_jobs()), Evidence(), 1.0)
     assert (first.job_id, first.incidents[0].where.ranks) == ("good", (13,))
     assert second.job_id == "bad"
-    assert job_answer.headline(second).startswith("No verdict: a verdict on its step times: ")
+    assert job_summary.headline(second).startswith("No verdict: a verdict on its step times: ")
     said = job_json.as_object(second)
     assert said["analysis_errors"][0]["part"] == "timing"
     assert "ZeroDivisionError: by 7" in said["verdict"]["summary"]
@@ -174,16 +174,16 @@ def test_a_layer_that_raises_costs_what_it_would_have_said_and_is_not_taken_as_s
     assert any("KeyError: 'uuid'" in sentence for sentence in said.unobserved)
     assert not seen.errors
     monkeypatch.setattr(layers, "SUBJECTS", (replace(layers.SUBJECTS[0], signals=Raising(JOB)),))
-    assert layers.told(Evidence().observed, job_view(JOB, {})).unheard == {"gpu"}
+    assert layers.told(Evidence().observed, job_view(JOB, {})).failed_layers == {"gpu"}
 
 
 def test_signals_that_cannot_be_put_together_leave_what_step_times_say(monkeypatch):
     fuse = job_reports.fuse
 
-    def odd(findings, signals, places, observed):
+    def odd(findings, signals, locations, observed):
         if observed:
             raise IndexError("no such place")
-        return fuse(findings, signals, places, observed)
+        return fuse(findings, signals, locations, observed)
 
     monkeypatch.setattr(job_reports, "fuse", odd)
     said = Cluster({"gpu-0": "healthy", "gpu-1": "thermal@5"}, SLOW).report()
@@ -200,14 +200,14 @@ def test_where_nothing_can_be_put_together_the_report_says_that_alone(monkeypatc
     good, _ = two_jobs()
     (said,) = job_reports.reports(timed([good]), Evidence(), 1.0)
     assert (said.verdict, said.incidents) == (None, ())
-    assert job_answer.headline(said).startswith("No verdict: what its layers say together: ")
+    assert job_summary.headline(said).startswith("No verdict: what its layers say together: ")
 
 
 def test_places_that_raise_cost_no_verdict_on_step_times(monkeypatch):
     def odd(_):
         raise KeyError("node")
 
-    monkeypatch.setattr(job_reports, "whereabouts", odd)
+    monkeypatch.setattr(job_reports, "rank_locations", odd)
     good, _ = two_jobs()
     page, said = watched((good, job("fine", records(Job()))))
     assert 'rankscope_finding_active{job_id="good"' in page
@@ -309,7 +309,7 @@ def test_a_gpu_whose_adapter_has_no_name_costs_no_job_its_place():
     )
     seen = from_pages([Page("n0", 1.0, text)], job_reports.READS)
     (said,) = job_reports.reports(Timed(), Evidence(seen), 1.0)
-    assert (said.places[0].node, said.places[0].nics, said.errors) == ("n0", (), ())
+    assert (said.locations[0].node, said.locations[0].nics, said.errors) == ("n0", (), ())
 
 
 def test_the_log_is_bounded_and_tells_a_line_that_raises_once_for_each_job():
@@ -339,7 +339,7 @@ def test_an_error_says_what_where_and_shows_no_escapes():
     assert error.reason.startswith(r"ValueError: a\x1b[2J")
     assert error.reason.endswith("...")
     assert len(error.reason) < 500
-    assert error.place.startswith("test_isolation.py:")
+    assert error.location.startswith("test_isolation.py:")
     assert attempt("report", "t/j", lambda: 7) == 7
 
 

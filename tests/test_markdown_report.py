@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from job_reports import SLOW_EIGHT, THERMAL, frame, incident, places, report
+from job_reports import SLOW_EIGHT, THERMAL, frame, incident, locations, report
 from rankscope_analyzers.reports import markdown as markdown_report
 from simulated_jobs import Job
 
@@ -97,7 +97,7 @@ def test_text_from_outside_is_inert():
         made.observations[0], summary=HOSTILE, kind=HOSTILE, source=HOSTILE, runbook=HOSTILE
     )
     odd = incident(
-        made.verdict.cause, places(of), summary=HOSTILE, action=HOSTILE, signals=(signal,)
+        made.verdict.cause, locations(of), summary=HOSTILE, action=HOSTILE, signals=(signal,)
     )
     written = markdown_report.write(
         [
@@ -136,7 +136,9 @@ def test_a_healthy_job_has_a_report_without_incidents():
 
 def test_a_job_of_which_nothing_is_known_has_one_too():
     of = frame(Job())
-    bare = report(of, verdict=None, frame=None, incidents=(), places={}, unobserved=(), sources=())
+    bare = report(
+        of, verdict=None, frame=None, incidents=(), locations={}, unobserved=(), sources=()
+    )
     written = markdown_report.write([replace(bare, observations=())])
     assert "no step records say how fast the ranks are" in written
     assert "- nothing that was looked for" in written

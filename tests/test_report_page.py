@@ -9,7 +9,7 @@ import pytest
 
 from browser import chromium
 from job_reports import SLOW_EIGHT, frame, report
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.reports import heat_map
 from rankscope_analyzers.reports import html as html_report
 from simulated_jobs import Fault, Job
@@ -276,8 +276,8 @@ def luminance(colour):
 
 def test_names_with_scripts_are_shown_and_do_nothing(browser, written):
     of = replace(frame(SLOW_EIGHT, job_id=HOSTILE), nodes=(HOSTILE,) * 8)
-    known = {rank: RankPlace(rank, HOSTILE, pod=HOSTILE, nics=(HOSTILE,)) for rank in range(8)}
-    page = browser.open(written("hostile", report(of, places=known, unobserved=(HOSTILE,))))
+    known = {rank: RankLocation(rank, HOSTILE, pod=HOSTILE, nics=(HOSTILE,)) for rank in range(8)}
+    page = browser.open(written("hostile", report(of, locations=known, unobserved=(HOSTILE,))))
     focus_maps(page)
     page.press("ArrowDown")
     assert "node </script><img src=x" in readout(page)

@@ -1,4 +1,4 @@
-"""Lets `python -m rankscope_agent` run the agent."""
+"""Run the agent as `python -m rankscope_agent`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `rankscope-agent`: serves the node, or prints its page once."""
+"""The command `rankscope-agent`: serve the node's metrics, or print them once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies the probe's folder, for an init container that puts it into a training pod."""
+"""Copies the probe, for an init container that puts it into a training pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets `python -m rankscope_analyzers` run the command `rankscope`."""
+"""Run the command `rankscope` as `python -m rankscope_analyzers`."""
 
 from __future__ import annotations
 

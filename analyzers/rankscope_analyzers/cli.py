@@ -1,4 +1,4 @@
-"""`rankscope`: the command that people type. It finds the chosen command and runs it.
+"""`rankscope`: the user's command; finds the chosen subcommand and runs it.
 
 Only the chosen command's module is imported: explaining a log must not cost what analysing traces
 needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.command import Command, Parser
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 PROGRAM = "rankscope"
 

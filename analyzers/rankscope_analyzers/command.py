@@ -1,4 +1,4 @@
-"""What a command of `rankscope` is, and how its failures reach whoever typed it."""
+"""The interface of a `rankscope` subcommand, and how its failures reach the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dashboards as files: JSON for Grafana, ConfigMaps for its sidecar in Kubernetes, provisioning."""
+"""Dashboards as files: JSON for Grafana, ConfigMaps for its sidecar, and provisioning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rankscope-dashboards generate`: write what is made from the catalogue, or compare it.
+"""`rankscope-dashboards generate`: writes the generated files, or compares them.
 
 A kind of output is a function that returns files by name; GENERATORS is their table.
 """

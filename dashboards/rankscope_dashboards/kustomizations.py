@@ -1,4 +1,4 @@
-"""Lists generated objects for kustomize, so that components of daemonset/ can take them in."""
+"""Lists the generated objects for kustomize, so that components of daemonset/ can include them."""
 
 from __future__ import annotations
 

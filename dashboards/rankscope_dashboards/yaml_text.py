@@ -1,4 +1,4 @@
-"""Write plain values as YAML: the same bytes for the same values, readable in a diff.
+"""Writes plain values as YAML: deterministic, and readable in a diff.
 
 Only what rule files and configurations need: mappings, sequences, texts, numbers and truth values.
 """

@@ -1,1 +1,1 @@
-"""Collectors at work: which run and when, what of theirs goes on the page, what a node sums up."""
+"""Running the collectors: scheduling, validation, the series limit and the node's summaries."""

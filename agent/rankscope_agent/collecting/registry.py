@@ -1,4 +1,4 @@
-"""Which collectors there are, and the threads and deadlines that they run under.
+"""The collectors, and the threads and deadlines under which they run.
 
 Each collector has a thread of its own and runs on a steady schedule. One that raises, hangs or
 cannot be made is reported as failed and costs its own series only.

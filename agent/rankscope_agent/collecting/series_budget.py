@@ -1,4 +1,4 @@
-"""Which series stay when a page would have too many: the least important families go first."""
+"""Which series to keep if a page has too many: the least important families are dropped first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check between collectors and the page: what would make the page unreadable stays off it.
+"""Validation between collectors and page: samples that would make the page invalid are dropped.
 
 Prometheus rejects a whole page for one malformed or repeated series. So bad samples are dropped
 here and counted, and the others kept: names come from pods, and one pod's odd name must not make

@@ -1,4 +1,4 @@
-"""What collectors that work see no more than a part of, because of where the agent runs.
+"""Parts of a node that working collectors cannot see because of where the agent runs.
 
 A collector without any source says so itself. One that has the rest of its sources succeeds, and
 nobody would learn from a page what is not on it.

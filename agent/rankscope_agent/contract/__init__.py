@@ -1,1 +1,1 @@
-"""What the rest of Rankscope may know of the agent: metrics, values and pure parsers of logs."""
+"""What other packages may import from the agent: metrics, values and pure log parsers."""

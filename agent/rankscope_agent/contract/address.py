@@ -1,4 +1,4 @@
-"""Where to listen, in the form that Prometheus' exporters take."""
+"""Listen addresses in the form that Prometheus' exporters use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agents and which readers of their answers fit together.
+"""Which versions of agents and of their clients are compatible.
 
 The version counts changes of meaning: a member, a column or a series that goes, or says something
 else than before. What is added does not count, because readers leave out what they do not know, and

@@ -1,4 +1,4 @@
-"""The metric catalogue: every series that Rankscope exports, of `metrics`' modules put together."""
+"""The metric catalogue: all series that Rankscope exports, collected from the `metrics` modules."""
 
 from __future__ import annotations
 

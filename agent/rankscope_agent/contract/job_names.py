@@ -1,4 +1,4 @@
-"""What jobs may be called: in Kubernetes `namespace/name`, and by its own pods alone.
+"""Valid job names: `namespace/name` in Kubernetes, and the names that a job's own pods may use.
 
 Whoever may start a pod chooses what its processes say. A job's name ends up in labels, mails and
 commands that people copy, so that it has a few harmless characters, and a pod chooses it within its

@@ -1,4 +1,4 @@
-"""The values that pass between collectors, exposition, API and analyzers.
+"""The values exchanged by collectors, exposition, API and analyzers.
 
 This module is part of the agent's contract: it needs the standard library alone and holds no
 behaviour beyond checking itself.

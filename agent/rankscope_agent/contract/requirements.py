@@ -1,4 +1,4 @@
-"""What lets a collector see its source: who the agent is, and what of the deployment it lacks."""
+"""What a collector needs to see its source: the agent's identity and missing deployment parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every source of a node, one row each: who reads it, what it exports, what it takes.
+"""The sources of a node, one row each: collector, metrics and requirements.
 
 Registry, catalogue, series budget, requirements, the page and `rankscope doctor` read this table.
 It names collectors and imports none: only the registry does, when it makes one.

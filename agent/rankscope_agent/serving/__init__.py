@@ -1,1 +1,1 @@
-"""What the agent answers: the page of metrics, the API, the stream of step records, its log."""
+"""What the agent serves: metrics, API, step records; and its log."""

@@ -1,4 +1,4 @@
-"""What the agent answers on each of its paths; how answers travel is the server's concern."""
+"""The agent's answer on each path; transport is the server's concern."""
 
 from __future__ import annotations
 

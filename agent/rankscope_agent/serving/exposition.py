@@ -1,4 +1,4 @@
-"""Turns a snapshot into the page that Prometheus reads, as text or as OpenMetrics.
+"""Turns a snapshot into a page for Prometheus, as text or OpenMetrics.
 
 prometheus_client writes both formats. What it writes is kept until the snapshot changes, so that a
 second scraper, or the same one between two runs of the collectors, costs no rendering.

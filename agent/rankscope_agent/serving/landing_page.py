@@ -1,4 +1,4 @@
-"""The page that a person sees who opens the agent's address in a browser."""
+"""The page that a browser shows at the agent's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines: one line each, in key=value form, and none that repeats itself every second."""
+"""Log lines in key=value format, one line each, without repetition every second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes step records as one JSON object, piece by piece, so that memory stays bounded."""
+"""Writes step records as one JSON object in chunks, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the agent was told, by flags and environment variables."""
+"""The agent's settings, from flags and environment variables."""

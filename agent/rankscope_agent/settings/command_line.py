@@ -1,4 +1,4 @@
-"""Reads the agent's settings from flags and environment variables, as `Config` declares them.
+"""Reads the agent's settings from flags and environment variables, as declared by `Config`.
 
 A flag beats its environment variable, which beats the default; there is no configuration file.
 """

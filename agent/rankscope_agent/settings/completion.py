@@ -1,4 +1,4 @@
-"""Shell completion, where the library that writes it is installed; nodes do without it."""
+"""Shell completion, if the library for it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's settings: each is declared once, here, with its flag, its default and its help."""
+"""The agent's settings: each is declared once, with flag, default and help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many descriptors this process may have, and how many of them each source may keep open."""
+"""The limit of open file descriptors, and the share that each source may keep open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a job is: project, class, owner and team, by pod labels that each organisation chooses."""
+"""A job's project, class, owner and team, from pod labels that each organisation chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a setting is declared: once, at its field of `Config`, with what the command line takes."""
+"""How a setting is declared: once, as a field of `Config`, with its command line option."""
 
 from __future__ import annotations
 

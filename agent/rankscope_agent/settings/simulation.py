@@ -1,4 +1,4 @@
-"""Which nodes can be simulated, and what can be wrong with them: `h100x8:thermal@3+flap`."""
+"""Nodes that can be simulated, and their faults: `h100x8:thermal@3+flap`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the text of a setting is read; a text that cannot be used says what was expected."""
+"""Parsers for the values of settings; errors state what was expected."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a node can be asked: one room per source, with the collector that reads it."""
+"""The sources of a node: one package per source, with its collector."""

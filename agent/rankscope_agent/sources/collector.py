@@ -1,4 +1,4 @@
-"""What a collector is, and the one place where its failures end.
+"""The collector interface, and the one place where a collector's exceptions are caught.
 
 A collector reads one source and yields samples. It raises `NoData` when the source is not there
 and lets every other error out: `scrape` turns both into a `Scrape` that says so.

@@ -1,4 +1,4 @@
-"""Small files of the kernel (sysfs, procfs): read whole, or again and again by a kept descriptor.
+"""Small kernel files (sysfs, procfs): read once, or repeatedly through an open descriptor.
 
 Reading by `pread` on a kept descriptor costs a quarter of opening the file each time. A file that
 was replaced or removed is noticed by `is_stale`.

@@ -1,1 +1,1 @@
-"""How answers travel over HTTP and who gets them; served by the agent and by `rankscope watch`."""
+"""The HTTP server and its access control; used by the agent and by `rankscope watch`."""

@@ -1,4 +1,4 @@
-"""Decides who is answered: what settings and files demand, against what a request shows."""
+"""Access control: compares what settings and files demand with a request's credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is connected: places are few, and who has not asked anything yet makes room for newcomers.
+"""Connection slots are limited; a connection without a request makes room for newcomers.
 
 The accepting thread decides, and never waits: a peer that is silent, or sends its request byte by
 byte, loses its connection as soon as its place is needed, and not when its time is up.

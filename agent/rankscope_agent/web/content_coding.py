@@ -1,4 +1,4 @@
-"""Which codings a peer takes, and how hard answers are packed."""
+"""Which content codings a client accepts, and how strongly answers are compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a request comes from: bearer tokens and passwords, compared in constant time."""
+"""Authentication: bearer tokens and passwords, compared in constant time."""
 
 from __future__ import annotations
 

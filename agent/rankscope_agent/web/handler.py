@@ -1,4 +1,4 @@
-"""Reads the requests of one connection, and sends the routes' answers."""
+"""Reads the requests of one connection and sends the routes' answers."""
 
 from __future__ import annotations
 

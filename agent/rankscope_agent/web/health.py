@@ -1,4 +1,4 @@
-"""Says on a port of its own, by a thread of its own, whether the agent lives.
+"""Liveness on a separate port and thread.
 
 For the kubelet's liveness probes, which restart an agent that does not answer: whatever happens to
 the server of pages, this one reads a short head, sends one of a few fixed answers, and waits for

@@ -1,4 +1,4 @@
-"""Which family and address a listening socket takes."""
+"""Creates the listening socket: address family and address."""
 
 from __future__ import annotations
 

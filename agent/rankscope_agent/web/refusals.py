@@ -1,4 +1,4 @@
-"""Turns peers away without waiting for them."""
+"""Rejects connections without waiting for the peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads heads of requests, request line and headers together, in a memory that has a bound.
+"""Reads request heads (request line and headers) in bounded memory.
 
 The bound stands in front of everything that looks at a request: the standard library would keep
 100 lines of 64 KiB, some of them three times over, before it asks who is there.

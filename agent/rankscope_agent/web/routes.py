@@ -1,4 +1,4 @@
-"""What a path is: who may ask, and what it answers."""
+"""What a path is: who may read it, and what it returns."""
 
 from __future__ import annotations
 

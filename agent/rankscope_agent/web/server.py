@@ -1,4 +1,4 @@
-"""The HTTP server: connections, limits and transfer; what is answered comes from the routes."""
+"""The HTTP server: connections, limits and transfer; the routes provide the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A socket with a clock: however slowly a peer sends or takes bytes, its time ends."""
+"""A socket with a deadline that holds however slowly the peer sends or reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets up TLS as a web configuration says, and reads whom a client's certificate speaks for."""
+"""Sets up TLS from a web configuration, and reads the identity in a client's certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that others replace while we run: secrets and certificates, read again when they change."""
+"""Files that others replace while we run (secrets, certificates): read again on change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags by which a command is told whom to ask, and what it shows to be let in.
+"""The flags that select agents or Prometheus and the credentials to use.
 
 Every command that asks agents or Prometheus takes them from here, so that whoever found out how to
 ask an agent for one thing knows it for all.
@@ -51,7 +51,7 @@ def add_arguments(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Targets:
     """Agents to ask.
 
     Args:
@@ -70,7 +70,7 @@ class Asked:
         return [Agent(url, self.entry, nodes.get(url, "")) for url in self.urls]
 
 
-def asked(options: argparse.Namespace, default: str = "") -> Asked:
+def chosen_targets(options: argparse.Namespace, default: str = "") -> Targets:
     """Return the agents that the options name.
 
     Args:
@@ -83,6 +83,6 @@ def asked(options: argparse.Namespace, default: str = "") -> Asked:
     """
     entry = entry_of(options)
     if not options.cluster:
-        return Asked(tuple(options.agent or [default]), entry)
+        return Targets(tuple(options.agent or [default]), entry)
     found = trusted_agents(options.namespace, entry)
-    return Asked(tuple(found.values()), entry, found)
+    return Targets(tuple(found.values()), entry, found)

@@ -123,8 +123,10 @@ def _gathered(options: argparse.Namespace) -> Gathered:
     if options.prometheus:
         server = Prometheus(options.prometheus, entry_of(options))
         return gather.of_prometheus(server, options.job, since, now)
-    whom = connection.asked(options)
-    return gather.of_agents(whom.urls, options.job, since, entry=whom.entry, cluster=whom.cluster)
+    targets = connection.chosen_targets(options)
+    return gather.of_agents(
+        targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
+    )
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""`rankscope diff A B`: what changed from one run to another."""
+"""`rankscope diff A B`: what changed between two runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.runs.record import SLOWER, RecordFormatError, differences, speed
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (InputError,)
 
@@ -74,7 +74,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             data = file.read(MAXIMUM_BYTES + 1)
-        document = foreign_json.read(data) if len(data) <= MAXIMUM_BYTES else None
+        document = untrusted_json.read(data) if len(data) <= MAXIMUM_BYTES else None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""`rankscope doctor [POD]`: what the agent sees of a node or of a pod, and what it would take."""
+"""`rankscope doctor [POD]`: what the agent sees of a node or a pod, and what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from rankscope_analyzers.command import InputError, add_output, print_json
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.doctor import agent_starts
+from rankscope_analyzers.doctor import agent_startup
 from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_checks, pod_checks
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
     kept = _kept_from_starting(options.namespace) if options.cluster else ()
-    whom = connection.asked(options, LOCAL_AGENT)
-    found = whom.cluster
-    answers = _ask(_agents(options, kept, whom))
+    targets = connection.chosen_targets(options, LOCAL_AGENT)
+    found = targets.cluster
+    answers = _ask(_agents(options, kept, targets))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
     silent += found.doubts if found else ()
@@ -84,28 +84,28 @@ def run(options: argparse.Namespace) -> int:
 
 def _kept_from_starting(namespace: str | None) -> Sequence[str]:
     pods = agent_pods(namespace)
-    kept = agent_starts.reasons(warnings(namespace), pods, time.time())
-    return (*agent_starts.waiting(pods), *kept)
+    kept = agent_startup.reasons(warnings(namespace), pods, time.time())
+    return (*agent_startup.waiting(pods), *kept)
 
 
 def _agents(
-    options: argparse.Namespace, kept: Sequence[str], whom: connection.Asked
+    options: argparse.Namespace, kept: Sequence[str], targets: connection.Targets
 ) -> Sequence[Agent]:
-    found = whom.cluster
+    found = targets.cluster
     if found is None:
-        return whom.agents()
+        return targets.agents()
     if not found:
         why = "; ".join((*kept, *found.doubts)) or "nothing is labelled rankscope-agent"
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
-        return whom.agents()
+        return targets.agents()
     node = node_of_pod(options.pod)
     if node is None:
         raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
     if node not in found:
         why = "; ".join(("which has no agent", *found.doubts))
         raise InputError(f"pod {options.pod!r} runs on {node}, {why}")
-    return [Agent(found[node], whom.entry, node)]
+    return [Agent(found[node], targets.entry, node)]
 
 
 def _ask(agents: Sequence[Agent]) -> Sequence[AgentFacts | AgentError]:

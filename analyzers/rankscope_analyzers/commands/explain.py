@@ -1,4 +1,4 @@
-"""`rankscope explain`: what logs in hand say, for whoever has no agent and no metrics.
+"""`rankscope explain`: explains log files without an agent or metrics.
 
 Only the chosen kind's module is imported: a large job's NCCL log must not wait for what kernel
 logs need.

@@ -1,4 +1,4 @@
-"""`rankscope gpus`: watch the GPUs of running agents for a while and say which deviate, and why."""
+"""`rankscope gpus`: watch the GPUs of running agents and report which deviate, and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
         raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
-    whom = connection.asked(options)
-    pages, silent = watch(whom.agents(), options.seconds)
+    targets = connection.chosen_targets(options)
+    pages, silent = watch(targets.agents(), options.seconds)
     samples, absent = of_pages(pages), states.of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
         samples["job_id"] = ONE_JOB
     if samples.empty and not absent:
         whose = f" of job {options.job}" if options.job else ""
-        raise InputError(f"there is no GPU{whose} at {', '.join(whom.urls)}")
+        raise InputError(f"there is no GPU{whose} at {', '.join(targets.urls)}")
     findings = throttle.analyze(samples)
     if options.json:
         found = [_object(at) for at in findings]

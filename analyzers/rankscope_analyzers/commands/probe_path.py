@@ -1,4 +1,4 @@
-"""`rankscope probe-path`: the folder to put on a trainer's PYTHONPATH."""
+"""`rankscope probe-path`: the directory to put on a trainer's PYTHONPATH."""
 
 from __future__ import annotations
 

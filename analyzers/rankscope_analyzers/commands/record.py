@@ -1,4 +1,4 @@
-"""`rankscope record`: keep what a run is, so that a later one can be compared with it."""
+"""`rankscope record`: record a run, so that later runs can be compared with it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ def run(options: argparse.Namespace) -> int:
         OSError: the file cannot be written.
     """
     since = time.time() - age_seconds(options.since)
-    whom = connection.asked(options)
-    found = gather.of_agents(whom.urls, options.job, since, entry=whom.entry, cluster=whom.cluster)
+    targets = connection.chosen_targets(options)
+    found = gather.of_agents(
+        targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
+    )
     timing = timed(job for job in found.jobs if options.job in {None, job.job_id})
     jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]

@@ -1,4 +1,4 @@
-"""`rankscope watch`: diagnose again and again, and export what is found to Prometheus."""
+"""`rankscope watch`: diagnose repeatedly and export the findings to Prometheus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import timed
 from rankscope_analyzers.stragglers.following import Followed
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.leadership import Alone, Leadership, Lease

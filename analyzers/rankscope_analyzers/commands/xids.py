@@ -1,4 +1,4 @@
-"""`rankscope xids`: what went wrong with the GPUs of a cluster, one incident per GPU and root."""
+"""`rankscope xids`: GPU errors of a cluster, one incident per GPU and root cause."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusErro
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, PrometheusError)
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         server = Prometheus(options.prometheus, entry_of(options))
         log = from_prometheus(server, since, now)
     else:
-        pages, silent = agent_pages.pages(connection.asked(options).agents())
+        pages, silent = agent_pages.pages(connection.chosen_targets(options).agents())
         if not pages:
             raise AgentError("; ".join(silent))
         log = from_pages(pages, since)

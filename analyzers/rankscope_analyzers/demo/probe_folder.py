@@ -1,4 +1,4 @@
-"""Where the probe lies: the folder for a trainer's PYTHONPATH. It is never imported here."""
+"""The location of the probe: the directory for a trainer's PYTHONPATH. It is not imported here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rankscope demo --stack`: everything an installation has, on this machine, until it is stopped.
+"""`rankscope demo --stack`: a complete installation on this machine, until it is stopped.
 
 A node of simulated GPUs, a real training job with a slow rank, `rankscope watch`, Prometheus with
 our rules, Alertmanager, and Grafana with our dashboards where it is installed.
@@ -27,7 +27,7 @@ from rich.console import Console
 
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo.run import DemoError
-from rankscope_analyzers.text.inert_text import name as inert
+from rankscope_analyzers.text.sanitize import name as inert
 
 STEPS = 1_000_000
 """More than anybody watches; the job ends with the demo."""

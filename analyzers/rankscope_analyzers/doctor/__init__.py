@@ -1,1 +1,1 @@
-"""Why a job is not seen."""
+"""Why a job is not visible."""

@@ -1,4 +1,4 @@
-"""Why do I not see my job? What each source of an agent sees, and what it takes to see the rest.
+"""Why a job is not visible: what each source of an agent sees, and what it needs to see the rest.
 
 Pure: from an agent's answers to a list of checks; `commands.doctor` fetches and prints.
 """

@@ -68,7 +68,7 @@ NO_COST = Cost(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlace:
+class RankLocation:
     """Where a rank runs; texts are empty where nobody says.
 
     Args:
@@ -112,7 +112,7 @@ class Where:
     gpus: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     stage: int = -1
-    culprits: tuple[RankPlace, ...] = ()
+    culprits: tuple[RankLocation, ...] = ()
 
     @property
     def whole_job(self) -> bool:

@@ -13,9 +13,9 @@ from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, Evidence
 from rankscope_analyzers.intake import (
     agent_pages,
-    cycle_search,
-    foreign_clocks,
-    job_claims,
+    clock_skew,
+    garbage_collection,
+    job_ownership,
     prometheus_instances,
     prometheus_nodes,
 )
@@ -25,7 +25,7 @@ from rankscope_analyzers.intake.agent_steps import PATIENCE_SECONDS, from_agents
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
-from rankscope_analyzers.intake.job_claims import Believed
+from rankscope_analyzers.intake.job_ownership import Believed
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.intake.page_history import PageHistory
 from rankscope_analyzers.intake.prometheus_api import Prometheus
@@ -84,7 +84,7 @@ def of_files(read: Callable[[Sequence[Path]], Read], paths: Sequence[Path]) -> G
     return Gathered(found.jobs, Evidence(sources=tuple(map(str, paths))), errors=found.errors)
 
 
-@cycle_search.put_off()
+@garbage_collection.paused()
 def of_agents(
     urls: Sequence[str],
     job_id: str | None,
@@ -118,8 +118,8 @@ def of_agents(
     started = time.monotonic()
     errors = [*first.errors, *told.pages.add(first.pages, since_unix_seconds)]
     names = {agent.url: node for node, agent in first.agents.items()}
-    beside = job_claims.Beside(
-        names, placed, lambda: job_claims.believed(told.pages.observed()).ranks
+    beside = job_ownership.PageContext(
+        names, placed, lambda: job_ownership.believed(told.pages.observed()).ranks
     )
     steps = partial(
         from_agents,
@@ -138,7 +138,7 @@ def of_agents(
         look = later.result() if later else first
     if again:
         errors.extend((*look.errors, *told.pages.add(look.pages)))
-    seen = job_claims.believed(told.pages.observed("agents' pages"))
+    seen = job_ownership.believed(told.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     # Whoever is not there has step records that nobody read, as has whoever refuses them.
     read = replace(read, failures=(*read.failures, *first.failures))
@@ -150,9 +150,9 @@ def of_agents(
 def _agents(
     urls: Sequence[str], entry: Entry, placed: Mapping[str, str], told: Earlier
 ) -> list[Agent]:
-    patience = told.steps.patience
-    patience.keep(urls)
-    return [Agent(url, entry, placed.get(url, ""), patience) for url in urls]
+    timeouts = told.steps.timeouts
+    timeouts.keep(urls)
+    return [Agent(url, entry, placed.get(url, ""), timeouts) for url in urls]
 
 
 def _page_evidence(
@@ -170,7 +170,7 @@ def _page_evidence(
     return replace(evidence, signals=tuple(found)), ()
 
 
-@cycle_search.put_off()
+@garbage_collection.paused()
 def of_prometheus(
     server: Prometheus, job_id: str | None, since_unix_seconds: float, now_unix_seconds: float
 ) -> Gathered:
@@ -183,7 +183,7 @@ def of_prometheus(
     instances = prometheus_instances.known(server, job_id, *span)
     seen = prometheus_nodes.from_prometheus(server, instances.nodes, READS, *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
-    evidence = _evidence(job_claims.believed(seen), (server.url,))
+    evidence = _evidence(job_ownership.believed(seen), (server.url,))
     doubts = (_few(instances.doubts),) if instances.doubts else ()
     return _in_our_time(read, replace(evidence, notes=(*doubts, *evidence.notes)), problem)
 
@@ -206,9 +206,9 @@ def _read_or_problem(read: Callable[[], Read]) -> Read | SourceError:
 
 
 def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
-    ahead = foreign_clocks.ahead(seen.observed)
+    ahead = clock_skew.ahead(seen.observed)
     return Evidence(
-        foreign_clocks.of_series(seen.observed, ahead),
+        clock_skew.of_series(seen.observed, ahead),
         notes=tuple(seen.notes.get("", ())),
         sources=read_from,
         clocks_ahead=ahead,
@@ -219,7 +219,7 @@ def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
 def _in_our_time(read: Read, evidence: Evidence, problem: SourceError | None) -> Gathered:
     if problem is not None and not evidence.observed.by_node:
         raise problem
-    moved = tuple(foreign_clocks.of_records(job, evidence.clocks_ahead) for job in read.jobs)
+    moved = tuple(clock_skew.of_records(job, evidence.clocks_ahead) for job in read.jobs)
     missing = tuple(f"step records: {failure}" for failure in read.failures)
     return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 

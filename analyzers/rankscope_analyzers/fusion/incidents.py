@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_analyzers.findings.finding import Finding, Layer
-from rankscope_analyzers.findings.whereabouts import Places, breadth, full, ranks_touched
+from rankscope_analyzers.findings.location import Locations, breadth, full, ranks_touched
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
 
@@ -83,7 +83,7 @@ class _Case:
 def fuse(
     timed: Sequence[Finding],
     others: Iterable[Finding],
-    places: Places,
+    locations: Locations,
     observed: frozenset[Layer],
 ) -> Judged:
     """Return the incidents of one job.
@@ -91,16 +91,16 @@ def fuse(
     Args:
         timed: findings of step times, the one that explains most first.
         others: those of all other layers, of this job or of the nodes that it runs on.
-        places: where its ranks run.
+        locations: where its ranks run.
         observed: layers that could be looked at on the job's nodes.
     """
     everything = list(dict.fromkeys((*timed, *others)))
-    touched = {found: ranks_touched(found.where, places) for found in everything}
-    causes = {found: _causes(found, everything, touched, len(places)) for found in everything}
+    touched = {found: ranks_touched(found.where, locations) for found in everything}
+    causes = {found: _causes(found, everything, touched, len(locations)) for found in everything}
     roots = _roots(everything, causes)
     cases, rest = _cases(everything, roots, timed)
     cases = _echoes(cases, timed, touched)
-    incidents = [_incident(case, places, observed) for case in cases]
+    incidents = [_incident(case, locations, observed) for case in cases]
     return Judged(tuple(sorted(incidents, key=_weight)), tuple(rest))
 
 
@@ -218,10 +218,10 @@ def _is_echo(found: Finding, first: Finding, touched: Mapping[Finding, frozenset
     return inside or found.known_cost.gpu_hours < WORTH_ITS_OWN * first.known_cost.gpu_hours
 
 
-def _incident(case: _Case, places: Places, observed: frozenset[Layer]) -> Incident:
+def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> Incident:
     signals = sorted(case.members, key=lambda one: (-kind_of(one.kind).depth, one.summary))
     symptom = case.timing or case.root
-    ranks = symptom.where.ranks or tuple(sorted(ranks_touched(case.root.where, places)))
+    ranks = symptom.where.ranks or tuple(sorted(ranks_touched(case.root.where, locations)))
     wide = symptom.where.whole_job and case.root.where.whole_job
     both = (case.root, *signals)
     starts = [
@@ -230,7 +230,7 @@ def _incident(case: _Case, places: Places, observed: frozenset[Layer]) -> Incide
     return Incident(
         cause=case.root,
         signals=tuple(signals),
-        where=replace(case.root.where) if wide else full(ranks, places, case.root.where),
+        where=replace(case.root.where) if wide else full(ranks, locations, case.root.where),
         severity="page" if any(one.severity == "page" for one in both) else "ticket",
         summary=_summary(case.root, symptom),
         action=case.root.action,

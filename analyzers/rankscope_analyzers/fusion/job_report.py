@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankPlace, Severity, Where
+from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankLocation, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
@@ -53,7 +53,7 @@ class JobReport:
         frame: the steps it was judged by, None likewise.
         incidents: what is wrong, what costs most first; the first one is the answer.
         observations: findings that nothing suffers from as far as can be seen.
-        places: each known rank's place, by rank.
+        locations: each known rank's place, by rank.
         unobserved: what could not be seen, as sentences.
         sources: where all this was read, such as addresses and queries.
         made_unix_seconds: when.
@@ -67,7 +67,7 @@ class JobReport:
     frame: StepFrame | None
     incidents: tuple[Incident, ...]
     observations: tuple[Finding, ...]
-    places: Mapping[int, RankPlace]
+    locations: Mapping[int, RankLocation]
     unobserved: tuple[str, ...]
     sources: tuple[str, ...]
     made_unix_seconds: float

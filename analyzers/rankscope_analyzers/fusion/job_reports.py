@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_analyzers import layers
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankPlace
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
 from rankscope_analyzers.fusion.incidents import fuse
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.intake import cycle_search
+from rankscope_analyzers.intake import garbage_collection
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers.job_view import JobView, job_view
-from rankscope_analyzers.layers.places import READS as PLACE_READS
-from rankscope_analyzers.layers.places import Whereabouts, whereabouts
+from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
+from rankscope_analyzers.layers.rank_locations import RankLocations, rank_locations
 from rankscope_analyzers.stragglers.diagnosis import Diagnosis, Timed
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.name_lists import named
 
-READS = tuple(dict.fromkeys((*layers.READS, *PLACE_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
+READS = tuple(dict.fromkeys((*layers.READS, *LOCATION_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
 """All series that a report is made of."""
 
 NAMING_JOBS = tuple(metric for metric in READS if "job_id" in metric.labels)
@@ -56,7 +56,7 @@ class Evidence:
     of_jobs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-@cycle_search.put_off()
+@garbage_collection.paused()
 def reports(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> tuple[JobReport, ...]:
     """Return a report of each job with step records, or ranks by its series; the worst first.
 
@@ -72,7 +72,7 @@ class _Reporter:
 
     Args:
         known: where their ranks run.
-        told: the nodes that have anything to say of each job; its ranks may be gone from them.
+        nodes: for each job, the nodes that have series about it; its ranks may be gone from them.
         errors: of what was to be known of all jobs.
     """
 
@@ -80,8 +80,8 @@ class _Reporter:
     judged: Mapping[str, Diagnosis]
     evidence: Evidence
     made_unix_seconds: float
-    known: Whereabouts
-    told: Mapping[str, set[str]]
+    known: RankLocations
+    nodes: Mapping[str, set[str]]
     errors: tuple[AnalysisError, ...]
 
     def names(self) -> Sequence[str]:
@@ -119,25 +119,25 @@ class _Reporter:
             name, self.known.of(name, frame), frame.began_unix_seconds if frame else None
         )
         # Of thousands of nodes a job has a few: nothing else is looked at for it.
-        seen = self.evidence.observed.on(view.nodes | self.told.get(name, set()))
+        seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
 
     def _of_steps(self, blank: JobReport) -> JobReport:
         name = blank.job_id
         diagnosis = self.judged.get(name)
-        view = job_view(name, Whereabouts({}).of(name, diagnosis.frame if diagnosis else None))
+        view = job_view(name, RankLocations({}).of(name, diagnosis.frame if diagnosis else None))
         alone = replace(self.evidence, observed=NO_SERIES, signals=(), clocks_ahead={})
         return _report(blank, view, diagnosis, alone)
 
 
 def _reporter(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> _Reporter:
     seen = attempt(
-        "look", "", lambda: (whereabouts(evidence.observed), _nodes_told(evidence.observed))
+        "look", "", lambda: (rank_locations(evidence.observed), _nodes_by_job(evidence.observed))
     )
-    known, told = (Whereabouts({}), {}) if isinstance(seen, AnalysisError) else seen
+    known, nodes = (RankLocations({}), {}) if isinstance(seen, AnalysisError) else seen
     judged = {diagnosis.frame.job_id: diagnosis for diagnosis in timing.diagnoses}
     errors = (seen,) if isinstance(seen, AnalysisError) else ()
-    return _Reporter(timing, judged, evidence, made_unix_seconds, known, told, errors)
+    return _Reporter(timing, judged, evidence, made_unix_seconds, known, nodes, errors)
 
 
 def _blank(
@@ -154,7 +154,7 @@ def _blank(
         frame=None,
         incidents=(),
         observations=(),
-        places={},
+        locations={},
         unobserved=tuple(
             dict.fromkeys((*missing, *evidence.notes, *evidence.of_jobs.get(name, ())))
         ),
@@ -176,7 +176,7 @@ def _blamed(report: JobReport, *errors: AnalysisError) -> JobReport:
     )
 
 
-def _nodes_told(observed: Observed) -> Mapping[str, set[str]]:
+def _nodes_by_job(observed: Observed) -> Mapping[str, set[str]]:
     """Return the nodes that have anything to say of each job."""
     found: dict[str, set[str]] = defaultdict(set)
     for metric in NAMING_JOBS:
@@ -195,17 +195,17 @@ def _weight(job: JobReport) -> tuple[bool, bool, float]:
 def _report(
     blank: JobReport, view: JobView, diagnosis: Diagnosis | None, evidence: Evidence
 ) -> JobReport:
-    told = [signal for signal in evidence.signals if signal.job_id == view.job_id]
-    heard = layers.told(evidence.observed, view)
-    signals = [*told, *_unless_told(heard.signals, told)]
-    seen = _layers_seen(evidence.observed, view) - heard.unheard
-    judged = fuse(_findings(diagnosis), signals, view.places, seen)
+    known = [signal for signal in evidence.signals if signal.job_id == view.job_id]
+    found = layers.signals_of_job(evidence.observed, view)
+    signals = [*known, *_unless_known(found.signals, known)]
+    seen = _layers_seen(evidence.observed, view) - found.failed_layers
+    judged = fuse(_findings(diagnosis), signals, view.locations, seen)
     verdict = _headed(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,
         *(_no_steps(blank) if verdict is None else verdict.unobserved),
         *_not_looked(evidence, view),
-        *_guessed(view.places),
+        *_guessed(view.locations),
         *_clocks(evidence, view),
     )
     made = replace(
@@ -214,10 +214,10 @@ def _report(
         frame=diagnosis.frame if diagnosis else None,
         incidents=judged.incidents,
         observations=judged.observations,
-        places=view.places,
+        locations=view.locations,
         unobserved=tuple(dict.fromkeys(unobserved)),
     )
-    return _blamed(made, *heard.errors)
+    return _blamed(made, *found.errors)
 
 
 def _headed(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
@@ -242,9 +242,9 @@ def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
     return (*([verdict.cause] if verdict.cause else []), *verdict.others)
 
 
-def _unless_told(signals: Iterable[Finding], told: Sequence[Finding]) -> Iterator[Finding]:
+def _unless_known(signals: Iterable[Finding], known: Sequence[Finding]) -> Iterator[Finding]:
     """Yield signals of kinds of which nothing better is known."""
-    kinds = {signal.kind for signal in told}
+    kinds = {signal.kind for signal in known}
     return (signal for signal in signals if signal.kind not in kinds)
 
 
@@ -273,8 +273,8 @@ def _not_looked(evidence: Evidence, view: JobView) -> Iterator[str]:
             yield f"{LAYER_NAMES[layer]} of {named(blind, 'node')}"
 
 
-def _guessed(places: Mapping[int, RankPlace]) -> Iterator[str]:
-    if any(place.by_local_rank and place.uuid for place in places.values()):
+def _guessed(locations: Mapping[int, RankLocation]) -> Iterator[str]:
+    if any(location.by_local_rank and location.uuid for location in locations.values()):
         yield "whose GPU is whose: ranks are taken to use the GPU of their number on the node"
 
 

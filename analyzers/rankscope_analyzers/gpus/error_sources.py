@@ -1,4 +1,4 @@
-"""Fetches the series that GPU errors are read from: out of Prometheus, or off agents' pages."""
+"""Fetches the series that GPU errors are derived from, from Prometheus or from agents' pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU errors out of series: what agents read in their kernels' logs, when, and in whose job.
+"""GPU errors from series: what agents read in kernel logs, when, and which job was affected.
 
 Counters say how often, the time stamps beside them exactly when. Series of rank and allocation say
 which job held the GPU then. Pure: from series to errors.

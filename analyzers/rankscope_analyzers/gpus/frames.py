@@ -1,4 +1,4 @@
-"""GPU samples as a frame: what `throttle` judges, and how agents' pages become one."""
+"""GPU samples as a frame, the input of `throttle`, and its construction from agents' pages."""
 
 from __future__ import annotations
 

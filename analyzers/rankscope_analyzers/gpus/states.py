@@ -1,4 +1,4 @@
-"""GPUs that do no work because they are not there: lost, hung or missing. Pure.
+"""GPUs that are unavailable: lost, hung or missing. Pure.
 
 They have no clock, power or temperature to be compared with their peers', so that whoever looks at
 those alone takes a node with a lost GPU for a healthy one.

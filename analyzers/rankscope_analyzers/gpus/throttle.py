@@ -1,4 +1,4 @@
-"""GPUs that are slower, hotter or on less power than their peers, why, and the time that it took.
+"""GPUs that are slower, hotter or on less power than their peers, why, and the time lost.
 
 Peers are GPUs of the same model in the same job, or on the same node where no job is known, that
 were as busy. Utilisation does not tell a GPU that all wait for from those that wait: both are busy.
@@ -197,7 +197,7 @@ def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
     values = ordered[names].to_numpy(np.float64)
     crowds: dict[tuple[int, int], Normal] = {}
     rows: list[Row] = ordered.to_dict("records")  # type: ignore[assignment]
-    for place, (row, span) in enumerate(zip(rows, spans, strict=True)):
+    for location, (row, span) in enumerate(zip(rows, spans, strict=True)):
         if span[1] - span[0] - 1 < MINIMUM_PEERS:
             yield row, {}
         elif span[1] - span[0] > CROWD:
@@ -205,7 +205,7 @@ def _with_peers(alike: pd.DataFrame) -> Iterator[tuple[Row, Normal]]:
                 crowds[span] = _medians(names, values[slice(*span)])
             yield row, crowds[span]
         else:
-            others = np.delete(values[slice(*span)], place - span[0], axis=0)
+            others = np.delete(values[slice(*span)], location - span[0], axis=0)
             yield row, _medians(names, others)
 
 

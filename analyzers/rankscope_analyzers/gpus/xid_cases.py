@@ -1,4 +1,4 @@
-"""What each node's GPU errors come down to by the rules of its kernel log. Pure.
+"""Groups each node's GPU errors by the rules for its kernel log. Pure.
 
 `xid_incidents` puts the cases of all nodes together.
 """
@@ -30,7 +30,7 @@ FOLLOWERS = frozenset({*CLEAN_UP, PEER_REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GpuLocation:
     """A GPU or NVSwitch; texts are empty where nobody says."""
 
     node: str
@@ -65,9 +65,9 @@ class Case:
     times_seen: int = 1
 
     @property
-    def place(self) -> Place:
+    def location(self) -> GpuLocation:
         """The GPU that it began on."""
-        return place_of(self.own[0])
+        return location_of(self.own[0])
 
     @property
     def errors(self) -> tuple[GpuError, ...]:
@@ -100,9 +100,9 @@ class Case:
         return self.cause == "app" and all(error.code in FOLLOWERS for error in self.own)
 
 
-def place_of(error: GpuError) -> Place:
+def location_of(error: GpuError) -> GpuLocation:
     """Return where an error was."""
-    return Place(error.node, error.gpu, error.uuid, error.pci)
+    return GpuLocation(error.node, error.gpu, error.uuid, error.pci)
 
 
 def cases(errors: Iterable[GpuError]) -> Iterator[Case]:
@@ -166,8 +166,8 @@ def name_of(error: GpuError) -> str:
 def _case(incident: Incident, members: Sequence[Sequence[GpuError]]) -> Case:
     root = members[incident.root.order][0]
     errors = [error for one in incident.events for error in members[one.order]]
-    here = [error for error in errors if place_of(error) == place_of(root)]
-    elsewhere = [error for error in errors if place_of(error) != place_of(root)]
+    here = [error for error in errors if location_of(error) == location_of(root)]
+    elsewhere = [error for error in errors if location_of(error) != location_of(root)]
     first = sorted(here, key=lambda error: error.kind != root.kind or error.code != root.code)
     return Case(
         cause=incident.cause,

@@ -1,4 +1,4 @@
-"""One incident per GPU and root, over all nodes: pure, from GPU errors to findings.
+"""One incident per GPU and root cause, over all nodes: pure, from GPU errors to findings.
 
 On a node the rules are those of its kernel log (`contract.kernel`). Over nodes a job binds
 errors together: when a GPU is lost, the job's processes on all others end, and each leaves clean-up
@@ -21,7 +21,7 @@ from rankscope_analyzers.findings.advice import CODE_ACTIONS, Advice
 from rankscope_analyzers.findings.advised import advised
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.gpus.errors import GpuError
-from rankscope_analyzers.gpus.xid_cases import Case, Place, cases, name_of, place_of
+from rankscope_analyzers.gpus.xid_cases import Case, GpuLocation, cases, location_of, name_of
 from rankscope_analyzers.text.name_lists import listed
 
 CLOCK_SECONDS = 5.0
@@ -66,8 +66,8 @@ class XidIncident:
     cause: Cause
     action: Action
     fatality: KernelSeverity
-    where: Place
-    affected: tuple[Place, ...]
+    where: GpuLocation
+    affected: tuple[GpuLocation, ...]
     job_ids: tuple[str, ...]
     ranks: tuple[str, ...]
     codes: Mapping[str, int]
@@ -108,7 +108,7 @@ def _again(found: Sequence[Case]) -> list[Case]:
     """Put together what the same GPU does to the same job again and again."""
     kept: dict[tuple[object, ...], Case] = {}
     for case in found:
-        key = (case.place, case.cause, case.own[0].kind, case.code, case.own[0].job_id)
+        key = (case.location, case.cause, case.own[0].kind, case.code, case.own[0].job_id)
         before = kept.get(key)
         kept[key] = case if before is None else _joined(before, case, again=True)
     return list(kept.values())
@@ -131,16 +131,16 @@ def _joined(case: Case, other: Case, *, again: bool = False) -> Case:
 def _suspects(found: Sequence[Case]) -> list[Case]:
     """Suspect the GPU instead of programs where unrelated jobs faulted on it and nowhere else."""
     faults = [case for case in found if case.cause == "app" and not case.is_effect]
-    places: dict[str, set[Place]] = defaultdict(set)
+    places: dict[str, set[GpuLocation]] = defaultdict(set)
     for case in faults:
         for job_id in _jobs_of(case):
-            places[job_id].add(case.place)
-    by_place: dict[Place, list[Case]] = defaultdict(list)
+            places[job_id].add(case.location)
+    by_location: dict[GpuLocation, list[Case]] = defaultdict(list)
     for case in faults:
         if any(len(places[job_id]) == 1 for job_id in _jobs_of(case)):
-            by_place[case.place].append(case)
+            by_location[case.location].append(case)
     kept = list(found)
-    for at in by_place.values():
+    for at in by_location.values():
         jobs = sorted({job for case in at for job in _jobs_of(case) if len(places[job]) == 1})
         if len({_program(job) for job in jobs}) < UNRELATED_JOBS:
             continue
@@ -197,7 +197,7 @@ def _follows(other: Case, case: Case) -> bool:
     if not any(_soon_after(other.first, error.unix_seconds) for error in case.own):
         return False
     together = bool(other.jobs & case.jobs)
-    here = other.place.node == case.place.node
+    here = other.location.node == case.location.node
     if not (together or (here and not (other.jobs and case.jobs))):
         return False
     near = any(abs(other.first - error.unix_seconds) <= CHAIN_SECONDS for error in case.own)
@@ -231,7 +231,7 @@ def _one_program(found: Sequence[Case]) -> list[Case]:
 def _is_of_program(other: Case, case: Case) -> bool:
     if other.cause != "app" or abs(other.first - case.first) > EFFECT_SECONDS:
         return False
-    same_node = other.place.node == case.place.node and not (other.jobs or case.jobs)
+    same_node = other.location.node == case.location.node and not (other.jobs or case.jobs)
     return bool(other.jobs & case.jobs) or same_node
 
 
@@ -239,13 +239,15 @@ def _finding(case: Case) -> XidIncident:
     codes: dict[str, int] = defaultdict(int)
     for error in case.errors:
         codes[name_of(error)] += error.count
-    affected = dict.fromkeys(place_of(e) for e in case.effects if place_of(e) != case.place)
+    affected = dict.fromkeys(
+        location_of(e) for e in case.effects if location_of(e) != case.location
+    )
     return XidIncident(
         signal=_signal(case, codes, len(affected)),
         cause=case.cause,
         action=case.action,
         fatality=case.severity,
-        where=case.place,
+        where=case.location,
         affected=tuple(affected),
         job_ids=tuple(sorted(case.jobs)),
         ranks=tuple(dict.fromkeys(error.rank for error in case.own if error.rank)),
@@ -254,15 +256,15 @@ def _finding(case: Case) -> XidIncident:
 
 
 def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Finding:
-    place = case.place
+    location = case.location
     made = advised(
         case.cause,
         "kernel",
         "",
         Where(
-            nodes=(place.node,),
-            uuids=(place.uuid,) if place.uuid else (),
-            gpus=(place.gpu,) if place.gpu else (),
+            nodes=(location.node,),
+            uuids=(location.uuid,) if location.uuid else (),
+            gpus=(location.gpu,) if location.gpu else (),
         ),
         _summary(case, affected),
         tuple(
@@ -284,7 +286,7 @@ def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Finding:
 
 def _summary(case: Case, affected: int) -> str:
     root = case.own[0]
-    who = str(case.place) if root.kind != "sxid" else f"NVSwitch {root.pci} of node {root.node}"
+    who = str(case.location) if root.kind != "sxid" else f"NVSwitch {root.pci} of node {root.node}"
     whose = [f"rank {root.rank}"] if root.rank else []
     whose += [f"job {root.job_id}"] if root.job_id and case.cause != "gpu_hardware" else []
     text = f"{who}{', ' if whose else ''}{' of '.join(whose)}: {case.said}"

@@ -1,4 +1,4 @@
-"""How often GPUs fail, per 1,000 GPU-hours, beside what a large training run published. Pure.
+"""GPU failure rates per 1,000 GPU-hours, compared with a published training run. Pure.
 
 The published counts are those of table 5 of "The Llama 3 Herd of Models" (arXiv:2407.21783): 419
 unexpected interruptions of a 405-billion-parameter model's pre-training on 16,384 H100s in 54 days.

@@ -1,1 +1,1 @@
-"""What agents, Prometheus and clusters answer, without any judgement."""
+"""Data from agents, Prometheus and clusters, without judgement."""

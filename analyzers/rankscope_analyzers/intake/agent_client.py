@@ -1,4 +1,4 @@
-"""Asks one agent for one of its answers; bounded in time and size."""
+"""Fetches one answer of one agent, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request
 
-from rankscope_agent.contract import api_version, foreign_json
+from rankscope_agent.contract import api_version, untrusted_json
+from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
-from rankscope_analyzers.intake.patience import Patience
 
 TIMEOUT_SECONDS = 10.0
 """An agent on the same cluster answers in milliseconds; a dead node must not hold others up."""
@@ -58,13 +58,13 @@ class Agent:
         url: its address; without a scheme it is that of `entry`, http or https.
         entry: what is shown to be let in.
         node: the node that it is on, where an API server tells; empty where it says so itself.
-        patience: what is known of agents that were late; None where nobody asks again.
+        timeouts: what is known of agents that were late; None where nobody asks again.
     """
 
     url: str
     entry: Entry = NONE
     node: str = ""
-    patience: Patience | None = None
+    timeouts: AgentTimeouts | None = None
 
     @property
     def base(self) -> str:
@@ -93,7 +93,7 @@ class Agent:
             AgentError: there is none.
         """
         try:
-            document = foreign_json.read(self.body(path, most_bytes, seconds))
+            document = untrusted_json.read(self.body(path, most_bytes, seconds))
         except ValueError as error:
             raise AgentError(
                 f"{self.url} does not answer like a rankscope agent: {error}"
@@ -128,8 +128,8 @@ class Agent:
         except CredentialsError as error:
             raise AgentError(str(error)) from None
         except (OSError, HTTPException) as error:
-            if self.patience is not None:
-                self.patience.failed(self.url, _place(path), deadline)
+            if self.timeouts is not None:
+                self.timeouts.failed(self.url, _place(path), deadline)
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 raise AgentError(f"agent {self.url} {deadline.missed(reason)}") from None
@@ -140,9 +140,9 @@ class Agent:
             ) from None
 
     def _deadline(self, path: str, seconds: float) -> Deadline:
-        if self.patience is None:
+        if self.timeouts is None:
             return Deadline(seconds, TIMEOUT_SECONDS)
-        return self.patience.deadline(self.url, _place(path), seconds, TIMEOUT_SECONDS)
+        return self.timeouts.deadline(self.url, _place(path), seconds, TIMEOUT_SECONDS)
 
     def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> bytes:
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked

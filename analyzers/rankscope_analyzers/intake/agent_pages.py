@@ -1,4 +1,4 @@
-"""Asks many agents for their pages at once."""
+"""Fetches the pages of many agents at once."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def look(agents: Sequence[Agent]) -> Look:
     Of several that say they are of one node nobody knows which is: none is believed.
     """
     answers = _answers(agents)
-    found: dict[str, list[tuple[_Told, Agent]]] = defaultdict(list)
+    found: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)
     for told, agent in answers:
-        if isinstance(told, _Told):
+        if isinstance(told, _NodePage):
             found[told.page.node].append((told, agent))
     alone = [several[0] for several in found.values() if len(several) == 1]
     return Look(
@@ -66,25 +66,25 @@ def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _NodePage:
     """A page, and the node that its agent says it is of."""
 
     page: Page
     node: str
 
 
-_Answer = _Told | str | AnalysisError
+_Answer = _NodePage | str | AnalysisError
 
 
 def _without_page(answers: Sequence[tuple[_Answer, Agent]]) -> Iterator[str | AnalysisError]:
-    return (answer for answer, _ in answers if not isinstance(answer, _Told))
+    return (answer for answer, _ in answers if not isinstance(answer, _NodePage))
 
 
 def _failure(answer: str | AnalysisError) -> str:
     return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
 
 
-def _doubts(found: Mapping[str, Sequence[tuple[_Told, Agent]]]) -> Iterator[str]:
+def _doubts(found: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> Iterator[str]:
     """Say which agents are not who they say they are, or may not be."""
     for node, several in sorted(found.items()):
         if len(several) > 1:
@@ -113,7 +113,7 @@ def _isolated(agent: Agent) -> _Answer:
     return attempt("source", agent.url, partial(_page, agent))
 
 
-def _page(agent: Agent) -> _Told | str:
+def _page(agent: Agent) -> _NodePage | str:
     """Return an agent's page, or one sentence about why there is none.
 
     It is of the node that the agent's pod is on, if that is known, whatever it says.
@@ -123,7 +123,7 @@ def _page(agent: Agent) -> _Told | str:
         text = agent.text("/metrics")
     except AgentError as error:
         return str(error)
-    return _Told(Page(agent.node or node, time.time(), text), node)
+    return _NodePage(Page(agent.node or node, time.time(), text), node)
 
 
 def again(first: Look, started: float) -> Look:

@@ -1,4 +1,4 @@
-"""Asks agents for the step records of their nodes, and puts them together by job."""
+"""Fetches step records from agents and combines them by job."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rankscope_agent.contract.job_names import is_job_id
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.deadline import Deadline
-from rankscope_analyzers.intake.job_claims import (
-    NOTHING_BESIDE,
-    Beside,
+from rankscope_analyzers.intake.job_ownership import (
+    NO_CONTEXT,
     Notes,
-    Speaker,
+    PageContext,
+    Source,
     claims_of,
     notes,
     refused,
@@ -73,7 +73,7 @@ def from_agents(
     entry: Entry = NONE,
     history: StepHistory | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
-    beside: Beside = NOTHING_BESIDE,
+    context: PageContext = NO_CONTEXT,
 ) -> Read:
     """Ask agents for the step records of their nodes and put them together by job.
 
@@ -85,7 +85,7 @@ def from_agents(
         history: what the same question was answered before.
         patience_seconds: how long comparing collectives may take; the more nodes there are, the
             shorter is the time that is looked at.
-        beside: what is known of the agents, and of ranks that are not to be believed.
+        context: what is known of the agents, and of ranks that are not to be believed.
 
     Raises:
         SourceError: no agent answered, or none that did has a step record.
@@ -93,14 +93,14 @@ def from_agents(
     oldest, known = since_unix_seconds, StepHistory() if history is None else history
     known.keep(urls)
     with ThreadPoolExecutor(POOL_SIZE) as pool:
-        agents = [Agent(url, entry, patience=known.patience) for url in urls]
+        agents = [Agent(url, entry, timeouts=known.timeouts) for url in urls]
         answers = list(pool.map(lambda agent: _asked(agent, job_id, oldest, known), agents))
     nodes = [answer for answer in answers if isinstance(answer, _NodeAnswer)]
     errors = tuple(answer for answer in answers if isinstance(answer, AnalysisError))
     failures = tuple(map(_sentence, (one for one in answers if not isinstance(one, _NodeAnswer))))
     if not nodes:
         raise SourceError("; ".join(failures), errors=errors)
-    believed, distrusted = _believed(nodes, beside)
+    believed, distrusted = _believed(nodes, context)
     steps = known.add([node.steps for node in believed], oldest)
     if steps.empty:
         wanted = f"of job {job_id} " if job_id else ""
@@ -150,7 +150,7 @@ class _NodeAnswer:
 class _Refused:
     """Ranks that are not believed: address of the agent, job and number of each."""
 
-    ranks: frozenset[Speaker]
+    ranks: frozenset[Source]
     notes: Notes
 
     def has(self, url: str, said: Mapping[str, Any]) -> bool:
@@ -159,21 +159,21 @@ class _Refused:
 
 
 def _believed(
-    nodes: Sequence[_NodeAnswer], beside: Beside
+    nodes: Sequence[_NodeAnswer], context: PageContext
 ) -> tuple[Sequence[_NodeAnswer], _Refused]:
     """Leave out ranks that speak for a job that is not theirs, and names that no job has."""
-    named = {beside.names.get(node.agent.url, node.agent.url): node for node in nodes}
+    named = {context.names.get(node.agent.url, node.agent.url): node for node in nodes}
     claims = {one for name, node in named.items() for one in claims_of(name, node.ranks)}
     foreign = refused(claims)
     silent = any("pod_namespace" not in rank for node in nodes for rank in node.ranks)
-    speakers = {one.key for one in foreign} | (beside.refused() if silent else frozenset())
+    speakers = {one.key for one in foreign} | (context.refused() if silent else frozenset())
     found = _Refused(
         frozenset(
             (named[name].agent.url, job, rank) for name, job, rank in speakers if name in named
         ),
         notes(foreign, {one.job_id for one in claims.difference(foreign)}),
     )
-    return [_without(node, found, beside.placed.get(node.agent.url)) for node in nodes], found
+    return [_without(node, found, context.placed.get(node.agent.url)) for node in nodes], found
 
 
 def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAnswer:

@@ -1,4 +1,4 @@
-"""Finds the agents of a cluster through its API server, with whatever kubeconfig the user has."""
+"""Finds the agents of a cluster through its API server, with the user's kubeconfig."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.text.name_lists import listed
 
@@ -48,14 +48,14 @@ class NodeAgents(dict[str, str]):
 
 
 def trusted_agents(
-    namespace: str | None, entry: Entry, patience_seconds: float = TIMEOUT_SECONDS
+    namespace: str | None, entry: Entry, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> NodeAgents:
     """Return the address of each node's agent, by node, as those that may see what is shown.
 
     Args:
         namespace: where to look, None for everywhere.
         entry: what they are shown.
-        patience_seconds: how long the API server has for its whole answer.
+        timeout_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: whoever labels a pod would be shown a token; there is no way to the API
@@ -66,13 +66,13 @@ def trusted_agents(
             "a token is shown to agents of one namespace only, because any pod may carry their"
             " label: give --namespace"
         )
-    return agents_of_cluster(namespace, entry.scheme, patience_seconds)
+    return agents_of_cluster(namespace, entry.scheme, timeout_seconds)
 
 
 def agents_of_cluster(
     namespace: str | None = None,
     scheme: str = "http",
-    patience_seconds: float = TIMEOUT_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> NodeAgents:
     """Return the address of each node's agent, by node.
 
@@ -82,13 +82,13 @@ def agents_of_cluster(
     Args:
         namespace: where to look, None for everywhere, which takes a right to list all pods.
         scheme: of the addresses.
-        patience_seconds: how long the API server has for its whole answer.
+        timeout_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
     by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for pod in agent_pods(namespace, patience_seconds):
+    for pod in agent_pods(namespace, timeout_seconds):
         if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName"):
             by_node[str(pod["spec"]["nodeName"])].append(pod)
     known, doubts = {}, []
@@ -120,18 +120,18 @@ def _replaces(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
 
 
 def agent_pods(
-    namespace: str | None = None, patience_seconds: float = TIMEOUT_SECONDS
+    namespace: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Sequence[Mapping[str, Any]]:
     """Return the agents' pods as JSON has them, those included that do not run.
 
     Args:
         namespace: where to look, None for everywhere, which takes a right to list all pods.
-        patience_seconds: how long the API server has for its whole answer.
+        timeout_seconds: how long the API server has for its whole answer.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
-    return _pods(namespace, patience_seconds, label_selector=AGENT_SELECTOR)
+    return _pods(namespace, timeout_seconds, label_selector=AGENT_SELECTOR)
 
 
 def node_of_pod(wanted: str) -> str | None:
@@ -171,10 +171,10 @@ def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
 
 
 def _pods(
-    namespace: str | None, patience_seconds: float = TIMEOUT_SECONDS, **selectors: str
+    namespace: str | None, timeout_seconds: float = TIMEOUT_SECONDS, **selectors: str
 ) -> list[Any]:
     method = "list_namespaced_pod" if namespace else "list_pod_for_all_namespaces"
-    return _items(method, namespace, patience_seconds, **selectors)
+    return _items(method, namespace, timeout_seconds, **selectors)
 
 
 def configure(config: Any) -> None:
@@ -201,7 +201,7 @@ def impatient(client: Any) -> Any:
     Args:
         client: the module, once it is configured.
     """
-    from rankscope_analyzers.intake.cluster_answers import bound
+    from rankscope_analyzers.intake.cluster_deadlines import bound
 
     settings = client.Configuration.get_default_copy()
     settings.retries = False
@@ -211,7 +211,7 @@ def impatient(client: Any) -> Any:
 
 
 def _items(
-    method: str, namespace: str | None, patience_seconds: float, **more: str | int
+    method: str, namespace: str | None, timeout_seconds: float, **more: str | int
 ) -> list[Any]:
     """Call a method of the client that lists, and return the items as JSON has them."""
     try:
@@ -231,9 +231,9 @@ def _items(
         api: Any = client.CoreV1Api(impatient(client))
         where = (namespace,) if namespace else ()
         answer = getattr(api, method)(
-            *where, **more, _preload_content=False, _request_timeout=patience_seconds
+            *where, **more, _preload_content=False, _request_timeout=timeout_seconds
         )
-        items = foreign_json.read(answer.data).get("items")
+        items = untrusted_json.read(answer.data).get("items")
     except ConfigException as error:
         raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
     except ApiException as error:

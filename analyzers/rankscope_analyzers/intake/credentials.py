@@ -1,4 +1,4 @@
-"""What is shown to agents, or to Prometheus, to be let in, and how they are recognised."""
+"""Credentials for agents and Prometheus, and verification of their certificates."""
 
 from __future__ import annotations
 

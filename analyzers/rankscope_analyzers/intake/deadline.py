@@ -1,4 +1,4 @@
-"""One deadline for a whole answer: looking its server's name up, connecting, TLS, head and body.
+"""One deadline for a whole answer: name resolution, connecting, TLS, head and body.
 
 A limit on each read is none for whoever sends a byte at a time, be it of the status line, of the
 headers, of a chunk's size or of an endless row of `100 Continue`. Here each operation on the socket

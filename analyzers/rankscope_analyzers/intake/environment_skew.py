@@ -1,4 +1,4 @@
-"""Ranks of a job whose transport variables differ: a common reason why a job hangs or is slow.
+"""Ranks of a job whose transport variables differ: a common reason why jobs hang or are slow.
 
 Pure. One rank that lacks `NCCL_IB_HCA` or names another interface meets its peers over another
 network, or not at all.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankscope_analyzers.intake.job_claims import is_believed
+from rankscope_analyzers.intake.job_ownership import is_believed
 from rankscope_analyzers.text.name_lists import ranks_named
 
 Weight = Literal["fail", "warn"]

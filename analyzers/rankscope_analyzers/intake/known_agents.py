@@ -1,4 +1,4 @@
-"""The agents of a cluster as it last told of them, so that it need not answer at every look."""
+"""The last known agents of a cluster, so that not every evaluation needs the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads log files of any size in chunks: plain, gzip (whole or cut off), or standard input."""
+"""Reads log files of any size in chunks: plain, gzip (complete or truncated), or standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series of many nodes over a short time: what agents' pages or Prometheus say, in one form."""
+"""Series of many nodes over a short time, from agents' pages or Prometheus, in one form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents' pages said at their last looks: every page is parsed once, on arrival.
+"""Agents' pages of the last evaluations: every page is parsed once, on arrival.
 
 A page is as old as what it shows: between two pages of a node as much time has passed as between
 their snapshots, by the node's own clock, not as between the answers.

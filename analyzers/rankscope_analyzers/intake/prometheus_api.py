@@ -1,4 +1,4 @@
-"""Reads series from a Prometheus server, or whatever speaks its HTTP API, into a matrix.
+"""Reads series from Prometheus, or any server with its HTTP API, into a matrix.
 
 A range of thousands of series is tens of megabytes of JSON. Two things make it fast: the answer is
 asked for uncompressed, because the server spends five times as long on gzip as on the query, and
@@ -20,7 +20,7 @@ from urllib.request import Request
 import numpy as np
 import pandas as pd
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.numeric.arrays import Floats
@@ -103,7 +103,7 @@ class Prometheus:
         """
         body = self._get("/api/v1/query", {"query": query, "time": f"{at:.3f}"})
         try:
-            rows = foreign_json.read(body)["data"]["result"]
+            rows = untrusted_json.read(body)["data"]["result"]
             return [(row["metric"], float(row["value"][1])) for row in rows]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise PrometheusError(
@@ -195,7 +195,7 @@ def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
 
 def _labels(text: bytes) -> Mapping[str, str]:
     try:
-        found = foreign_json.read(text)
+        found = untrusted_json.read(text)
     except ValueError as error:
         raise PrometheusError(f"labels of a series are no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -228,7 +228,7 @@ def _reason(error: HTTPError) -> str:
     """Return what Prometheus says about a refused query, or the beginning of what another says."""
     body = error.read(4096)
     try:
-        document: Any = foreign_json.read(body)
+        document: Any = untrusted_json.read(body)
         return str(document["error"])[:300]
     except (ValueError, KeyError, TypeError):
         return body[:200].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Which scraped agents (instances) speak for which nodes, and which of them nobody should believe.
+"""Which scraped agents (instances) represent which nodes, and which of them to reject.
 
 An agent that is replaced has another address, and so does one that takes another's name: the first
 begins where the other ends, the second speaks beside it.
@@ -19,8 +19,8 @@ from rankscope_agent.contract.metrics import agent, pods, training
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.numeric.arrays import Booleans
 from rankscope_analyzers.steps.job_records import SourceError
-from rankscope_analyzers.text.inert_text import name
 from rankscope_analyzers.text.name_lists import listed
+from rankscope_analyzers.text.sanitize import name
 
 LARGEST_WINDOW_SECONDS = 3600.0
 """How far back is looked for agents: what wears on the hour before tells what is wrong now."""

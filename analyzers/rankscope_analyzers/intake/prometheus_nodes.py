@@ -1,4 +1,4 @@
-"""Series of a job's nodes out of Prometheus, for what the layers beside step times have to say."""
+"""Series of a job's nodes from Prometheus, for the layers other than step times."""
 
 from __future__ import annotations
 

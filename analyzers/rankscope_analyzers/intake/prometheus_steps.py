@@ -1,4 +1,4 @@
-"""Step records out of Prometheus: what each rank's steps took on average between two scrapes.
+"""Step records from Prometheus: mean times of each rank's steps between two scrapes.
 
 Counters of steps and seconds hold the mean of an interval exactly, whatever happened within it.
 What is shorter than an interval is averaged away; agents' own records show it.
@@ -16,8 +16,8 @@ import pandas as pd
 from rankscope_agent.contract.job_names import is_job_id
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.intake import job_claims
-from rankscope_analyzers.intake.job_claims import Claim, Speaker
+from rankscope_analyzers.intake import job_ownership
+from rankscope_analyzers.intake.job_ownership import Claim, Source
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.intake.prometheus_instances import Instances
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
@@ -90,8 +90,8 @@ def from_prometheus(
     except PrometheusError as error:
         raise SourceError(str(error)) from None
     claims = {_claim(labels, instances) for labels in infos}
-    foreign = job_claims.refused(claims)
-    said = job_claims.notes(foreign, {one.job_id for one in claims.difference(foreign)})
+    foreign = job_ownership.refused(claims)
+    said = job_ownership.notes(foreign, {one.job_id for one in claims.difference(foreign)})
     own = {one.key for one in claims.difference(foreign)}
     trust = _Trust(instances, frozenset(foreign), frozenset(one.key for one in foreign) - own)
     ranks = _ranks(infos, trust)
@@ -131,7 +131,7 @@ class _Trust:
 
     instances: Instances
     claims: frozenset[Claim]
-    ranks: frozenset[Speaker]
+    ranks: frozenset[Source]
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Whether a series is to be believed."""

@@ -1,4 +1,4 @@
-"""Series of many things, such as GPUs or ports, as one table: a row for each thing and moment."""
+"""Series of many objects, such as GPUs or ports, as a table: one row per object and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step records of agents from one look to the next, so that each is asked for new ones alone."""
+"""Agents' step records across evaluations, so that each agent is asked only for new ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rankscope_agent.contract.model import STEP_COLUMNS
-from rankscope_analyzers.intake.patience import Patience
+from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 
 START = "t_start_unix_seconds"
 SYNC = "sync_seconds"
@@ -123,7 +123,7 @@ class StepHistory:
     """Records of many agents, and which of these were late."""
 
     def __init__(self) -> None:
-        self.patience = Patience()
+        self.timeouts = AgentTimeouts()
         self._agents: dict[str, _Agent] = {}
         self._records = pd.DataFrame()
         self._numbers = 0

@@ -1,1 +1,1 @@
-"""What keeps an error that nobody expected at the job, agent or trace that it came of."""
+"""Confines unexpected errors to the job, agent or trace that caused them."""

@@ -1,4 +1,4 @@
-"""Where an error that nobody expected stops: it costs one job, or one agent, its answer only.
+"""The boundary for unexpected errors: an error costs one job, or one agent's answer, only.
 
 Pods, agents and logs write what is analysed, so that it can hold what no analyzer expects. What
 raises on it is a defect of Rankscope: it is caught here and nowhere else, told in the report of
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 Part = Literal["source", "timing", "layer", "report", "look"]
 """What was being made: sense of an agent's answer or of a trace, a verdict on a job's step times,
@@ -73,7 +73,7 @@ _MISSING = {
 }
 
 
-def attempt(part: Part, about: str, make: Callable[[], Made]) -> Made | AnalysisError:
+def attempt(part: Part, about: str, make: Callable[[], Result]) -> Result | AnalysisError:
     """Return what `make` does, or the error that it raised.
 
     RecursionError and MemoryError are such errors too: what is nested or long enough brings them
@@ -87,10 +87,10 @@ def attempt(part: Part, about: str, make: Callable[[], Made]) -> Made | Analysis
     try:
         return make()
     except Exception as error:  # noqa: BLE001 - the isolation that all other verdicts stand on
-        return _told(part, about, error)
+        return _error_of(part, about, error)
 
 
-def _told(part: Part, about: str, error: Exception) -> AnalysisError:
+def _error_of(part: Part, about: str, error: Exception) -> AnalysisError:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames[1:] if OURS in frame.filename]
     where = (ours or frames)[-1]

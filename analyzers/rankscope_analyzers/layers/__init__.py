@@ -1,4 +1,4 @@
-"""What each layer beside the timing of steps has to say about a job, as signals.
+"""The signals about a job from every layer other than step times.
 
 One module per subject: `READS` says which series it needs, `signals` is pure.
 """
@@ -76,35 +76,35 @@ READS: tuple[Metric, ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobSignals:
     """What the layers say of one job.
 
     Args:
         errors: of the modules that raised.
-        unheard: their layers, of which nobody knows all that there was to say.
+        failed_layers: their layers, of which nobody knows all that there was to say.
     """
 
     signals: tuple[Finding, ...]
     errors: tuple[AnalysisError, ...] = ()
-    unheard: frozenset[Layer] = frozenset()
+    failed_layers: frozenset[Layer] = frozenset()
 
 
-def told(observed: Observed, job: JobView) -> Told:
+def signals_of_job(observed: Observed, job: JobView) -> JobSignals:
     """Return what each layer says of a job; one that raises costs what it would have said."""
-    said: list[Finding] = []
+    signals: list[Finding] = []
     errors: list[AnalysisError] = []
-    unheard: set[Layer] = set()
+    failed_layers: set[Layer] = set()
     for subject in SUBJECTS:
-        heard = attempt("layer", job.job_id, partial(_heard, subject, observed, job))
-        if isinstance(heard, AnalysisError):
-            errors.append(heard)
-            unheard.add(subject.layer)
+        found = attempt("layer", job.job_id, partial(_layer_signals, subject, observed, job))
+        if isinstance(found, AnalysisError):
+            errors.append(found)
+            failed_layers.add(subject.layer)
         else:
-            said.extend(heard)
-    return Told(tuple(said), tuple(errors), frozenset(unheard))
+            signals.extend(found)
+    return JobSignals(tuple(signals), tuple(errors), frozenset(failed_layers))
 
 
-def _heard(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
+def _layer_signals(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
     return list(subject.signals(observed, job))
 
 

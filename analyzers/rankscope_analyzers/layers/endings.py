@@ -15,7 +15,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import age, clock, duration
@@ -72,11 +72,11 @@ def _missing(
     times = [known[rank].last for rank in gone if rank in known]
     nodes = _nodes(alive, gone)
     verb = "has" if len(gone) == 1 else "have"
-    said = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"
-    evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", said)
+    sentence = f"{ranks_named(gone)} ({named(nodes, 'node')}) {verb} ended while others go on"
+    evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(gone))
     since = min(times, default=None)
-    return series_signal(MISSING, "training", job.job_id, where, said, (evidence,), since)
+    return series_signal(MISSING, "training", job.job_id, where, sentence, (evidence,), since)
 
 
 def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
@@ -89,19 +89,19 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     begin, end = min(times.values()), max(times.values())
     if not first:
         within = f" within {duration(end - begin)}" if len(times) > 1 else ""
-        said = f"the job is over: its ranks ended{within}, at {clock(begin)}"
-        evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", said)
-        yield series_signal(OVER, "training", job.job_id, Where(), said, (evidence,), begin)
+        sentence = f"the job is over: its ranks ended{within}, at {clock(begin)}"
+        evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", sentence)
+        yield series_signal(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
         return
     nodes = _nodes(alive, first)
     later = min(at for rank, at in times.items() if rank not in first)
-    said = (
+    sentence = (
         f"the job is over: {ranks_named(first)} ({named(nodes, 'node')}) ended first, at"
         f" {clock(begin)}, {duration(later - max(times[rank] for rank in first))} before the others"
     )
-    evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", said)
+    evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
     where = Where(nodes=nodes, ranks=tuple(first))
-    yield series_signal(ENDED, "training", job.job_id, where, said, (evidence,), begin)
+    yield series_signal(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
 
 
 def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:
@@ -131,12 +131,14 @@ def _stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
     since = min((last[rank].last for rank in held if rank in last), default=None)
     nodes = _nodes(stopped, held)
     verb = "is" if len(held) == 1 else "are"
-    said = f"{ranks_named(held)} ({named(nodes, 'node')}) {verb} stopped by a signal or a debugger"
+    sentence = (
+        f"{ranks_named(held)} ({named(nodes, 'node')}) {verb} stopped by a signal or a debugger"
+    )
     if since is not None:
-        said += f" and ended the last step at {clock(since)}"
-    evidence = Evidence(starvation.RANK_STOPPED.name, 1.0, 0.0, "state", said)
+        sentence += f" and ended the last step at {clock(since)}"
+    evidence = Evidence(starvation.RANK_STOPPED.name, 1.0, 0.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(held))
-    yield series_signal(STOPPED, "host", job.job_id, where, said, (evidence,), since)
+    yield series_signal(STOPPED, "host", job.job_id, where, sentence, (evidence,), since)
 
 
 def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -162,9 +164,9 @@ def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> I
     step = max((series.last for series in usual), default=0.0)
     quiet = max(float(series.times[-1]) for series in alive.values()) - newest
     if quiet >= max(STALLED_SECONDS, STALLED_STEPS * step):
-        said = f"no rank has ended a step for {age(quiet)} although all live"
-        evidence = Evidence(training.LAST_STEP_TIMESTAMP.name, quiet, step, "seconds", said)
-        yield series_signal(STALLED, "training", job.job_id, Where(), said, (evidence,), newest)
+        sentence = f"no rank has ended a step for {age(quiet)} although all live"
+        evidence = Evidence(training.LAST_STEP_TIMESTAMP.name, quiet, step, "seconds", sentence)
+        yield series_signal(STALLED, "training", job.job_id, Where(), sentence, (evidence,), newest)
 
 
 def _nodes(series: Mapping[int, Series], ranks: list[int]) -> tuple[str, ...]:

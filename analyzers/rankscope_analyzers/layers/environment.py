@@ -1,4 +1,4 @@
-"""Ranks whose transport variables differ from those of their job, as signals."""
+"""Ranks whose transport variables differ from those of the job's other ranks, as signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.environment_skew import EnvironmentDifference
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.text.name_lists import ranks_named
 
@@ -30,8 +30,8 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
         return
     ((usual, count),) = Counter(hashes.values()).most_common(1)
     odd = tuple(sorted(rank for rank, found in hashes.items() if found != usual))
-    said = f"transport variables of {ranks_named(odd)} are not those of {count} other ranks"
-    yield _signal(job.job_id, odd, said, len(odd))
+    sentence = f"transport variables of {ranks_named(odd)} are not those of {count} other ranks"
+    yield _signal(job.job_id, odd, sentence, len(odd))
 
 
 def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Finding]:
@@ -42,9 +42,9 @@ def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Fin
             yield _signal(found.job_id, odd, found.summary, len(odd))
 
 
-def _signal(job_id: str, odd: tuple[int, ...], said: str, count: int) -> Finding:
+def _signal(job_id: str, odd: tuple[int, ...], sentence: str, count: int) -> Finding:
     name = pods.RANK_ENVIRONMENT_INFO.name
     evidence = Evidence(name, float(count), 0.0, "count", "ranks that differ from most others")
     return series_signal(
-        "environment_differs", "environment", job_id, Where(ranks=odd), said, (evidence,)
+        "environment_differs", "environment", job_id, Where(ranks=odd), sentence, (evidence,)
     )

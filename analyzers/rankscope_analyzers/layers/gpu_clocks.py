@@ -1,4 +1,4 @@
-"""GPUs whose clock, power or temperature is not like that of their peers, as signals."""
+"""GPUs whose clock, power or temperature differs from their peers', as signals."""
 
 from __future__ import annotations
 

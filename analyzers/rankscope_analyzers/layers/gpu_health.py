@@ -1,4 +1,4 @@
-"""GPUs that are lost, hang, have bad memory, or whose links are not what they should be."""
+"""GPUs that are lost, hang, have bad memory or degraded links, as signals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class State:
 
     Args:
         wrong: whether a series shows it.
-        saying: what is said of the GPU; {label} stands for a label of the series.
+        phrase: what is said of the GPU; {label} stands for a label of the series.
         labels: of the series that are looked at.
         counted: it is a counter, so that what counts is what it grew by.
         instead: advice in place of the table's.
@@ -32,7 +32,7 @@ class State:
 
     metric: Metric
     wrong: Callable[[Series], bool]
-    saying: str
+    phrase: str
     kind: str
     labels: Mapping[str, str] = field(default_factory=dict)
     counted: bool = False
@@ -123,13 +123,13 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _signal(state: State, series: Series, where: Where, job: JobView) -> Finding:
-    saying = state.saying.format_map(series.labels)
+    phrase = state.phrase.format_map(series.labels)
     value, unit = (series.increase(), "count") if state.counted else (series.last, "state")
     since = series.first_change() if state.counted else series.held_since()
-    evidence = Evidence(series.name, value, 1.0 if state.wrong is _is_down else 0.0, unit, saying)
-    said = f"{gpu_name(where)}: {saying}"
+    evidence = Evidence(series.name, value, 1.0 if state.wrong is _is_down else 0.0, unit, phrase)
+    sentence = f"{gpu_name(where)}: {phrase}"
     return series_signal(
-        state.kind, "gpu", job.job_id, where, said, (evidence,), since, instead=state.instead
+        state.kind, "gpu", job.job_id, where, sentence, (evidence,), since, instead=state.instead
     )
 
 
@@ -153,6 +153,8 @@ def _pcie(observed: Observed, job: JobView) -> Iterator[Finding]:
             # The largest value: a link may rest between two steps and is up in the next.
             value, full = float(series.values.max()), most.get(key, 0.0)
             if where and key in busy and value < full:
-                said = f"{gpu_name(where)}: its PCIe link runs at {what} {value:.0f} of {full:.0f}"
+                sentence = (
+                    f"{gpu_name(where)}: its PCIe link runs at {what} {value:.0f} of {full:.0f}"
+                )
                 evidence = Evidence(series.name, value, full, what, "PCIe link under load")
-                yield series_signal(DOWNGRADED, "gpu", job.job_id, where, said, (evidence,))
+                yield series_signal(DOWNGRADED, "gpu", job.job_id, where, sentence, (evidence,))

@@ -1,4 +1,4 @@
-"""Nodes and pods whose processes wait for CPU, memory, disks or file servers, or run out of them.
+"""Nodes and pods whose processes wait for, or run out of, CPU, memory, disks or file servers.
 
 Pressure alone is no fault: data loaders keep the CPUs busy on purpose. It becomes one where the
 node waits more than the job's other nodes do, and `incidents` uses it only where ranks of that node
@@ -103,8 +103,8 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
         for series in observed.of(metric):
             where = job.of_node(series)
             if where and series.last >= FULL:
-                said = f"{what} {series.last:.0%}"
-                yield _signal(kind, job, where, series, said, (series.last, FULL, "ratio"))
+                sentence = f"{what} {series.last:.0%}"
+                yield _signal(kind, job, where, series, sentence, (series.last, FULL, "ratio"))
     for look in (_throttled, _shm, _memory, _nfs, _events):
         yield from look(observed, job)
 
@@ -123,10 +123,10 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
         by_node.items(), shares.tolist(), of_peers.tolist(), strict=True
     ):
         if share >= pressure.least and share >= TIMES_PEERS * usual:
-            said = f"tasks wait for {pressure.resource} {share:.0%} of the time"
-            said += f", on its peers {usual:.0%}"
+            sentence = f"tasks wait for {pressure.resource} {share:.0%} of the time"
+            sentence += f", on its peers {usual:.0%}"
             values = (share, usual, "ratio")
-            yield _signal(pressure.kind, job, Where(nodes=(node,)), series, said, values)
+            yield _signal(pressure.kind, job, Where(nodes=(node,)), series, sentence, values)
 
 
 def _throttled(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -136,9 +136,9 @@ def _throttled(observed: Observed, job: JobView) -> Iterator[Finding]:
         total = periods[key].increase() if key in periods else float("nan")
         share = series.increase() / total if total > 0 else float("nan")
         if where and share >= THROTTLED_SHARE:
-            said = f"a pod's CPU limit holds it back in {share:.0%} of the periods"
+            sentence = f"a pod's CPU limit holds it back in {share:.0%} of the periods"
             yield _signal(
-                "cpu_throttled", job, where, series, said, (share, THROTTLED_SHARE, "ratio")
+                "cpu_throttled", job, where, series, sentence, (share, THROTTLED_SHARE, "ratio")
             )
 
 
@@ -148,8 +148,10 @@ def _shm(observed: Observed, job: JobView) -> Iterator[Finding]:
         size = sizes[key].last if key in sizes else 0.0
         where = job.of_pod(series) if key[1] else job.of_node(series)
         if where and size > 0 and series.last / size >= FULL:
-            said = f"shared memory is used to {series.last / size:.0%} of {size / 2**20:.0f} MiB"
-            yield _signal("shm_full", job, where, series, said, (series.last, size, "bytes"))
+            sentence = (
+                f"shared memory is used to {series.last / size:.0%} of {size / 2**20:.0f} MiB"
+            )
+            yield _signal("shm_full", job, where, series, sentence, (series.last, size, "bytes"))
 
 
 def _memory(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -157,10 +159,10 @@ def _memory(observed: Observed, job: JobView) -> Iterator[Finding]:
     for series in observed.of(metrics.MEMORY_AVAILABLE):
         where, whole = job.of_node(series), total.get(series.node, 0.0)
         if where and whole > 0 and series.last / whole <= LITTLE_MEMORY:
-            said = f"{series.last / whole:.1%} of the memory is left"
+            sentence = f"{series.last / whole:.1%} of the memory is left"
             values = (series.last, LITTLE_MEMORY * whole, "bytes")
             advice = MEMORY_EXHAUSTED
-            yield _signal("memory_pressure", job, where, series, said, values, instead=advice)
+            yield _signal("memory_pressure", job, where, series, sentence, values, instead=advice)
 
 
 def _nfs(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -180,18 +182,20 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Finding]:
         peers = [other for name, other in means.items() if name[0] != key[0]]
         usual = _median(peers)
         if mean >= TIMES_PEERS * usual:
-            said = f"NFS requests take {mean * 1e3:.0f} ms"
-            said += f", on its peers {usual * 1e3:.0f} ms" if peers else ""
-            yield _signal("nfs_slow", job, where, shown[key], said, (mean, usual, "seconds"))
+            sentence = f"NFS requests take {mean * 1e3:.0f} ms"
+            sentence += f", on its peers {usual * 1e3:.0f} ms" if peers else ""
+            yield _signal("nfs_slow", job, where, shown[key], sentence, (mean, usual, "seconds"))
 
 
 def _events(observed: Observed, job: JobView) -> Iterator[Finding]:
     for series in observed.of(metrics.EDAC_ERRORS, severity="uncorrected"):
         where, errors = job.of_node(series), series.increase()
         if where and errors > 0:
-            said = f"the node's memory had {errors:.0f} errors that could not be corrected"
+            sentence = f"the node's memory had {errors:.0f} errors that could not be corrected"
             since = series.first_change()
-            yield _signal("host_memory", job, where, series, said, (errors, 0.0, "count"), since)
+            yield _signal(
+                "host_memory", job, where, series, sentence, (errors, 0.0, "count"), since
+            )
 
 
 def _median(values: Sequence[float]) -> float:
@@ -216,13 +220,13 @@ def _signal(
     job: JobView,
     where: Where,
     series: Series,
-    said: str,
+    sentence: str,
     values: tuple[float, float, str],
     since: float | None = None,
     instead: Advice | None = None,
 ) -> Finding:
-    evidence = Evidence(series.name, *values, said)
-    summary = f"on node {series.node} {said}"
+    evidence = Evidence(series.name, *values, sentence)
+    summary = f"on node {series.node} {sentence}"
     return series_signal(
         kind, "host", job.job_id, where, summary, (evidence,), since, instead=instead
     )

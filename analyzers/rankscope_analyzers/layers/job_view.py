@@ -1,4 +1,4 @@
-"""One job as the layers see it: where its ranks run, and how series name them."""
+"""One job as seen by the layers: where its ranks run, and how series refer to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.intake.observed import Series
 
 
@@ -15,15 +15,15 @@ class JobView:
     """One job.
 
     Args:
-        places: where each rank runs, by rank.
+        locations: where each rank runs, by rank.
         on_node: the same by node.
         nodes: the nodes that it runs on.
         began_unix_seconds: begin of the first step that is looked at, None without any.
     """
 
     job_id: str
-    places: Mapping[int, RankPlace]
-    on_node: Mapping[str, Sequence[RankPlace]]
+    locations: Mapping[int, RankLocation]
+    on_node: Mapping[str, Sequence[RankLocation]]
     nodes: frozenset[str]
     began_unix_seconds: float | None = None
 
@@ -36,15 +36,15 @@ class JobView:
         """Return the ranks that hold one of these GPUs of a node, None if none of the job can."""
         here = self.on_node.get(node, ())
         ranks = [
-            place.rank
-            for place in here
+            location.rank
+            for location in here
             if (
-                place.uuid in uuids
-                if place.uuid and any(uuids)
-                else place.gpu and place.gpu in gpus
+                location.uuid in uuids
+                if location.uuid and any(uuids)
+                else location.gpu and location.gpu in gpus
             )
         ]
-        if not ranks and not any(not (place.uuid or place.gpu) for place in here):
+        if not ranks and not any(not (location.uuid or location.gpu) for location in here):
             return None
         return Where(
             nodes=(node,),
@@ -60,9 +60,13 @@ class JobView:
         uid = labels.get("pod_uid", "")
         here = self.on_node.get(series.node, ())
         ranks = [
-            place.rank for place in here if (uid and place.pod_uid == uid) or place.pod == name
+            location.rank
+            for location in here
+            if (uid and location.pod_uid == uid) or location.pod == name
         ]
-        named = bool(uid) or name != "/" or any(place.pod or place.pod_uid for place in here)
+        named = (
+            bool(uid) or name != "/" or any(location.pod or location.pod_uid for location in here)
+        )
         # Outside of pods neither ranks nor logs carry names: the node is all there is in common.
         if not ranks and (named or not here):
             return None
@@ -74,10 +78,10 @@ class JobView:
 
 
 def job_view(
-    job_id: str, places: Mapping[int, RankPlace], began_unix_seconds: float | None = None
+    job_id: str, locations: Mapping[int, RankLocation], began_unix_seconds: float | None = None
 ) -> JobView:
     """Return the view of a job whose ranks run at these places."""
-    on_node: dict[str, list[RankPlace]] = defaultdict(list)
-    for place in places.values():
-        on_node[place.node].append(place)
-    return JobView(job_id, places, on_node, frozenset(on_node), began_unix_seconds)
+    on_node: dict[str, list[RankLocation]] = defaultdict(list)
+    for location in locations.values():
+        on_node[location.node].append(location)
+    return JobView(job_id, locations, on_node, frozenset(on_node), began_unix_seconds)

@@ -1,4 +1,4 @@
-"""What the kernels of a job's nodes reported: GPU errors as incidents, and everything else."""
+"""What the kernels of a job's nodes reported: GPU errors as incidents, and other events."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ _BY_DRIVER = ((gpus.GPU_XIDS, kernel_log.XID_ERRORS), (gpus.GPU_XID_TIMESTAMP, k
 
 
 def _where(found: XidIncident, job: JobView) -> Where | None:
-    place = found.where
-    if place.gpu or place.uuid:
-        return job.of_gpus(place.node, (place.uuid,), (place.gpu,))
-    return Where(nodes=(place.node,)) if place.node in job.on_node else None
+    location = found.where
+    if location.gpu or location.uuid:
+        return job.of_gpus(location.node, (location.uuid,), (location.gpu,))
+    return Where(nodes=(location.node,)) if location.node in job.on_node else None
 
 
 def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:
@@ -122,14 +122,14 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
         known = EVENTS.get(series.labels.get("kind", ""))
         if where and known and series.last >= since:
             kind, what = known
-            said = f"the kernel of node {series.node} reports: {what}"
+            sentence = f"the kernel of node {series.node} reports: {what}"
             evidence = Evidence(series.name, series.last, 0.0, "unix seconds", what)
             yield series_signal(
                 kind,
                 "kernel",
                 job.job_id,
                 where,
-                said,
+                sentence,
                 (evidence,),
                 series.last,
                 instead=INSTEAD.get(kind),
@@ -138,6 +138,8 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
         where = job.of_node(series)
         if where and series.last >= since:
             reason = series.labels.get("reason", "unknown")
-            said = f"node {series.node} was rebooted (how it went down: {reason})"
-            evidence = Evidence(series.name, series.last, 0.0, "unix seconds", said)
-            yield series_signal(REBOOT, "kernel", job.job_id, where, said, (evidence,), series.last)
+            sentence = f"node {series.node} was rebooted (how it went down: {reason})"
+            evidence = Evidence(series.name, series.last, 0.0, "unix seconds", sentence)
+            yield series_signal(
+                REBOOT, "kernel", job.job_id, where, sentence, (evidence,), series.last
+            )

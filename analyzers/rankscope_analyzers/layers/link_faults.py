@@ -1,4 +1,4 @@
-"""Ports that lose, congest, flap or are slower than their peers, as signals."""
+"""Ports with losses, congestion, flaps or lower rates than their peers, as signals."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def _of_ports(observed: Observed, job: JobView) -> Iterator[tuple[Series, str]]:
 def _served(job: JobView) -> pd.DataFrame:
     """Return the ranks and GPUs that each node's devices serve, a row for each."""
     rows = [
-        (place.node, nic, place.rank, place.gpu or None)
-        for place in job.places.values()
-        for nic in place.nics
+        (location.node, nic, location.rank, location.gpu or None)
+        for location in job.locations.values()
+        for nic in location.nics
     ]
     return pd.DataFrame(rows, columns=["node", "device", "rank", "gpu"], dtype=object)

@@ -1,4 +1,4 @@
-"""Pods that failed or wait, devices that the kubelet calls unhealthy."""
+"""Ranks that have ended, pods that failed or are pending, devices that are unhealthy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
         for series in observed.of(pods.JOB_PODS, job_id=job.job_id, phase=phase):
             if series.last > 0:
                 count = f"{series.last:.0f} pod{'s' * (series.last > 1)}"
-                said = f"{count} on node {series.node} {verb}"
-                yield _of(kind, job, Where(nodes=(series.node,)), series, said)
+                sentence = f"{count} on node {series.node} {verb}"
+                yield _of(kind, job, Where(nodes=(series.node,)), series, sentence)
     for series in observed.of(pods.DEVICE_UNHEALTHY):
         where = job.of_pod(series)
         if where and series.last >= 1:
             device = series.labels.get("device_id", "")
-            said = f"the kubelet of node {series.node} calls device {device} unhealthy"
-            yield _of("device_unhealthy", job, where, series, said)
+            sentence = f"the kubelet of node {series.node} calls device {device} unhealthy"
+            yield _of("device_unhealthy", job, where, series, sentence)
 
 
-def _of(kind: str, job: JobView, where: Where, series: Series, said: str) -> Finding:
-    evidence = Evidence(series.name, series.last, 0.0, "count", said)
-    return series_signal(kind, "pod", job.job_id, where, said, (evidence,), series.held_since())
+def _of(kind: str, job: JobView, where: Where, series: Series, sentence: str) -> Finding:
+    evidence = Evidence(series.name, series.last, 0.0, "count", sentence)
+    return series_signal(kind, "pod", job.job_id, where, sentence, (evidence,), series.held_since())

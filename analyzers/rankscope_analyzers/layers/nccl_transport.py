@@ -1,4 +1,4 @@
-"""Jobs whose NCCL talks over sockets, without GPUDirect, with errors, or not at all."""
+"""Jobs whose NCCL uses sockets, lacks GPUDirect, has errors, or does not come up."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ NORMAL_LAG = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """What a series of NCCL's logs says when it is not zero.
 
     Args:
-        saying: what is said of the job, {value} and labels of the series filled in.
+        phrase: what is said of the job, {value} and labels of the series filled in.
     """
 
     metric: Metric
-    saying: str
+    phrase: str
     kind: str
 
 
-TROUBLES: Sequence[Trouble] = (
-    Trouble(
+PROBLEMS: Sequence[Problem] = (
+    Problem(
         metrics.NCCL_GDR_MISSING,
         "NCCL moves data of {value:.0f} connections over RDMA without GPUDirect",
         "gdr_missing",
     ),
-    Trouble(
+    Problem(
         metrics.NCCL_IB_ERRORS,
         "NCCL met {value:.0f} InfiniBand errors ({status}) on {device}",
         "ib_errors",
     ),
-    Trouble(
+    Problem(
         metrics.NCCL_TIMEOUTS,
         "PyTorch's watchdog gave up on {value:.0f} {op} operations",
         "collective_timeout",
@@ -57,11 +57,11 @@ TROUBLES: Sequence[Trouble] = (
 )
 
 SOCKET, INIT, MISSING, LAG = "socket_fallback", "init_incomplete", "ras_missing", "ras_lag"
-KINDS = frozenset((SOCKET, INIT, MISSING, LAG, *(trouble.kind for trouble in TROUBLES)))
+KINDS = frozenset((SOCKET, INIT, MISSING, LAG, *(problem.kind for problem in PROBLEMS)))
 
 READS: tuple[Metric, ...] = (
     metrics.NCCL_SOCKET_FALLBACK,
-    *(trouble.metric for trouble in TROUBLES),
+    *(problem.metric for problem in PROBLEMS),
     metrics.NCCL_RANKS_EXPECTED,
     metrics.NCCL_RANKS_INITIALIZED,
     metrics.NCCL_LAST_LINE,
@@ -71,7 +71,7 @@ READS: tuple[Metric, ...] = (
     nccl_ras.RAS_LAGGING_RANK,
 )
 
-INIT_PATIENCE_SECONDS = 60.0
+INIT_TIMEOUT_SECONDS = 60.0
 """Communicators of thousands of ranks need some 20 s to start; after a minute of silence in the
 logs a start that has not ended hangs."""
 
@@ -79,8 +79,8 @@ logs a start that has not ended hangs."""
 def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what NCCL's logs and RAS say of the job, one signal for all its pods together."""
     yield from _socket(observed, job)
-    for trouble in TROUBLES:
-        yield from _trouble(observed, job, trouble)
+    for problem in PROBLEMS:
+        yield from _problem_signals(observed, job, problem)
     yield from _init(observed, job)
     yield from _ras(observed, job)
 
@@ -93,22 +93,22 @@ def _socket(observed: Observed, job: JobView) -> Iterator[Finding]:
             found[reason].append((series, where))
     for reason, several in found.items():
         why = REASON_TEXTS.get(reason, reason.replace("_", " "))
-        said = f"NCCL carries data between nodes over TCP sockets: {why}"
-        yield _together(SOCKET, job, several, said)
+        sentence = f"NCCL carries data between nodes over TCP sockets: {why}"
+        yield _together(SOCKET, job, several, sentence)
 
 
-def _trouble(observed: Observed, job: JobView, trouble: Trouble) -> Iterator[Finding]:
+def _problem_signals(observed: Observed, job: JobView, problem: Problem) -> Iterator[Finding]:
     found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
-    extra = [name for name in trouble.metric.labels if name not in metrics.LOG_POD]
-    for series in observed.of(trouble.metric):
+    extra = [name for name in problem.metric.labels if name not in metrics.LOG_POD]
+    for series in observed.of(problem.metric):
         where = job.of_pod(series)
         if where and series.last > 0:
             key = tuple(series.labels.get(name, "") for name in extra)
             found[key].append((series, where))
     for key, several in found.items():
         named = dict(zip(extra, key, strict=True))
-        said = trouble.saying.format(value=_total(several), **named)
-        signal = _together(trouble.kind, job, several, said, named.get("device", ""))
+        sentence = problem.phrase.format(value=_total(several), **named)
+        signal = _together(problem.kind, job, several, sentence, named.get("device", ""))
         yield replace(signal, since_unix_seconds=_warned(observed, several))
 
 
@@ -130,7 +130,7 @@ def _init(observed: Observed, job: JobView) -> Iterator[Finding]:
         for series in observed.of(metrics.NCCL_RANKS_EXPECTED)
         if (where := job.of_pod(series))
         and ended.get(_pod(series), 0.0) < series.last
-        and quiet.get(_pod(series), 0.0) > INIT_PATIENCE_SECONDS
+        and quiet.get(_pod(series), 0.0) > INIT_TIMEOUT_SECONDS
     ]
     if several:
         missing = sum(series.last - ended.get(_pod(series), 0.0) for series, _ in several)
@@ -140,13 +140,13 @@ def _init(observed: Observed, job: JobView) -> Iterator[Finding]:
 def _ras(observed: Observed, job: JobView) -> Iterator[Finding]:
     for series in observed.of(nccl_ras.RAS_MISSING_RANKS):
         if series.node in job.on_node and series.last > 0:
-            said = f"NCCL's RAS misses {series.last:.0f} ranks"
-            yield _together(MISSING, job, [(series, Where())], said)
+            sentence = f"NCCL's RAS misses {series.last:.0f} ranks"
+            yield _together(MISSING, job, [(series, Where())], sentence)
     for series in observed.of(nccl_ras.RAS_LAG):
         if series.node in job.on_node and series.last > NORMAL_LAG:
             op = series.labels.get("op", "")
-            said = f"a rank is {series.last:.0f} {op} operations behind by NCCL's RAS"
-            yield _together(LAG, job, [(series, Where())], said)
+            sentence = f"a rank is {series.last:.0f} {op} operations behind by NCCL's RAS"
+            yield _together(LAG, job, [(series, Where())], sentence)
 
 
 def _pod(series: Series) -> tuple[str, str, str]:
@@ -159,21 +159,21 @@ def _total(several: Sequence[Placed]) -> float:
 
 
 def _together(
-    kind: str, job: JobView, several: Sequence[Placed], said: str, device: str = ""
+    kind: str, job: JobView, several: Sequence[Placed], sentence: str, device: str = ""
 ) -> Finding:
     """Return one signal for several pods, since the first of them."""
-    evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", said)
+    evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", sentence)
     starts = [start for series, _ in several if (start := series.held_since()) is not None]
     where = _where(several, job, (device,) if device else ())
     since = min(starts, default=None)
-    return series_signal(kind, "nccl", job.job_id, where, said, (evidence,), since)
+    return series_signal(kind, "nccl", job.job_id, where, sentence, (evidence,), since)
 
 
 def _where(several: Sequence[Placed], job: JobView, devices: tuple[str, ...]) -> Where:
     """Return the pods' ranks and nodes; nothing if these are all of the job's."""
     ranks = sorted({rank for _, where in several for rank in where.ranks})
     nodes = sorted({node for _, where in several for node in where.nodes})
-    whole = set(ranks) == set(job.places) or (not ranks and set(nodes) == job.nodes)
+    whole = set(ranks) == set(job.locations) or (not ranks and set(nodes) == job.nodes)
     if whole and not devices:
         return Where()
     return Where(nodes=tuple(nodes), ranks=() if devices else tuple(ranks), devices=devices)

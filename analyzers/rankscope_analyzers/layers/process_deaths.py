@@ -1,4 +1,4 @@
-"""Processes that the kernel ended: killed for want of memory, or crashed.
+"""Processes that the kernel ended: killed for lack of memory, or crashed.
 
 Each belongs to one pod, and says nothing of others on the node: it is a job's only if the pod is,
 and only since the job's first step that is looked at. One of which nobody knows whose it was is
@@ -15,7 +15,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_signals import series_signal
 
 WINDOW_SECONDS = 3600.0
@@ -24,7 +24,7 @@ WINDOW_SECONDS = 3600.0
 KILL, CRASH, STRAY = "oom_kill", "app", "unattributed_kill"
 KINDS = frozenset((KILL, CRASH, STRAY))
 
-SAID: Mapping[tuple[str, str], tuple[str, str]] = {
+PHRASES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("oom_kill", "cgroup"): (KILL, "a process was killed at its memory limit"),
     ("oom_kill", "node"): (KILL, "a process was killed as the node ran out of memory"),
     ("user_fault", ""): (CRASH, "a program crashed"),
@@ -82,10 +82,10 @@ class _Deaths:
         """Yield what the kernel's logs tell."""
         for series in self._logged():
             labels = series.labels
-            said = SAID.get((labels.get("kind", ""), labels.get("scope", "")))
-            if said is None:
+            sentence = PHRASES.get((labels.get("kind", ""), labels.get("scope", "")))
+            if sentence is None:
                 continue
-            kind, what = said
+            kind, what = sentence
             where = self._where(series)
             if where and not where.ranks and kind == CRASH and not self._lost_a_rank(series.node):
                 where = None  # outside of pods it may be anybody's
@@ -134,11 +134,11 @@ class _Deaths:
         here = self.job.on_node.get(series.node, ())
         name = self.pods.get(_pod(series), "")
         ranks = [
-            place.rank
-            for place in here
-            if uid and (place.pod_uid == uid or (name and place.pod == name))
+            location.rank
+            for location in here
+            if uid and (location.pod_uid == uid or (name and location.pod == name))
         ]
-        outside = not uid and not any(place.pod or place.pod_uid for place in here)
+        outside = not uid and not any(location.pod or location.pod_uid for location in here)
         if not ranks and not outside:
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
@@ -146,7 +146,7 @@ class _Deaths:
     def _lost_a_rank(self, node: str) -> bool:
         alive = by_rank(self.observed, training.RANK_ALIVE, self.job.job_id)
         ended: Collection[int] = [rank for rank, series in alive.items() if series.last == 0]
-        return any(place.rank in ended for place in self.job.on_node.get(node, ()))
+        return any(location.rank in ended for location in self.job.on_node.get(node, ()))
 
     def _signals(
         self,
@@ -159,16 +159,16 @@ class _Deaths:
         since: float | None,
     ) -> Iterator[Finding]:
         """Yield what befell the job, or what nobody knows whom it befell."""
-        said = f"on node {series.node} {what}"
+        sentence = f"on node {series.node} {what}"
         if where is None:
             if _pod(series) in self.pods:  # another job's, which will hear of it
                 return
             kind, where = STRAY, Where(nodes=(series.node,))
-            said += (
+            sentence += (
                 f", and nobody knows of which job (pod {series.labels.get('pod_uid') or 'none'})"
             )
         evidence = (Evidence(series.name, *values, what),)
-        yield series_signal(kind, layer, self.job.job_id, where, said, evidence, since)
+        yield series_signal(kind, layer, self.job.job_id, where, sentence, evidence, since)
 
 
 def _pod(series: Series) -> Pod:

@@ -1,4 +1,4 @@
-"""Signals of what series show: with the query that shows it again."""
+"""Signals derived from series, with a query that shows the evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def series_signal(
     layer: Layer,
     job_id: str,
     where: Where,
-    said: str,
+    sentence: str,
     evidence: tuple[Evidence, ...],
     since_unix_seconds: float | None = None,
     *,
@@ -29,7 +29,7 @@ def series_signal(
         layer,
         job_id,
         where,
-        said,
+        sentence,
         evidence,
         since_unix_seconds,
         source=query_of(evidence, job_id, where),

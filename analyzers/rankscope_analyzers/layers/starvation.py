@@ -1,4 +1,4 @@
-"""Ranks whose threads or loader workers wait for a CPU, as their node sees it.
+"""Ranks whose threads or loader workers wait for a CPU, as observed by their node.
 
 Step times of jobs on gloo tell compute from waiting for a CPU by themselves, so that slow compute
 is no sign of it there; elsewhere it may be all that there is to slow compute.
@@ -16,7 +16,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.places import by_rank
+from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_signals import series_signal
 from rankscope_analyzers.numeric.peers import peer_median
 
@@ -57,14 +57,14 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
 def _placed(observed: Observed, job: JobView, metric: Metric) -> Mapping[int, Series]:
     """Return the series of the job's ranks whose place is known."""
     found = by_rank(observed, metric, job.job_id)
-    return {rank: series for rank, series in found.items() if rank in job.places}
+    return {rank: series for rank, series in found.items() if rank in job.locations}
 
 
 def _signal(
     kind: str, job: JobView, rank: int, series: Series, who: str, share: float, usual: float
 ) -> Finding:
-    said = f"of rank {rank} {who} waits for a CPU {share:.0%} of the time, that of its peers"
-    said = f"{said} {usual:.0%}"
-    evidence = Evidence(series.name, share, usual, "ratio", said)
+    sentence = f"of rank {rank} {who} waits for a CPU {share:.0%} of the time, that of its peers"
+    sentence = f"{sentence} {usual:.0%}"
+    evidence = Evidence(series.name, share, usual, "ratio", sentence)
     where = Where(nodes=(series.node,), ranks=(rank,))
-    return series_signal(kind, "host", job.job_id, where, said, (evidence,))
+    return series_signal(kind, "host", job.job_id, where, sentence, (evidence,))

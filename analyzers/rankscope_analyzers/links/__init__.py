@@ -1,1 +1,1 @@
-"""RDMA and network ports: counters, states and what differs between peers."""
+"""RDMA and network ports: counters, states and differences between peers."""

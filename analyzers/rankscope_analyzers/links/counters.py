@@ -1,4 +1,4 @@
-"""Which links of a job are worse than their peers: losses, congestion, errors, flaps, rates.
+"""Links of a job that are worse than their peers: losses, congestion, errors, flaps, rates.
 
 Pure: a frame of port counters in (`frame` has its columns), findings out. A port is compared
 with the other ports of its job, on its own node and on others, per byte that it carried. A port of
@@ -126,13 +126,13 @@ def _describe(
     evidence += _parts(ports, rows, columns, quantity)
     seconds = float(np.median(ports.durations()[list(rows)]))
     than = f"{observed / usual:.1f}x the" if usual >= 1 else "far more"
-    saying = (
+    phrase = (
         f"has {than} {quantity.name} {'of' if usual >= 1 else 'than'} its peers"
         f" ({_number(observed)} {quantity.unit} against {_number(usual)} in {seconds:.0f} s)"
     )
     since = min(_since(ports, row, columns, expected[row]) for row in rows)
     kind: LinkFault = quantity.kind if len(rows) == 1 else "asymmetric_rail"
-    return signal(kind, "ticket", link(ports, rows), saying, tuple(evidence), since)
+    return signal(kind, "ticket", link(ports, rows), phrase, tuple(evidence), since)
 
 
 def _parts(

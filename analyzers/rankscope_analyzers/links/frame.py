@@ -1,4 +1,4 @@
-"""Samples of ports' counters as a frame, and what each port's counters grew by.
+"""Port counter samples as a frame, and the increase of each port's counters.
 
 Columns of the frame, one row for each port and moment (a port that serves several ranks may have a
 row for each of them):

@@ -1,4 +1,4 @@
-"""What is compared between ports: counters of one meaning, and how many of them are noticeable.
+"""Quantities that are compared between ports: counters with one meaning, and their thresholds.
 
 A rate below its floor cannot hold a job up, whatever its peers have; above it, what counts is the
 skew against peers.

@@ -1,4 +1,4 @@
-"""Rails that carry less than their siblings: on one node, or everywhere. Pure.
+"""Rails that carry less traffic than their siblings, on one node or everywhere. Pure.
 
 The ports that serve GPUs of one node carry about the same in ring and tree collectives; one that
 carries much less was left by the traffic, which another one then carries twice.
@@ -99,8 +99,8 @@ def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Float
         "bytes",
         "sent while watched, beside the other GPU ports of its node",
     )
-    saying = f"carries {observed / usual:.0%} of what the other rails of its node carry"
+    phrase = f"carries {observed / usual:.0%} of what the other rails of its node carry"
     if len(rows) > 1:
-        saying = saying.replace("its node carry", "its nodes carry")
+        phrase = phrase.replace("its node carry", "its nodes carry")
     starts = [float(ports.times[ports.numbers == row][0]) for row in rows]
-    return signal("asymmetric_rail", "ticket", link(ports, rows), saying, (evidence,), min(starts))
+    return signal("asymmetric_rail", "ticket", link(ports, rows), phrase, (evidence,), min(starts))

@@ -1,4 +1,4 @@
-"""What is wrong with a link, as a signal: which port of which node, whose rail it is."""
+"""A link problem as a signal: which port of which node, and whose rail it is."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def signal(
     kind: LinkFault,
     severity: Severity,
     about: Link,
-    saying: str,
+    phrase: str,
     evidence: tuple[Evidence, ...],
     since: float,
 ) -> Finding:
     """Return a signal whose sentence begins with whom it is about, `since` Unix seconds."""
-    summary = f"{_who(about)} {saying}"
+    summary = f"{_who(about)} {phrase}"
     return advised(
         kind, "link", about.job_id, about.where, summary, evidence, since, severity=severity
     )

@@ -1,4 +1,4 @@
-"""Each port's events against those of its peers: how many were to be expected of it. Pure numbers.
+"""Each port's events compared with its peers': how many were expected. Pure numbers.
 
 Peers are the ports that do the same work; leaving a port out of its own reference keeps small jobs
 fair. What all share (a congested fabric, a noisy counter) makes nobody an outlier.

@@ -1,4 +1,4 @@
-"""Links that flap, are down, or run below what they can: by state, not by events. Pure."""
+"""Links that flap, are down, or run below their maximum: by state, not by events. Pure."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def _down(ports: Ports) -> Iterator[Finding]:
         about = link(ports, (int(row),))
         evidence = Evidence("state", float(latest[row]), ACTIVE, "state", "4 is active, 1 is down")
         start = float(ports.times[ports.numbers == row][0]) if since is None else since
-        saying = "is down" + (" although the same port is up on other nodes" if usual else "")
+        phrase = "is down" + (" although the same port is up on other nodes" if usual else "")
         severity: Severity = "page" if about.where.ranks or about.where.gpus else "ticket"
-        yield signal("link_down", severity, about, saying, (evidence,), start)
+        yield signal("link_down", severity, about, phrase, (evidence,), start)
 
 
 def _left_active(ports: Ports, row: int) -> float | None:
@@ -95,8 +95,8 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
         )
         times = "once" if count == 1 else f"{count} times"
         severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.where.ranks else "ticket"
-        saying = f"lost its link {times}, its peers {usual:.0f} times"
-        yield signal("flapping", severity, about, saying, (evidence,), _first_flap(ports, int(row)))
+        phrase = f"lost its link {times}, its peers {usual:.0f} times"
+        yield signal("flapping", severity, about, phrase, (evidence,), _first_flap(ports, int(row)))
 
 
 def _first_flap(ports: Ports, row: int) -> float:
@@ -131,10 +131,10 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
             "bytes per second",
             "rate of the link, beside what it can do",
         )
-        saying = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
+        phrase = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
         since = _since_below(ports, int(row), "rate_bytes_per_second", float(could[row]))
         about = link(ports, (int(row),))
-        yield signal("rate_below_maximum", "ticket", about, saying, (evidence,), since)
+        yield signal("rate_below_maximum", "ticket", about, phrase, (evidence,), since)
 
 
 def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
@@ -153,10 +153,10 @@ def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
             "ratio",
             "bandwidth of the PCI link as a part of the adapter's largest",
         )
-        saying = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its like {could[row]:.0%}"
+        phrase = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its like {could[row]:.0%}"
         since = _since_below(ports, int(row), "pci_link_ratio", float(could[row]))
         about = link(ports, (int(row),))
-        yield signal("pci_link_degraded", "ticket", about, saying, (evidence,), since)
+        yield signal("pci_link_degraded", "ticket", about, phrase, (evidence,), since)
 
 
 def _like(ports: Ports, groups: Integers, values: Floats) -> Floats:

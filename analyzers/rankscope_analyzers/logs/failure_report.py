@@ -17,8 +17,8 @@ from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Fai
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.sanitize import visible
 
 MAX_LISTED = 4096
 """Ranks written out one by one for each attempt."""

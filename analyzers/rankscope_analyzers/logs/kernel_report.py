@@ -14,7 +14,7 @@ from rankscope_agent.contract.kernel.verdict import Verdict, judge
 from rankscope_agent.contract.kernel.xid_actions import CATALOGUE, PUBLISHED
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 
 class KernelLogExplanation:

@@ -14,8 +14,8 @@ from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdic
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.logs.watchdog_suspects import Suspect
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import listed, ranks_listed, ranks_named
+from rankscope_analyzers.text.sanitize import visible
 
 MAX_COMMUNICATORS = 1000
 """Communicators written out; a job of 8,192 ranks with three kinds of groups has some 2,000, of

@@ -1,1 +1,1 @@
-"""Arrays of numbers and statistics that leave out what is unknown; knows nothing of jobs."""
+"""Arrays and statistics that skip missing values; independent of jobs."""

@@ -1,4 +1,4 @@
-"""Names for the arrays that analyzers work on."""
+"""Type aliases for the arrays that analyzers use."""
 
 from __future__ import annotations
 

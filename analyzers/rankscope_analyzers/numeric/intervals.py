@@ -1,4 +1,4 @@
-"""Sets of time intervals as (n, 2) arrays: their union, and how much of it lies in windows.
+"""Sets of time intervals as (n, 2) arrays: their union, and their overlap with windows.
 
 What two sets share is never needed: "A but not B" is the union of both less that of B.
 """

@@ -1,4 +1,4 @@
-"""Medians that skip missing entries, quickly where nothing is missing."""
+"""Medians that skip missing values, fast if nothing is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rank against its peers in the same step: medians without oneself, excess and noise.
+"""Each rank compared with its peers in the same step: leave-one-out medians, excess and noise.
 
 Comparing inside one step removes what all ranks share (sequence length, a slow node clock, a noisy
 cluster), and leaving a rank out of its own reference keeps two-rank and four-rank jobs fair.

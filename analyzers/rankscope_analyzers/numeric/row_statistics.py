@@ -1,4 +1,4 @@
-"""Statistics over the ranks of each step that tolerate missing entries without warnings."""
+"""Statistics over the ranks of each step that tolerate missing values without warnings."""
 
 from __future__ import annotations
 

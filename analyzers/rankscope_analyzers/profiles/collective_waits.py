@@ -1,4 +1,4 @@
-"""How long each rank waited for the others in its collectives, from when each of them arrived.
+"""How long each rank waited for others in collectives, from the ranks' arrival times.
 
 In: launches of all ranks, as Flight Recorders have them. A rank that arrives at a collective waits
 until the last one has arrived too; a step's wait is the union of these intervals, since several

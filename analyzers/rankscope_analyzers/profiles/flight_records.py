@@ -1,4 +1,4 @@
-"""Step records completed with the waits that ranks' Flight Recorders show, where probes have none.
+"""Completes step records with wait times from Flight Recorders where probes measure none.
 
 Only steps that lie wholly in sampled windows of their rank, and all of whose collectives are known
 of all their ranks, get sync and compute. Of NCCL without durations they get none: a host launches

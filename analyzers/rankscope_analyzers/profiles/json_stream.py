@@ -1,4 +1,4 @@
-"""One JSON object read member by member, and one array in it item by item, in bounded memory.
+"""Reads one JSON object member by member, and one array in it item by item, in bounded memory.
 
 PyTorch profiler traces are single objects of up to gigabytes, nearly all of which is one array.
 `json.loads` takes about ten times a file's size; here one member or item is in memory at a time.

@@ -1,4 +1,4 @@
-"""The times of one rank's steps out of its PyTorch profiler (Kineto) trace; no I/O.
+"""Step times of one rank from its PyTorch profiler (Kineto) trace; no I/O.
 
 Steps are the profiler's own `ProfilerStep#N`, which `profiler.step()` ends; in a trace without them
 a step lasts from one end of the optimizer's `step()` to the next.

@@ -1,4 +1,4 @@
-"""Sorts the events of one PyTorch profiler (Kineto) trace into what steps are made of; no I/O.
+"""Classifies the events of a PyTorch profiler (Kineto) trace into parts of steps; no I/O.
 
 Categories are those of libkineto's ActivityType: "kernel" on the device, "user_annotation" on
 the host, "gpu_user_annotation" on the device, and "cpu_op" for operators. Names of host events are

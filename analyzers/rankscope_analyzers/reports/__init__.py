@@ -1,1 +1,1 @@
-"""Every format in which a job's report is given out."""
+"""All output formats of a job's report."""

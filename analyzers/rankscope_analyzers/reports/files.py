@@ -1,4 +1,4 @@
-"""`rankscope diagnose --html FILE` and `--markdown [FILE]`: reports that are kept."""
+"""`rankscope diagnose --html FILE` and `--markdown [FILE]`: reports as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each rank did over time as small matrices of bytes, to be drawn: compute, input, waiting.
+"""Each rank's times as small byte matrices for drawing: compute, input, waiting.
 
 A cell is the mean over the steps of one bin. Compute is a ratio to the peers of the rank's stage in
 the same step, so that what all ranks share cancels out; waiting and input are shares of the step.
@@ -122,10 +122,10 @@ def encode(values: Floats, low: float, high: float, geometric: bool) -> Bytes:
     """Return codes of values: 0 for not measured, else 1 (low or less) to 255 (high or more)."""
     known = np.isfinite(values)
     inside = np.clip(np.where(known, values, low), low, high)
-    place = (
+    location = (
         np.log(inside / low) / np.log(high / low) if geometric else (inside - low) / (high - low)
     )
-    return np.where(known, 1 + np.rint(place * LEVELS), 0).astype(np.uint8)
+    return np.where(known, 1 + np.rint(location * LEVELS), 0).astype(np.uint8)
 
 
 def _map(name: Literal["compute", "sync", "data"], values: Floats) -> HeatMap:

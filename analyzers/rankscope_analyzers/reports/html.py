@@ -1,4 +1,4 @@
-"""The report as one HTML file that opens anywhere, offline: nothing in it is fetched.
+"""The report as one self-contained HTML file that works offline.
 
 Its content security policy lets the browser run the one script whose hash it names and connect to
 nothing. Text is in the page itself; the script draws the maps from numbers that stand in a data
@@ -15,11 +15,11 @@ from string import Template
 from typing import Any
 
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.reports.report_page import data, maps, runbook_text, sections, topology
 from rankscope_analyzers.reports.report_page.elements import Html, element, join
 from rankscope_analyzers.text import finite_json
-from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.sanitize import name
 
 SCRIPTS = ("scales.js", "time_axis.js", "heat_map.js", "keyboard.js", "rank_table.js", "page.js")
 """In the order in which they need each other; together they are one script."""
@@ -57,7 +57,7 @@ def _contents(reports: Sequence[JobReport]) -> Html:
             "li",
             element("a", name(report.job_id), href=f"#job-{number}"),
             ": ",
-            job_answer.headline(report),
+            job_summary.headline(report),
         )
         for number, report in enumerate(reports)
     )

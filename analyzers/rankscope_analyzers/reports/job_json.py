@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rankscope_analyzers.findings.finding import Finding, RankPlace
+from rankscope_analyzers.findings.finding import Finding, RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
-from rankscope_analyzers.reports import job_answer, verdict_json
+from rankscope_analyzers.reports import job_summary, verdict_json
 from rankscope_analyzers.text import runbooks
 
 
@@ -22,7 +22,7 @@ def as_object(job: JobReport) -> dict[str, Any]:
         "analysis_errors": [_error(error) for error in job.errors],
         "incidents": [_incident(incident) for incident in job.incidents],
         "observations": [_signal(signal) for signal in job.observations],
-        "places": [_place(place) for _, place in sorted(job.places.items())],
+        "places": [_location(location) for _, location in sorted(job.locations.items())],
         "sources": list(job.sources),
         "made_unix_seconds": job.made_unix_seconds,
     }
@@ -57,8 +57,8 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 def _answer(job: JobReport) -> Mapping[str, Any]:
     """Return what the first incident says beyond step times."""
     if not job.incidents:
-        told = job_answer.end(job) or (job.verdict is not None and job_answer.doubt(job))
-        return {"cause": None, **({"summary": job_answer.headline(job)} if told else {})}
+        told = job_summary.end(job) or (job.verdict is not None and job_summary.doubt(job))
+        return {"cause": None, **({"summary": job_summary.headline(job)} if told else {})}
     first = job.incidents[0]
     return {
         "cause": _signal(first.cause),
@@ -109,13 +109,13 @@ def _signal(signal: Finding) -> dict[str, Any]:
     }
 
 
-def _place(place: RankPlace) -> dict[str, Any]:
+def _location(location: RankLocation) -> dict[str, Any]:
     return {
-        "rank": place.rank,
-        "node": place.node,
-        "local_rank": place.local_rank,
-        "gpu": place.gpu or None,
-        "gpu_uuid": place.uuid or None,
-        "nics": list(place.nics),
-        "pod": place.pod or None,
+        "rank": location.rank,
+        "node": location.node,
+        "local_rank": location.local_rank,
+        "gpu": location.gpu or None,
+        "gpu_uuid": location.uuid or None,
+        "nics": list(location.nics),
+        "pod": location.pod or None,
     }

@@ -1,4 +1,4 @@
-"""The report as Markdown: the timeline of an incident for a postmortem, to be edited by people.
+"""The report as Markdown: an incident timeline for a postmortem, to be edited by people.
 
 Whatever came from outside is escaped, so that a pod's name is no link and no table on the page it
 is pasted into.
@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.reports import job_answer
-from rankscope_analyzers.reports.job_answer import EvidenceLine
+from rankscope_analyzers.reports import job_summary
+from rankscope_analyzers.reports.job_summary import EvidenceLine
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import markdown
+from rankscope_analyzers.text.sanitize import markdown
 from rankscope_analyzers.text.wording import clock, period, value
 
 BEFORE = "before the observation"
@@ -41,9 +41,9 @@ def _report(report: JobReport) -> Iterator[str]:
 
 
 def _summary(report: JobReport) -> Iterator[str]:
-    sure = job_answer.confidence(report)
+    sure = job_summary.confidence(report)
     certainty = "" if sure is None else f" Confidence {sure:.2f} of 1."
-    yield from ("## Summary", "", f"{markdown(job_answer.headline(report))}{certainty}", "")
+    yield from ("## Summary", "", f"{markdown(job_summary.headline(report))}{certainty}", "")
 
 
 def _impact(report: JobReport) -> Iterator[str]:
@@ -103,12 +103,12 @@ def _causes(report: JobReport) -> Iterator[str]:
     for number, incident in enumerate(report.incidents[:MOST_ROWS], 1):
         seen = ", ".join(LAYER_NAMES[layer] for layer in incident.layers)
         yield f"### {number}. {_kind(incident.cause)}"
-        yield from ("", markdown(job_answer.sentence(incident)), "")
-        beside = job_answer.explained(incident)[:MOST_ROWS]
+        yield from ("", markdown(job_summary.sentence(incident)), "")
+        beside = job_summary.explained(incident)[:MOST_ROWS]
         yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in beside)
         yield from ([""] if beside else [])
         yield from (f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
-        lines = job_answer.evidence(incident)[:MOST_ROWS]
+        lines = job_summary.evidence(incident)[:MOST_ROWS]
         yield from _table(
             ("layer", "measured", "culprit", "compared with", "what it is", "read from"),
             map(_evidence_row, lines),

@@ -1,4 +1,4 @@
-"""One measurement of one rank over time beside the median of its peers."""
+"""One measurement of a rank over time, with the median of its peers."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def against_peers(
         suspects: ranks that are no measure for others.
     """
     values: Floats = getattr(frame, COLUMNS[column])
-    place = int(np.flatnonzero(frame.ranks == rank)[0])
+    location = int(np.flatnonzero(frame.ranks == rank)[0])
     edges = bin_edges(len(frame.steps), most_bins)
-    peers = row_median(values[:, _peers(frame, place, suspects)])
-    return Series(rank, column, _means(values[:, place], edges), _means(peers, edges))
+    peers = row_median(values[:, _peers(frame, location, suspects)])
+    return Series(rank, column, _means(values[:, location], edges), _means(peers, edges))
 
 
-def _peers(frame: StepFrame, place: int, suspects: set[int]) -> Booleans:
+def _peers(frame: StepFrame, location: int, suspects: set[int]) -> Booleans:
     """Return (R,) the peers of a column: those of its stage, else all others."""
-    others = ~np.isin(frame.ranks, [int(frame.ranks[place]), *suspects])
-    near = others & (frame.stages == frame.stages[place])
+    others = ~np.isin(frame.ranks, [int(frame.ranks[location]), *suspects])
+    near = others & (frame.stages == frame.stages[location])
     return near if near.any() else others
 
 

@@ -1,4 +1,4 @@
-"""Reports on jobs as text for a person at a terminal: the answer, and all layers' evidence."""
+"""Job reports as text for a terminal: the answer, and the evidence of all layers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.text import Text
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.reports import job_answer, rank_series, verdict_text
+from rankscope_analyzers.reports import job_summary, rank_series, verdict_text
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import clock, value
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -43,7 +43,7 @@ def render(report: JobReport) -> RenderableType:
         parts.extend(_others(report))
     parts.extend(_observations(report))
     if report.verdict is not None and report.verdict.ranks:
-        culprits = job_answer.culprits(report)
+        culprits = job_summary.culprits(report)
         parts.append(verdict_text.rank_table(report.verdict.ranks, culprits))
         parts.extend(Text(visible(said), style="dim") for said in remarks(report.verdict))
     parts.extend(map(verdict_text.not_seen, report.unobserved[:MOST_LINES]))
@@ -55,11 +55,11 @@ def _headline(report: JobReport) -> RenderableType:
     body = Text(style="not bold")
     if report.verdict is not None:
         body.append(f"{verdict_text.size(report.verdict)}\n")
-    answer = visible(job_answer.headline(report))
+    answer = visible(job_summary.headline(report))
     title = verdict_text.title(report.job_id)
     if not report.incidents:
-        sure = job_answer.confidence(report)
-        clean = sure and not job_answer.doubt(report)
+        sure = job_summary.confidence(report)
+        clean = sure and not job_summary.doubt(report)
         body.append(answer, style="bold green" if clean else "bold yellow")
         return Panel(body.append(f" Confidence {sure:.2f}." if sure else ""), title=title)
     first = report.incidents[0]
@@ -68,7 +68,7 @@ def _headline(report: JobReport) -> RenderableType:
     body.append(f"{answer}\n", style="bold")
     seen = " and ".join(LAYER_NAMES[layer] for layer in first.layers)
     body.append(
-        f"It {job_answer.costs(first)} {_lower(job_answer.cost(first))}."
+        f"It {job_summary.costs(first)} {_lower(job_summary.cost(first))}."
         f" Confidence {first.confidence:.2f}, from {seen}.\n"
     )
     body.append(f"{visible(first.action)} See {runbooks.path(visible(first.runbook))}.")
@@ -124,7 +124,7 @@ def _evidence_table(incident: Incident) -> Table:
     table.add_column("culprit", justify="right")
     table.add_column("expected", justify="right")
     table.add_column("what it is")
-    for line in job_answer.evidence(incident):
+    for line in job_summary.evidence(incident):
         one = line.measured
         numbers = (
             (value(one.observed, one.unit), value(one.expected, one.unit)) if one else ("seen", "")
@@ -138,7 +138,7 @@ def _others(report: JobReport) -> list[RenderableType]:
     others = report.incidents[1:]
     lines: list[RenderableType] = [
         Text(
-            f"Also: {visible(one.cause.kind)}: {visible(job_answer.sentence(one))}"
+            f"Also: {visible(one.cause.kind)}: {visible(job_summary.sentence(one))}"
             f" Confidence {one.confidence:.2f}. See {runbooks.path(visible(one.runbook))}."
         )
         for one in others[:MOST_LINES]

@@ -1,4 +1,4 @@
-"""`rankscope diagnose --verdicts`: write the verdicts on many traces, with progress on stderr."""
+"""`rankscope diagnose --verdicts`: writes the verdicts on many traces, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def run(directories: Sequence[Path], path: Path, workers: int, console: Console)
     """
     if workers < 1:
         raise InputError(f"--workers takes a number of at least 1, not {workers}")
-    places = [
-        place for directory in directories for place in job_records.job_directories(directory)
+    directories = [
+        location for directory in directories for location in job_records.job_directories(directory)
     ]
     columns = (
         TextColumn("judging traces"),
@@ -60,8 +60,8 @@ def run(directories: Sequence[Path], path: Path, workers: int, console: Console)
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(places))
-        judged = trace_verdicts.judge_all(places, workers, lambda: progress.advance(task))
+        task = progress.add_task("", total=len(directories))
+        judged = trace_verdicts.judge_all(directories, workers, lambda: progress.advance(task))
     try:
         trace_verdicts.write(path, judged)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Verdicts as JSON for a program; the schema is part of the product's interface.
+"""Verdicts as JSON; the schema is part of the product's interface.
 
 docs/verdict_json.md describes it; `verdict_text` shows the same to a person.
 """
@@ -84,8 +84,8 @@ def _what_if_object(ideals: WhatIf | None) -> dict[str, Any] | None:
 def _finding_object(found: Finding) -> dict[str, Any]:
     return {
         "summary": found.summary,
-        "nodes": [place.node for place in found.where.culprits],
-        "gpus": [int(place.gpu) if place.gpu else None for place in found.where.culprits],
+        "nodes": [location.node for location in found.where.culprits],
+        "gpus": [int(location.gpu) if location.gpu else None for location in found.where.culprits],
         "severity": found.severity,
         "since_unix_seconds": found.since_unix_seconds,
         "until_unix_seconds": found.until_unix_seconds,

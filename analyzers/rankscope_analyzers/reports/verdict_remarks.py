@@ -1,4 +1,4 @@
-"""What else a verdict has to say beside its answer, as sentences that every report shows."""
+"""Additional remarks on a verdict, as sentences that all reports show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts as text for a person at a terminal."""
+"""Verdicts as text for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope_analyzers.reports.verdict_json import no_straggler
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.stragglers.verdict import RankTimes, Verdict
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import name, visible
+from rankscope_analyzers.text.sanitize import name, visible
 from rankscope_analyzers.text.wording import clock, duration, period, value
 
 TABLE_RANKS = 16

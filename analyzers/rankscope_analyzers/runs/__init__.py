@@ -1,1 +1,1 @@
-"""Records of what a run was, and how two of them differ."""
+"""Run records, and the differences between two of them."""

@@ -1,4 +1,4 @@
-"""What agents know of a run beside its steps: images, commands, variables and versions."""
+"""What agents know about a run besides its steps: images, commands, variables and versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import gpus, nccl_log
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
-from rankscope_analyzers.intake.job_claims import is_believed
+from rankscope_analyzers.intake.job_ownership import is_believed
 from rankscope_analyzers.intake.page_history import from_pages
 from rankscope_analyzers.runs.record import RankFacts
 

@@ -1,4 +1,4 @@
-"""Run records in a directory: one file per job and attempt, renewed while the run goes on."""
+"""Run records in a directory: one file per job and attempt, updated during the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run was: images, command, variables, versions, places, speed; and how two runs differ.
+"""A run record: images, command, variables, versions, locations, speed; and how two runs differ.
 
 A record is kept per attempt, so that "it was fast last week" can be answered by what changed since.
 Pure; `commands.record` fetches and writes, `commands.diff` reads and compares.
@@ -56,7 +56,7 @@ def record(job: JobReport, ranks: Sequence[RankFacts]) -> dict[str, Any]:
         "job_id": job.job_id,
         "attempt": max((rank.attempt for rank in ranks), default=0),
         "made_unix_seconds": job.made_unix_seconds,
-        "world_size": job.frame.world_size if job.frame else len(job.places) or None,
+        "world_size": job.frame.world_size if job.frame else len(job.locations) or None,
         "median_step_seconds": verdict.median_step_seconds if verdict else None,
         "incidents": [incident.summary for incident in job.incidents],
         "images": _by_value((rank.rank, rank.image) for rank in ranks),
@@ -65,14 +65,14 @@ def record(job: JobReport, ranks: Sequence[RankFacts]) -> dict[str, Any]:
         "versions": _by_name((rank.rank, rank.versions) for rank in ranks),
         "ranks": [
             {
-                "rank": place.rank,
-                "node": place.node,
-                "gpu": place.gpu,
-                "gpu_uuid": place.uuid,
-                "nics": list(place.nics),
-                "pod": place.pod,
+                "rank": location.rank,
+                "node": location.node,
+                "gpu": location.gpu,
+                "gpu_uuid": location.uuid,
+                "nics": list(location.nics),
+                "pod": location.pod,
             }
-            for _, place in sorted(job.places.items())
+            for _, location in sorted(job.locations.items())
         ],
     }
 

@@ -1,4 +1,4 @@
-"""How far the clocks of a job's nodes are apart, from ends of steps that all ranks share.
+"""Clock offsets between a job's nodes, from step ends that all ranks share.
 
 A step of a synchronous job ends on all ranks at one moment, whoever was late in it: each node's
 clock says when. What its ranks say, less what all nodes say in the middle, is the node's offset. It

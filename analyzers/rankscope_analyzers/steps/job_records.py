@@ -1,4 +1,4 @@
-"""Step records of jobs, wherever they come from, and those of trace directories on disk.
+"""Step records of jobs from any source, and of trace directories on disk.
 
 Reading only; `frames.build` makes sense of what is read. A source that cannot be read is named: if
 others remain it becomes a note on the verdict, if none does it is a `SourceError`.
@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import record_files
 from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
@@ -225,7 +225,7 @@ def _meta(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
         if size > MAX_META_BYTES:
             raise ValueError(f"{size:,} bytes, and at most {MAX_META_BYTES:,} are read")
-        meta = foreign_json.read(path.read_text(encoding="utf-8"))
+        meta = untrusted_json.read(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

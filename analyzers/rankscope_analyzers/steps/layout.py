@@ -1,4 +1,4 @@
-"""What a trace's metadata say about a job, and where they contradict themselves or the records."""
+"""What a trace's metadata say about a job, and their contradictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a rank stands in a job of tensor, data and pipeline parallelism, out of process groups.
+"""A rank's position in tensor, data and pipeline parallelism, from its process groups.
 
 The probe, which must stand alone, decides by the same rules; see its `_layout`.
 """

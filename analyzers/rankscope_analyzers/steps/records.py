@@ -1,4 +1,4 @@
-"""Which step records can be used, and what is wrong with the others.
+"""Which step records are usable, and what is wrong with the others.
 
 Every analysis begins here, of running agents and of traces alike, so that a bad record is left out
 for the same reason everywhere, is counted, and can be found in the file that it came from.

@@ -22,7 +22,7 @@ from rankscope_analyzers.stragglers import crowding, dark_ranks, feed, verdict, 
 from rankscope_analyzers.stragglers.feed import Judged
 from rankscope_analyzers.stragglers.following import Followed, judged_once
 from rankscope_analyzers.stragglers.verdict import Verdict
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 
 @dataclass(frozen=True, slots=True)

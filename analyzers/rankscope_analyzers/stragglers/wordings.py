@@ -19,7 +19,7 @@ from rankscope_analyzers.findings.finding import (
     Evidence,
     FaultClass,
     Finding,
-    RankPlace,
+    RankLocation,
     Where,
 )
 from rankscope_analyzers.numeric.row_statistics import row_maximum
@@ -210,9 +210,9 @@ def _spells(fault: Fault) -> str:
     return f", in {fault.count} spells" if fault.count > 1 else ""
 
 
-def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankPlace, ...]:
+def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankLocation, ...]:
     return tuple(
-        RankPlace(rank, node, gpu=_gpu(frame, rank, node))
+        RankLocation(rank, node, gpu=_gpu(frame, rank, node))
         for rank, node in zip(incident.ranks, incident.nodes, strict=True)
     )
 
@@ -229,7 +229,7 @@ def _gpu(frame: StepFrame, rank: int, node: str) -> str:
     return str(int(frame.gpus[column]))
 
 
-def _summary(wording: Wording, incident: Incident, culprits: Sequence[RankPlace]) -> str:
+def _summary(wording: Wording, incident: Incident, culprits: Sequence[RankLocation]) -> str:
     known = incident.expected > 0
     times = f"{incident.observed / incident.expected:.2f}x" if known else ""
     sentence = wording.sentence
@@ -247,7 +247,7 @@ def _summary(wording: Wording, incident: Incident, culprits: Sequence[RankPlace]
     )
 
 
-def _who(culprits: Sequence[RankPlace]) -> str:
+def _who(culprits: Sequence[RankLocation]) -> str:
     if not culprits:
         return "all ranks"
     first, more = culprits[0], len(culprits) - 1

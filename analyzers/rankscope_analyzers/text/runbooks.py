@@ -1,4 +1,4 @@
-"""The runbooks that findings name: found in an installed wheel as well as in a checkout."""
+"""The runbooks that findings name, from an installed wheel or a checkout."""
 
 from __future__ import annotations
 

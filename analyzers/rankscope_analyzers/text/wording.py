@@ -1,4 +1,4 @@
-"""How numbers are put into sentences, so that findings and reports say them alike."""
+"""How numbers are written in sentences, the same in findings and reports."""
 
 from __future__ import annotations
 

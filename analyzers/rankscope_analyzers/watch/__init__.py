@@ -1,1 +1,1 @@
-"""`rankscope watch`: findings as metrics, their server, and which of several copies is at work."""
+"""`rankscope watch`: findings as metrics, their server, and leader election."""

@@ -1,4 +1,4 @@
-"""Who of several watches evaluates, by a Lease that each reads and one writes: the rules alone.
+"""Which of several watches evaluates, by a Lease that all read and one writes: only the rules.
 
 Whoever holds the lease writes to it at each attempt. Others take it when it has not changed for
 `LEASE_SECONDS` by their own clock, so that clocks of nodes need not agree. A write is based on what

@@ -1,4 +1,4 @@
-"""The watch as prometheus_client serves it."""
+"""Exposes the watch's series through prometheus_client."""
 
 from __future__ import annotations
 

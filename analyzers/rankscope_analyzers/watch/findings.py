@@ -1,4 +1,4 @@
-"""What `rankscope watch` exports: pure, from the reports of one evaluation after another.
+"""What `rankscope watch` exports: pure, from the reports of successive evaluations.
 
 Findings are as of the last evaluation. Lost GPU time adds up: an incident that goes on takes its
 part of every second between two evaluations, from all GPUs of the job.
@@ -13,11 +13,11 @@ from itertools import chain
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
-from rankscope_analyzers.findings.whereabouts import breadth
+from rankscope_analyzers.findings.location import breadth
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import name as inert
+from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.lives import Event, Lives, running
 
 LONGEST_GAP_SECONDS = 300.0

@@ -1,4 +1,4 @@
-"""Which of several watches evaluates, as the others and Prometheus hear of it."""
+"""Leader election of watches, as seen by the others and by Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Lease of the cluster, read and written through Kubernetes' client."""
+"""Reads and writes a Lease of the cluster through Kubernetes' client."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.election import LEASE_SECONDS, Held, LeaseError
 
 REQUEST_SECONDS = 5
@@ -123,7 +123,7 @@ class ClusterLease:
 def _reason(error: Any) -> str:
     """Return code and reason, and what the API server says beside them."""
     try:
-        body = foreign_json.read(error.body)
+        body = untrusted_json.read(error.body)
         more = str(body["message"])
     except (TypeError, ValueError, KeyError):
         more = ""

@@ -1,4 +1,4 @@
-"""Serves what `rankscope watch` finds, with the server and the rules of access that agents have."""
+"""Serves the findings of `rankscope watch`, with the agents' server and access control."""
 
 from __future__ import annotations
 

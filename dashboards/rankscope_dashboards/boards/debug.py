@@ -1,4 +1,4 @@
-"""The view of one job: where its steps go, which ranks hold it up, what their hardware says."""
+"""The debug dashboard of one job: where its step time goes, the slow ranks, their hardware."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from rankscope_dashboards.expressions.queries import (
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.dashboard import Dashboard, place
 from rankscope_dashboards.parts.fields import colored, columns, numbered, override
-from rankscope_dashboards.parts.limits import ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -39,6 +38,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
@@ -47,7 +47,7 @@ SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
 SYNC_SHARE = ((None, GOOD), (0.3, WARN), (0.5, BAD))
 """Of step time: where half of it is waiting, ranks differ or the network is too slow."""
 
-NOT_MEASURED = "no steps, or not measured: on NCCL the probe knows the step and its input alone"
+NOT_MEASURED = "no steps, or not measured: on NCCL the probe measures only the step and its input"
 
 
 def dashboard(runbooks: str) -> Dashboard:
@@ -59,8 +59,8 @@ def dashboard(runbooks: str) -> Dashboard:
     return Dashboard(
         uid=links.DEBUG,
         title="Rankscope / Debug",
-        description="One job: where its steps go, which ranks hold it up, what their hardware"
-        " says.",
+        description="One job: where its step time goes, which ranks hold it up, and what"
+        " their hardware reports.",
         variables=[
             shared.data_source(),
             shared.cluster(),
@@ -105,15 +105,15 @@ def _numbers() -> list[Panel]:
     return [
         Stat(
             title="Ranks alive",
-            description="Ranks whose process lives. Compare it with the job's world size.",
+            description="Ranks whose process is alive. Compare with the job's world size.",
             targets=now((f"sum {cluster} ({each})", NAME)),
             missing=shared.NO_STEPS,
             briefly="no steps",
         ),
         Stat(
             title="Ranks ended or stopped",
-            description="Ranks whose process is gone, or held by a signal or a debugger; in a job"
-            " that goes on there should be none.",
+            description="Ranks whose process has ended, or is stopped by a signal or a"
+            " debugger; in a running job there should be none.",
             targets=now((f"sum {cluster} (1 - {each}) + {stopped}", NAME)),
             steps=ANY_IS_ODD,
             missing=shared.NO_STEPS,
@@ -140,7 +140,7 @@ def _numbers() -> list[Panel]:
             title="Samples per second",
             description="Samples that all ranks together take from their loaders.",
             targets=now((f"sum {cluster} ({rate(of(training.SAMPLES, JOB))})", NAME)),
-            missing="no samples: the loader is not one that the probe knows",
+            missing="no samples: the probe does not know the job's data loader",
             briefly="no samples",
         ),
         _gpu_hours_lost(),
@@ -170,8 +170,8 @@ def _causes(runbooks: str) -> list[Panel]:
     return [
         Table(
             title="Incidents and culprits",
-            description="What rankscope watch says of this job, and what each incident takes of a"
-            " step. `rankscope diagnose` shows the evidence.",
+            description="What rankscope watch found in this job, and which share of a step"
+            " each incident costs. `rankscope diagnose` shows the evidence.",
             unit="string",
             targets=rows(findings(JOB)),
             transformations=columns(shared.CLUSTER_COLUMN | shared.FINDING_COLUMNS),
@@ -191,8 +191,9 @@ def _what_if() -> list[Panel]:
     return [
         BarGauge(
             title="What-if: times as long as without",
-            description="Time of a step over what it would be without the incident: 1 is full"
-            " speed, 2 is half of it. Incidents overlap, so do not multiply.",
+            description="Step time divided by what it would be without the incident: 1 is"
+            " full speed, 2 is half speed. Incidents overlap, so do not multiply"
+            " the values.",
             unit="none",
             decimals=2,
             minimum=1,
@@ -200,7 +201,7 @@ def _what_if() -> list[Panel]:
                 (f"topk({FEW}, 1 / (1 - clamp_max({lost}, 0.99)))", "{{kind}} {{cluster}}")
             ),
             steps=((None, GOOD), (1.05, WARN), (1.25, BAD)),
-            missing="nothing found, or rankscope watch is not scraped",
+            missing="no findings, or rankscope watch is not scraped",
             width=8,
         ),
     ]
@@ -212,9 +213,9 @@ def _step_times() -> list[Panel]:
     return [
         Heatmap(
             title="Step times",
-            description="Each column is a moment, each cell the steps of that duration on the"
-            " chosen nodes: two bands are two kinds of steps, one that rises is a job that slows"
-            " down.",
+            description="Each column is a point in time, each cell the number of steps of"
+            " that duration on the selected nodes: two bands mean two kinds of"
+            " steps, a rising band means a job that slows down.",
             unit="s",
             targets=[
                 Target(
@@ -227,8 +228,8 @@ def _step_times() -> list[Panel]:
         ),
         TimeSeries(
             title="Quantiles of step times",
-            description="Half, 95 % and 99 % of steps were faster. p99 far above p50 are single"
-            " slow steps: checkpoints, stalls of hosts, storage.",
+            description="Half, 95 % and 99 % of steps were faster than this. A p99 far above"
+            " p50 means single slow steps: checkpoints, host stalls, storage.",
             unit="s",
             minimum=0,
             targets=shared.quantiles(summed),
@@ -249,9 +250,10 @@ def _step_parts() -> list[Panel]:
     return [
         TimeSeries(
             title="Where a step goes",
-            description="Mean over the chosen ranks of the time that a step waits for input,"
-            " computes and waits in collectives, and of the rest: optimizers, evaluation,"
-            " checkpoints. Choose a rank to see its own.",
+            description="Mean over the selected ranks of the time in a step spent waiting for"
+            " input, computing, waiting in collectives, and on the rest:"
+            " optimizer, evaluation, checkpoints. Select a rank to see its own"
+            " times.",
             unit="s",
             minimum=0,
             stacked=True,
@@ -267,8 +269,9 @@ def _step_parts() -> list[Panel]:
         ),
         TimeSeries(
             title="Share of time in gradient sync",
-            description="Part of step time in collectives. It grows when one rank is late just as"
-            " when the network is slow: look at who waits least.",
+            description="Share of step time spent in collectives. It increases when one rank"
+            " is late and also when the network is slow: look for the rank that"
+            " waits least.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -324,8 +327,8 @@ def _ranks(runbooks: str) -> list[Panel]:
     return [
         BarGauge(
             title="Time over the median of the stage",
-            description="How much longer a rank computes and loads than the median of its pipeline"
-            f" stage, over the time range; the {MANY} slowest. These hold the others up.",
+            description="How much longer a rank computes and loads data than the median of its"
+            f" pipeline stage over the time range; the {MANY} slowest, which hold the others up.",
             unit="percentunit",
             minimum=0,
             targets=now((f"topk({MANY}, {_over_median()})", "rank {{rank}}")),
@@ -337,8 +340,9 @@ def _ranks(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="A step of each rank",
-            description="Means over the time range, the ranks that need longest themselves (data"
-            " and compute) first. A culprit waits little in sync; step times are all the same.",
+            description="Means over the time range, sorted by the rank's own time (data and"
+            " compute), longest first. A culprit waits little in sync; step times"
+            " are all the same.",
             unit="string",
             targets=rows(*(f"({measure}) {slowest}" for measure in measures.values())),
             transformations=[{"id": "merge", "options": {}}, *columns({"rank": "rank"} | values)],
@@ -356,18 +360,18 @@ def _samples() -> list[Panel]:
     return [
         TimeSeries(
             title="Samples per second by rank",
-            description=f"The {FEW} ranks that took most. Ranks of one job should take the same;"
-            " one that takes more has shorter samples or a larger batch.",
+            description=f"The {FEW} ranks that processed most. Ranks of one job should process the"
+            " same number; a rank with more has shorter samples or a larger batch.",
             minimum=0,
             targets=targets((largest_rates(FEW, samples, "job_id", "rank"), "rank {{rank}}")),
             overrides=numbered("rank "),
             several=True,
-            missing="no samples: the loader is not one that the probe knows",
+            missing="no samples: the probe does not know the job's data loader",
             width=9,
         ),
         TimeSeries(
             title="Waiting for input",
-            description=f"Part of time that ranks wait for their loader, the {FEW} that wait most.",
+            description=f"Share of time that ranks wait for their loader; the {FEW} that wait most.",
             unit="percentunit",
             minimum=0,
             targets=targets(
@@ -383,15 +387,15 @@ def _samples() -> list[Panel]:
         ),
         Table(
             title="Samples that ranks took",
-            description="Samples in the time range, fewest first. Ranks that took fewer than"
-            " others joined later or were restarted.",
+            description="Samples in the time range, fewest first. Ranks with fewer samples"
+            " joined later or were restarted.",
             targets=rows(
                 f"bottomk({MANY}, sum {by('job_id', 'rank')} (increase({samples}[$__range])))"
             ),
             transformations=columns({"rank": "rank", "Value": "samples"}),
             unit="string",
             overrides=[override("samples", {"unit": "locale", "decimals": 0})],
-            missing="no samples: the loader is not one that the probe knows",
+            missing="no samples: the probe does not know the job's data loader",
             width=6,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Panels of the debug view about the GPUs that the chosen job's ranks run on."""
+"""Panels of the debug dashboard about the GPUs of the selected job's ranks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="SM clock",
-            description=f"The {FEW} ranks whose GPUs were slowest. In a job all should run at the"
-            " same clock; one below the others holds all of them up.",
+            description=f"The {FEW} ranks with the lowest GPU clocks. In a job all GPUs should run at"
+            " the same clock; one below the others holds all of them up.",
             unit="hertz",
             minimum=0,
             targets=targets(
@@ -42,9 +42,9 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeGpuClockLow")],
         ),
         TimeSeries(
-            title="Clock held down, by reason",
-            description="Part of time in which the GPU's clock was held down: heat, power limit or"
-            f" hardware; the {FEW} ranks with most of it, and none that had nothing of it.",
+            title="Clock reduced, by reason",
+            description="Share of time in which the GPU's clock was reduced by heat, power limit or"
+            f" hardware; the {FEW} ranks affected most.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -56,7 +56,7 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
             overrides=numbered("rank "),
             several=True,
             steps=((None, GOOD), (0.05, WARN), (0.3, BAD)),
-            missing="no clock was held down, or there are no GPU series",
+            missing="no clock was reduced, or there are no GPU series",
             links=[links.runbook(runbooks, "RankscopeGpuThermalSlowdown")],
         ),
     ]  # fmt: skip
@@ -72,8 +72,8 @@ def _gpu_memory_and_heat() -> list[Panel]:
     return [
         TimeSeries(
             title="GPU memory in use",
-            description=f"Part of the GPU's memory that processes have taken, the {FEW} fullest."
-            " PyTorch's allocator keeps what it once had, so look at growth.",
+            description=f"Share of the GPU's memory in use by processes; the {FEW} fullest GPUs."
+            " PyTorch's allocator keeps memory that it has allocated, so look at the growth.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -88,8 +88,8 @@ def _gpu_memory_and_heat() -> list[Panel]:
         ),
         TimeSeries(
             title="GPU temperature",
-            description=f"The {FEW} hottest GPUs of the job. What counts is the distance to the"
-            " peers: the limit is the GPU's own.",
+            description=f"The {FEW} hottest GPUs of the job. Compare them with their peers: each"
+            " GPU has its own limit.",
             unit="celsius",
             targets=targets(
                 (_shown(hot, _few("topk", whole("max_over_time", hot))),

@@ -1,4 +1,4 @@
-"""Panels of the debug view about NCCL and the networks of the chosen job."""
+"""Panels of the debug dashboard about NCCL, networks and nodes of the selected job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from rankscope_dashboards.parts.fields import (
     numbered,
     override,
 )
-from rankscope_dashboards.parts.limits import ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -43,6 +42,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.rules.recording_rules import QUANTILES
 
 OPERATIONS = (
@@ -71,8 +71,8 @@ def collectives(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="Gradient sync per step",
-            description="Half, 95 % and 99 % of steps waited less in collectives. It contains the"
-            " waiting for slow ranks.",
+            description="Half, 95 % and 99 % of steps waited less than this in collectives."
+            " It includes waiting for slow ranks.",
             unit="s",
             minimum=0,
             targets=shared.quantiles(sync),
@@ -86,12 +86,13 @@ def collectives(runbooks: str) -> list[Panel]:
             minimum=0,
             targets=targets((f"sum by (op) ({seconds}) / (sum by (op) ({count}) > 0)", "{{op}}")),
             overrides=colored(OPERATIONS),
-            missing="NCCL Inspector is not on: set NCCL_PROFILER_PLUGIN in the job",
+            missing="NCCL Inspector is not enabled: set NCCL_PROFILER_PLUGIN in the job",
         ),
         Table(
             title="NCCL transports",
-            description="Connections that NCCL printed in the job's pods, or on its nodes where its"
-            " pods are not known. Between nodes expect NET with GPUDirect RDMA, never sockets.",
+            description="Connections that NCCL logged in the job's pods, or on its nodes if"
+            " its pods are unknown. Between nodes expect NET with GPUDirect RDMA,"
+            " never sockets.",
             targets=rows(f"topk({MANY}, sum by (transport, gdr, scope) ({lines}))"),
             transformations=columns(
                 {
@@ -113,7 +114,7 @@ def _nccl_warnings(runbooks: str) -> Panel:
     return Table(
         title="NCCL warnings",
         description="Warnings in the logs of the job's pods in the time range, by code."
-        " `rankscope explain nccl-log FILE` says what they mean.",
+        " `rankscope explain nccl-log FILE` explains them.",
         targets=rows(f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({warnings}))"),
         transformations=columns(
             {
@@ -128,7 +129,7 @@ def _nccl_warnings(runbooks: str) -> Panel:
         widths={"how often": 110},
         steps=ANY_IS_ODD,
         decimals=0,
-        missing="no warning was logged, or there are no logs of NCCL",
+        missing="no warnings, or no NCCL logs",
         links=[links.runbook(runbooks, "RankscopeNcclIbErrors")],
     )
 
@@ -146,8 +147,8 @@ def network(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="Rails in use",
-            description="What the adapters nearest to the ranks' GPUs send, as part of their rate."
-            " One far below the others is a slow rail or a slow rank.",
+            description="Traffic sent by the adapters nearest to the ranks' GPUs, relative to"
+                        " their rate. One far below the others is a slow rail or a slow rank.",
             unit="percentunit",
             minimum=0,
             targets=targets((used, "{{node}} {{device}}:{{port}}")),
@@ -159,8 +160,8 @@ def network(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="RDMA errors of the rails",
-            description="Errors in the time range of the adapters nearest to the ranks' GPUs, by"
-            " type; all zero is well.",
+            description="Errors in the time range on the adapters nearest to the ranks' GPUs,"
+                        " by type; all should be zero.",
             targets=rows(f"topk({MANY}, {faults})"),
             transformations=columns(ERRORS),
             largest_first="errors",
@@ -181,7 +182,8 @@ def _interface_errors(runbooks: str) -> Panel:
     return Table(
         title="Errors of network interfaces",
         description="Errors and dropped frames of the nodes' interfaces in the time range, by"
-        " direction; all zero is well. RoCE rails are among them, by their interface's name.",
+        " direction; all should be zero. RoCE rails are included under the name"
+        " of their interface.",
         unit="string",
         targets=rows(_interfaces(netdev.ERRORS), _interfaces(netdev.DROPPED)),
         transformations=[
@@ -202,7 +204,7 @@ def _interface_errors(runbooks: str) -> Panel:
         ],
         largest_first="errors",
         widths={"direction": 90, "errors": 80, "dropped": 80},
-        missing="no agent, or no interface on a bus: virtual machines and pods may have none",
+        missing="no agent, or no physical interface: virtual machines and pods may have none",
         links=[links.runbook(runbooks, "RankscopeLinkErrors")],
     )
 
@@ -212,8 +214,8 @@ def _sent_again(runbooks: str) -> Panel:
     segments = job_nodes(worst(rate(of(netdev.TCP_SENT, NODE)), "node"))
     return TimeSeries(
         title="TCP segments sent again",
-        description="Part of TCP segments that the job's nodes had to send again; on gloo and"
-        " on sockets more than 0.1 % costs throughput.",
+        description="Share of TCP segments that the job's nodes had to retransmit; on gloo"
+        " and on sockets more than 0.1 % costs throughput.",
         unit="percentunit",
         minimum=0,
         targets=targets(
@@ -222,7 +224,10 @@ def _sent_again(runbooks: str) -> Panel:
         ),
         overrides=colored(["all nodes", "worst node"]),
         steps=((None, GOOD), (0.001, WARN), (0.01, BAD)),
-        missing="no agent, or none in its node's network: elsewhere TCP is that of its pod",
+        missing=(
+            "no agent, or none in its node's network namespace: elsewhere the counters"
+            " are those of its pod"
+        ),
         links=[links.runbook(runbooks, "RankscopeLinkRetransmission")],
     )
 
@@ -232,8 +237,9 @@ def _lost_blocks(runbooks: str) -> Panel:
     blocks = job_nodes(worst(counted, "node", "device", "result"))
     return Table(
         title="Blocks that error correction met",
-        description="Blocks with bit errors on the nodes' interfaces in the time range: repaired"
-        " ones are normal on fast links, lost ones (uncorrectable) are a bad cable or transceiver.",
+        description="Blocks with bit errors on the nodes' interfaces in the time range:"
+        " corrected ones are normal on fast links, uncorrectable ones mean a bad"
+        " cable or transceiver.",
         targets=rows(f"topk({MANY}, {blocks})"),
         transformations=columns(
             {
@@ -260,8 +266,8 @@ def _adapter_health(runbooks: str) -> Panel:
     joined = f"{errors} * on (cluster, node, pci) group_left (driver, firmware) {named}"
     return Table(
         title="Adapters by health and firmware",
-        description="Errors that adapters reported to the kernel in the time range, with the"
-        " firmware they run: adapters of one job should run the same.",
+        description="Errors that adapters reported to the kernel in the time range, with"
+        " their firmware: the adapters of a job should run the same version.",
         targets=rows(f"topk({MANY}, {job_nodes(joined)})"),
         transformations=columns(
             {
@@ -282,7 +288,10 @@ def _adapter_health(runbooks: str) -> Panel:
     )
 
 
-_NETLINK = "no agent in its node's network (component host-network), or a driver that does not say"
+_NETLINK = (
+    "no agent in its node's network namespace (component host-network), or a driver"
+    " without these counters"
+)
 
 
 def _interfaces(metric: Metric) -> str:

@@ -56,22 +56,26 @@ def panels(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="Host pressure",
-            description="Part of time in which some task of the job's worst node waited for"
-            " processors, memory or disks. Loaders and NCCL's proxy threads suffer first.",
+            description="Share of time in which some task on the job's worst node waited for"
+            " CPUs, memory or disks. Data loaders and NCCL's proxy threads suffer"
+            " first.",
             unit="percentunit",
             minimum=0,
             # A counter that is read a little late looks as if it grew by more than the time.
             targets=targets((f"clamp_max(max by (resource) ({waiting}), 1)", "{{resource}}")),
             overrides=colored(["cpu", "io", "memory"]),
             steps=STALLED,
-            missing="no agent, or no pressure information: Linux 4.20 and newer with psi=1 has it",
+            missing=(
+                "no agent, or no pressure information, which needs Linux 4.20 or newer with psi=1"
+            ),
             links=[links.runbook(runbooks, "RankscopeHostStalls")],
         ),
         _waiting_for_cpus(runbooks),
         TimeSeries(
             title="Memory in use on the fullest node",
-            description="Part of a node's memory that programs cannot have any more, the most of"
-            " the job's nodes. At 100 % the kernel kills a process, often a loader's.",
+            description="Share of memory that programs can no longer get, on the fullest of"
+            " the job's nodes. At 100 % the kernel kills a process, often a loader"
+            " worker.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -83,7 +87,7 @@ def panels(runbooks: str) -> list[Panel]:
         _oom_kills(runbooks),
         Stat(
             title="Fullest disk",
-            description="How full the fullest filesystem of the job's nodes is. Checkpoints and"
+            description="Usage of the fullest file system on the job's nodes. Checkpoints and"
             " shared memory fail when it is full.",
             unit="percentunit",
             targets=now((f"max({job_nodes(of(host.DISK_USED, NODE))})", "")),
@@ -103,9 +107,9 @@ def _ended_processes(runbooks: str) -> Panel:
     last = worst(of(kernel_log.POD_LAST_EVENT, NODE), "node", "kind", "scope", "pod_uid")
     return Table(
         title="Processes that kernels of the job's nodes ended",
-        description="Kills for want of memory and crashes by the kernels' logs, newest first, and"
-        " whose processes they were: the job's own pods or others. `rankscope diagnose` blames the"
-        " first alone.",
+        description="Kills for lack of memory and crashes from the kernel logs, newest first,"
+        " and whether the process belonged to the job's own pods or to others."
+        " `rankscope diagnose` blames only the former.",
         unit="string",
         width=24,
         overrides=[override("when", {"unit": "dateTimeFromNow"})],
@@ -122,7 +126,7 @@ def _ended_processes(runbooks: str) -> Panel:
         ),
         largest_first="when",
         widths={"when": 120},
-        missing="nothing was ended since the agents began, or they read no kernel log",
+        missing="no process was ended since the agents started, or they read no kernel log",
         links=[links.runbook(runbooks, "RankscopeOomRepeated")],
     )
 
@@ -131,8 +135,8 @@ def _oom_kills(runbooks: str) -> Panel:
     oom = of(host.OOM_KILLS, NODE)
     return Stat(
         title="OOM kills",
-        description="Processes that kernels of the job's nodes killed for memory in the time"
-        " range, whosever they were.",
+        description="Processes that the kernels of the job's nodes killed for lack of memory"
+        " in the time range, whether of this job or not.",
         targets=now((f"sum({job_nodes(f'increase({oom}[$__range])')})", "")),
         steps=ANY_IS_BAD,
         decimals=0,
@@ -148,9 +152,9 @@ def _oom_kills(runbooks: str) -> Panel:
 def _waiting_for_cpus(runbooks: str) -> Panel:
     return TimeSeries(
         title="Ranks that wait for a CPU",
-        description="Part of time in which the ranks that wait most were ready to run and had"
-        " no processor, or their loader workers. One that stands out is held up by that and not"
-        " by its GPU.",
+        description="Share of time in which ranks, or their loader workers, were ready to run"
+        " but had no CPU; those that wait most. A rank that stands out is held up"
+        " by this and not by its GPU.",
         unit="percentunit",
         minimum=0,
         targets=targets(
@@ -171,6 +175,6 @@ def _waiting_for_cpus(runbooks: str) -> Panel:
             matching("probe$", line_style("dash")),
         ],
         several=True,
-        missing="neither does a probe count waits, on gloo, nor does an agent with hostPID",
+        missing=("CPU waits are counted neither by a probe (on gloo) nor by an agent with hostPID"),
         links=[links.runbook(runbooks, "RankscopeHostStalls")],
     )

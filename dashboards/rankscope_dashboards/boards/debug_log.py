@@ -1,4 +1,4 @@
-"""Panels of the debug view about what the chosen job prints of its steps."""
+"""Panels of the debug dashboard about the steps that the selected job logs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import FEW, NODE, job_pods, of, whole
 from rankscope_dashboards.parts.fields import colored, lettered
-from rankscope_dashboards.parts.limits import ANY_IS_ODD
 from rankscope_dashboards.parts.panels import Panel, TimeSeries, targets
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD
 
-NO_LOG = "no log of steps: docs/job_logs.md lists the frameworks whose lines are read"
+NO_LOG = "no step lines in logs: docs/job_logs.md lists the supported frameworks"
 
 POD = ("node", "pod_namespace", "pod_name", "framework")
 
@@ -20,8 +20,8 @@ def panels() -> list[Panel]:
     return [
         TimeSeries(
             title="Loss",
-            description="Training loss as the job prints it, by pod and framework; a gap is a loss"
-            " that was infinite or no number. Only its course says something.",
+            description="Training loss as the job logs it, by pod and framework; a gap is a"
+            " loss that was infinite or NaN. Only its trend is meaningful.",
             unit="none",
             targets=targets((_by_pod(job_logs.JOB_LOG_LOSS), "{{pod_name}} {{framework}}")),
             overrides=lettered(),
@@ -30,8 +30,9 @@ def panels() -> list[Panel]:
         ),
         TimeSeries(
             title="Samples per second, as printed",
-            description="Throughput of the whole job as its framework prints it, for jobs without"
-            " the probe too. It is measured between the lines, evaluations included.",
+            description="Throughput of the whole job as its framework logs it, also for jobs"
+            " without the probe. It is measured between log lines, including"
+            " evaluations.",
             minimum=0,
             targets=targets((_by_pod(job_logs.JOB_LOG_SAMPLES_RATE), "{{pod_name}} {{framework}}")),
             overrides=lettered(),
@@ -40,8 +41,8 @@ def panels() -> list[Panel]:
         ),
         TimeSeries(
             title="Steps without an update",
-            description="Steps that the framework skipped, mostly for overflow of half precision,"
-            " and losses that were no number. A few at the start are usual.",
+            description="Steps that the framework skipped, mostly because of half-precision"
+            " overflow, and losses that were NaN. A few at the start are normal.",
             minimum=0,
             at_least=4,
             decimals=0,

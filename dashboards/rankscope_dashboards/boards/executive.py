@@ -1,4 +1,4 @@
-"""The view for whoever pays: how much GPU time was lost, to what, and how many GPUs do work."""
+"""The executive dashboard: how much GPU time was lost, to what, and how many GPUs are in use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rankscope_dashboards.expressions.queries import (
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.dashboard import Dashboard, place
 from rankscope_dashboards.parts.fields import colored, columns, override
-from rankscope_dashboards.parts.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -33,6 +32,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 
 DAY = "1d"
 """What trends are smoothed over: shorter, and every night shows."""
@@ -53,8 +53,8 @@ def dashboard(runbooks: str) -> Dashboard:
     return Dashboard(
         uid=links.EXECUTIVE,
         title="Rankscope / Executive",
-        description="GPU time that training lost, to what and in whose jobs, and how many GPUs"
-        " work.",
+        description="GPU time lost by training jobs, by cause and owner, and how many GPUs"
+        " are in use.",
         variables=[shared.data_source(), shared.cluster()],
         marks=[],
         links=links.views(links.EXECUTIVE),
@@ -90,8 +90,9 @@ def _numbers() -> list[Panel]:
         ),
         Stat(
             title="GPU-hours lost",
-            description="GPU time that ranks spent waiting for slow ones, links or hosts: what an"
-            " incident takes of a step, over all GPUs of its job. Restarts are not in it.",
+            description="GPU time spent waiting for slow ranks, links or hosts: the share of"
+            " a step that an incident costs, over all GPUs of its job. Restarts"
+            " are not included.",
             unit="short",
             targets=now((lost, "")),
             decimals=1,
@@ -100,25 +101,25 @@ def _numbers() -> list[Panel]:
         ),
         Stat(
             title="GPU time not lost",
-            description="One minus lost over watched GPU time. It is not yet all of goodput: time"
-            " for restarts, and steps that were repeated, are not in it.",
+            description="One minus the ratio of lost to watched GPU time. This is not full"
+            " goodput: restarts and repeated steps are not included.",
             unit="percentunit",
             targets=now((f"1 - {lost} / ({_hours(OBSERVED)} > 0)", "")),
             steps=GOOD_SHARE,
             decimals=1,
-            missing="rankscope watch is not scraped, or saw no job",
+            missing="rankscope watch is not scraped, or has seen no job",
             briefly="no watch",
         ),
         Stat(
             title="Jobs training now",
-            description="Jobs with at least one living rank that has the probe.",
+            description="Jobs with at least one live rank that has the probe.",
             targets=now((f"count({training_now} > 0) or 0 * count({agents})", "")),
             missing=shared.NO_AGENT,
             briefly="no agent",
         ),
         Stat(
             title="Jobs in trouble",
-            description="Jobs in which rankscope watch sees something that goes wrong now.",
+            description="Jobs in which rankscope watch currently sees an incident.",
             targets=now(
                 (
                     f"count(max {by('job_id')} ({of(watch.FINDING_ACTIVE, CLUSTER)}))"
@@ -141,8 +142,9 @@ def _converging() -> Panel:
     broken = _by_job(f"increase({odd}[$__range]) > 0")
     return Stat(
         title="Jobs converging",
-        description="Of jobs that print a loss, the part whose loss fell in the time range and was"
-        " never infinite or no number. It cannot tell whether a model is any good.",
+        description="Of the jobs that log a loss, the share whose loss decreased in the time"
+        " range and was never infinite or NaN. It says nothing about the quality"
+        " of a model.",
         unit="percentunit",
         targets=now((f"avg({falling} unless {broken} or 0 * {falling})", "")),
         steps=GOOD_SHARE,
@@ -168,30 +170,31 @@ def _lost(runbooks: str) -> list[Panel]:
     return [
         BarGauge(
             title="GPU-hours lost by cause",
-            description="What took most in the time range, by the cause that `rankscope watch`"
-            " found. While one goes on, the on-call view has its culprit and runbook.",
+            description="The largest losses in the time range, by the cause that `rankscope"
+            " watch` found. For ongoing incidents, the on-call view shows culprit"
+            " and runbook.",
             unit="short",
             minimum=0,
             decimals=2,
             targets=now((f"topk({FEW}, {_hours(LOST, ' by (cause)')})", "{{cause}}")),
-            missing="nothing was lost, or rankscope watch is not scraped",
+            missing="no loss, or rankscope watch is not scraped",
             width=8,
         ),
         TimeSeries(
             title="GPU-hours lost a day",
-            description="GPU time lost in the day before each moment, by cause.",
+            description="GPU time lost in the day before each point in time, by cause.",
             unit="short",
             minimum=0,
             stacked=True,
             targets=targets((every_day, "{{cause}}")),
             overrides=colored(tuple(KINDS)),
-            missing="nothing was lost, or rankscope watch is not scraped",
+            missing="no loss, or rankscope watch is not scraped",
             width=8,
         ),
         TimeSeries(
-            title="Part of GPU time lost",
-            description="Lost over watched GPU time in the day before each moment. Where it rises,"
-            " see the causes to the left.",
+            title="Share of GPU time lost",
+            description="Ratio of lost to watched GPU time in the day before each point in"
+            " time. If it rises, see the causes to the left.",
             unit="percentunit",
             minimum=0,
             targets=targets((f"({share}) / (sum(rate({OBSERVED}[{DAY}])) > 0)", "lost")),
@@ -214,8 +217,8 @@ def _whose() -> list[Panel]:
     return [
         Table(
             title="Jobs that lost most",
-            description="GPU-hours that single jobs lost in the time range, with their project and"
-            " class where pods carry such labels. Follow a row into the debug view.",
+            description="GPU-hours lost by single jobs in the time range, with project and"
+            " class if their pods have such labels. Rows link to the debug view.",
             unit="string",
             targets=rows(with_clusters(f"topk({MANY}, ({owned}) or on (cluster, job_id) ({job}))")),
             transformations=columns(
@@ -232,17 +235,17 @@ def _whose() -> list[Panel]:
             ],
             largest_first="GPU-hours lost",
             widths={"GPU-hours lost": 150},
-            missing="nothing was lost, or rankscope watch is not scraped",
+            missing="no loss, or rankscope watch is not scraped",
         ),
         BarGauge(
             title="GPU-hours lost by project",
-            description="By the project label of jobs' pods; `none` are jobs without that label and"
-            " jobs outside of Kubernetes.",
+            description="By the project label of the jobs' pods; `none` stands for jobs"
+            " without that label and jobs outside of Kubernetes.",
             unit="short",
             minimum=0,
             decimals=2,
             targets=now((named, "{{project}}")),
-            missing="nothing was lost, or rankscope watch is not scraped",
+            missing="no loss, or rankscope watch is not scraped",
         ),
     ]
 
@@ -268,7 +271,7 @@ def _gpus(runbooks: str) -> list[Panel]:
     return [
         Stat(
             title="GPUs",
-            description="GPUs that agents know of, lost ones included.",
+            description="GPUs that agents know of, including lost ones.",
             targets=now((f"count({every})", "")),
             missing=shared.NO_GPUS,
             briefly="no GPUs",
@@ -282,16 +285,16 @@ def _gpus(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Healthy spare GPUs",
-            description="GPUs that answer, have no failed memory row, do nothing and are held by no"
-            " container and no rank: what a failed node can be replaced from.",
+            description="GPUs that respond, have no failed memory row, are idle and are held"
+            " by no container or rank: the reserve for failed nodes.",
             targets=now((f"count({spare}) or 0 * count({every})", "")),
             missing=shared.NO_GPUS,
             briefly="no GPUs",
         ),
         Stat(
             title="Broken GPUs",
-            description="GPUs that are lost, do not answer, or have a memory row that could not be"
-            " replaced: they cost money and do no work.",
+            description="GPUs that are lost, do not respond, or have a memory row that could"
+            " not be replaced: they cost money but do no work.",
             targets=now((f"count({bad}) or 0 * count({every})", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_GPUS,
@@ -300,10 +303,11 @@ def _gpus(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="GPUs allocated in Kubernetes",
-            description="GPUs that containers hold, as the kubelets tell; a container may hold one"
-            " and do nothing with it. In time slices a GPU counts once, a slice of MIG as one.",
+            description="GPUs held by containers, as reported by the kubelets; a container"
+            " may hold a GPU without using it. A time-sliced GPU counts once, a"
+            " MIG slice as one.",
             targets=now((f"count({held})", "")),
-            missing="no kubelet tells about GPUs",
+            missing="no kubelet reports GPUs",
             briefly="no kubelet",
             width=8,
         ),
@@ -316,8 +320,9 @@ def _kinds() -> list[Panel]:
     return [
         TimeSeries(
             title="Mean GPU utilisation",
-            description="Share of time in which any kernel runs, over all GPUs. GPUs that wait for"
-            " a slow rank count as busy, so read it together with lost time.",
+            description="Share of time in which any kernel runs, over all GPUs. GPUs that"
+            " wait for a slow rank count as busy, so read this together with the"
+            " lost time.",
             unit="percentunit",
             minimum=0,
             maximum=1,

@@ -1,4 +1,4 @@
-"""The view for whoever was paged: what is wrong now, whom it concerns, where to read on."""
+"""The on-call dashboard: what is wrong now, which jobs it affects, which runbook to open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from rankscope_dashboards.expressions.queries import (
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.dashboard import Dashboard, place
 from rankscope_dashboards.parts.fields import columns, lettered, override, texts
-from rankscope_dashboards.parts.limits import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -47,6 +46,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_BAD, ANY_IS_ODD, LOST_SHARE
 from rankscope_dashboards.rules.alerts.training import LONG_STEP_SECONDS
 
 STARTING = "#56B4E9"
@@ -87,7 +87,7 @@ def dashboard(runbooks: str) -> Dashboard:
     return Dashboard(
         uid=links.ON_CALL,
         title="Rankscope / On-call",
-        description="What is wrong now, whom it concerns, and which runbook to open.",
+        description="What is wrong now, which jobs it affects, and which runbook to open.",
         variables=[
             shared.data_source(),
             shared.cluster(),
@@ -121,7 +121,7 @@ def _counts(runbooks: str) -> list[Panel]:
     return [
         Stat(
             title="Firing alerts",
-            description="Alerts of Rankscope that fire now. The list is below the incidents.",
+            description=("Rankscope alerts that are firing now. The list is below the incidents."),
             targets=now((f"count({FIRING}) or {agents}", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_AGENT,
@@ -129,7 +129,9 @@ def _counts(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Urgent jobs",
-            description="Jobs in which rankscope watch sees an incident that should page somebody.",
+            description=(
+                "Jobs with an incident that should page somebody, according to rankscope watch."
+            ),
             targets=now(
                 (
                     f"count(count {by('job_id')} ({of(watch.FINDING_ACTIVE, JOB, severity)}))"
@@ -144,7 +146,7 @@ def _counts(runbooks: str) -> list[Panel]:
         ),
         Stat(
             title="Stalled jobs",
-            description=f"Jobs with living ranks of which none has ended a step for {STALL}, or"
+            description=f"Jobs with live ranks of which none has finished a step for {STALL}, or"
             f" {PATIENCE} with steps of minutes; a younger job may still be starting.",
             targets=now((f"count({stalled}) or {agents}", "")),
             steps=ANY_IS_BAD,
@@ -162,7 +164,7 @@ def _devices(runbooks: str) -> list[Panel]:
     return [
         Stat(
             title="Lost GPUs",
-            description="GPUs that fell off the bus or that nobody gets an answer about.",
+            description="GPUs that fell off the bus or do not respond.",
             targets=now((f"count({lost}) or 0 * count({every})", "")),
             steps=ANY_IS_BAD,
             missing=shared.NO_GPUS,
@@ -196,9 +198,9 @@ def _incidents(runbooks: str) -> list[Panel]:
     return [
         Table(
             title="Incidents and culprits",
-            description="What rankscope watch says: the cause, the rank, node and GPU to blame and"
-            " the part of each step that it takes. Follow the runbook, or ask"
-            " `rankscope diagnose` for the evidence.",
+            description="What rankscope watch found: the cause, the rank, node and GPU to"
+            " blame, and the share of each step that it costs. Follow the runbook,"
+            " or run `rankscope diagnose` for the evidence.",
             unit="string",
             targets=rows(with_clusters(findings(JOB))),
             transformations=columns(shared.JOB_COLUMNS | shared.FINDING_COLUMNS),
@@ -213,8 +215,8 @@ def _incidents(runbooks: str) -> list[Panel]:
         _alerts(runbooks),
         Table(
             title="Jobs that lost ranks",
-            description="Jobs of which some ranks are gone and others wait for them: they train no"
-            " more although they look alive.",
+            description="Jobs that lost some ranks while the others wait for them: they no"
+            " longer train although they look alive.",
             targets=rows(
                 with_clusters(
                     f"topk({MANY}, (count {by('job_id')} ({alive} == 0)) and ({ranks} > 0))"
@@ -224,20 +226,21 @@ def _incidents(runbooks: str) -> list[Panel]:
             overrides=shared.to_debug(),
             largest_first="ended",
             steps=ANY_IS_BAD,
-            missing="no job has lost single ranks, or none has the probe",
+            missing="no job has lost ranks, or none has the probe",
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
             width=6,
         ),
         Table(
             title="Failed pods by job",
-            description="Pods of training jobs that ended with an error and were not removed, as"
-            " the API server says. `rankscope explain job-log FILE` finds who failed first.",
+            description="Pods of training jobs that ended with an error and were not removed,"
+            " according to the API server. `rankscope explain job-log FILE` finds"
+            " the rank that failed first.",
             targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)")),
             transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
             overrides=shared.to_debug(),
             largest_first="failed",
             steps=ANY_IS_BAD,
-            missing="no pod failed, or agents may not ask the API server",
+            missing="no pod failed, or agents have no access to the API server",
             links=[links.runbook(runbooks, "RankscopePodFailed")],
             width=6,
         ),
@@ -248,8 +251,8 @@ def _alerts(runbooks: str) -> Panel:
     open_runbook = {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
     return Table(
         title="Alerts that fire",
-        description="Rankscope's alerts that fire now, by whom they concern. The name of an"
-        " alert is the name of its runbook.",
+        description="Rankscope alerts that are firing now, by the job or node that they"
+        " concern. The name of an alert is the name of its runbook.",
         unit="string",
         targets=rows(
             with_clusters(
@@ -269,7 +272,7 @@ def _alerts(runbooks: str) -> Panel:
             *shared.to_debug(),
         ],
         widths={"alert": 240, "severity": 75},
-        missing="no alert fires, or Prometheus has not loaded the rules",
+        missing="no alert is firing, or Prometheus has not loaded the rules",
     )
 
 
@@ -311,8 +314,8 @@ def _jobs(runbooks: str) -> list[Panel]:
     return [
         StateTimeline(
             title="State of jobs",
-            description="Blue trains, light blue has not ended its first step, grey has ended, red"
-            f" has not ended a step for {STALL}, or {PATIENCE} with steps of minutes, orange has an"
+            description="Blue trains, light blue has not finished its first step, grey has ended,"
+            f" red has not finished a step for {STALL}, or {PATIENCE} with steps of minutes, orange has an"
             f" incident. The {MANY} jobs that lose most are shown.",
             targets=targets((_states(), "{{job_id}} {{cluster}}")),
             mappings=STATES,
@@ -320,9 +323,10 @@ def _jobs(runbooks: str) -> list[Panel]:
             missing=shared.NO_STEPS,
         ),
         TimeSeries(
-            title="Part of step time lost, by job",
-            description="What running incidents take of each step: at 50 % a job needs twice the"
-            " time. Step times alone cannot show it: all ranks of a job take equally long.",
+            title="Share of step time lost, by job",
+            description="Share of each step lost to ongoing incidents: at 50 % a job takes"
+                        " twice as long. Step times alone cannot show this, because all ranks"
+                        " of a job take equally long.",
             unit="percentunit",
             minimum=0,
             maximum=1,
@@ -346,8 +350,8 @@ def _errors(runbooks: str) -> list[Panel]:
     return [
         Table(
             title="Recent NCCL errors",
-            description="Warnings and collective timeouts in the logs of training pods in the time"
-            " range. `rankscope explain nccl-log FILE` says what a log means.",
+            description="Warnings and collective timeouts in the logs of training pods in the"
+                        " time range. `rankscope explain nccl-log FILE` explains a log.",
             targets=rows(
                 f"topk({MANY}, sum {by('node', 'pod_name', 'code')} ({growth(warnings)}))"
                 f" or topk({MANY}, sum {by('node', 'pod_name', 'op')} ({growth(timeouts)}))",
@@ -366,7 +370,7 @@ def _errors(runbooks: str) -> list[Panel]:
             widths={"how often": 110},
             steps=ANY_IS_ODD,
             decimals=0,
-            missing="no warning was logged, or there are no logs of NCCL",
+            missing="no warnings, or no NCCL logs",
             links=[
                 links.runbook(runbooks, "RankscopeNcclCollectiveTimeout"),
                 links.runbook(runbooks, "RankscopeNcclIbErrors"),
@@ -374,8 +378,8 @@ def _errors(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="Recent errors of kernels",
-            description="What the kernel logs of nodes say in the time range, by kind."
-            " `rankscope explain kernel-log FILE` makes incidents of a log.",
+            description="Errors in the kernel logs of nodes in the time range, by kind."
+                        " `rankscope explain kernel-log FILE` groups a log into incidents.",
             targets=rows(f"topk({MANY}, sum {by('node', 'kind')} ({growth(events)}))"),
             transformations=columns(
                 shared.CLUSTER_COLUMN | {"node": "node", "kind": "kind", "Value": "how often"}
@@ -384,7 +388,7 @@ def _errors(runbooks: str) -> list[Panel]:
             widths={"how often": 110},
             steps=ANY_IS_ODD,
             decimals=0,
-            missing="no kernel error, or no kernel log can be read",
+            missing="no kernel errors, or no kernel log can be read",
             links=[links.runbook(runbooks, "RankscopeHostHardware")],
         ),
     ]  # fmt: skip

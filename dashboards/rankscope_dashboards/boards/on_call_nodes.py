@@ -1,4 +1,4 @@
-"""Panels of the on-call view about GPUs, nodes and networks, and about what cannot be seen."""
+"""Panels of the on-call dashboard about GPUs, nodes and networks, and about what cannot be seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rankscope_dashboards.expressions.queries import (
 )
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.fields import colored, columns, lettered, numbered, override, texts
-from rankscope_dashboards.parts.limits import ANY_IS_ODD, BUSY_PORT
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -31,6 +30,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, BUSY_PORT
 
 READY = texts({0: ("not ready", BAD), 1: ("ready", GOOD)})
 
@@ -47,8 +47,9 @@ def _gpus(runbooks: str) -> list[Panel]:
     return [
         Table(
             title="Xids",
-            description="Errors that GPU drivers reported, newest first, and what NVIDIA says to"
-            " do where it was in the kernel log. `rankscope xids` groups them into incidents.",
+            description="Errors reported by GPU drivers, newest first, with NVIDIA's"
+                        " recommended action if the kernel log had it. `rankscope xids` groups"
+                        " them into incidents.",
             unit="string",
             overrides=[override("when", {"unit": "dateTimeFromNow"})],
             targets=rows(f"topk({MANY}, 1000 * {shared.xids()})"),
@@ -64,7 +65,7 @@ def _gpus(runbooks: str) -> list[Panel]:
             ),
             largest_first="when",
             widths={"GPU": 50, "Xid": 50, "when": 120},
-            missing="no Xid since the agents began, or Prometheus does not scrape them",
+            missing="no Xid since the agents started, or Prometheus does not scrape them",
             links=[links.runbook(runbooks, "RankscopeGpuHardwareFault")],
         ),
         TimeSeries(
@@ -103,13 +104,13 @@ def _nodes(runbooks: str) -> list[Panel]:
             widths={"restarts": 100},
             steps=ANY_IS_ODD,
             decimals=0,
-            missing="no restart, or kube-state-metrics is not scraped",
+            missing="no restarts, or kube-state-metrics is not scraped",
             links=[links.runbook(runbooks, "RankscopePodFailed")],
         ),
         Table(
             title="Nodes that were not ready",
-            description="Nodes whose kubelet did not report Ready, as the API server knows it: for"
-            " how much of the time range, and how they are now.",
+            description="Nodes whose kubelet did not report Ready, according to the API"
+                        " server: for which share of the time range, and their state now.",
             unit="string",
             targets=rows(away, f"min {by('node')} ({ready}) and on (cluster, node) {away}"),
             transformations=[
@@ -149,7 +150,7 @@ def network(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="RDMA ports in use",
-            description=f"What ports send, as part of their rate; the {FEW} that sent most in the"
+            description=f"Traffic sent by ports relative to their rate; the {FEW} busiest in the"
             " time range. Near 100 % the network is what jobs wait for.",
             unit="percentunit",
             minimum=0,
@@ -162,8 +163,9 @@ def network(runbooks: str) -> list[Panel]:
         ),
         Table(
             title="RDMA errors",
-            description="Errors that ports counted in the time range, by type; all zero is well."
-            " What keeps growing is a cable, a transceiver or a switch.",
+            description="Errors counted by ports in the time range, by type; all should be"
+                        " zero. A count that keeps increasing points to a cable, a transceiver"
+                        " or a switch.",
             targets=rows(errors),
             transformations=columns(
                 {
@@ -195,8 +197,9 @@ def unseen(runbooks: str) -> list[Panel]:
     return [
         BarGauge(
             title="Collectors without a source",
-            description="On how many nodes a collector gives nothing now. One that no node has a"
-            " source for is normal: NVML without GPUs, RDMA without ports.",
+            description="Number of nodes on which a collector currently returns nothing. A"
+            " collector without a source on any node is normal: NVML without GPUs,"
+            " RDMA without ports.",
             unit="none",
             minimum=0,
             decimals=0,
@@ -214,9 +217,9 @@ def unseen(runbooks: str) -> list[Panel]:
         _of_jobs(
             watch.JOB_ANALYSIS_ERRORS,
             "Errors of analyzers, by job",
-            "Things that an evaluation did not conclude of a job because an analyzer"
-            " raised on its data, which is a defect of Rankscope: findings on it may be missing,"
-            " those on other jobs are not. The watch's log has the traceback.",
+            "Conclusions about a job that an evaluation could not draw because an analyzer"
+            " raised an exception on its data, a defect of Rankscope: findings on this job may"
+            " be missing, those on other jobs are not. The watch's log has the traceback.",
             links.runbook(runbooks, "RankscopeAnalysisErrors"),
         ),
     ]
@@ -239,7 +242,7 @@ def _refused(runbooks: str) -> Panel:
             ),
             (f"sum by (collector) ({of(agent.INVALID_SAMPLES, NODE)})", "samples of {{collector}}"),
         ),
-        missing="nothing is refused, or no agent is scraped",
+        missing="nothing is rejected, or no agent is scraped",
         links=[links.runbook(runbooks, "RankscopeJobNameRefused")],
     )
 
@@ -247,9 +250,10 @@ def _refused(runbooks: str) -> Panel:
 def _watches(runbooks: str) -> Panel:
     return TimeSeries(
         title="Watches that evaluate, and those in doubt",
-        description="Of the watches that share a lease one evaluates. None: findings end; two:"
-        " they are doubled. In doubt are those that cannot read the lease, which then stand by"
-        " without knowing of another, or go on.",
+        description="Of the watches that share a lease, one evaluates. If none does, findings"
+        " end; if two do, findings are doubled. Watches that cannot read the"
+        " lease are in doubt: they stand by without knowing of another, or"
+        " continue.",
         targets=targets(
             (f"sum {by('lease')} ({of(watch.WATCH_LEADING, CLUSTER)})", "evaluate {{lease}}"),
             (f"sum {by('lease')} (1 - {of(watch.WATCH_LEASE_UP, CLUSTER)})", "in doubt {{lease}}"),

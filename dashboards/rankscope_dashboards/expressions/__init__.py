@@ -1,1 +1,1 @@
-"""PromQL: how expressions are written, joined and shared between rules and panels."""
+"""PromQL expressions shared by rules and panels."""

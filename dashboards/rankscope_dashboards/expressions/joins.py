@@ -1,4 +1,4 @@
-"""Joins: what is known of a job, pod, finding or GPU is added to series that carry its key alone.
+"""Joins that add information about a job, pod, finding or GPU to series that carry only its key.
 
 Rules and panels use these; each says what happens where the other side is not known.
 """

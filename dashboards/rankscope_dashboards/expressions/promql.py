@@ -1,4 +1,4 @@
-"""Pieces of PromQL that several rules need, each with the reason for its shape."""
+"""PromQL building blocks that several rules need, each with the reason for its form."""
 
 from __future__ import annotations
 

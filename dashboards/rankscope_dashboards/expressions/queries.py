@@ -1,4 +1,4 @@
-"""Pieces of PromQL that panels share: what the variables choose, the worst few, ranks of GPUs."""
+"""PromQL building blocks of panels: selections by variables, the worst few, ranks of GPUs."""
 
 from __future__ import annotations
 

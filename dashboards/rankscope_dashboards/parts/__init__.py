@@ -1,1 +1,1 @@
-"""What dashboards are built of: panels, fields, thresholds and links."""
+"""Building blocks of dashboards: panels, fields, thresholds and links."""

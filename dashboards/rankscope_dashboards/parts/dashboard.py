@@ -1,4 +1,4 @@
-"""A dashboard as Grafana 12 and newer want it: rows, variables, marks, and where panels lie."""
+"""A dashboard in the format of Grafana 12 and newer: rows, variables, annotations and layout."""
 
 from __future__ import annotations
 

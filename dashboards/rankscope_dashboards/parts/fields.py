@@ -1,4 +1,4 @@
-"""Settings of single fields of panels: colours by name, words for values, columns of tables."""
+"""Field settings of panels: colours by name, texts for values, table columns."""
 
 from __future__ import annotations
 

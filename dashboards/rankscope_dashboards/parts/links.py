@@ -1,4 +1,4 @@
-"""Where dashboards lead: runbooks, documentation, and to each other."""
+"""Links of dashboards: runbooks, documentation, and other dashboards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grafana's objects as Grafana 12 and newer want them, as subclasses of grafanalib's.
+"""Grafana objects for Grafana 12 and newer, as subclasses of grafanalib's.
 
 grafanalib 0.7.1 writes what Grafana 5 to 8 read: schema version 12, angular options, thresholds
 with operators. The classes here keep its object model (Dashboard, panel ids, GridPos, JSON

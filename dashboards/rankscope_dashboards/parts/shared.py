@@ -1,4 +1,4 @@
-"""Variables, marks and columns that several dashboards have."""
+"""Variables, annotations and columns that several dashboards share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ KUBE_NODE_CONDITION = "kube_node_status_condition"
 
 NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
 NO_AGENT = "no series: Prometheus does not scrape rankscope-agent here"
-NO_STEPS = "no steps: no job with the probe in this time"
-NO_GPUS = "no GPU series: agents have no source for GPUs, or Prometheus does not scrape them"
+NO_STEPS = ("no steps: no job with the probe in this time range range range range range range range"
+           " range")
+NO_GPUS = "no GPU series: agents have no GPU source, or Prometheus does not scrape them"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
 NO_RDMA = "no RDMA port on these nodes, or Prometheus does not scrape their agents"
-NO_RAILS = "no RDMA port, no agent that is scraped, or unknown which port is next to a GPU"
+NO_RAILS = "no RDMA port, no agent is scraped, or the port nearest to a GPU is unknown"
 
 
 def quantiles(buckets: str) -> list[Target]:

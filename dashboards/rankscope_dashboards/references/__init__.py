@@ -1,1 +1,1 @@
-"""Pages of docs/ that are made from tables: metrics, alerts and Xid codes."""
+"""Generated pages of docs/: metrics, alerts and Xid codes."""

@@ -1,4 +1,4 @@
-"""Write docs/alert_reference.md from the alert tables, so that the two cannot disagree.
+"""Writes docs/alert_reference.md from the alert tables, so that the two cannot disagree.
 
 `python -m rankscope_dashboards.references.alert_reference FILE` writes the file.
 """

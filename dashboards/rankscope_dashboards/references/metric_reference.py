@@ -1,4 +1,4 @@
-"""Write docs/metrics.md from the metric catalogue, so that the two cannot disagree.
+"""Writes docs/metrics.md from the metric catalogue, so that the two cannot disagree.
 
 `python -m rankscope_dashboards.references.metric_reference FILE` writes the file.
 """

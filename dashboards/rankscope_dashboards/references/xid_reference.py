@@ -1,4 +1,4 @@
-"""Write docs/xid_codes.md from the table of Xid codes, so that the two cannot disagree.
+"""Writes docs/xid_codes.md from the table of Xid codes, so that the two cannot disagree.
 
 `python -m rankscope_dashboards.references.xid_reference FILE` writes the file.
 """

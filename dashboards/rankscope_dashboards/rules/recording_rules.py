@@ -1,4 +1,4 @@
-"""Recording rules in two stages: per node first, then per job from what the nodes say.
+"""Recording rules in two stages: first per node, then per job.
 
 The agents have done the most of the first stage: they sum up what rules would have to read of every
 rank, GPU and port (metrics/summary.py). Past one Prometheus the second stage runs over records and

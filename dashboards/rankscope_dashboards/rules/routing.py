@@ -1,4 +1,4 @@
-"""Alertmanager's configuration: who hears of what, with what, how often, and what is muted.
+"""Alertmanager's configuration: receivers, grouping, intervals and inhibition.
 
 Receivers are examples to be replaced; routes and inhibition are what alerts' labels are made for.
 """

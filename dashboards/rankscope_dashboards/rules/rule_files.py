@@ -1,4 +1,4 @@
-"""Rules as Prometheus reads them: plain files, and the operator's custom resources."""
+"""Rules in Prometheus' format: plain files, and the operator's custom resources."""
 
 from __future__ import annotations
 

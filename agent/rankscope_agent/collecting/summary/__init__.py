@@ -1,1 +1,1 @@
-"""What a node's series say together, so that rules over a fleet need not read each of them."""
+"""Summaries of a node's series, so that rules over a fleet need not read every series."""

@@ -1,4 +1,4 @@
-"""GPUs that ask for action, out of all that their series say."""
+"""GPUs that need action, derived from all series about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks and GPUs of each job do on this node, put together; no state, no clock."""
+"""The ranks and GPUs of each job on this node, summed up; no state, no clock."""
 
 from __future__ import annotations
 

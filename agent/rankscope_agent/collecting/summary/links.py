@@ -1,4 +1,4 @@
-"""RDMA ports, interfaces and their slots that are out of order, out of all that is counted."""
+"""RDMA ports, interfaces and PCI slots with problems, derived from their counters."""
 
 from __future__ import annotations
 

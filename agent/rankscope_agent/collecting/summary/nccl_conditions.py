@@ -1,4 +1,4 @@
-"""What is amiss with the NCCL of the node's pods, by what it printed and what the node has."""
+"""Problems with the NCCL of the node's pods, from its logs and from the node's hardware."""
 
 from __future__ import annotations
 

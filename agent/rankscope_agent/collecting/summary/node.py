@@ -1,4 +1,4 @@
-"""The summary of a node as one more collector, whose source is what the others gave."""
+"""The node summary as one more collector, whose source is the output of the others."""
 
 from __future__ import annotations
 

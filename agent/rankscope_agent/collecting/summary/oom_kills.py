@@ -1,4 +1,4 @@
-"""Pods of which processes were killed for want of memory, remembered longer than they live.
+"""Pods whose processes were killed for lack of memory, remembered after the pods are gone.
 
 Both a pod's cgroup and the kernel's log may count a kill: the first on cgroup version 2 alone and
 for as long as the pod is there, the second where the log is read. Nothing is counted twice.

@@ -1,4 +1,4 @@
-"""The samples of all collectors, by metric."""
+"""The samples of all collectors, indexed by metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the node is used up of what pods are evicted for."""
+"""How much of the resources for which pods are evicted is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and gauges over the last minutes, in little memory; pure, time is an argument."""
+"""Counters and gauges over the last minutes in bounded memory; pure, time is an argument."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.failures.messages import classify
 from rankscope_agent.contract.failures.sightings import MAX_TEXT
 from rankscope_agent.contract.failures.tracebacks import Found, read
@@ -32,7 +32,7 @@ def parse(text: bytes) -> ErrorFile | None:
     if text.lstrip()[:1] != b"{" or len(text) > MAX_FILE_BYTES:
         return None
     try:
-        document = foreign_json.read(text)
+        document = untrusted_json.read(text)
     except ValueError:
         return None
     message = document.get("message") if isinstance(document, dict) else None

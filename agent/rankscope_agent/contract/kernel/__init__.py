@@ -1,1 +1,1 @@
-"""What the kernel log says: pure parsers of its lines and their incidents, part of the contract."""
+"""Pure parsers of kernel log lines and their incidents; part of the contract."""

@@ -1,4 +1,4 @@
-"""Lines about PCIe, network adapters and links: pure patterns and what they mean.
+"""Kernel log lines about PCIe, network adapters and links: pure patterns and their meaning.
 
 Formats: drivers/pci/pcie/aer.c, mlx5 core (cmd.c, health.c, events.c), net/sched/sch_generic.c,
 bonding, and the drivers' own words for a link that comes or goes.

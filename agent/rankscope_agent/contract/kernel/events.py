@@ -1,4 +1,4 @@
-"""One event of the kernel log as a line states it, and what kinds there are."""
+"""One event of the kernel log, as stated by a line, and the kinds of events."""
 
 from __future__ import annotations
 

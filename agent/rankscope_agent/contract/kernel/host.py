@@ -1,4 +1,4 @@
-"""Lines about memory, processes, disks and the kernel itself: pure patterns and what they mean.
+"""Kernel log lines about memory, processes, disks and the kernel: pure patterns and their meaning.
 
 Formats: mm/oom_kill.c (4.x to 6.x), kernel/hung_task.c, kernel/watchdog.c, RCU's stall warnings,
 edac_mc.c, block/blk-core.c, fs/ext4, fs/xfs, drivers/nvme/host, net/sunrpc.

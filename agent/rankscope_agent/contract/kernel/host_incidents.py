@@ -1,4 +1,4 @@
-"""Makes incidents of what happens beside GPUs: one per device, disk, process or host. Pure."""
+"""Groups events beside GPU events into incidents, one per device, disk, process or host. Pure."""
 
 from __future__ import annotations
 

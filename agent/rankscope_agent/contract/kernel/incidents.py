@@ -1,4 +1,4 @@
-"""Makes incidents of events: one per GPU and root, one per device, with one cause and one action.
+"""Groups events into incidents: one per GPU and root cause, one per device; each has one action.
 
 An Xid rarely comes alone. Codes that name the Xid which caused them follow it; programs on a GPU
 that is lost fault (13, 31, 43, 45); the driver says what it wants (154). All of that is the

@@ -1,4 +1,4 @@
-"""What stands before a message in the many forms of kernel logs, and whose message it then is.
+"""The prefixes of messages in the many formats of kernel logs, and who wrote a message.
 
 dmesg, its options, journald, syslog, /dev/kmsg and klogctl all put something else in front. Nobody
 parses that (dates come in any language); it only tells kernel lines from those of programs, which

@@ -1,4 +1,4 @@
-"""Reads kernel logs of any size and counts what they state, in bounded memory."""
+"""Reads kernel logs of any size and counts their events in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.kernel.events import KernelEvent, Kind
 from rankscope_agent.contract.kernel.lines import MAX_LINE, MAX_PREFIX, is_kernel, uptime_seconds
 from rankscope_agent.contract.kernel.matcher import match, rules_for, shape
@@ -293,7 +293,7 @@ def _in_context(event: KernelEvent) -> bool:
 def _journal_message(text: str) -> str:
     """Return the message of a journal entry in JSON, an empty text if a program wrote it."""
     try:
-        entry = foreign_json.read(text)
+        entry = untrusted_json.read(text)
     except ValueError:
         return ""
     if not isinstance(entry, dict) or not isinstance(entry.get("MESSAGE"), str):

@@ -1,4 +1,4 @@
-"""Finds the event that a line of the kernel log states: pure, from a line to an event or None."""
+"""Finds the event that a kernel log line states: pure, from a line to an event or None."""
 
 from __future__ import annotations
 

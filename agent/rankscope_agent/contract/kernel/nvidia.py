@@ -1,4 +1,4 @@
-"""Lines of NVIDIA's kernel driver and of NVSwitch's: pure, from a message to an event.
+"""Lines of NVIDIA's kernel driver and of NVSwitch: pure, from a message to an event.
 
 Formats: kernel_rc.c and gpu.c of the open kernel modules (595.45.04), and lines as administrators
 posted them. What the driver says of GPUs that do not start is in `nvidia_start`.

@@ -1,4 +1,4 @@
-"""What the words of Xids 144 to 150 (NVLink 5) decide: pure, from unit and words to a rule.
+"""Decodes Xids 144 to 150 (NVLink 5): pure, from unit and status words to a rule.
 
 A line names its unit and six words. Bits 20 to 25 of the first are the sub-code, the second is the
 error status: of most units a set of bits, of some a number. The rules are those of NVIDIA's Xid

@@ -1,4 +1,4 @@
-"""How a kind of line is recognised: a literal to look for, a pattern, what becomes of a match."""
+"""How a kind of line is recognised: a literal, a pattern, and what a match becomes."""
 
 from __future__ import annotations
 

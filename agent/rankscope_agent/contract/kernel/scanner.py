@@ -1,4 +1,4 @@
-"""Finds the lines of a log that may state an event, and the part of a line that tells which.
+"""Finds the lines of a log that may state an event, and the part of a line that identifies it.
 
 A log is huge and says little: what is looked at are the shapes of lines, of which a log has few
 different ones. Whether lines of a shape may state an event is found out once.

@@ -1,4 +1,4 @@
-"""Which of NVSwitch's SXid codes are known, and which of them take the fabric down.
+"""The known SXid codes of NVSwitch, and which of them take the fabric down.
 
 Codes and their three classes are those of NVIDIA's fabric manager user guide. The line says by
 itself whether this occurrence was fatal; the table bounds what may become a label, and speaks where

@@ -1,4 +1,4 @@
-"""The one conclusion of a kernel log: which incident matters most, and what to do. Pure."""
+"""The conclusion of a kernel log: the most important incident, and what to do about it. Pure."""
 
 from __future__ import annotations
 

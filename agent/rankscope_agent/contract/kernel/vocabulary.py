@@ -1,4 +1,4 @@
-"""The words for kernel events: where they come from, how bad they are, what to do. No others."""
+"""The vocabulary of kernel events: causes, severities and actions."""
 
 from __future__ import annotations
 

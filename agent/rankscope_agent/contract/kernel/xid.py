@@ -1,4 +1,4 @@
-"""What each of NVIDIA's Xid codes means for whoever is on call: cause, severity, first action.
+"""The meaning of NVIDIA's Xid codes for on-call engineers: cause, severity, first action.
 
 Codes 1 to 176 are those of NVIDIA's Xid catalogue (October 2025) and of nverror.h in driver 595.
 The actions are the catalogue's immediate actions, in this project's words. Codes that it only lists

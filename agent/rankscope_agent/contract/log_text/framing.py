@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.log_text.prefixes import CRI_STREAM, RFC3339
 
 MAX_PENDING_BYTES = 1 << 20
@@ -125,7 +125,7 @@ def _from_docker(line: bytes) -> bytes:
     if not line.startswith(DOCKER_START):
         return line
     try:
-        text = foreign_json.read(line)["log"]
+        text = untrusted_json.read(line)["log"]
     except ValueError:  # cut off, or something else that begins alike
         return line
     return text.encode(errors="replace") if isinstance(text, str) else line

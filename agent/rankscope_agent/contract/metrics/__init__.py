@@ -1,4 +1,4 @@
-"""Every series that Rankscope exports is declared here, once; `catalogue` lists them all.
+"""The declarations of all series that Rankscope exports; `catalogue` lists them all.
 
 One module per source, and one each for the agent itself, what a node sums up, and the watch. Names
 carry the prefix, base units and `_total`; labels are bounded. Rank series carry `job_id` and `rank`

@@ -1,4 +1,4 @@
-"""Series about the agent itself, named as node_exporter's users know them."""
+"""Series about the agent itself, named like node_exporter's."""
 
 from __future__ import annotations
 

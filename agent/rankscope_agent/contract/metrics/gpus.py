@@ -1,4 +1,4 @@
-"""Series about GPUs, the same whether NVML, dcgm-exporter or a simulation gave the values.
+"""Series about GPUs, the same from NVML, dcgm-exporter and a simulation.
 
 Every GPU series carries `gpu` (the driver's index), `uuid` and `pci`; what else there is to know
 about a GPU stands on `rankscope_gpu_info`. Names are free of any vendor's.

@@ -1,4 +1,4 @@
-"""Series of the node itself: pressure, memory, disks, clock, and what training pods do to it."""
+"""Series of the node itself: pressure, memory, disks, clock, and its training pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series from what training frameworks print about their steps in the logs of training pods."""
+"""Series from what training frameworks log about their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series from what NCCL Inspector measures of collectives."""
+"""Series from NCCL Inspector's measurements of collectives."""
 
 from __future__ import annotations
 

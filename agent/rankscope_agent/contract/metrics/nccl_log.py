@@ -1,4 +1,4 @@
-"""Series from NCCL's and PyTorch's words in the logs of training pods."""
+"""Series from the lines of NCCL and PyTorch in the logs of training pods."""
 
 from __future__ import annotations
 

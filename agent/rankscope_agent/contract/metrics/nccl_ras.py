@@ -1,4 +1,4 @@
-"""Series from NCCL's RAS, which speaks for a whole job and not only for this node."""
+"""Series from NCCL's RAS, which covers a whole job and not only this node."""
 
 from __future__ import annotations
 

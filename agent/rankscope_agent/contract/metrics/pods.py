@@ -1,4 +1,4 @@
-"""Series about the pods of the node: what they are part of, and which devices they hold."""
+"""Series about the pods of the node: their jobs and the devices they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series about ranks whose processes do not run: they wait for a CPU, or a signal holds them."""
+"""Series about ranks whose processes wait for a CPU, as observed by the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series that sum up what the node's other series say: per job, and what is out of order.
+"""Series that summarise the node's other series: per job, and what has problems.
 
 Rules over a whole fleet read these: one series per job and node instead of one per rank or GPU, and
 none at all for what is in order. Series of the second kind appear once there is something to tell.

@@ -1,4 +1,4 @@
-"""Series about training processes, as their probes record them."""
+"""Series about training processes, as recorded by their probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series of `rankscope watch`, which judges jobs again and again: what is wrong, what it costs."""
+"""Series of `rankscope watch`, which judges jobs continuously: incidents and their cost."""
 
 from __future__ import annotations
 

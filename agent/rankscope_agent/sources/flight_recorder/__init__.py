@@ -1,1 +1,1 @@
-"""PyTorch's Flight Recorder: fetched from worker servers, checked, and kept in sampled windows."""
+"""PyTorch's Flight Recorder: fetched from worker servers, validated and kept in sampled windows."""

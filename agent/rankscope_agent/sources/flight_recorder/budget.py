@@ -1,4 +1,4 @@
-"""Decides when the Flight Recorders of a node may be asked, so that it costs 1 % of a core.
+"""Decides when to query a node's Flight Recorders, so that they cost at most 1 % of a core.
 
 Looks happen on a grid of Unix times, so that the windows of different nodes cover the same steps: a
 node on which they are dearer looks at every second, fourth ... of the others' times.

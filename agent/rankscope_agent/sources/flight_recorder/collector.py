@@ -1,4 +1,4 @@
-"""Which collectives the ranks on this node launch and when, out of PyTorch's Flight Recorder.
+"""When the ranks on this node launched which collectives, from PyTorch's Flight Recorder.
 
 Where a probe cannot tell waiting from computing by itself, it has torch's worker server listen
 beside its ring. This collector asks there now and then, in windows that together cost 1 % of a

@@ -1,4 +1,4 @@
-"""Reads one dump of a Flight Recorder: JSON of an untrusted process in, launches out, and no I/O.
+"""Parses a Flight Recorder dump: JSON of an untrusted process in, launches out, and no I/O.
 
 The format is that of torch's `fr_trace_json` and `dump_nccl_trace_json`, version 2.x: an object
 with `version` and `entries`, one entry per collective. Seen on torch 2.13 with gloo (2.10); with
@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 
 Reason = Literal[
     "symlink",
@@ -166,7 +166,7 @@ def _entries(body: bytes) -> list[Any]:
     if values > MAX_ENTRIES * MAX_VALUES_PER_ENTRY:
         raise FlightError("too_large", f"{values} values, a dump has fewer")
     try:
-        dump = foreign_json.read(body)
+        dump = untrusted_json.read(body)
     except ValueError as error:
         raise FlightError("malformed", f"no JSON: {error}") from error
     if not isinstance(dump, dict):
@@ -222,7 +222,7 @@ def parse_handlers(body: bytes) -> Iterator[str]:
         FlightError: it lists none.
     """
     try:
-        names = foreign_json.read(body)
+        names = untrusted_json.read(body)
     except ValueError as error:
         raise FlightError("malformed", f"no JSON: {error}") from error
     if not isinstance(names, list):

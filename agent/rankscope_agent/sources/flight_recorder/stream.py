@@ -1,4 +1,4 @@
-"""Writes windows of collectives as one JSON object, a window at a time."""
+"""Writes windows of collectives as one JSON object, one window at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the sampled windows of each rank's collectives, within bounds, for whoever asks the agent.
+"""Stores sampled windows of each rank's collectives in bounded memory.
 
 A window says from when to when every launch of its rank is in it. Between windows nothing is known:
 what was launched there has been overwritten before anybody looked.

@@ -1,4 +1,4 @@
-"""Asks torch's worker server of one rank for its Flight Recorder, without trusting who answers.
+"""Fetches the Flight Recorder of one rank from torch's worker server, which is not trusted.
 
 The socket lies in a directory that its owner may change at any moment. It is taken by a descriptor
 that follows no link, and connected to through that very descriptor, so that what was checked is

@@ -1,1 +1,1 @@
-"""GPUs of this node: what is read of them, and from where."""
+"""The GPUs of this node: readings and their sources."""

@@ -1,4 +1,4 @@
-"""Counts of failed calls to the driver's library, by call and code."""
+"""Counts failed calls to the driver's library by call and code."""
 
 from __future__ import annotations
 

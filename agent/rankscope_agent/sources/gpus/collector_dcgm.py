@@ -1,4 +1,4 @@
-"""The node's GPUs as a dcgm-exporter on the node shows them, for agents without privileges on GPUs.
+"""The node's GPUs as exported by dcgm-exporter, for agents without access to GPUs.
 
 The endpoint is somebody else's: it may hang, be slow on purpose, or answer with anything. A page is
 fetched within one deadline for all of it, and is taken for what `gpus.dcgm` can read in it.

@@ -1,4 +1,4 @@
-"""The node's GPUs as NVIDIA's management library shows them, or as a simulated node does.
+"""The node's GPUs through NVIDIA's management library, or a simulated node.
 
 Calls of the driver are made by threads that may hang; what does not come back in time is left off
 the page. See `gpus.session`.

@@ -1,4 +1,4 @@
-"""Turns the samples of a dcgm-exporter's page into ours: same names, same units as with NVML.
+"""Converts dcgm-exporter's samples into ours: same names and units as with NVML.
 
 Names are those of DCGM 4.6 and those from before. Traps that the tables below know:
 

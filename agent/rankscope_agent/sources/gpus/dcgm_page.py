@@ -1,4 +1,4 @@
-"""Reads the text of a dcgm-exporter's page into samples; what they mean is `dcgm`'s concern.
+"""Parses the text of a dcgm-exporter page into samples; `dcgm` interprets them.
 
 What users' exporters send is looser than the format: labels may be parted by a comma and a space,
 names by more than one blank, samples need not follow their headers.

@@ -1,4 +1,4 @@
-"""Events that the driver reports, taken by one thread and counted by GPU."""
+"""Driver events, received by one thread and counted by GPU."""
 
 from __future__ import annotations
 

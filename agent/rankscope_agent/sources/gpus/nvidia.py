@@ -1,4 +1,4 @@
-"""The calls of `nvml` on NVIDIA's library, through nvidia-ml-py.
+"""Implements the interface of `nvml` with NVIDIA's library, through nvidia-ml-py.
 
 Structures of the library are turned into plain numbers here, and nothing else is decided. Whether
 the installed library knows a call is found out by making it.

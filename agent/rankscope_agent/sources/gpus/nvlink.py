@@ -1,4 +1,4 @@
-"""The links of a GPU one by one: series only for those that err, are down or carry less.
+"""Single NVLinks of a GPU: series only for links with errors, links that are down or underused.
 
 What all links do together is on `rankscope_gpu_nvlink_*` every run. Single links are looked at
 more rarely, as there are 18 of them, and each of a GPU's links does the same when nothing is wrong:

@@ -1,4 +1,4 @@
-"""The few calls to NVIDIA's management library that the agent makes, as Protocols.
+"""The calls to NVIDIA's management library that the agent makes, as Protocols.
 
 The real library and the simulated node stand behind them. Units are NVML's own; `readings` turns
 them into ours. Calls that hold the driver up are left out on purpose: PCIe throughput samples for

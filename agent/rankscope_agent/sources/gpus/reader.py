@@ -1,4 +1,4 @@
-"""Everything that is read of one GPU in one run, and what it turned out not to support."""
+"""Reads everything about one GPU in one run, and remembers what it does not support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a GPU: tables from NVML's calls and field values to our metrics and units."""
+"""Readings of a GPU: tables from NVML calls and field values to our metrics and units."""
 
 from __future__ import annotations
 

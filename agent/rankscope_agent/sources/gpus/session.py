@@ -1,4 +1,4 @@
-"""The GPUs of this node over the agent's life: found, read, lost, and found again.
+"""The GPUs of this node during the agent's life: found, read, lost and found again.
 
 A session is what lies between opening the driver's library and closing it. A GPU that falls off the
 bus, a driver that is reloaded, a GPU that is plugged in: all of them end in a new session. Who a

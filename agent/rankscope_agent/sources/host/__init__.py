@@ -1,1 +1,1 @@
-"""The node itself: readings of procfs, sysfs and cgroups, and the kernel's clock."""
+"""The node itself: procfs, sysfs and cgroups, and the kernel's clock."""

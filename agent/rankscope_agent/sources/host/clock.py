@@ -1,4 +1,4 @@
-"""The kernel's view of its own clock, by adjtimex(2) without a change: anybody may ask."""
+"""The state of the kernel's clock, read by adjtimex(2), which needs no privilege to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node under a training job: pressure, memory, disks, clock, errors, and what its pods do.
+"""The node under a training job: pressure, memory, disks, clock, errors, and its training pods.
 
 Counters here move slowly beside a step, so the node is looked at every few seconds, and pods and
 file systems more rarely still; between two looks the last values stand.

@@ -1,4 +1,4 @@
-"""Pure reading of /proc/PID/mountstats: what NFS mounts did, per operation.
+"""Pure parser of /proc/PID/mountstats: NFS mounts, per operation.
 
 Format: rpc_print_iostats in the kernel's net/sunrpc/stats.c. Each operation has its count, how
 often it was transmitted, timed out, bytes out and in, and milliseconds queued, on the wire, in all.

@@ -1,4 +1,4 @@
-"""Samples of the node as a whole, out of its procfs and sysfs."""
+"""Samples of the node as a whole, from its procfs and sysfs."""
 
 from __future__ import annotations
 

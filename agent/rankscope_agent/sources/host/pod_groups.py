@@ -1,4 +1,4 @@
-"""The cgroups of training pods, found once and read again and again (cgroup version 2)."""
+"""The cgroups of training pods, found once and read repeatedly (cgroup version 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of training pods: what they read and write, what holds them back, what they may do."""
+"""Samples of training pods: I/O, throttling, pressure and limits."""
 
 from __future__ import annotations
 

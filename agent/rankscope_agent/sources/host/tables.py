@@ -1,4 +1,4 @@
-"""Pure readings of the kernel's tables about a node; lines of another form cost themselves only."""
+"""Pure parsers of the kernel's tables about a node; malformed lines are skipped."""
 
 from __future__ import annotations
 

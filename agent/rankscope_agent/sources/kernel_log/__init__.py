@@ -1,1 +1,1 @@
-"""Reads the running kernel's log from where the node offers it; `contract.kernel` reads it."""
+"""Reads the running kernel's log from where the node offers it; `contract.kernel` parses it."""

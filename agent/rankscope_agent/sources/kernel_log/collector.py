@@ -1,4 +1,4 @@
-"""What the kernel reports: Xids and lost GPUs, PCIe, adapters, memory, disks, hung tasks, reboots.
+"""What the kernel reports: Xids, lost GPUs, PCIe, adapters, memory, disks, hung tasks, reboots.
 
 The log is read from /dev/kmsg where the agent may, else by syslog(2), else from journald's files.
 After a restart reading goes on where it ended in this boot, so nothing is counted twice or missed.
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.kernel.log import read
 from rankscope_agent.contract.metrics import kernel_log as metrics
 from rankscope_agent.contract.model import Sample
@@ -196,7 +196,7 @@ class KernelLogCollector:
     def _restore(self) -> None:
         try:
             with self._node.state_file.open("rb") as kept:
-                state = foreign_json.read(kept.read(MAX_STATE_BYTES))
+                state = untrusted_json.read(kept.read(MAX_STATE_BYTES))
             self._take(state)
         except FileNotFoundError:
             return

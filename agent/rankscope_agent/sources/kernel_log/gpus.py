@@ -1,4 +1,4 @@
-"""Which GPU has which PCI address, as the driver says in procfs: index, UUID."""
+"""The GPU at each PCI address, from the driver's procfs: index and UUID."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the kernel's messages from journald's files: no privilege but reading /var/log/journal.
+"""Reads kernel messages from journald's files: needs only read access to /var/log/journal.
 
 The format is that of https://systemd.io/JOURNAL_FILE_FORMAT: a header, then objects, of which entry
 arrays lead to entries and these to data. Files are only read, and never trusted: every offset and

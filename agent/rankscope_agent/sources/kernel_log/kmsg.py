@@ -1,4 +1,4 @@
-"""Reads /dev/kmsg: every record with its sequence number, so that nothing is read twice or missed.
+"""Reads /dev/kmsg: sequence numbers ensure that no record is read twice or missed.
 
 Opening it takes CAP_SYSLOG (kernel.dmesg_restrict) and the device itself, which containers have
 only if they are privileged. Reading changes nothing; the agent never writes to it.

@@ -1,4 +1,4 @@
-"""Whose process the kernel means by a number, for as long as anybody knows.
+"""Which pod owns the process that the kernel means by a PID, for as long as this is known.
 
 A line about a crash names a process and no cgroup. The process may still be there, writing its
 core, or was seen as a rank a moment ago. Both take the node's PID namespace.

@@ -1,4 +1,4 @@
-"""How the boot before this one ended: by pstore's dumps and by the shutdown that wtmp records."""
+"""How the previous boot ended, from pstore's dumps and from the shutdown recorded in wtmp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of the kernel's ring as its interfaces write them: pure, from bytes to records.
+"""Records of the kernel's ring buffer as its interfaces write them: pure, from bytes to records.
 
 /dev/kmsg (Documentation/ABI/testing/dev-kmsg) gives one record per read: priority, sequence number
 and microseconds since boot, flags, then the text; lines after it that begin with a space are

@@ -1,4 +1,4 @@
-"""Reads the kernel's ring by syslog(2): needs CAP_SYSLOG and no device, and takes nothing away.
+"""Reads the kernel's ring buffer by syslog(2): needs CAP_SYSLOG but no device, and removes nothing.
 
 Records have no sequence numbers there, so time stamps tell what is new; of records with one time
 stamp, their number.

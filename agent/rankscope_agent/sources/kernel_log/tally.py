@@ -1,4 +1,4 @@
-"""Counts events of the kernel log under bounded names: pure, and kept over restarts as JSON."""
+"""Counts kernel log events under bounded names: pure, and saved across restarts as JSON."""
 
 from __future__ import annotations
 

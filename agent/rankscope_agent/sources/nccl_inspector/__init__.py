@@ -1,1 +1,1 @@
-"""What NCCL Inspector (the profiler plugin of NCCL 2.28 and newer) writes into its directory."""
+"""NCCL Inspector (the profiler plugin of NCCL 2.28 and newer): its output directories."""

@@ -1,4 +1,4 @@
-"""Times and bandwidth of collectives, as NCCL Inspector measures them in the training processes.
+"""Durations and bandwidth of collectives, measured by NCCL Inspector in training processes.
 
 Inspector is a profiler plugin of NCCL 2.28 and newer that users switch on. Its JSON files have each
 operation of each process; its Prometheus files (2.30 and newer) have means for every GPU.

@@ -1,4 +1,4 @@
-"""Where Inspector's directories are, and their files, opened without trusting their writers."""
+"""Finds Inspector's directories and opens their files without trusting the writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of Inspector's JSON files as a value: pure.
+"""Parses one line of Inspector's JSON files: pure.
 
 Formats v4.0 to v5.0 (NVIDIA/nccl plugins/profiler/inspector/inspector_json.cc): a header about the
 communicator, metadata about the process, and one of coll_perf, p2p_perf or dump_stats.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 
 MAX_RANK = 1 << 20
 """Ranks at and above this are garbage: 64 times the largest jobs known (16,384 GPUs)."""
@@ -77,7 +77,7 @@ def operation(name: object) -> str:
 def parse(line: bytes) -> Record | Dropped | None:
     """Read a line; None for what is none of Inspector's or claims nonsense."""
     try:
-        document = foreign_json.read(line)
+        document = untrusted_json.read(line)
     except ValueError:
         return None
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Inspector's Prometheus files as values: pure.
+"""Parses Inspector's Prometheus files: pure.
 
 One file per GPU, named after its UUID and written anew every 30 s or more (NVIDIA/nccl
 plugins/profiler/inspector/inspector_prom.cc, NCCL 2.30 and newer). Each value is a mean over the

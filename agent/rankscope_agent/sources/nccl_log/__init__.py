@@ -1,1 +1,1 @@
-"""Following the logs of training jobs and what they make known, over rotations and restarts."""
+"""Follows the logs of training jobs across rotations and restarts."""

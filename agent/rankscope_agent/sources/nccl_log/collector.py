@@ -1,4 +1,4 @@
-"""What NCCL, PyTorch's watchdogs and frameworks say in the logs of pods, and in further ones.
+"""What NCCL, PyTorch's watchdog and frameworks log, in pods' logs and in additional files.
 
 After a restart of the agent reading goes on where it ended, with what was known by then.
 """
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.metrics import nccl_log as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
@@ -119,7 +119,7 @@ class NcclLogCollector:
         try:
             with self._state_file.open("rb") as source:
                 text = source.read(MAX_STATE_BYTES + 1)
-            state = foreign_json.read(text)
+            state = untrusted_json.read(text)
             if not isinstance(state, dict):
                 raise StateError("is no object")
             self._follower.restore(state)

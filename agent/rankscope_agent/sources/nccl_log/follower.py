@@ -1,4 +1,4 @@
-"""Follows the logs of a node's pods and keeps what NCCL and frameworks said in each, within bounds.
+"""Follows the logs of a node's pods and stores their facts about NCCL and steps, within bounds.
 
 Each log is read once. Two parsers per pod take the logs of all its containers, one for NCCL's words
 and one for lines about steps; logs outside of pods share a pair.

@@ -1,4 +1,4 @@
-"""Says about how much memory the facts of a pod's logs take: pure."""
+"""Estimates how much memory the facts of a pod's logs take: pure."""
 
 from __future__ import annotations
 

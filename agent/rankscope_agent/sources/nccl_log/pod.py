@@ -1,4 +1,4 @@
-"""What the logs of one pod said, of NCCL and of steps, within bounds."""
+"""Facts about NCCL and steps from the logs of one pod, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads one file of a log bit by bit: plain or gzip, still growing or rotated away.
+"""Reads one log file incrementally: plain or gzip, still growing or rotated.
 
 Files are opened without following a link and only if they are regular, as others may write their
 directory. The descriptor is kept, so that a file that is renamed or removed is read to its end.

@@ -1,4 +1,4 @@
-"""Writes the facts of NCCL logs as JSON and reads them back: pure.
+"""Serialises the facts of NCCL logs as JSON and reads them back: pure.
 
 It is the agent's own file, so it is trusted to be of this shape; one of another version is refused.
 """

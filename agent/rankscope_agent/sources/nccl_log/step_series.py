@@ -1,4 +1,4 @@
-"""The series of what one pod's logs say about steps: pure, from facts to samples."""
+"""The series of one pod's step lines: pure, from facts to samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes what logs said about steps as JSON and reads it back: pure, the agent's own file."""
+"""Serialises the facts of step lines as JSON and reads them back: pure, the agent's own file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the logs of containers and follows each over its rotations.
+"""Finds the logs of containers and follows each one across rotations.
 
 /var/log/pods/<namespace>_<name>_<uid>/<container>/<restarts>.log is what the kubelet makes
 (pkg/kubelet/kuberuntime/helpers.go). On rotation the file becomes N.log.YYYYMMDD-HHMMSS and a new

@@ -1,1 +1,1 @@
-"""What NCCL's RAS (reliability, availability, serviceability) says of a running job, on request."""
+"""NCCL's RAS (reliability, availability, serviceability): a running job's state, on request."""

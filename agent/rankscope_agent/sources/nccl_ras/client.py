@@ -1,4 +1,4 @@
-"""Asks NCCL's RAS for a job's state: one TCP connection, bounded in time and size.
+"""Queries NCCL's RAS for a job's state: one TCP connection, bounded in time and size.
 
 The protocol is lines of text (src/ras/client_support.cc, version 2). All commands are sent at once
 and each is answered by a line; the answer to the last is the report, after which RAS hangs up. An

@@ -1,4 +1,4 @@
-"""Collectives that lag and ranks that are missing, as NCCL's RAS reports them.
+"""Lagging collectives and missing ranks, as reported by NCCL's RAS.
 
 RAS is part of every NCCL from 2.24.3 on and listens on localhost:28028. A question makes it gather
 the state of all ranks of the job, on all nodes, so that it is asked seldom, and only if told to.

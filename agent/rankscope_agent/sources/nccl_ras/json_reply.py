@@ -1,4 +1,4 @@
-"""Reads RAS's reply in JSON, which NCCL writes from 2.28.7 on: pure."""
+"""Parses RAS's JSON reply, available since NCCL 2.28.7: pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.sources.nccl_ras.report import Lag, RasReplyError, RasReport, greatest, lag_of
 
 # NCCL 2.28.9 leaves out the comma before the member `status` of a missing rank.
@@ -35,10 +35,10 @@ def parse(text: str) -> RasReport:
 
 def _loaded(text: str) -> dict[str, Any]:
     try:
-        reply = foreign_json.read(text)
+        reply = untrusted_json.read(text)
     except ValueError:
         try:
-            reply = foreign_json.read(_NO_COMMA.sub(r"\1,\2", text))
+            reply = untrusted_json.read(_NO_COMMA.sub(r"\1,\2", text))
         except ValueError as error:
             raise RasReplyError(f"is no JSON: {error}") from error
     if not isinstance(reply, dict) or not isinstance(reply.get("communicators"), list):

@@ -1,4 +1,4 @@
-"""What a RAS reply says, whatever its format: pure values.
+"""The content of a RAS reply, independent of its format: pure values.
 
 Counts of collectives are host-side launches. A spread of one is normal in a job that is busy; a
 rank that stays behind is late, and counts that stand still are a hang.

@@ -1,4 +1,4 @@
-"""Reads RAS's reply in text, which NCCL writes from 2.24.3 on: pure.
+"""Parses RAS's text reply, available since NCCL 2.24.3: pure.
 
 Lines are those of src/ras/client_support.cc. The table counts communicators by their form; below it
 each that differs has a header `#group-number (hash) MISMATCH` and sentences about its ranks.

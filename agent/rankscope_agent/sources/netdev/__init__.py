@@ -1,1 +1,1 @@
-"""Network interfaces of the node: what they are, what they count, and whose network this is."""
+"""The node's network interfaces: their properties and counters, and whose network they are in."""

@@ -1,4 +1,4 @@
-"""What interfaces count: each shown one by kept descriptors, all others summed up.
+"""Counters of interfaces: exported ones through open descriptors, all others summed up.
 
 Statistics of sysfs are those of the network that the sysfs was mounted in, so a pod that has the
 node's reads the node's.

@@ -1,4 +1,4 @@
-"""Firmware and health of adapters by the kernel's generic netlink "devlink".
+"""Firmware and health of adapters through the generic netlink family "devlink".
 
 pyroute2 has the socket and the table of attributes; the requests for information and for health
 reporters are made here. Layouts: the kernel's include/uapi/linux/devlink.h. Imported only in the

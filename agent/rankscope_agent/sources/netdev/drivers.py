@@ -1,4 +1,4 @@
-"""What drivers and PCI devices say beyond the kernel's own counters."""
+"""Statistics of drivers and PCI devices beyond the kernel's own counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of network drivers by the SIOCETHTOOL request, which needs no privilege.
+"""Driver statistics through the SIOCETHTOOL ioctl, which needs no privilege.
 
 Layouts and numbers: the kernel's include/uapi/linux/ethtool.h and sockios.h.
 """

@@ -1,4 +1,4 @@
-"""Which driver statistics are shown: an allow-list, as a port has hundreds, one for each queue.
+"""Which driver statistics are exported: an allow-list, because a port has hundreds.
 
 Names of mlx5: the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5. Of
 bnxt_en, ice and ena: their *_ethtool.c.

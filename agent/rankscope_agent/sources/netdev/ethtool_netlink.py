@@ -1,4 +1,4 @@
-"""Link modes, forward error correction and pause frames by the kernel's generic netlink "ethtool".
+"""Link modes, error correction and pause frames through the generic netlink family "ethtool".
 
 pyroute2 has the socket and link modes; the two messages that it lacks are declared here by the
 numbers of the kernel's include/uapi/linux/ethtool_netlink.h. Imported only in the node's network.

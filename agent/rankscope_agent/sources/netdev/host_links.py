@@ -1,4 +1,4 @@
-"""What only a netlink socket in the node's network tells of its links and adapters, as samples.
+"""Samples of links and adapters that need a netlink socket in the node's network namespace.
 
 Each question that the kernel or a driver refuses is not asked again while the agent runs: some
 drivers write a line to the kernel's log for every attempt.

@@ -1,4 +1,4 @@
-"""Which interfaces the node has, and which of them are shown one by one."""
+"""The node's interfaces, and which of them are exported individually."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose network the agent sees: the node's, or only that of its own pod.
+"""Whose network namespace the agent sees: the node's, or only that of its own pod.
 
 A pod's eth0 must never be taken for the node's. What tells: the inode of the initial PID namespace,
 which is the same in every kernel; a procfs or sysfs that was mounted from the node; and hardware,

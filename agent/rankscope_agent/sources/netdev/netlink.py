@@ -1,4 +1,4 @@
-"""Link events, addresses and error counters by rtnetlink, in the network of this process.
+"""Link events, addresses and error counters through rtnetlink, in this process's network namespace.
 
 pyroute2 speaks netlink. It takes some 12 MiB, so that this module is imported only where the agent
 runs in the node's own network. The socket for events never blocks.

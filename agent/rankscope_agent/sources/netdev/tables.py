@@ -1,4 +1,4 @@
-"""Pure readings of the kernel's network tables: /proc/net/dev, snmp, netstat, and speeds."""
+"""Pure parsers of the kernel's network tables: /proc/net/dev, snmp, netstat, and speeds."""
 
 from __future__ import annotations
 

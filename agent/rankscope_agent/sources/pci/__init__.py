@@ -1,1 +1,1 @@
-"""PCI devices as sysfs shows them: addresses, links, errors, and how far two are apart."""
+"""PCI devices in sysfs: addresses, links, errors and distances."""

@@ -1,4 +1,4 @@
-"""PCI links of adapters as sysfs shows them: lanes, speed, and the errors they report (AER)."""
+"""PCI links of adapters in sysfs: lanes, speed, and reported errors (AER)."""
 
 from __future__ import annotations
 

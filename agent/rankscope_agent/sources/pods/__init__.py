@@ -1,1 +1,1 @@
-"""Which pods run on this node, what they are part of, and which devices they hold."""
+"""The pods on this node: their jobs and the devices they hold."""

@@ -1,4 +1,4 @@
-"""Talks to the Kubernetes API server with the standard library: one list, one watch, raw JSON.
+"""Kubernetes API client on the standard library: one list, one watch, raw JSON.
 
 A client library would cost the agent tens of megabytes for two requests. Semantics:
 https://kubernetes.io/docs/reference/using-api/api-concepts.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.sources.pods.json_items import MAX_VALUE, JsonItems
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -195,7 +195,7 @@ def _events(response: HTTPResponse) -> Iterator[Mapping[str, Any]]:
 
 def _document(body: bytes) -> Mapping[str, Any]:
     try:
-        document = foreign_json.read(body)
+        document = untrusted_json.read(body)
     except ValueError as error:
         raise ApiError(0, f"the API server's answer is no JSON: {error}") from None
     if not isinstance(document, dict):

@@ -1,4 +1,4 @@
-"""Which container a process belongs to, out of /proc/PID/cgroup.
+"""Which container a process belongs to, from /proc/PID/cgroup.
 
 In a cgroup namespace of its own the agent sees others' paths relative to itself
 (`0::/../../kubepods...`), so paths are read from their end and never anchored at the root.

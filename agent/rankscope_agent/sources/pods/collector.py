@@ -1,4 +1,4 @@
-"""Which pod, job and rank owns each GPU and RDMA device of this node.
+"""Which pod, job and rank holds each GPU and RDMA device of this node.
 
 Three sources, each of which may be missing: the API server (what pods are part of), the kubelet
 (which devices they hold) and the processes themselves (which ranks they are). What was known is

@@ -1,4 +1,4 @@
-"""The command that a training process was started with, for comparing one run with another.
+"""The command line of a training process, for comparing runs.
 
 Commands can hold secrets, so that values which look like one, by the option before them or by their
 form, are left out.

@@ -1,4 +1,4 @@
-"""Which container holds which device, out of the kubelet's PodResources answer.
+"""Which container holds which device, from the kubelet's PodResources answer.
 
 Message layout: kubernetes staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto. Forms of
 device ids: NVIDIA's device plugin gives `GPU-<uuid>`, `MIG-<uuid>`, and either with `::<replica>`

@@ -1,4 +1,4 @@
-"""The pods of this node as last known, for any thread to ask; kept by uid, as names are reused."""
+"""The last known pods of this node, for any thread; keyed by uid, because names are reused."""
 
 from __future__ import annotations
 

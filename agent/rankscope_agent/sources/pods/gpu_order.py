@@ -1,4 +1,4 @@
-"""Which GPUs the node has, in the order in which CUDA counts equal ones: by PCI address.
+"""The node's GPUs in CUDA's order for equal GPUs: by PCI address.
 
 Read from the NVIDIA driver's own files, /proc/driver/nvidia/gpus/<address>/information, so that no
 library and no privilege is needed.

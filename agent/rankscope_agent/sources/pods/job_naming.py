@@ -1,4 +1,4 @@
-"""What a pod's job is called: as Kubernetes calls it, or as the pod says within its namespace."""
+"""The name of a pod's job: Kubernetes' name, or the one that the pod gives in its namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a Kubernetes list item by item: no more than one of its objects is in memory at a time.
+"""Reads a Kubernetes list item by item: only one object is in memory at a time.
 
 Parsing the whole answer takes ten times its size, and what a list may hold is up to those who make
 pods: 110 of a megabyte each. Asking for pages instead would send every agent's request past the API

@@ -1,4 +1,4 @@
-"""How each launcher tells a pod's place: what its variables and indices mean, and what they do not.
+"""How each launcher describes a pod's ranks: what its variables and indices mean.
 
 `RANK` in the spec of a PyTorchJob or a Volcano job numbers pods; torchrun gives processes another
 one. So a process's rank follows only from a pod that is known to run one process.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_agent.sources.pods.membership import MAX_RANKS, Membership, number, variable
 from rankscope_agent.sources.pods.records import Pod
 
@@ -233,7 +233,7 @@ def _single(member: Membership) -> Membership:
 
 def _json(text: str | None) -> dict[str, object]:
     try:
-        data = foreign_json.read(text or "{}")
+        data = untrusted_json.read(text or "{}")
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}

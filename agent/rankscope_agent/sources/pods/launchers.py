@@ -1,4 +1,4 @@
-"""Which job a pod belongs to, whatever launched it: a table of launchers, the first match wins.
+"""Which job a pod belongs to, for every launcher: a table, the first match wins.
 
 Labels and variables are those that the launchers' own sources write: Kubeflow Training Operator
 release-1.9 and Trainer v2, MPI Operator v2beta1, JobSet, LeaderWorkerSet v1, Volcano, KubeRay,

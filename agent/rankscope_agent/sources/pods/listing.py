@@ -1,4 +1,4 @@
-"""What `/api/v1/pods` answers: pods, the devices they hold, and the ranks known by process."""
+"""The answer of `/api/v1/pods`: pods, their devices, and the ranks known from processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of pods by the folders that the kubelet makes for their logs, without the API server.
+"""Names of pods from the kubelet's log directories, without the API server.
 
 /var/log/pods/<namespace>_<name>_<uid> is there from before a pod's first container until the pod is
 gone (kubelet pkg/kubelet/kuberuntime/helpers.go BuildPodLogsDirectory). No pod can make one.

@@ -1,4 +1,4 @@
-"""What a pod is to its job, and the reading of the numbers that launchers leave on pods."""
+"""A pod's membership in a job, and parsers of the numbers that launchers leave on pods."""
 
 from __future__ import annotations
 

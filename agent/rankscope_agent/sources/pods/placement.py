@@ -1,4 +1,4 @@
-"""Puts devices, processes and pods together: pure, but for the RDMA names that sysfs knows."""
+"""Joins devices, processes and pods: pure, except for RDMA names from sysfs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the node's pods beside the API server's word: devices, processes, and failures.
+"""What is known of the node's pods besides the API server's data: devices, processes, failures.
 
 The pods collector makes a new view every few seconds; others read the newest one.
 """

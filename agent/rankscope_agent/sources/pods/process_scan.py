@@ -1,4 +1,4 @@
-"""Finds the training processes of a node under /proc: which rank each is, in which container.
+"""Finds the training processes of a node in /proc: their ranks and containers.
 
 Reading another process's environment takes the right to trace it (CAP_SYS_PTRACE, and
 CAP_DAC_READ_SEARCH where it runs as another user); without it ranks stay unknown here.

@@ -1,4 +1,4 @@
-"""Who a training process is, by its own environment: the truest source where it can be read.
+"""A training process's identity from its environment, the most reliable source where readable.
 
 The rules are those of the probe, so that a job has one name whether its ranks carry it or not.
 """

@@ -1,4 +1,4 @@
-"""Reads protocol buffers' wire format, as far as the kubelet's answers need it.
+"""Parses the protocol buffers wire format, as far as the kubelet's answers need it.
 
 Format: https://protobuf.dev/programming-guides/encoding. Fields that a caller does not know are
 passed over, as newer servers send them.

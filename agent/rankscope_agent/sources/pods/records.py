@@ -1,4 +1,4 @@
-"""What is kept of a pod: a small value made from the API server's JSON, whatever shape that has.
+"""What is kept of a pod: a small value made from the API server's JSON, whatever its shape.
 
 Pods' specs can hold secrets in plain environment values, so only variables that name ranks, sizes
 and transports are kept, and no reference to a secret or a config map is ever followed.

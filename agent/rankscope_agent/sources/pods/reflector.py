@@ -1,4 +1,4 @@
-"""Keeps the directory of pods in step with the API server: a list, then a watch, then a watch...
+"""Keeps the pod directory in sync with the API server: a list, then repeated watches.
 
 One request at a time, of which a healthy node makes one every four to eight minutes. After a
 failure the pause grows, so that a server in trouble is not troubled more; what was known stays

@@ -1,4 +1,4 @@
-"""The series of a node's pods: from what is known of them to samples."""
+"""The series of a node's pods: pure, from what is known to samples."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""RDMA ports as sysfs shows them: names, values, link changes, and reading them at little cost."""
+"""RDMA ports in sysfs: names, values and link changes, read at low cost."""

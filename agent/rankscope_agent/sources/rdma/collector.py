@@ -1,4 +1,4 @@
-"""What RDMA ports count: traffic, errors, retransmissions, congestion, and changes of their links.
+"""Counters of RDMA ports: traffic, errors, retransmissions, congestion, and link changes.
 
 Read from /sys/class/infiniband, which needs no privilege and shows the node's ports in a pod too.
 """

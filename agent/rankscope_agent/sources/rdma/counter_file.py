@@ -1,4 +1,4 @@
-"""One counter file of a port: its descriptor, its last text, and the sample that this became."""
+"""One counter file of a port: its descriptor, its last text and the resulting sample."""
 
 from __future__ import annotations
 

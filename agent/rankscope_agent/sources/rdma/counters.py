@@ -1,4 +1,4 @@
-"""The counters of one port or device: which files there are, and which of them can be read.
+"""The counters of one port or device: which files exist and can be read.
 
 A file whose reading fails is not read again for as long as the port exists, and a folder in which
 nothing can be read is given up after two attempts: each failing read makes some drivers write a

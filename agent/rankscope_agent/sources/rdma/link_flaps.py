@@ -1,4 +1,4 @@
-"""Counts a link's flaps from what is seen of it and from what the port itself counts.
+"""Counts a link's flaps, as observed and as counted by the port.
 
 The port's own counter stops at 255 and some drivers have none; the state as seen once a second
 misses what is shorter. Both are summed, and the larger sum stands.

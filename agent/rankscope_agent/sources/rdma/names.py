@@ -1,4 +1,4 @@
-"""What the counter files of RDMA ports mean: one table, and rules for names that no table knows.
+"""The meaning of RDMA counter files: a table, and rules for names that it does not list.
 
 Meanings and widths of `counters`: InfiniBand Architecture Specification volume 1, 16.1.3.5
 (PortCounters). Names of `hw_counters`: the alloc_hw_*_stats functions of the kernel's drivers.

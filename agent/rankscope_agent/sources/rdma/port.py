@@ -1,4 +1,4 @@
-"""One RDMA port: its state, rate and counters, read anew every second at little cost."""
+"""One RDMA port: its state, rate and counters, read every second at low cost."""
 
 from __future__ import annotations
 

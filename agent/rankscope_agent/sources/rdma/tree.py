@@ -1,4 +1,4 @@
-"""All RDMA devices and ports of a node, found in sysfs and followed as they come and go."""
+"""All RDMA devices and ports of a node, found in sysfs and tracked as they come and go."""
 
 from __future__ import annotations
 

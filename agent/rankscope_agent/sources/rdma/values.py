@@ -1,4 +1,4 @@
-"""Pure readings of the small texts that sysfs gives for RDMA devices and ports."""
+"""Pure parsers of the short texts in sysfs about RDMA devices and ports."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How long training processes wait for a CPU."""
+"""CPU wait times of training processes."""

@@ -1,4 +1,4 @@
-"""How long ranks' processes wait for a CPU, and those that load their input, out of procfs.
+"""How long the processes of ranks and their data loaders wait for a CPU, from procfs.
 
 A probe sees this for its training thread alone, and tells it from compute on gloo only. Seen from
 the node there are also the threads that run backwards on a GPU, and the workers of data loaders. A

@@ -1,4 +1,4 @@
-"""How long the threads of a process wait for a CPU, and which process holds a lock: procfs as text.
+"""CPU wait times of a process's threads, and which process holds a lock, from procfs.
 
 Both files may be read by anybody who sees the process; neither takes the right to trace it.
 """

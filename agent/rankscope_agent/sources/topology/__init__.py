@@ -1,1 +1,1 @@
-"""How GPUs and network ports of the node lie to each other on PCI."""
+"""How GPUs and network ports of the node are connected over PCI."""

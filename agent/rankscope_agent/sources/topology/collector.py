@@ -1,4 +1,4 @@
-"""Which adapter serves which GPU: the way between them on the PCI buses, as sysfs shows it.
+"""Which adapter is nearest to which GPU, from the PCI topology in sysfs.
 
 An adapter is an RDMA device; where the node has none, a network interface.
 """

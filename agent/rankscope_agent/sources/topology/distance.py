@@ -1,4 +1,4 @@
-"""How far two PCI devices are apart, and which adapters are nearest to which GPU. Pure.
+"""Distances between PCI devices, and the adapters nearest to each GPU. Pure.
 
 The classes are those of `nvidia-smi topo` and NCCL: PIX, one switch at most between them; PXB,
 several bridges below one root port; PHB, through the root of their bus (the CPU); NODE, between the

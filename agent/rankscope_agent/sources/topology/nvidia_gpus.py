@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of a node with their UUIDs, as the driver tells in procfs, without NVML."""
+"""The NVIDIA GPUs of a node with their UUIDs, from the driver's procfs, without NVML."""
 
 from __future__ import annotations
 

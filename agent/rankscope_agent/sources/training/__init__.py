@@ -1,1 +1,1 @@
-"""Reading the rings that probes write: format, files, and what their records add up to."""
+"""Reads the rings that probes write: format, files and totals of their records."""

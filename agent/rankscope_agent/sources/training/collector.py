@@ -1,4 +1,4 @@
-"""What the ranks on this node do, step by step, as their probes record it in rings.
+"""The steps of the ranks on this node, as recorded by their probes in rings.
 
 Totals go on over restarts of a rank's process, and over those of the agent for as long as the rings
 hold what it counted. A job's series go once all its ranks have ended for ten minutes.

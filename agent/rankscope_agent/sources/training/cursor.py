@@ -1,4 +1,4 @@
-"""Follows one open ring: which record comes next, and which were lost to overwriting.
+"""A read position in an open ring: the next record, and records lost to overwriting.
 
 The writer has no head index: a record is there when its slot says so. Reading is pread alone, so
 that a file that is truncated while it is read gives fewer bytes and nothing worse.

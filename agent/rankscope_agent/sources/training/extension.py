@@ -1,4 +1,4 @@
-"""The extension of a ring: what newer probes know of a step beyond a record of version 1.
+"""The extension of a ring: data of newer probes beyond version 1 of the record.
 
 It lies beside the ring, `4242-99.ext` for `4242-99.ring`, because agents before it refuse a ring
 that is longer than they expect, or of another version. Slots have the numbers of the ring's. Where

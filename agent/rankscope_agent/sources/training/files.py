@@ -1,4 +1,4 @@
-"""Finds ring files and opens them without trusting whoever may write into their directories.
+"""Finds ring files and opens them without trusting those who can write to their directories.
 
 A pod owns its volume: it can put links, FIFOs, devices, huge files and millions of names there,
 and change them at any moment. So no link is followed below a root that belongs to the node, a file

@@ -1,4 +1,4 @@
-"""All the rings of a node, in its own directory and in its pods' volumes, followed over time."""
+"""Follows all rings of a node, in its own directory and in its pods' volumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of ring files, version 1: bytes in, values out, and no I/O.
+"""The layout of ring files, version 1: bytes in, values out, no I/O.
 
 A probe writes one ring per training process; its module docstring documents the layout. Whoever
 may write into a ring directory can write anything there, so nothing read here is believed before

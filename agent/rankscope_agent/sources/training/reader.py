@@ -1,4 +1,4 @@
-"""Answers who trains on this node and which steps they did, out of the rings, on demand.
+"""Reads from the rings, on request, who trains on this node and which steps they made.
 
 Nothing is kept between two questions: each opens the rings with descriptors of its own, so that any
 thread may ask while the collector reads on.

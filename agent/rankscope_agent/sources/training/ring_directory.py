@@ -1,4 +1,4 @@
-"""One directory of rings as it is followed: which rings are open, ended or refused.
+"""One directory of rings that is followed: open, ended and refused rings.
 
 A descriptor is kept for as long as its process lives: it survives the file's removal, and spares
 the look-up of every second. It is closed once the process has ended and all is read, because an

@@ -1,4 +1,4 @@
-"""Sums the step records of a node's ranks, over restarts of their processes; no I/O, no clock.
+"""Sums the step records of a node's ranks across process restarts; no I/O, no clock.
 
 Sums are whole nanoseconds, so that they do not drift however long a job runs.
 """

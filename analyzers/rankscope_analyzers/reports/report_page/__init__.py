@@ -1,1 +1,1 @@
-"""The parts of the HTML report: its text and drawings, its style and its scripts."""
+"""The parts of the HTML report: text and drawings, style and scripts."""

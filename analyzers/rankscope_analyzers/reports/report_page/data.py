@@ -1,4 +1,4 @@
-"""What the scripts of the page draw, as JSON-ready values: columns, and matrices in base64."""
+"""The data that the page's scripts draw, as JSON values: columns, and matrices in base64."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.row_statistics import row_median
-from rankscope_analyzers.reports import heat_map, job_answer
+from rankscope_analyzers.reports import heat_map, job_summary
 from rankscope_analyzers.reports.heat_map import HeatMap
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import RankTimes
-from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.sanitize import name
 
 MOST_CELLS = 1_500_000
 """Cells of all maps of one kind on a page: 6 MB in base64 for three maps, of the 8 MB that a page
@@ -41,32 +41,32 @@ def bins(reports: Sequence[JobReport]) -> int:
 
 def job(report: JobReport, most_bins: int) -> dict[str, Any]:
     """Return what is drawn of one job."""
-    places = job_answer.places(report)
+    locations = job_summary.locations(report)
     frame = report.frame
     return {
         "job": name(report.job_id),
-        "culprits": list(job_answer.culprits(report)[:MARKED]),
-        "ranks": _ranks(report, places),
+        "culprits": list(job_summary.culprits(report)[:MARKED]),
+        "ranks": _ranks(report, locations),
         "time": None if frame is None else _time(frame, report.incidents, most_bins),
     }
 
 
-def _ranks(report: JobReport, places: Mapping[int, RankPlace]) -> dict[str, list[Any]]:
+def _ranks(report: JobReport, locations: Mapping[int, RankLocation]) -> dict[str, list[Any]]:
     """Return columns of equal length, one entry per known rank, in the order of ranks."""
     times = {of.rank: of for of in report.verdict.ranks} if report.verdict else {}
     rows = {} if report.frame is None else _rows(report.frame)
     ratio = {} if report.frame is None else _ratios(report.frame)
     return {
-        "rank": list(places),
-        "node": [name(place.node) for place in places.values()],
-        "gpu": [name(place.gpu) for place in places.values()],
-        "uuid": [name(place.uuid) for place in places.values()],
-        "nics": [name(", ".join(place.nics)) for place in places.values()],
-        "pod": [name(place.pod) for place in places.values()],
-        "row": [rows.get(rank, -1) for rank in places],
-        "ratio": [_number(ratio.get(rank)) for rank in places],
+        "rank": list(locations),
+        "node": [name(location.node) for location in locations.values()],
+        "gpu": [name(location.gpu) for location in locations.values()],
+        "uuid": [name(location.uuid) for location in locations.values()],
+        "nics": [name(", ".join(location.nics)) for location in locations.values()],
+        "pod": [name(location.pod) for location in locations.values()],
+        "row": [rows.get(rank, -1) for rank in locations],
+        "ratio": [_number(ratio.get(rank)) for rank in locations],
         **{
-            column: [_number(_seconds(times.get(rank), column)) for rank in places]
+            column: [_number(_seconds(times.get(rank), column)) for rank in locations]
             for column in ("step", "data", "compute", "sync")
         },
     }

@@ -1,4 +1,4 @@
-"""HTML elements as values: text that goes in is escaped, only elements stay elements."""
+"""HTML elements as values: text is escaped, only elements stay elements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rankscope_analyzers.text.inert_text import visible
+from rankscope_analyzers.text.sanitize import visible
 
 VOID = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
 """Elements without content or end tag (HTML standard, section 13.1.2)."""

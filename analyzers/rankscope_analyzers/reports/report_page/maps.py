@@ -1,9 +1,9 @@
-"""The places on the page where scripts draw: the maps over time and the table of ranks."""
+"""The parts of the page that scripts draw: the maps over time and the table of ranks."""
 
 from __future__ import annotations
 
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.reports.report_page.elements import Html, element
 from rankscope_analyzers.reports.report_page.sections import section as titled
 
@@ -50,7 +50,7 @@ def section(report: JobReport, ident: str) -> Html:
 
 def rank_table(report: JobReport, ident: str) -> Html | None:
     """Return the frame of the table of ranks."""
-    count = len(job_answer.places(report))
+    count = len(job_summary.locations(report))
     if not count:
         return None
     field = f"{ident}-filter"

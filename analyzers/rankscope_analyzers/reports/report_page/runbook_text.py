@@ -1,4 +1,4 @@
-"""Runbooks as HTML, for a page that has to do without the network."""
+"""Runbooks as HTML, for a page without network access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a job's report that are text: they show without a script, and on paper."""
+"""The textual parts of a job's report, which work without scripts and in print."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.reports import job_answer, verdict_remarks
-from rankscope_analyzers.reports.job_answer import EvidenceLine
+from rankscope_analyzers.reports import job_summary, verdict_remarks
+from rankscope_analyzers.reports.job_summary import EvidenceLine
 from rankscope_analyzers.reports.report_page.elements import Html, element, join
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.sanitize import name
 from rankscope_analyzers.text.wording import clock, period, value
 
 MOST_LISTED = 50
@@ -27,7 +27,7 @@ def answer(report: JobReport) -> Html:
         element("p", SEVERITY_WORDS[first.severity], class_=f"severity {first.severity}")
         if first
         else element("p", "no incident", class_="severity none"),
-        element("p", job_answer.headline(report), class_="headline"),
+        element("p", job_summary.headline(report), class_="headline"),
         _facts(report, first),
         _what_to_do(first) if first else None,
         class_="answer",
@@ -37,9 +37,9 @@ def answer(report: JobReport) -> Html:
 def _facts(report: JobReport, first: Incident | None) -> Html:
     rows: list[tuple[str, Html | str]] = []
     if first:
-        rows.append((job_answer.costs(first).capitalize(), job_answer.cost(first)))
+        rows.append((job_summary.costs(first).capitalize(), job_summary.cost(first)))
         rows.append(("Seen by", ", ".join(LAYER_NAMES[layer] for layer in first.layers)))
-    sure = job_answer.confidence(report)
+    sure = job_summary.confidence(report)
     if sure is not None:
         rows.append(("Confidence", _meter(sure)))
     if report.verdict:
@@ -89,16 +89,16 @@ def incidents(report: JobReport) -> Html | None:
 
 
 def _incident(incident: Incident) -> Html:
-    beside = job_answer.explained(incident)
+    beside = job_summary.explained(incident)
     return element(
         "li",
         element("strong", _kind(incident)),
         " ",
-        job_answer.sentence(incident),
+        job_summary.sentence(incident),
         element(
             "p",
-            f"{job_answer.costs(incident).capitalize()}: "
-            f"{job_answer.cost(incident).rstrip('.')}."
+            f"{job_summary.costs(incident).capitalize()}: "
+            f"{job_summary.cost(incident).rstrip('.')}."
             f" Confidence {incident.confidence:.2f}.",
             class_="note",
         ),
@@ -131,7 +131,7 @@ def evidence(report: JobReport) -> Html | None:
 
 def _measured(incident: Incident) -> Html:
     heads = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
-    rows = map(_evidence_row, job_answer.evidence(incident)[:MOST_LISTED])
+    rows = map(_evidence_row, job_summary.evidence(incident)[:MOST_LISTED])
     return _table(heads, list(rows), "evidence")
 
 
@@ -182,13 +182,13 @@ def _observation(signal: Finding) -> Html:
     return element(
         "tr",
         element("th", LAYER_NAMES[signal.layer], scope="row"),
-        element("td", place(signal.where)),
+        element("td", location(signal.where)),
         element("td", signal.summary),
         element("td", period(signal.since_unix_seconds, signal.until_unix_seconds) or "-"),
     )
 
 
-def place(where: Where) -> str:
+def location(where: Where) -> str:
     """Return in a few words what a signal is about."""
     if where.whole_job:
         return "the whole job"

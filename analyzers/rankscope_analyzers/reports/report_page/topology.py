@@ -1,4 +1,4 @@
-"""Where the job runs as a drawing: every node a tile, those of the culprit with GPUs and NICs."""
+"""A drawing of where the job runs: one tile per node, the culprit's nodes with GPUs and NICs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.reports import job_answer
+from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.reports.report_page.elements import Html, element, join
-from rankscope_analyzers.text.inert_text import name
+from rankscope_analyzers.text.sanitize import name
 
 WIDTH = 1100
 """Units of a drawing's width; it scales with the page, 1:1 on a screen of 1280."""
@@ -35,15 +35,15 @@ class Node:
     """A node with the job's ranks on it."""
 
     name: str
-    places: tuple[RankPlace, ...]
+    locations: tuple[RankLocation, ...]
     blamed: bool
 
 
 def figures(report: JobReport) -> Html | None:
     """Return the drawings of a job, None where nobody knows where it runs."""
-    places = job_answer.places(report)
+    locations = job_summary.locations(report)
     where = report.incidents[0].where if report.incidents else Where()
-    nodes = _nodes(places, where)
+    nodes = _nodes(locations, where)
     if not nodes:
         return None
     few = len(nodes) <= FEW_NODES
@@ -63,19 +63,21 @@ def figures(report: JobReport) -> Html | None:
     )
 
 
-def _nodes(places: Mapping[int, RankPlace], where: Where) -> list[Node]:
+def _nodes(locations: Mapping[int, RankLocation], where: Where) -> list[Node]:
     """Return nodes in the order of their lowest rank."""
-    members: dict[str, list[RankPlace]] = {}
-    for place in places.values():
-        members.setdefault(place.node, []).append(place)
-    blamed = {places[rank].node for rank in where.ranks if rank in places} | set(where.nodes)
+    members: dict[str, list[RankLocation]] = {}
+    for location in locations.values():
+        members.setdefault(location.node, []).append(location)
+    blamed = {locations[rank].node for rank in where.ranks if rank in locations} | set(where.nodes)
     return [Node(key, tuple(ranks), key in blamed) for key, ranks in members.items()]
 
 
 def _rails(nodes: Iterable[Node]) -> Mapping[str, int]:
     """Return on how many nodes a NIC of each name serves the job, for names on several."""
     count = Counter(
-        nic for node in nodes for nic in {nic for place in node.places for nic in place.nics[:1]}
+        nic
+        for node in nodes
+        for nic in {nic for location in node.locations for nic in location.nics[:1]}
     )
     return {nic: number for nic, number in count.items() if number > 1}
 
@@ -111,7 +113,7 @@ def _tiles(nodes: Sequence[Node]) -> Html:
 
 def _tile(node: Node, column: int, line: int) -> Html:
     left, top = column * (TILE + GAP) + GAP, line * (TILE + GAP) + GAP
-    ranks = ", ".join(str(place.rank) for place in node.places[:GPUS_IN_FULL])
+    ranks = ", ".join(str(location.rank) for location in node.locations[:GPUS_IN_FULL])
     return element(
         "g",
         element("title", f"{name(node.name)}: ranks {ranks}"),
@@ -123,8 +125,8 @@ def _tile(node: Node, column: int, line: int) -> Html:
 
 
 def _in_full(node: Node, where: Where, rails: Mapping[str, int]) -> Html:
-    shown = _shown(node.places, where)
-    hidden = len(node.places) - len(shown)
+    shown = _shown(node.locations, where)
+    hidden = len(node.locations) - len(shown)
     lines = [shown[at : at + GPUS_A_ROW] for at in range(0, len(shown), GPUS_A_ROW)]
     drawn: list[Html] = []
     top = 0
@@ -141,31 +143,37 @@ def _in_full(node: Node, where: Where, rails: Mapping[str, int]) -> Html:
     )
 
 
-def _shown(places: Sequence[RankPlace], where: Where) -> list[RankPlace]:
+def _shown(locations: Sequence[RankLocation], where: Where) -> list[RankLocation]:
     """Return the ranks that are drawn: the culprits first in line, then in order."""
-    chosen = sorted(places, key=lambda place: (not _lit(place, where), place.rank))[:GPUS_IN_FULL]
-    return sorted(chosen, key=lambda place: (place.gpu.zfill(4), place.rank))
+    chosen = sorted(locations, key=lambda location: (not _lit(location, where), location.rank))[
+        :GPUS_IN_FULL
+    ]
+    return sorted(chosen, key=lambda location: (location.gpu.zfill(4), location.rank))
 
 
-def _lit(place: RankPlace, where: Where) -> bool:
-    here = not where.nodes or place.node in where.nodes
-    return place.rank in where.ranks or (here and bool(place.uuid) and place.uuid in where.uuids)
+def _lit(location: RankLocation, where: Where) -> bool:
+    here = not where.nodes or location.node in where.nodes
+    return location.rank in where.ranks or (
+        here and bool(location.uuid) and location.uuid in where.uuids
+    )
 
 
 def _blamed_in_words(node: Node, where: Where) -> str:
-    lit = [str(place.rank) for place in node.places if _lit(place, where)][:GPUS_IN_FULL]
+    lit = [str(location.rank) for location in node.locations if _lit(location, where)][
+        :GPUS_IN_FULL
+    ]
     return f": culprit is rank {', '.join(lit)}" if lit else ""
 
 
 def _gpus(
-    places: Sequence[RankPlace], where: Where, rails: Mapping[str, int], top: int
+    locations: Sequence[RankLocation], where: Where, rails: Mapping[str, int], top: int
 ) -> tuple[list[Html], int]:
     """Return one line of GPUs with their NICs below, and the height it takes."""
     width = (WIDTH - MARGIN) // GPUS_A_ROW - MARGIN
-    middles = [MARGIN + number * (width + MARGIN) + width / 2 for number in range(len(places))]
+    middles = [MARGIN + number * (width + MARGIN) + width / 2 for number in range(len(locations))]
     nics: dict[str, list[float]] = {}
-    for place, middle in zip(places, middles, strict=True):
-        for nic in place.nics[:1]:
+    for location, middle in zip(locations, middles, strict=True):
+        for nic in location.nics[:1]:
             nics.setdefault(nic, []).append(middle)
     height = top + MARGIN + BOX_HEIGHT
     level = height + 2 * MARGIN
@@ -175,8 +183,8 @@ def _gpus(
         for middle in of
     ]
     boxes = [
-        _box(place, middle, top + MARGIN, width, _lit(place, where))
-        for place, middle in zip(places, middles, strict=True)
+        _box(location, middle, top + MARGIN, width, _lit(location, where))
+        for location, middle in zip(locations, middles, strict=True)
     ]
     ports = [
         _nic(nic, sum(of) / len(of), level, width, nic in where.devices, rails.get(nic, 0))
@@ -186,10 +194,10 @@ def _gpus(
     return [*lines, *boxes, *ports], end
 
 
-def _box(place: RankPlace, middle: float, top: int, width: int, lit: bool) -> Html:
-    gpu = f"GPU {name(place.gpu)}" if place.gpu else "GPU unknown"
-    said = f"rank {place.rank}, {gpu} {name(place.uuid)} {name(place.pod)}".rstrip()
-    labels = (f"rank {place.rank}", gpu, _short(place.uuid))
+def _box(location: RankLocation, middle: float, top: int, width: int, lit: bool) -> Html:
+    gpu = f"GPU {name(location.gpu)}" if location.gpu else "GPU unknown"
+    said = f"rank {location.rank}, {gpu} {name(location.uuid)} {name(location.pod)}".rstrip()
+    labels = (f"rank {location.rank}", gpu, _short(location.uuid))
     return element(
         "g",
         element("title", f"{said}, culprit" if lit else said),

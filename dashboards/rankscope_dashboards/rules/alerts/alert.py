@@ -1,4 +1,4 @@
-"""What an alert is, before it becomes YAML."""
+"""The data of an alert, before it becomes YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts about the cluster as a whole, and about Rankscope itself."""
+"""Alerts about the cluster as a whole and about Rankscope itself."""
 
 from __future__ import annotations
 

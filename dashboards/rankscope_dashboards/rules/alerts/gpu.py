@@ -1,4 +1,4 @@
-"""Alerts about GPUs: one per condition that asks for its own action."""
+"""Alerts about GPUs: one per condition that needs its own action."""
 
 from __future__ import annotations
 

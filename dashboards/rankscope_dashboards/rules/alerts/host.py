@@ -1,4 +1,4 @@
-"""Alerts about nodes: what runs out, what breaks."""
+"""Alerts about nodes: exhausted resources and hardware faults."""
 
 from __future__ import annotations
 

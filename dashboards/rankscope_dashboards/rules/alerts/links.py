@@ -1,4 +1,4 @@
-"""Alerts about RDMA ports, network interfaces and their slots."""
+"""Alerts about RDMA ports, network interfaces and their PCI slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts from what NCCL and PyTorch's watchdog print, and from ranks' environments."""
+"""Alerts from the logs of NCCL and PyTorch's watchdog, and from ranks' environments."""
 
 from __future__ import annotations
 

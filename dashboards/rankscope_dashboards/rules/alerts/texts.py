@@ -1,4 +1,4 @@
-"""Pieces of templates that several alerts need."""
+"""Template fragments that several alerts share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts about jobs' steps: who holds a job up, by what step times show, and jobs that stand."""
+"""Alerts about training steps: slow ranks, stalled jobs and throughput."""
 
 from __future__ import annotations
 

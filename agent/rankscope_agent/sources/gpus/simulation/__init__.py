@@ -1,1 +1,1 @@
-"""A node of GPUs and RDMA ports that is not there, for demos, tests and laptops."""
+"""A simulated node with GPUs and RDMA ports, for demos, tests and laptops."""

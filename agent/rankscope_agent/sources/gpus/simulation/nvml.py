@@ -1,4 +1,4 @@
-"""The management library of a simulated node, call by call as `gpus.nvml` asks for it."""
+"""The management library of a simulated node, with the interface of `gpus.nvml`."""
 
 from __future__ import annotations
 

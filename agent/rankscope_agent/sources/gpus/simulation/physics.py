@@ -1,4 +1,4 @@
-"""What a simulated GPU does at a moment: a function of time, its model and its faults.
+"""The state of a simulated GPU: a function of time, its model and its faults.
 
 The GPUs train together. One that is slowed down is waited for: its peers' tensor cores and power
 fall with its clock, while their utilisation stays, as waiting in a collective is a kernel too.

@@ -1,4 +1,4 @@
-"""The RDMA ports of a simulated node, as a sysfs tree that counts on while the agent runs.
+"""The RDMA ports of a simulated node, as a sysfs tree whose counters increase while the agent runs.
 
 Whoever reads the kernel's tree can read this one: files are of the same names and forms, and are
 written in place, as readers keep them open.

@@ -1,1 +1,1 @@
-"""What training frameworks print about their steps: pure, from lines of logs to values."""
+"""Pure parsers of the lines in which training frameworks report their steps."""

@@ -1,4 +1,4 @@
-"""Progress bars of tqdm and rich, as values: who counts what, how far it is and how fast.
+"""Parses progress bars of tqdm and rich: description, progress and speed.
 
 tqdm.std.tqdm.format_meter writes `desc: 12%|bar| n/total [elapsed<remaining, rate, postfix]`; rich
 bars are those of lightning/pytorch/callbacks/progress/rich_progress.py.

@@ -1,4 +1,4 @@
-"""The period of a job's steps from the collectives that NCCL prints (NCCL_DEBUG_SUBSYS=COLL).
+"""A job's step time from the periodicity of collectives in NCCL's log (NCCL_DEBUG_SUBSYS=COLL).
 
 Each step launches the same collectives in the same order, so that the order repeats itself once a
 step. Where micro-batches launch the same as whole steps the period is that of a micro-batch: the

@@ -1,4 +1,4 @@
-"""DeepSpeed's lines about steps, each steps_per_print of them, on rank 0 only.
+"""DeepSpeed's step lines, one every steps_per_print steps, on rank 0 only.
 
 deepspeed/runtime/engine.py `_report_progress`, deepspeed/utils/timer.py `ThroughputTimer` and
 deepspeed/runtime/pipe/engine.py `train_batch`; versions 0.3 to 0.19.

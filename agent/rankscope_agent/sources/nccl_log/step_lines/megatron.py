@@ -1,4 +1,4 @@
-"""Megatron-LM's and Megatron-DeepSpeed's line about the last iterations.
+"""Iteration lines of Megatron-LM and Megatron-DeepSpeed.
 
 `training_log` of megatron/training/training.py writes it each --log-interval iterations, on the
 last rank only, as ` iteration N/ M | name: value | ... |`.

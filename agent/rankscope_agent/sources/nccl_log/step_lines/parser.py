@@ -1,4 +1,4 @@
-"""Finds what frameworks print about steps in a pod's logs, chunk by chunk: bytes in, values out.
+"""Finds step lines of frameworks in a pod's logs, chunk by chunk: bytes in, values out.
 
 Most logs hold no such line: a chunk without any of a few words is passed over at the speed of
 memchr.

@@ -1,4 +1,4 @@
-"""Where a program's own words begin on a line of its log.
+"""Finds where the program's own text begins on a log line.
 
 A line about steps begins with one of its framework's words right after the prefixes of launchers
 and of Python's logging; the same words inside of a sentence, a quotation or an argument are no such

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer and Lightning: bars that count steps, and dictionaries with the loss.
+"""Hugging Face's Trainer and Lightning: progress bars, and dictionaries with the loss.
 
 transformers/trainer_callback.py: ProgressCallback has a bar without a description over all steps
 and writes `{'loss': .., 'grad_norm': .., 'learning_rate': .., 'epoch': ..}`, since 5.0 with texts

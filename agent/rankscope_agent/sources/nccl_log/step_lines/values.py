@@ -1,4 +1,4 @@
-"""What one line says about a job's steps, and what all lines of one pod say together."""
+"""Values of one step line, and the combined values of all lines of a pod."""
 
 from __future__ import annotations
 

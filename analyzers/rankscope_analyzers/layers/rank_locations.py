@@ -1,4 +1,4 @@
-"""Where the ranks of jobs run, by all that is known: records, rank series, GPUs and adapters."""
+"""Where the ranks of jobs run, from all sources: records, rank series, GPUs and adapters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.metrics import gpus, pods, topology, training
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.steps.frames import StepFrame
 
@@ -29,53 +29,53 @@ MAXIMUM_RANKS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class RankLocations:
     """The places of all jobs.
 
     Args:
         jobs: of each job, each rank's place.
     """
 
-    jobs: Mapping[str, Mapping[int, RankPlace]]
+    jobs: Mapping[str, Mapping[int, RankLocation]]
 
-    def of(self, job_id: str, frame: StepFrame | None) -> Mapping[int, RankPlace]:
+    def of(self, job_id: str, frame: StepFrame | None) -> Mapping[int, RankLocation]:
         """Return the places of a job; what only its records know is added."""
         found = dict(self.jobs.get(job_id, {}))
         if frame is not None:
             for rank, node, index in zip(
                 frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
             ):
-                place = found.get(rank, RankPlace(rank, node))
-                if not place.gpu and not place.uuid and index >= 0:
-                    place = replace(place, gpu=str(index), by_local_rank=True)
-                found[rank] = replace(place, node=place.node or node)
+                location = found.get(rank, RankLocation(rank, node))
+                if not location.gpu and not location.uuid and index >= 0:
+                    location = replace(location, gpu=str(index), by_local_rank=True)
+                found[rank] = replace(location, node=location.node or node)
         return found
 
 
-def whereabouts(observed: Observed) -> Whereabouts:
+def rank_locations(observed: Observed) -> RankLocations:
     """Put together what series say of ranks and of what is near their GPUs."""
     gpus = _gpus(observed)
     nics = _nics(observed)
-    jobs: dict[str, dict[int, RankPlace]] = defaultdict(dict)
+    jobs: dict[str, dict[int, RankLocation]] = defaultdict(dict)
     for series in observed.of(training.RANK_INFO):
         rank = _number(series.labels.get("rank", ""))
         if rank is not None:
-            place = _place(rank, series, gpus, nics)
-            jobs[series.labels.get("job_id", "")][rank] = place
+            location = _location(rank, series, gpus, nics)
+            jobs[series.labels.get("job_id", "")][rank] = location
     for series in observed.of(pods.GPU_ALLOCATION_INFO):
         rank = _number(series.labels.get("rank", ""))
         members = jobs[series.labels.get("job_id", "")]
         if rank is not None and rank not in members:
             members[rank] = _allocated(rank, series, nics)
-    return Whereabouts({job: dict(sorted(ranks.items())) for job, ranks in jobs.items() if job})
+    return RankLocations({job: dict(sorted(ranks.items())) for job, ranks in jobs.items() if job})
 
 
-def _place(
+def _location(
     rank: int,
     series: Series,
     gpus: _Gpus,
     nics: Mapping[tuple[str, str], tuple[str, ...]],
-) -> RankPlace:
+) -> RankLocation:
     labels = series.labels
     # Its agent's node: outside of pods a ring may carry another name for the host.
     node, local = series.node or labels.get("node", ""), _number(labels.get("local_rank", ""))
@@ -84,7 +84,7 @@ def _place(
     if guessed:  # without devices of its own, rank n of a node takes GPU n
         uuid = gpus.uuids.get((node, str(local)), "")
     pod = f"{labels.get('pod_namespace', '')}/{labels.get('pod_name', '')}"
-    return RankPlace(
+    return RankLocation(
         rank=rank,
         node=node,
         local_rank=local,
@@ -115,10 +115,10 @@ def _gpus(observed: Observed) -> _Gpus:
 
 def _allocated(
     rank: int, series: Series, nics: Mapping[tuple[str, str], tuple[str, ...]]
-) -> RankPlace:
+) -> RankLocation:
     labels = series.labels
     node, uuid = series.node or labels.get("node", ""), labels.get("uuid", "").partition("::")[0]
-    return RankPlace(
+    return RankLocation(
         rank=rank,
         node=node,
         gpu=labels.get("gpu", ""),

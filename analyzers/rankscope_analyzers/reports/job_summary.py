@@ -1,11 +1,11 @@
-"""What every report says of a job in the same words: the answer, its cost, how sure it is."""
+"""The sentences about a job that all reports share: the answer, its cost, its confidence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, RankPlace
+from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import clock, period
 
@@ -126,16 +126,16 @@ def _source(signal: Finding) -> str:
     return signal.source or (STEP_TIMES_SOURCE if signal.layer == "training" else "")
 
 
-def places(report: JobReport) -> Mapping[int, RankPlace]:
+def locations(report: JobReport) -> Mapping[int, RankLocation]:
     """Return where every known rank runs: as the inventory has it, else as its records say."""
     frame = report.frame
-    known: dict[int, RankPlace] = {}
+    known: dict[int, RankLocation] = {}
     if frame is not None:
         for rank, node, gpu in zip(
             frame.ranks.tolist(), frame.nodes, frame.gpus.tolist(), strict=True
         ):
-            known[rank] = RankPlace(rank, node, gpu=str(gpu) if gpu >= 0 else "")
-    known.update(report.places)
+            known[rank] = RankLocation(rank, node, gpu=str(gpu) if gpu >= 0 else "")
+    known.update(report.locations)
     return dict(sorted(known.items()))
 
 

@@ -1,4 +1,4 @@
-"""Nodes whose clocks are minutes or hours off: what they date is moved to our time.
+"""Nodes whose clocks are minutes or hours off: their time stamps are converted to our time.
 
 Offsets of milliseconds, which matter within a step, are another subject: `clocks`.
 """

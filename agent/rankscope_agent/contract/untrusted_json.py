@@ -1,4 +1,4 @@
-"""JSON that others wrote: whatever is wrong with it is one kind of error."""
+"""Parses untrusted JSON: every problem raises one kind of error."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rankscope_analyzers.findings.finding import RankPlace, Where
+from rankscope_analyzers.findings.finding import RankLocation, Where
 
-Places = Mapping[int, RankPlace]
+Locations = Mapping[int, RankLocation]
 
 
-def ranks_touched(where: Where, places: Places) -> frozenset[int]:
+def ranks_touched(where: Where, locations: Locations) -> frozenset[int]:
     """Return the ranks of a job that a place has to do with; all of them for the whole job.
 
     The narrowest field decides: ranks, then GPUs, then devices on nodes, then nodes. A GPU that no
@@ -19,23 +19,27 @@ def ranks_touched(where: Where, places: Places) -> frozenset[int]:
     if where.ranks:
         return frozenset(where.ranks)
     if where.whole_job:
-        return frozenset(places)
-    here = [place for place in places.values() if not where.nodes or place.node in where.nodes]
+        return frozenset(locations)
+    here = [
+        location
+        for location in locations.values()
+        if not where.nodes or location.node in where.nodes
+    ]
     if where.uuids or where.gpus:
-        exact = [place.rank for place in here if _holds(place, where)]
-        unknown = [place.rank for place in here if not (place.uuid or place.gpu)]
+        exact = [location.rank for location in here if _holds(location, where)]
+        unknown = [location.rank for location in here if not (location.uuid or location.gpu)]
         return frozenset(exact or (unknown if where.nodes else ()))
     if where.devices:
-        served = [place.rank for place in here if set(place.nics) & set(where.devices)]
-        unknown = [place.rank for place in here if not place.nics]
+        served = [location.rank for location in here if set(location.nics) & set(where.devices)]
+        unknown = [location.rank for location in here if not location.nics]
         return frozenset(served or (unknown if where.nodes else ()))
-    return frozenset(place.rank for place in here)
+    return frozenset(location.rank for location in here)
 
 
-def _holds(place: RankPlace, where: Where) -> bool:
-    if where.uuids and place.uuid:
-        return place.uuid in where.uuids
-    return bool(where.nodes) and bool(place.gpu) and place.gpu in where.gpus
+def _holds(location: RankLocation, where: Where) -> bool:
+    if where.uuids and location.uuid:
+        return location.uuid in where.uuids
+    return bool(where.nodes) and bool(location.gpu) and location.gpu in where.gpus
 
 
 def breadth(where: Where) -> int:
@@ -45,9 +49,9 @@ def breadth(where: Where) -> int:
     return 1 if where.devices else 2 if where.nodes else 3
 
 
-def full(ranks: Iterable[int], places: Places, extra: Where) -> Where:
+def full(ranks: Iterable[int], locations: Locations, extra: Where) -> Where:
     """Return all that is known of the places of ranks, with what a signal knows beyond that."""
-    known = [places[rank] for rank in ranks if rank in places]
+    known = [locations[rank] for rank in ranks if rank in locations]
     return Where(
         nodes=_unique([*(p.node for p in known), *extra.nodes]),
         ranks=tuple(dict.fromkeys(ranks)),

@@ -1,4 +1,4 @@
-"""How long agents are waited for: those that kept others waiting get little for a while."""
+"""Time-outs for agents: those that were late get less time for a while."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ LATE_SECONDS = 1.5
 """For an answer of an agent that was late: hundreds of dead ones must not make every look long. A
 lost SYN is repeated after 1 s; living agents answer in milliseconds, so that they come back."""
 
-SHORT_ASKS = 9
+SHORT_TIMEOUTS = 9
 """Questions that a late agent gets as little time for: what takes long for good reasons (a week of
 steps from a busy node) is waited for at every tenth look, and whoever drips on purpose, and answers
 in between, costs no more of them."""
 
 
-class Patience:
+class AgentTimeouts:
     """What is known of agents that were late, by address and path."""
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Patience:
         """Note that no answer came, if that took longer than a late agent is waited for."""
         if deadline.seconds > LATE_SECONDS and deadline.passed > LATE_SECONDS:
             # Of a rack that dies at once not all get their whole time again at the same look.
-            turn = zlib.crc32(url.encode()) % SHORT_ASKS
-            self._short[url, path] = SHORT_ASKS + turn
+            turn = zlib.crc32(url.encode()) % SHORT_TIMEOUTS
+            self._short[url, path] = SHORT_TIMEOUTS + turn
 
     def keep(self, urls: Iterable[str]) -> None:
         """Forget all agents but these."""

@@ -1,4 +1,4 @@
-"""Whether ranks speak for their own job: what a pod of another namespace says is left out.
+"""Whether ranks belong to the job that they name: claims of pods in other namespaces are rejected.
 
 Agents name the jobs of pods within their namespaces. Those of earlier versions did not, and one
 that was taken over need not: `pod_namespace` of a rank has to be that of its job. Outside of pods
@@ -18,7 +18,7 @@ from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.job_names import is_job_id, namespace_of
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.intake.observed import BySeriesName, Observed, Series
-from rankscope_analyzers.text import inert_text
+from rankscope_analyzers.text import sanitize
 from rankscope_analyzers.text.name_lists import named, ranks_named
 
 OWNED = tuple(one for one in CATALOGUE if {"job_id", "pod_namespace"} <= set(one.labels))
@@ -29,7 +29,7 @@ MOST_NOTES = 64
 
 _RANK = re.compile(r"[0-9]{1,7}")
 
-Speaker = tuple[str, str, str]
+Source = tuple[str, str, str]
 """Who speaks (a node, or an agent's address), and for which rank of which job."""
 
 Notes = Mapping[str, Sequence[str]]
@@ -42,30 +42,30 @@ class Claim:
     """A rank, as an agent has it.
 
     Args:
-        speaker: the node, or the address of its agent.
+        source: the node, or the address of its agent.
         rank: as text, since nothing is done with it but to compare.
         namespace: of its pod, empty where it is in none or in one that nobody knows.
         in_pod: it says that it is in a pod.
     """
 
-    speaker: str
+    source: str
     job_id: str
     rank: str
     namespace: str
     in_pod: bool
 
     @property
-    def key(self) -> Speaker:
+    def key(self) -> Source:
         """What tells it from other ranks."""
-        return self.speaker, self.job_id, self.rank
+        return self.source, self.job_id, self.rank
 
 
-def claims_of(speaker: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
+def claims_of(source: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
     """Yield the ranks of an agent's /api/v1/ranks."""
     for rank in ranks:
         namespace = rank.get("pod_namespace")
         yield Claim(
-            speaker,
+            source,
             str(rank.get("job_id")),
             str(rank.get("rank")),
             namespace if isinstance(namespace, str) else "",
@@ -97,7 +97,7 @@ def _is_foreign(one: Claim, of_pods: set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PageContext:
     """What is known of agents beside what they say of ranks.
 
     Args:
@@ -109,10 +109,10 @@ class Beside:
 
     names: Mapping[str, str] = field(default_factory=dict)
     placed: Mapping[str, str] = field(default_factory=dict)
-    refused: Callable[[], frozenset[Speaker]] = frozenset
+    refused: Callable[[], frozenset[Source]] = frozenset
 
 
-NOTHING_BESIDE = Beside()
+NO_CONTEXT = PageContext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Believed:
     """
 
     observed: Observed
-    ranks: frozenset[Speaker] = frozenset()
+    ranks: frozenset[Source] = frozenset()
     notes: Notes = field(default_factory=dict)
 
 
@@ -136,7 +136,7 @@ def believed(observed: Observed) -> Believed:
         return Believed(observed)
     mine = set(claims) - set(foreign)
     rules = _rules(foreign, mine)
-    nodes = {one.speaker for one in foreign}
+    nodes = {one.source for one in foreign}
     kept = {
         node: _without(found, rules) if node in nodes else found
         for node, found in observed.by_node.items()
@@ -173,8 +173,8 @@ class _Rules:
         jobs: nodes and jobs of which every claim is refused.
     """
 
-    claims: frozenset[tuple[Speaker, str]]
-    ranks: frozenset[Speaker]
+    claims: frozenset[tuple[Source, str]]
+    ranks: frozenset[Source]
     jobs: frozenset[tuple[str, str]]
 
     def leave(self, series: Series) -> bool:
@@ -194,11 +194,11 @@ class _Rules:
 
 def _rules(foreign: Iterable[Claim], mine: Iterable[Claim]) -> _Rules:
     own = {one.key for one in mine}
-    jobs = {(speaker, job) for speaker, job, _ in own}
+    jobs = {(source, job) for source, job, _ in own}
     return _Rules(
         claims=frozenset((one.key, one.namespace) for one in foreign),
         ranks=frozenset(one.key for one in foreign) - own,
-        jobs=frozenset((one.speaker, one.job_id) for one in foreign) - jobs,
+        jobs=frozenset((one.source, one.job_id) for one in foreign) - jobs,
     )
 
 
@@ -228,7 +228,7 @@ def notes(foreign: Iterable[Claim], jobs: Collection[str]) -> Notes:
 def _sentence(job: str, namespace: str, several: Sequence[Claim]) -> str:
     ranks = {int(one.rank) for one in several if _RANK.fullmatch(one.rank)}
     what = ranks_named(ranks) if ranks else "series"
-    nodes = named(sorted({inert_text.name(one.speaker) for one in several}), "node")
-    who = f"pods of namespace {inert_text.name(namespace)}" if namespace else "processes of no pod"
-    said = f"{what} of job {inert_text.name(job)} on {nodes}"
+    nodes = named(sorted({sanitize.name(one.source) for one in several}), "node")
+    who = f"pods of namespace {sanitize.name(namespace)}" if namespace else "processes of no pod"
+    said = f"{what} of job {sanitize.name(job)} on {nodes}"
     return f"{said}: {who} speak for it and are not believed"

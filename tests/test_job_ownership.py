@@ -14,7 +14,7 @@ from rankscope_analyzers.fusion.gather import of_agents
 from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.cluster import NodeAgents
-from rankscope_analyzers.intake.job_claims import believed
+from rankscope_analyzers.intake.job_ownership import believed
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.stragglers.diagnosis import timed
 from simulated_jobs import Fault, Job, records
@@ -82,7 +82,7 @@ def test_ranks_whose_pod_is_not_in_the_jobs_namespace_are_refused_and_said(says,
     assert sorted(found.jobs[0].records["rank"].unique()) == list(range(7))
     assert set(found.jobs[0].records["node"]) == {"n0"}
     assert found.jobs[0].world_size == 8
-    assert sorted(report.places) == list(range(7))
+    assert sorted(report.locations) == list(range(7))
     assert (report.incidents, report.verdict.cause) == ((), None)
     who = f"namespace {namespace}" if namespace else "no pod"
     (note,) = [one for one in report.unobserved if who in one]
@@ -197,7 +197,7 @@ def test_in_a_cluster_an_agent_speaks_for_the_node_that_its_pod_is_on():
         "n0": own.url,
         "n1": liar.url,
     }
-    places = reports["t/j"].places
+    places = reports["t/j"].locations
     assert {places[rank].node for rank in range(4)} == {"n0"}
     assert {places[rank].node for rank in range(4, 8)} == {"n1"}
     by_rank = found.jobs[0].records.drop_duplicates("rank").set_index("rank")["node"]

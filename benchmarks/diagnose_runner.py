@@ -1,4 +1,4 @@
-"""Runs `rankscope diagnose --json` in this process, as the command does it."""
+"""Runs `rankscope diagnose --json` in this process, as the command does."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 import rankscope_agent
 import rankscope_analyzers
-from rankscope_agent.contract import foreign_json
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
 
 UNREADABLE = ["", "{", b"\xff", "[" * 100_000, '{"a":' * 100_000, "1" * 5000]
@@ -20,7 +20,7 @@ UNREADABLE = ["", "{", b"\xff", "[" * 100_000, '{"a":' * 100_000, "1" * 5000]
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_what_cannot_be_read_is_a_value_error(text):
     try:
-        foreign_json.read(text)
+        untrusted_json.read(text)
     except ValueError:
         return
     raise AssertionError("it was read")
@@ -32,7 +32,7 @@ def test_what_does_not_fit_into_memory_is_a_value_error(monkeypatch):
 
     monkeypatch.setattr(json, "loads", full)
     with pytest.raises(ValueError, match="MemoryError"):
-        foreign_json.read("[]")
+        untrusted_json.read("[]")
 
 
 def test_labels_that_nest_for_ever_are_an_error_of_their_server():

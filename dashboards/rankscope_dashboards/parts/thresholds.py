@@ -1,4 +1,4 @@
-"""Values from which panels change colour: blue is well, orange is odd, vermilion is bad."""
+"""Thresholds at which panels change colour: blue is good, orange is unusual, vermilion is bad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts off Python's search for cycles of garbage while many long-lived objects are made."""
+"""Pauses Python's cyclic garbage collection while many long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def put_off() -> Iterator[None]:
+def paused() -> Iterator[None]:
     """Do not search for cycles until the block ends.
 
     The pages of 2,048 nodes are more than a million series. As they are made, Python walks over all

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from rankscope_analyzers.text.inert_text import markdown, name, visible
+from rankscope_analyzers.text.sanitize import markdown, name, visible
 
 
 def test_plain_text_stays_as_it_is():

@@ -1,4 +1,4 @@
-"""Why agents do not start: what Kubernetes says of their DaemonSet and pods, and what mends it.
+"""Why agents do not start: what Kubernetes reports about their DaemonSet and pods, and remedies.
 
 An agent that runs says itself what it misses; one that is not let run cannot. Pure: from events
 and pods.
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rankscope_analyzers.text.inert_text import visible
 from rankscope_analyzers.text.name_lists import named
+from rankscope_analyzers.text.sanitize import visible
 
 AGENT = "rankscope-agent"
 """The name of the DaemonSet, and what its pods' names begin with."""
@@ -22,7 +22,7 @@ MOST_SENTENCES = 8
 
 MOST_CHARACTERS = 200
 
-MENDS: tuple[tuple[re.Pattern[str], str], ...] = (
+REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"violates PodSecurity"),
         "the namespace lacks the label pod-security.kubernetes.io/enforce=privileged: base sets it",
@@ -92,14 +92,14 @@ def reasons(
         now: Unix time.
     """
     count: dict[str, int] = {}
-    for message, mend in _understood([one for one in events if _lasts(one, pods, now)]):
-        sentence = f"{visible(message, MOST_CHARACTERS)} ({mend})"
-        known = next((one for one in count if one.endswith(f"({mend})")), sentence)
+    for message, remedy in _recognized([one for one in events if _still_applies(one, pods, now)]):
+        sentence = f"{visible(message, MOST_CHARACTERS)} ({remedy})"
+        known = next((one for one in count if one.endswith(f"({remedy})")), sentence)
         count[known] = count.get(known, 0) + 1
     return tuple(sorted(count, key=lambda one: -count[one]))[:MOST_SENTENCES]
 
 
-def _lasts(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: float) -> bool:
+def _still_applies(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: float) -> bool:
     """Whether what an event tells of may still be so."""
     seen = _last_seen(event)
     if seen is not None and now - seen > STALE_SECONDS:
@@ -177,12 +177,12 @@ def _rows(value: object) -> Sequence[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def _understood(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _recognized(events: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     for event in events:
         about, message = event.get("involvedObject"), event.get("message")
         if not isinstance(about, dict) or not isinstance(message, str):
             continue
         if str(about.get("name", "")).startswith(AGENT):
-            mend = next((mend for pattern, mend in MENDS if pattern.search(message)), None)
-            if mend is not None:
-                yield message, mend
+            remedy = next((remedy for pattern, remedy in REMEDIES if pattern.search(message)), None)
+            if remedy is not None:
+                yield message, remedy

@@ -246,7 +246,7 @@ def test_lines_of_jobs_and_pods_look_different_without_regard_to_colour_vision()
     pods = {looks_of(panels["Loss"], f"train-{rank} megatron") for rank in range(18)}
     assert len(pods) == 10  # by the last digit
     panels = {panel["title"]: panel for panel in panels_of(MODELS["rankscope-on-call"])}
-    lost = panels["Part of step time lost, by job"]
+    lost = panels["Share of step time lost, by job"]
     unseen = panels["What could not be seen of jobs"]
     names = ("team/llama", "team/BERT", "4711", "local/0e2f")
     assert len({looks_of(lost, f"{name} gpu_compute east") for name in names}) == len(names)

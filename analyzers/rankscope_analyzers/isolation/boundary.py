@@ -47,20 +47,20 @@ class AnalysisError:
         part: what was being made.
         about: the job or agent that it costs, empty for all.
         reason: type and message of what was raised.
-        place: file and line that raised it.
+        location: file and line that raised it.
         trace: its traceback.
     """
 
     part: Part
     about: str
     reason: str
-    place: str
+    location: str
     trace: str
 
     def __str__(self) -> str:
         """Say what is missing, and that it is not the job's fault."""
         return (
-            f"{_MISSING[self.part]}: {self.reason} at {self.place}, which is a defect of Rankscope"
+            f"{_MISSING[self.part]}: {self.reason} at {self.location}, which is a defect of Rankscope"
         )
 
 
@@ -118,7 +118,7 @@ class ErrorLog:
         """Write those that were not written before; the same line may raise for several jobs."""
         for error in errors:
             # Not by its message: that may hold a number which is another one at each look.
-            key = (error.part, error.about, error.reason.partition(":")[0], error.place)
+            key = (error.part, error.about, error.reason.partition(":")[0], error.location)
             known = key in self._written
             self._written.pop(key, None)
             self._written[key] = None

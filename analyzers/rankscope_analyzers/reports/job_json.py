@@ -29,7 +29,7 @@ def as_object(job: JobReport) -> dict[str, Any]:
 
 
 def _error(error: AnalysisError) -> dict[str, Any]:
-    return {"part": error.part, "reason": error.reason, "place": error.place}
+    return {"part": error.part, "reason": error.reason, "place": error.location}
 
 
 def _without_steps(missing: Sequence[str]) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class AnalysisError:
     def __str__(self) -> str:
         """Say what is missing, and that it is not the job's fault."""
         return (
-            f"{_MISSING[self.part]}: {self.reason} at {self.location}, which is a defect of Rankscope"
+            f"{_MISSING[self.part]}: {self.reason} at {self.location}, which is a defect of"
+            " Rankscope"
         )
 
 

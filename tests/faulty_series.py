@@ -24,7 +24,7 @@ from rankscope_agent.contract.metrics import (
     training,
 )
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Observed, Series, gathered
 from rankscope_analyzers.layers.job_view import JobView, job_view
 
@@ -36,7 +36,7 @@ NOW = float(TIMES[-1])
 SECONDS = float(TIMES[-1] - TIMES[0])
 
 PLACES = {
-    rank: RankPlace(
+    rank: RankLocation(
         rank,
         NODES[rank // GPUS],
         local_rank=rank % GPUS,

@@ -22,7 +22,6 @@ from rankscope_dashboards.parts.fields import (
     numbered,
     override,
 )
-from rankscope_dashboards.parts.limits import ANY_IS_BAD
 from rankscope_dashboards.parts.panels import (
     BAD,
     GOOD,
@@ -35,6 +34,7 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
+from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 
 STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""

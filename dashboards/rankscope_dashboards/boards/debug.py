@@ -371,7 +371,7 @@ def _samples() -> list[Panel]:
         ),
         TimeSeries(
             title="Waiting for input",
-            description=f"Share of time that ranks wait for their loader; the {FEW} that wait most.",
+            description=f"Share of time that ranks wait for a loader; the {FEW} that wait most.",
             unit="percentunit",
             minimum=0,
             targets=targets(

@@ -28,8 +28,8 @@ def _gpu_clocks(runbooks: str) -> list[Panel]:
     return [
         TimeSeries(
             title="SM clock",
-            description=f"The {FEW} ranks with the lowest GPU clocks. In a job all GPUs should run at"
-            " the same clock; one below the others holds all of them up.",
+            description=f"The {FEW} ranks with the lowest GPU clocks. In a job all GPUs should run"
+            " at the same clock; one below the others holds all of them up.",
             unit="hertz",
             minimum=0,
             targets=targets(

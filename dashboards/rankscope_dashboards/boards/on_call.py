@@ -315,8 +315,8 @@ def _jobs(runbooks: str) -> list[Panel]:
         StateTimeline(
             title="State of jobs",
             description="Blue trains, light blue has not finished its first step, grey has ended,"
-            f" red has not finished a step for {STALL}, or {PATIENCE} with steps of minutes, orange has an"
-            f" incident. The {MANY} jobs that lose most are shown.",
+            f" red has not finished a step for {STALL}, or {PATIENCE} with steps of minutes,"
+            f" orange has an incident. The {MANY} jobs that lose most are shown.",
             targets=targets((_states(), "{{job_id}} {{cluster}}")),
             mappings=STATES,
             unit="string",

@@ -102,7 +102,7 @@ def test_a_cluster_is_asked_for_the_agents_with_what_is_shown(command, monkeypat
 def test_agents_of_a_cluster_keep_the_nodes_that_it_names(monkeypatch):
     found = NodeAgents({"n0": "http://a:1", "n1": "http://b:1"})
     monkeypatch.setattr(connection, "trusted_agents", lambda *_: found)
-    whom = connection.asked(parsed("gpus", "--cluster"))
+    whom = connection.chosen_targets(parsed("gpus", "--cluster"))
     assert [(agent.url, agent.node) for agent in whom.agents()] == [
         ("http://a:1", "n0"),
         ("http://b:1", "n1"),

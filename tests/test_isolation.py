@@ -174,7 +174,7 @@ def test_a_layer_that_raises_costs_what_it_would_have_said_and_is_not_taken_as_s
     assert any("KeyError: 'uuid'" in sentence for sentence in said.unobserved)
     assert not seen.errors
     monkeypatch.setattr(layers, "SUBJECTS", (replace(layers.SUBJECTS[0], signals=Raising(JOB)),))
-    assert layers.told(Evidence().observed, job_view(JOB, {})).failed_layers == {"gpu"}
+    assert layers.signals_of_job(Evidence().observed, job_view(JOB, {})).failed_layers == {"gpu"}
 
 
 def test_signals_that_cannot_be_put_together_leave_what_step_times_say(monkeypatch):

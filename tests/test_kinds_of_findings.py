@@ -47,7 +47,7 @@ SEEN = [*FAULTS.items(), *BY_ANOTHER_LAYER.items()]
 
 def found(*odd):
     """Return what the layers of a running job say of these readings."""
-    said = layers.told(faulty_series.observed(*odd), VIEW)
+    said = layers.signals_of_job(faulty_series.observed(*odd), VIEW)
     assert said.errors == ()
     return said.signals
 

@@ -133,12 +133,12 @@ def test_everything_that_reads_the_table_knows_the_new_collector(checkout):
     program = """
 from rankscope_agent.collecting.series_budget import IMPORTANCE
 from rankscope_agent.contract.catalogue import CATALOGUE
-from rankscope_agent.contract.requirements import brings
+from rankscope_agent.contract.requirements import remedy_text
 from rankscope_analyzers.doctor.checks import remedy
 name = "rankscope_node_uptime_seconds"
 assert name in {metric.name for metric in CATALOGUE}
 assert IMPORTANCE[name] == max(IMPORTANCE.values())
-print(brings("uptime"), remedy("uptime"))
+print(remedy_text("uptime"), remedy("uptime"))
 """
     said = run(checkout, sys.executable, "-c", program)
     assert said.count("hostPath /proc at --path.procfs: base") == 2

@@ -210,7 +210,7 @@ def test_an_answer_that_is_no_list_is_an_error_and_nothing_is_lost(server, tmp_p
     server.faults.garbage = body
     directory = PodDirectory()
     made = Reflector(ApiServer(server.url, tmp_path), directory, "n1", jitter=lambda: 0.0)
-    assert made._turn() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
     assert made.failure
     assert not directory.pods()
 
@@ -218,14 +218,14 @@ def test_an_answer_that_is_no_list_is_an_error_and_nothing_is_lost(server, tmp_p
 def test_a_list_without_a_version_is_not_asked_for_again_without_a_pause(server, tmp_path):
     server.faults.garbage = b'{"kind": "PodList", "items": []}'
     made = Reflector(ApiServer(server.url, tmp_path), PodDirectory(), "n1")
-    assert made._turn() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
 
 
 def test_a_server_that_cannot_be_reached_is_an_error(tmp_path):
     gone = FakeApiServer()
     gone.close()
     made = Reflector(ApiServer(gone.url, tmp_path), PodDirectory(), "n1")
-    assert made._turn() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
     assert "refused" in made.failure
 
 
@@ -233,7 +233,7 @@ def test_three_thousand_pods_of_a_busy_server_are_read(server, tmp_path):
     for number in range(3000):
         server.put(pod(f"p{number}", number=number))
     directory = PodDirectory()
-    Reflector(ApiServer(server.url, tmp_path), directory, "n1")._turn()
+    Reflector(ApiServer(server.url, tmp_path), directory, "n1")._iteration()
     assert len(directory.pods()) == 3000
     assert directory.find(uid(2999)).name == "p2999"
 
@@ -264,11 +264,11 @@ class TestRecordings:
         events = [json.loads(x) for x in self.read("watch_add_mod_del_bookmark.jsonl").splitlines()]
         directory = PodDirectory()
         made = Reflector(_Recorded(recorded, events), directory, "n1", jitter=lambda: 0.0)
-        made._turn()
+        made._iteration()
         assert {p.uid for p in directory.pods()} == {
             item["metadata"]["uid"] for item in recorded["items"]
         }
-        made._turn()
+        made._iteration()
         kinds = [event["type"] for event in events]
         assert {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"} <= set(kinds)
         gone = {e["object"]["metadata"]["uid"] for e in events if e["type"] == "DELETED"}
@@ -312,7 +312,7 @@ def test_a_watch_that_fell_silent_after_a_minute_is_taken_up_again_without_a_fai
     monkeypatch.setattr(reflector, "time", SimpleNamespace(monotonic=lambda: now[0]))
     made = Reflector(Silent(), PodDirectory(), "n1")
     made._version = "7"
-    pause = made._turn()
+    pause = made._iteration()
     assert (made.errors, bool(made.failure), pause > 0) == (
         failures,
         bool(failures),

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from rankscope_agent.contract.requirements import Identity, brings, identity
+from rankscope_agent.contract.requirements import Identity, identity, remedy_text
 from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from running_agent import COMMAND, PATIENCE_SECONDS, agent_environment, running_agent
@@ -58,9 +58,11 @@ DENIED = "no data: /var/log/pods: permission denied"
     ],
 )
 def test_what_is_denied_is_named_with_who_denies_it(agent, ending):
-    assert brings("nccl_log", DENIED, agent).endswith(ending)
-    assert brings("nccl_log", "no data: there is no /var/log/pods", agent).endswith("/pods: base)")
-    assert brings("something-else", DENIED, agent) == ""
+    assert remedy_text("nccl_log", DENIED, agent).endswith(ending)
+    assert remedy_text("nccl_log", "no data: there is no /var/log/pods", agent).endswith(
+        "/pods: base)"
+    )
+    assert remedy_text("something-else", DENIED, agent) == ""
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_the_page_on_architecture_names_every_room_once():
         ("analyzers", "analyzers/rankscope_analyzers"),
         ("dashboards", "dashboards/rankscope_dashboards"),
     ):
-        (part,) = re.findall(rf"^### Rooms of the {title}\n(.*?)^#", page, re.MULTILINE | re.DOTALL)
+        (part,) = re.findall(rf"^### Packages of the {title}\n(.*?)^#", page, re.MULTILINE | re.DOTALL)
         firsts = re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)
         named = [name for cell in firsts for name in re.findall(r"`(\w+)`", cell)]
         assert sorted(named) == sorted(rooms(ROOT / package))
@@ -247,7 +247,7 @@ def test_modules_on_the_ways_of_the_architecture_exist():
     page = (ROOT / "docs" / "architecture.md").read_text()
     packages = [ROOT / "agent/rankscope_agent", ROOT / "analyzers/rankscope_analyzers"]
     packages.append(ROOT / "dashboards/rankscope_dashboards")
-    ways = page[page.index("## The way of a step record") :]
+    ways = page[page.index("## The path of a step record") :]
     named = {span for span in spans(ways) if span.endswith(".py")}
     assert len(named) > 25
     modules = [str(path) for package in packages for path in package.rglob("*.py")]

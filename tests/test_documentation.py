@@ -237,7 +237,8 @@ def test_the_page_on_architecture_names_every_room_once():
         ("analyzers", "analyzers/rankscope_analyzers"),
         ("dashboards", "dashboards/rankscope_dashboards"),
     ):
-        (part,) = re.findall(rf"^### Packages of the {title}\n(.*?)^#", page, re.MULTILINE | re.DOTALL)
+        heading = rf"^### Packages of the {title}\n(.*?)^#"
+        (part,) = re.findall(heading, page, re.MULTILINE | re.DOTALL)
         firsts = re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)
         named = [name for cell in firsts for name in re.findall(r"`(\w+)`", cell)]
         assert sorted(named) == sorted(rooms(ROOT / package))

@@ -101,7 +101,7 @@ class Watch:
         """Add up time of which step times told what was lost; of any other nobody knows that."""
         if report.verdict is None or not report.verdict.confidence:
             return
-        gpus = max(len(report.places), report.frame.world_size if report.frame else 0)
+        gpus = max(len(report.locations), report.frame.world_size if report.frame else 0)
         self._observed[report.job_id] += gpus * seconds
         left = 1.0
         for incident in running(report):
@@ -172,7 +172,7 @@ def _culprit(report: JobReport, incident: Incident) -> Sample:
     where = incident.where
     signals = (incident.cause, *incident.signals)
     ranks = _ranks(incident)
-    place = report.places.get(ranks[0]) if ranks else None
+    place = report.locations.get(ranks[0]) if ranks else None
     narrow = breadth(incident.cause.where) == 0
     symptom = next((one.kind for one in signals if one.layer == "training"), "")
     return metrics.FINDING_CULPRIT_INFO.sample(

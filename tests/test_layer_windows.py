@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rankscope_agent.contract.metrics import gpus, kernel_log, nccl_log, nccl_ras
-from rankscope_analyzers.findings.finding import RankPlace
+from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Series, gathered
 from rankscope_analyzers.layers import gpu_health, nccl_transport, process_deaths
 from rankscope_analyzers.layers import kernel_log as kernel_signals
@@ -15,7 +15,7 @@ GPU = {"gpu": "0", "uuid": "GPU-0", "pci": "0000:3b:00"}
 POD = {"pod_namespace": "team", "pod_name": "job-0"}
 JOB = job_view(
     "team/job",
-    {0: RankPlace(0, "gpu-0", gpu="0", uuid="GPU-0", pod="team/job-0", pod_uid="uid-0")},
+    {0: RankLocation(0, "gpu-0", gpu="0", uuid="GPU-0", pod="team/job-0", pod_uid="uid-0")},
 )
 
 

@@ -33,7 +33,7 @@ class _Page:
         self._series: set[tuple[str, tuple[str, ...]]] = set()
 
     def fault(self, sample: Sample) -> str:
-        """Say why a sample cannot go on the page, or accept it and return an empty text."""
+        """Return why a sample cannot go on the page, or accept it and return an empty text."""
         metric = sample.metric
         declared = self._families.get(metric.name)
         if declared is None:
@@ -120,7 +120,7 @@ def _value_fault(sample: Sample) -> str:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value can be written as a 64-bit float."""
+    """Return True if a value can be written as a 64-bit float."""
     if isinstance(value, int):
         return value.bit_length() <= _FLOAT_BITS
     return isinstance(value, float)

@@ -30,7 +30,7 @@ def parse_listen_address(text: str) -> ListenAddress:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only processes of this network namespace reach a numeric address."""
+    """Return True if only processes of this network namespace reach a numeric address."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback

@@ -33,7 +33,7 @@ def stated_version(header: str | None) -> int:
 
 
 def mismatch(theirs: int, ours: int = API_VERSION) -> str:
-    """Say why a reader of version `ours` cannot use an agent's answers, empty where it can."""
+    """Return why a reader of version `ours` cannot use an agent's answers, empty where it can."""
     if abs(theirs - ours) <= 1:
         return ""
     update = "update rankscope here" if theirs > ours else "update the agent"

@@ -46,12 +46,12 @@ class PodJob:
 
 
 def is_job_id(text: str) -> bool:
-    """Say whether a text may be a job_id, of whatever origin."""
+    """Return True if a text may be a job_id, of whatever origin."""
     return _JOB_ID.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:
-    """Say whether a text may be the name of a job, queue or the like in Kubernetes."""
+    """Return True if a text may be the name of a job, queue or the like in Kubernetes."""
     return _NAME.fullmatch(text) is not None
 
 

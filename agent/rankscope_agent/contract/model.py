@@ -102,7 +102,7 @@ class RankIdentity:
     Args:
         job_id: namespace/name, SLURM job id, torchelastic run id or `local/<hash>`.
         attempt: restarts that the launcher counted before this process.
-        timing_source: how compute and sync were told apart: kernel, wall, host or none.
+        timing_source: how compute and sync were distinguished: kernel, wall, host or none.
         alive: the training process still holds its ring.
         dp_group: ranks that reduce the same gradient shard, pp_stage * TP + t.
         tp_group: ranks that share a layer, pp_stage * DP + d.
@@ -131,7 +131,7 @@ class RankIdentity:
     pod_namespace: str = ""
 
     def left(self, world_size: int | None) -> bool:
-        """Say whether the rank is gone for good from a job that now has this many ranks."""
+        """Return True if the rank is gone for good from a job that now has this many ranks."""
         if world_size is None or world_size == self.world_size:
             return False
         return self.rank >= world_size

@@ -78,12 +78,12 @@ class Api:
         return Response(200, form.content_type, page, headers)
 
     def healthz(self, request: Request) -> Response:
-        """Say what the agent sees and what it does not see, and why.
+        """Return what the agent sees and what it does not see, and why.
 
         The status is 200 as long as the agent can do its work: collectors without their source
         are listed, and restarting the agent would not bring the source back. 503 means that a
-        collector's thread has ended, which nothing but a restart mends. Reasons may quote names of
-        jobs, pods and files, and are for those alone who may see pages.
+        collector's thread has ended, which only a restart repairs. Reasons may quote names of jobs,
+        pods and files, and are only for those who may see pages.
         """
         states = self._registry.states()
         broken = [state.name for state in states if not state.scheduled]
@@ -105,7 +105,7 @@ class Api:
         return _json(body, 503 if broken else 200)
 
     def readyz(self, request: Request) -> Response:
-        """Say whether every enabled collector has ended a run or passed its deadline.
+        """Return whether every enabled collector has ended a run or passed its deadline.
 
         What is not seen is named with what would bring it to those who may see pages, and is no
         reason not to be ready.

@@ -137,7 +137,7 @@ def _self_samples(snapshot: Snapshot, dropped: Mapping[str, int]) -> Iterator[Sa
 
 
 def _fails(scrape: Scrape, now: float) -> bool:
-    """Say whether a collector should work: one that never had its source is none that fails."""
+    """Return True if a collector should work: one that never had its source is none that fails."""
     if scrape.success or not lacks_source(scrape.failure):
         return not scrape.success
     if scrape.collector in COMES_WITH_JOBS:

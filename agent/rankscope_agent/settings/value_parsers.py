@@ -114,7 +114,7 @@ def parse_optional_path(text: str) -> Path | None:
 
 
 def parse_log_paths(text: str) -> tuple[Path, ...]:
-    """Read paths of logs, parted by commas; only their last parts may hold wildcards.
+    """Read paths of logs, separated by commas; only their last parts may hold wildcards.
 
     `%h` and `%p`, which NCCL_DEBUG_FILE has for host and process, are wildcards too.
 

@@ -28,7 +28,7 @@ ABSENT = "no data: "  # how the failure of a collector without its source begins
 
 
 def lacks_source(failure: str) -> bool:
-    """Say whether a run failed for want of its source, and not for an error."""
+    """Return True if a run failed for lack of its source, and not for an error."""
     return failure.startswith(ABSENT)
 
 

@@ -98,7 +98,7 @@ def resolved(path: Path) -> Path | None:
 
 
 def is_stale(descriptor: int) -> bool:
-    """Whether the file behind a kept descriptor has been removed or replaced."""
+    """Return True if the file behind a kept descriptor has been removed or replaced."""
     try:
         return os.fstat(descriptor).st_nlink == 0
     except OSError:

@@ -11,7 +11,7 @@ OWN_PROCFS = Path("/proc")
 
 
 def shows_node_processes(procfs: Path, own: Path = OWN_PROCFS) -> bool:
-    """Whether process 1 in this procfs is the node's first process, not a container's.
+    """Return True if process 1 in this procfs is the node's first process, not a container's.
 
     That holds in the initial PID namespace, and in a procfs that is mounted from elsewhere: nobody
     mounts another container's.

@@ -67,7 +67,7 @@ class Requester:
 class Guard:
     """The gate of one server. Files are read again when they change.
 
-    A token file that cannot be read any more lets nobody in, because that may be meant. A
+    A token file that cannot be read any longer lets nobody in, because that may be meant. A
     configuration or certificate that cannot be used is an accident: the one before stays in use.
     So is a configuration that was emptied: what it protected stays so until a restart.
 
@@ -109,12 +109,12 @@ class Guard:
             return context.last()
 
     def admits(self, connection: ssl.SSLSocket) -> bool:
-        """Whether a client's certificate is one that may connect."""
+        """Return True if a client's certificate is one that may connect."""
         tls = self._config.last().tls if self._config else None
         return tls is None or speaks_for(connection, tls.client_allowed_sans)
 
     def refusal(self, access: Access, requester: Requester) -> Response | None:
-        """Say why a request on a path of some access is not answered, or None if it is."""
+        """Return why a request on a path of some access is not answered, or None if it is."""
         if access == "open":  # which no file that hangs may keep from being answered
             return None
         users = self._users()
@@ -132,7 +132,7 @@ class Guard:
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
     def shows_pages(self, requester: Requester) -> bool:
-        """Whether somebody on an open path may be told what pages tell.
+        """Return True if somebody on an open path may be told what pages tell.
 
         No file is looked at for who shows nothing: the kubelet's probes do not.
         """
@@ -162,7 +162,7 @@ class Guard:
             return ()
 
     def _needs_login(self, access: Access, users: bool, demanded: bool, loopback: bool) -> bool:
-        """Whether a path asks who is there."""
+        """Return True if a path asks who is there."""
         if access == "api":
             return not self._settings.insecure_api and (demanded or not loopback)
         return access == "page" and (users or self._settings.protect_metrics)

@@ -117,7 +117,7 @@ class Slots:
             return not slot.evicted
 
     def over_answer_limit(self, slot: Slot) -> bool:
-        """Whether more connections of its address are being answered than one may have."""
+        """Return True if more connections of its address are being answered than one may have."""
         with self._lock:
             answered = [p for p in self._table.taken if p.answering and p.peer == slot.peer]
             return len(answered) > MAX_ANSWERS_PER_PEER

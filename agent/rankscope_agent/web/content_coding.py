@@ -8,7 +8,7 @@ against 6.2 ms), and the page crosses one data centre network."""
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header allows gzip."""
+    """Return True if an Accept-Encoding header allows gzip."""
     for entry in accept_encoding.lower().split(","):
         coding, *fields = (part.strip() for part in entry.split(";"))
         if coding in ("gzip", "*"):

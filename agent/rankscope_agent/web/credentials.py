@@ -57,7 +57,7 @@ def read_tokens(path: Path) -> tuple[bytes, ...]:
 
 
 def is_known_token(authorization: str, tokens: tuple[bytes, ...]) -> bool:
-    """Whether an Authorization header carries one of the tokens.
+    """Return True if an Authorization header carries one of the tokens.
 
     Digests are compared, each of them to its end, so that the time tells neither how much of a
     token was right nor which.
@@ -110,7 +110,7 @@ class Passwords:
         self._comparing = threading.Lock()
 
     def match(self, authorization: str, users: Mapping[str, str], peer: str) -> bool:
-        """Whether a header carries the name and password of one of the users.
+        """Return True if a header carries the name and password of one of the users.
 
         Raises:
             TooManyGuessesError: the address of the peer has to wait for its last answer first.

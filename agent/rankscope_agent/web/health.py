@@ -117,7 +117,7 @@ class HealthServer:
         for _ in range(MAX_ACCEPTED):
             try:
                 connection, address = self._listening.accept()
-            except OSError as error:  # nobody is there any more, as a rule
+            except OSError as error:  # nobody is there any longer, as a rule
                 if error.errno in EXHAUSTED:
                     self._slots.evict_one()
                     self._stop.wait(PAUSE_SECONDS)

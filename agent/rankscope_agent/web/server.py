@@ -75,7 +75,7 @@ class WebServer(HTTPServer):
         """Accept a connection.
 
         Raises:
-            OSError: there is none any more, or no descriptor for it; then one is made free.
+            OSError: there is none any longer, or no descriptor for it; then one is made free.
         """
         try:
             return super().get_request()

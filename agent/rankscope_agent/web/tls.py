@@ -44,7 +44,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def is_certified(connection: ssl.SSLSocket) -> bool:
-    """Whether the client has shown a certificate that its authority has signed."""
+    """Return True if the client has shown a certificate that its authority has signed."""
     return bool(connection.getpeercert())
 
 

@@ -228,7 +228,7 @@ def _newest_step(url: str) -> float:
 
 
 def answers(url: str) -> bool:
-    """Tell whether a server of ours is there."""
+    """Return True if a server of ours is there."""
     try:
         with urlopen(url, timeout=POLL_SECONDS) as answer:  # noqa: S310 - our own agent
             return bool(answer.status == 200)

@@ -88,7 +88,7 @@ def reasons(
 
     Args:
         events: that warn of something.
-        pods: of agents, as they are now: what kept one that runs, or is gone, is mended.
+        pods: of agents, as they are now: what kept one that runs, or is gone, is repaired.
         now: Unix time.
     """
     count: dict[str, int] = {}
@@ -100,7 +100,7 @@ def reasons(
 
 
 def _still_applies(event: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], now: float) -> bool:
-    """Whether what an event tells of may still be so."""
+    """Return True if what an event tells of may still be so."""
     seen = _last_seen(event)
     if seen is not None and now - seen > STALE_SECONDS:
         return False

@@ -45,7 +45,7 @@ class AbsentGpu:
     """One GPU that does no work.
 
     Args:
-        gpu: its index, empty where nobody knows it any more.
+        gpu: its index, empty where nobody knows it any longer.
         job_id: the job that holds it, empty where none is known.
     """
 

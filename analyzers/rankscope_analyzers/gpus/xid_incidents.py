@@ -193,7 +193,7 @@ def _without(found: Sequence[Case], taken: Sequence[Case]) -> list[Case]:
 
 
 def _follows(other: Case, case: Case) -> bool:
-    """Whether a case is what another one, which is grave, did to its job or node."""
+    """Return True if a case is what another one, which is grave, did to its job or node."""
     if not any(_soon_after(other.first, error.unix_seconds) for error in case.own):
         return False
     together = bool(other.jobs & case.jobs)

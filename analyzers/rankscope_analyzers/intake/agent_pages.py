@@ -16,7 +16,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.text.name_lists import listed
 
 POOL_SIZE = 64
-"""Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of time-outs."""
+"""Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of timeouts."""
 
 LOOK_SECONDS = 3.0
 """Time between two looks, as counters have to move before they say anything: agents read their
@@ -85,7 +85,7 @@ def _failure(answer: str | AnalysisError) -> str:
 
 
 def _doubts(found: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> Iterator[str]:
-    """Say which agents are not who they say they are, or may not be."""
+    """Return which agents are not who they say they are, or may not be."""
     for node, several in sorted(found.items()):
         if len(several) > 1:
             said = f"{len(several)} agents say that they are of node {node}, and none is believed"

@@ -154,7 +154,7 @@ class _Refused:
     notes: Notes
 
     def has(self, url: str, said: Mapping[str, Any]) -> bool:
-        """Whether what an agent says is about such a rank."""
+        """Return True if what an agent says is about such a rank."""
         return (url, str(said.get("job_id")), str(said.get("rank"))) in self.ranks
 
 

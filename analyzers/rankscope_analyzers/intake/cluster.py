@@ -196,7 +196,7 @@ def configure(config: Any) -> None:
 def impatient(client: Any) -> Any:
     """Return a client that asks once and gives each answer one deadline, its `_request_timeout`.
 
-    Three more times would make a minute of each time-out, and whoever drips would never meet one.
+    Three more times would make a minute of each timeout, and whoever drips would never meet one.
 
     Args:
         client: the module, once it is configured.

@@ -105,7 +105,7 @@ class TimedSocket(_Timed, socket.socket):
 class TimedTlsSocket(_Timed, ssl.SSLSocket):
     """The same under TLS; a context makes it that has it for `sslsocket_class`.
 
-    OpenSSL's own loops, of a handshake or of a record, end with the time-out that is set (the
+    OpenSSL's own loops, of a handshake or of a record, end with the timeout that is set (the
     deadline in Python's _ssl.c).
     """
 

@@ -12,7 +12,7 @@ def paused() -> Iterator[None]:
     """Do not search for cycles until the block ends.
 
     The pages of 2,048 nodes are more than a million series. As they are made, Python walks over all
-    of them time and again and finds nothing, in a third of the time that all takes: nothing here
+    of them repeatedly and finds nothing, in a third of the time that all takes: nothing here
     refers to itself, so that counting references frees it.
     """
     searching = gc.isenabled()

@@ -81,7 +81,7 @@ def refused(claims: Iterable[Claim]) -> Sequence[Claim]:
 
 
 def is_believed(job_id: str, namespace: object) -> bool:
-    """Say whether a process of a pod's namespace may be of a job, as far as that alone tells."""
+    """Return True if a process of a pod's namespace may be of a job, as far as that alone tells."""
     return is_job_id(job_id) and (not namespace or namespace_of(job_id) == namespace)
 
 
@@ -178,7 +178,7 @@ class _Rules:
     jobs: frozenset[tuple[str, str]]
 
     def leave(self, series: Series) -> bool:
-        """Whether a series is to be left out."""
+        """Return True if a series is to be left out."""
         job = series.labels.get("job_id", "")
         if not job:
             return False

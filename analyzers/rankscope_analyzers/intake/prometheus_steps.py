@@ -134,7 +134,7 @@ class _Trust:
     ranks: frozenset[Source]
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether a series is to be believed."""
+        """Return True if a series is to be believed."""
         if labels.get("instance", "") in self.instances.refused:
             return False
         claim = _claim(labels, self.instances)

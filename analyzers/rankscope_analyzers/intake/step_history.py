@@ -155,7 +155,7 @@ class StepHistory:
         return agent.newest if agent else {}
 
     def lacks_sync(self, url: str) -> bool:
-        """Whether records that an agent sent last do not say how long a rank was in sync."""
+        """Return True if records that an agent sent last do not say how long a rank was in sync."""
         agent = self._agents.get(url)
         return agent is not None and agent.blind
 
@@ -210,7 +210,7 @@ class StepHistory:
 
 
 def lacks_sync(records: pd.DataFrame) -> bool:
-    """Whether any record does not say how long its rank was in sync, though others could."""
+    """Return True if any record does not say how long its rank was in sync, though others could."""
     return SYNC in records.columns and bool(records[SYNC].isna().any())
 
 

@@ -58,7 +58,7 @@ class AnalysisError:
     trace: str
 
     def __str__(self) -> str:
-        """Say what is missing, and that it is not the job's fault."""
+        """Return what is missing, and that it is not the job's fault."""
         return (
             f"{_MISSING[self.part]}: {self.reason} at {self.location}, which is a defect of"
             " Rankscope"

@@ -155,7 +155,7 @@ def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 
 def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
-    """Yield that no rank of a job ends steps any more although all live."""
+    """Yield that no rank of a job ends steps any longer although all live."""
     last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
     if not last:
         return

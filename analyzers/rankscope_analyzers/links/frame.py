@@ -121,7 +121,7 @@ class Ports:
         return np.where(ranks, "serves", beside).astype(np.str_)
 
     def has(self, column: str) -> bool:
-        """Whether the frame has this column."""
+        """Return True if the frame has this column."""
         return column in self.samples
 
     def latest(self, column: str) -> Floats:

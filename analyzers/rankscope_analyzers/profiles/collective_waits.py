@@ -38,7 +38,7 @@ KEEPS_LATENESS = "all_reduce"
 not, begins with this word in all backends' names."""
 
 CLOCK_RESOLUTION = 1e-6
-"""Seconds to which times of today can be told apart as floats, with a margin of four."""
+"""Seconds to which times of today can be distinguished as floats, with a margin of four."""
 
 LAUNCH_COLUMNS = ("rank", "group", "operation", "seq", "time", "duration", "enqueued")
 
@@ -144,7 +144,7 @@ def by_step(
 
 
 def _inside(spans: Floats, windows: pd.DataFrame) -> Booleans:
-    """Say which spans lie wholly in the windows, adjoining ones taken as one."""
+    """Return which spans lie wholly in the windows, adjoining ones taken as one."""
     disjoint = union(windows[["begin", "end"]].to_numpy(np.float64), bridging=CLOCK_RESOLUTION)
     missing = spans[:, 1] - spans[:, 0] - covered(disjoint, spans)
     return np.asarray(missing <= CLOCK_RESOLUTION, dtype=np.bool_)

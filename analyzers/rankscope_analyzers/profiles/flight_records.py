@@ -162,7 +162,7 @@ def _about_windows(
 def _why_none(
     records: pd.DataFrame, found: pd.DataFrame, waits: collective_waits.Waits
 ) -> Iterator[str]:
-    """Say why no step got its waits, and what the hosts show nevertheless."""
+    """Return why no step got its waits, and what the hosts show nevertheless."""
     if not (found["enqueued"] & ~found["timed"]).any():
         yield (
             "no step lies wholly in the sampled windows of its Flight Recorder with collectives"

@@ -166,7 +166,7 @@ def _records(trace: _Trace) -> pd.DataFrame:
 
 
 def _doubts(traces: Sequence[_Trace]) -> tuple[str, ...]:
-    """Say what the traces of one job cannot tell, or contradict each other in."""
+    """Return what the traces of one job cannot tell, or contradict each other in."""
     said = []
     hosts = sum(trace.steps.timing_source == "none" for trace in traces)
     if hosts:

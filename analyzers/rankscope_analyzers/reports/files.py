@@ -71,7 +71,7 @@ def write(options: argparse.Namespace, reports: Sequence[JobReport]) -> None:
 
 
 def printed(options: argparse.Namespace) -> bool:
-    """Return whether standard output already has its report."""
+    """Return True if standard output already has its report."""
     return bool(options.markdown == STANDARD_OUTPUT)
 
 

@@ -20,7 +20,7 @@ def remarks(verdict: Verdict) -> tuple[str, ...]:
 
 
 def what_if(verdict: Verdict) -> Iterator[str]:
-    """Say what the whole run lost; the two ideals are told apart where stages are uneven."""
+    """Return what the whole run lost; the two ideals are distinguished where stages are uneven."""
     ideals = verdict.what_if
     if ideals is None:
         return

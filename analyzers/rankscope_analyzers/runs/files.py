@@ -30,7 +30,7 @@ class RunRecordFiles:
         self._written: dict[str, float] = {}
 
     def due(self, job_id: str, now: float) -> bool:
-        """Say whether a job's record is missing or old."""
+        """Return True if a job's record is missing or old."""
         return now - self._written.get(job_id, float("-inf")) >= RENEW_SECONDS
 
     def write(self, found: Mapping[str, Any], now: float) -> Path:

@@ -31,7 +31,7 @@ LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""
 
 LONGEST_SECONDS = 1e9
-"""Thirty years: no step takes that long, and sums of what does are no numbers any more."""
+"""Thirty years: no step takes that long, and sums of what does are no numbers any longer."""
 
 LATEST_SECONDS = 2.5e11
 """Unix time of the year 9892: what begins later begins at no time."""

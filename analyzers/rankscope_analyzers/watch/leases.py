@@ -70,7 +70,7 @@ class ClusterLease:
         return made is not None
 
     def replace(self, read: Held, holder: str) -> bool:
-        """Write over what was read; False if it is not what is there any more.
+        """Write over what was read; False if it is not what is there any longer.
 
         Raises:
             LeaseError: it cannot be written.

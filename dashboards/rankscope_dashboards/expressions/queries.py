@@ -18,7 +18,7 @@ RANK = f'{PLACE},rank=~"$rank"'
 GPU_KEY = ("node", "gpu", "uuid")
 
 FEW = 10
-"""Lines that one can still tell apart in a panel."""
+"""Lines that one can still distinguish in a panel."""
 
 MANY = 20
 """The most that any panel draws."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rankscope_dashboards.parts.panels import Json
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with any colour vision.
+# Okabe and Ito's palette (jfly.uni-koeln.de/color): distinguished with any colour vision.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
@@ -20,7 +20,7 @@ LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def colored(names: Sequence[str]) -> list[Json]:
-    """Return overrides that give series of these names looks that all can tell apart."""
+    """Return overrides that give series of these names looks that all can distinguish."""
     return [override(name, _look(index)) for index, name in enumerate(names)]
 
 
@@ -39,7 +39,7 @@ def line_style(fill: str) -> Json:
 def numbered(before: str, after: str = "") -> list[Json]:
     """Return overrides that give a line its colour by the last digit of a number in its name.
 
-    A rank has the same colour in all panels, and ten in a row can be told apart.
+    A rank has the same colour in all panels, and ten in a row can be distinguished.
 
     Args:
         before: what stands before the number, as a regular expression.
@@ -51,7 +51,7 @@ def numbered(before: str, after: str = "") -> list[Json]:
 def lettered() -> list[Json]:
     """Return overrides that give a line its looks by the last letter of the first word of its name.
 
-    So a job or pod looks the same in all panels, and those that are numbered can be told apart;
+    So a job or pod looks the same in all panels, and those that are numbered can be distinguished;
     Grafana's own palette cannot by all kinds of colour vision.
     """
     count = len(PALETTE) * len(LINES)

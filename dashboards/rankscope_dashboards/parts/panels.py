@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import attr
 from grafanalib import core
 
-# Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with any colour vision.
+# Okabe and Ito's palette (jfly.uni-koeln.de/color): distinguished with any colour vision.
 GOOD, WARN, BAD, NEUTRAL = "#0072B2", "#E69F00", "#D55E00", "#808080"
 
 DATA_SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -19,7 +19,7 @@ NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape ranksco
 NO_AGENT = "no series: Prometheus does not scrape rankscope-agent here"
 NO_STEPS = (
     "no steps: no job with the probe in this time range range range range range range range range"
-    " range range range range range range range range range range"
+    " range range range range range range range range range range range range"
 )
 NO_GPUS = "no GPU series: agents have no GPU source, or Prometheus does not scrape them"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"

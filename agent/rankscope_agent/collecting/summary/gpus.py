@@ -53,7 +53,7 @@ class GpuSummary:
         known = {labels[: len(gpus.GPU)] for labels, _ in readings.of(gpus.GPU_INFO)}
         active = set(self._active(readings))
         self._seen |= active
-        # A GPU that is not there any more is not in order either: nothing is known of it.
+        # A GPU that is not there any longer is not in order either: nothing is known of it.
         self._seen = {one for one in self._seen if one in active or one[0] in known}
         for one in sorted(self._seen):
             device, condition = one

@@ -110,7 +110,7 @@ def _gpus(readings: Readings) -> Iterator[Sample]:
 
 def _environments(readings: Readings) -> Iterator[Sample]:
     found = readings.described(pods.RANK_ENVIRONMENT_INFO)
-    # Of one job there are no more than it has ranks here.
+    # Of one job there are gone than it has ranks here.
     for job_id, value in dict.fromkeys((one["job_id"], one["hash"]) for one, _ in found):
         yield metrics.JOB_ENVIRONMENT_INFO.sample(1, job_id=job_id, hash=value)
 

@@ -24,7 +24,7 @@ CONDITIONS = (FALLBACK, GDR_MISSING, WAITING, SHARED_MEMORY)
 
 
 def nccl_conditions(readings: Readings, jobs: Mapping[Pod, str]) -> Iterator[Sample]:
-    """Yield what is amiss, with the pods' jobs where they are known.
+    """Yield what is wrong, with the pods' jobs where they are known.
 
     Args:
         readings: what the collectors say.

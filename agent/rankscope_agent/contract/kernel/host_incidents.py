@@ -234,7 +234,7 @@ def _is_hang(one: Incident) -> bool:
 
 
 def _is_only_of(one: Incident, pids: set[int]) -> bool:
-    """Whether an incident is that of a program's own fault, and of these processes alone."""
+    """Return True if an incident is that of a program's own fault, and of these processes alone."""
     return one.cause == "app" and {seen.event.pid for seen in one.events} <= pids
 
 

@@ -24,7 +24,7 @@ from rankscope_agent.contract.kernel.xid import (
 )
 
 CHAIN_SECONDS = 300.0
-"""What follows a root within this time on the same GPU belongs to it: GSP time-outs repeat every 45
+"""What follows a root within this time on the same GPU belongs to it: GSP timeouts repeat every 45
 seconds, and a trainer's peers give up after minutes. Without times, order alone decides."""
 
 ROOT_ORDER: tuple[Cause, ...] = (
@@ -186,7 +186,7 @@ def _rank(one: Seen) -> tuple[bool, bool, int, bool, int]:
 
 
 def _belongs(one: Seen, root: Seen) -> bool:
-    """Whether an event on the root's GPU is part of its incident, as it was near in time."""
+    """Return True if an event on the root's GPU is part of its incident, as it was near in time."""
     event = one.event
     if one.event.kind == "xid" and event.code in CLEAN_UP:
         return True
@@ -260,7 +260,7 @@ def _gpu_action(root: Seen, members: Sequence[Seen]) -> Action:
 
 
 def _dead_firmware(members: Iterable[Seen]) -> bool:
-    """Whether the GPU's system processor stays silent: a reset goes through it."""
+    """Return True if the GPU's system processor stays silent: a reset goes through it."""
     silent = (one.count for one in members if one.event.kind == "xid" and one.event.code in GSP)
     return sum(silent) >= GSP_TIMEOUTS
 

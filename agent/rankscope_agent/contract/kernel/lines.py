@@ -38,7 +38,7 @@ FACILITY_BITS = 3
 
 
 def is_kernel(prefix: str) -> bool:
-    """Whether what stands before a message leaves it to the kernel, not to a program.
+    """Return True if what stands before a message leaves it to the kernel, not to a program.
 
     Facility 0 is the kernel's: programs that write to /dev/kmsg or syslog cannot take it.
     """

@@ -112,5 +112,5 @@ def _holding_needles(shapes: bytes) -> set[bytes]:
 
 
 def may_begin_boot(shapes: Iterable[bytes]) -> bool:
-    """Whether lines of one of these shapes may be the first of a boot."""
+    """Return True if lines of one of these shapes may be the first of a boot."""
     return any(_BOOT_SHAPE in one for one in shapes)

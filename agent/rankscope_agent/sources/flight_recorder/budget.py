@@ -40,7 +40,7 @@ class Budget:
         self._looked_at = now_unix_seconds
 
     def due(self, now_unix_seconds: float, expected_seconds: float) -> bool:
-        """Say whether a look that will cost this much is due; if so it counts as begun."""
+        """Return True if a look that will cost this much is due; if so it counts as begun."""
         earned = CORE_SHARE * max(0.0, now_unix_seconds - self._saved_at)
         self._saved = min(SAVED_SECONDS, self._saved + earned)
         self._saved_at = now_unix_seconds

@@ -143,7 +143,7 @@ def _unread(entry: Any) -> Iterator[Launch]:
 
 
 def _messages_before(entry: Mapping[str, Any], launch: Launch, unrecorded: dict[str, int]) -> bool:
-    """Say whether a group's operations since its last entry are more than its entries.
+    """Return True if a group's operations since its last entry are more than its entries.
 
     Args:
         entry: of the dump.

@@ -328,14 +328,14 @@ def _reasons(mask: float) -> Iterator[Value]:
 
 
 def _is_blank(value: float) -> bool:
-    """Whether a value is one of DCGM's, or no number at all."""
+    """Return True if a value is one of DCGM's, or no number at all."""
     if not math.isfinite(value) or value >= INT64_BLANK:
         return True
     return SMALLEST_BLANK <= value < SMALLEST_BLANK + 16 or value in INT32_BLANKS
 
 
 def _is_usable(metric: Metric, value: float) -> bool:
-    """Whether a value can be what it says it is."""
+    """Return True if a value can be what it says it is."""
     if metric in {metrics.GPU_TEMPERATURE, metrics.GPU_TEMPERATURE_MARGIN}:
         return -100 <= value <= 200
     if metric.name.endswith("_ratio"):

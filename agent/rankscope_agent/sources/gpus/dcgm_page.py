@@ -1,7 +1,7 @@
 """Parses the text of a dcgm-exporter page into samples; `dcgm` interprets them.
 
-What users' exporters send is looser than the format: labels may be parted by a comma and a space,
-names by more than one blank, samples need not follow their headers.
+What users' exporters send is looser than the format: labels may be separated by a comma and a
+space, names by more than one blank, samples need not follow their headers.
 """
 
 from __future__ import annotations

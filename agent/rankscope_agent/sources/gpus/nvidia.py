@@ -252,7 +252,7 @@ class NvidiaDevice:
             return int(self._pynvml.nvmlDeviceGetMarginTemperature(self._handle))
 
     def sram_threshold_exceeded(self) -> bool:
-        """Whether SRAM errors have reached the vendor's criterion for replacement."""
+        """Return True if SRAM errors have reached the vendor's criterion for replacement."""
         module = self._pynvml
         with errors_of(module, "sram_threshold_exceeded"):
             status = module.c_nvmlEccSramErrorStatus_v1_t()
@@ -274,7 +274,7 @@ class NvidiaDevice:
             return int(generation), int(module.nvmlDeviceGetMaxPcieLinkWidth(self._handle))
 
     def nvlink_active(self, link: int) -> bool:
-        """Whether a link is up."""
+        """Return True if a link is up."""
         with errors_of(self._pynvml, "nvlink_active"):
             return bool(self._pynvml.nvmlDeviceGetNvLinkState(self._handle, link))
 
@@ -292,7 +292,7 @@ class NvidiaDevice:
             return int(info.state), int(info.status), int(info.healthMask)
 
     def mig_enabled(self) -> bool:
-        """Whether the GPU is partitioned now."""
+        """Return True if the GPU is partitioned now."""
         with errors_of(self._pynvml, "mig_enabled"):
             return bool(self._pynvml.nvmlDeviceGetMigMode(self._handle)[0])
 

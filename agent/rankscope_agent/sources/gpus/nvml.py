@@ -221,7 +221,7 @@ class Device(Protocol):
         ...
 
     def sram_threshold_exceeded(self) -> bool:
-        """Whether SRAM errors have reached the vendor's criterion for replacement."""
+        """Return True if SRAM errors have reached the vendor's criterion for replacement."""
         ...
 
     def pcie_link(self) -> tuple[int, int]:
@@ -233,7 +233,7 @@ class Device(Protocol):
         ...
 
     def nvlink_active(self, link: int) -> bool:
-        """Whether a link is up."""
+        """Return True if a link is up."""
         ...
 
     def nvlink_errors(self, link: int, counter: int) -> int:
@@ -245,7 +245,7 @@ class Device(Protocol):
         ...
 
     def mig_enabled(self) -> bool:
-        """Whether the GPU is partitioned now."""
+        """Return True if the GPU is partitioned now."""
         ...
 
     def mig_instances(self) -> Sequence[MigInstance]:

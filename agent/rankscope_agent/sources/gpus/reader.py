@@ -178,7 +178,7 @@ class GpuReader:
             yield from self._recovery(answers[-1].code, answers[-1].value)
 
     def _fields_refused(self, code: int) -> None:
-        """Ask for no field any more if the driver does not know them at all."""
+        """Ask for no field any longer if the driver does not know them at all."""
         if code in UNSUPPORTED_CODES:
             self._refuse([field.metric for field in self._fields], code)
             self._refuse((metrics.GPU_RECOVERY_ACTION,), code)
@@ -281,7 +281,7 @@ def _activity(device: Device) -> Iterator[Value]:
 
 
 def info_samples(identity: Identity, mig: str) -> Iterator[Sample]:
-    """Say who a GPU is, which is known as long as the agent has once seen it."""
+    """Return who a GPU is, which is known as long as the agent has once seen it."""
     labels = (
         *identity.labels,
         identity.vendor,

@@ -43,7 +43,7 @@ def pressure(procfs: Path) -> Iterator[Sample]:
 
 
 def memory(procfs: Path) -> Iterator[Sample]:
-    """Yield memory and those killed for want of it."""
+    """Yield memory and those killed for lack of it."""
     sizes = parse_meminfo(read_text(procfs / "meminfo"))
     for name, metric in (
         ("MemAvailable", metrics.MEMORY_AVAILABLE),

@@ -24,7 +24,7 @@ MAX_DUMPS = 1024
 
 
 def ended(pstore: Path, wtmp: Path, since_unix_seconds: float) -> Reason:
-    """Say how the boot ended that was last seen alive at a time.
+    """Return how the boot ended that was last seen alive at a time.
 
     A dump in pstore that is newer than that is of a crash: the kernel writes it as it dies. Systemd
     writes a `shutdown` record to wtmp when the node goes down in order; where that file is not

@@ -35,5 +35,5 @@ def estimated_bytes(facts: Facts, threads: int) -> int:
 
 
 def _pairs(edges: Edges) -> int:
-    """Return the connections told apart, one more for each transport."""
+    """Return the connections distinguished, one more for each transport."""
     return sum(len(codes) + 1 for codes in edges.pairs.values())

@@ -39,7 +39,7 @@ class PodLogs:
         self.weight = 0
         """About the bytes that it takes, as of the last verdict."""
         self.full = False
-        """Nothing new is remembered any more."""
+        """Nothing new is remembered any longer."""
         self._parser = NcclLog(POD_LIMITS, facts)
         self._verdict: JobVerdict | None = None
         self._grew = True

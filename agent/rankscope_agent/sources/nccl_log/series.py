@@ -117,7 +117,7 @@ def _bounded(name: str, known: Set[str]) -> str:
 
 
 def _plugin(net: str) -> str:
-    """Say whether a network comes with NCCL or from a plugin."""
+    """Return whether a network comes with NCCL or from a plugin."""
     if net in {"IB", "Socket"}:
         return "internal"
     return "unknown" if net == "unknown" else "external"

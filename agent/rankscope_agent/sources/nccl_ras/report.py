@@ -13,7 +13,7 @@ OPERATIONS = frozenset({"Broadcast", "Reduce", "AllGather", "ReduceScatter", "Al
 """Collectives that RAS counts (src/ras/collectives.cc)."""
 
 ANY_OPERATION = "any"
-"""Operation of counts that are not told apart: before 2.26 all collectives share one."""
+"""Operation of counts that are not distinguished: before 2.26 all collectives share one."""
 
 OTHER_OPERATION = "other"
 

@@ -79,7 +79,7 @@ def _interface(path: Path) -> Interface | None:
 
 
 def _is_representor(path: Path) -> bool:
-    """Whether this is the switch's end of a virtual function (phys_port_name `pf0vf3`)."""
+    """Return True if this is the switch's end of a virtual function (phys_port_name `pf0vf3`)."""
     name = read_text(path / "phys_port_name")
     return "vf" in name or "sf" in name
 

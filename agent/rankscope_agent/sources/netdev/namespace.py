@@ -33,7 +33,7 @@ def node_net(procfs: Path) -> Path | None:
 def in_node_network(
     procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS, own_sysfs: Path = OWN_SYSFS
 ) -> bool:
-    """Whether sockets of this process see the network that this sysfs shows, and it is the node's.
+    """Return True if this process's sockets and this sysfs show the node's network.
 
     There is one sysfs file system per network, so two mounts of the same network are of one device.
     """

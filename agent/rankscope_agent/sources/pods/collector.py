@@ -219,7 +219,7 @@ class PodsCollector:
             source.worked(now)
 
     def _fail(self, name: str, problem: str) -> None:
-        """Take note of a failure; outside of Kubernetes none of it is worth a warning."""
+        """Record a failure; outside of Kubernetes none of it is worth a warning."""
         level = logging.DEBUG if self._reflector is None else logging.WARNING
         self._sources[name].failed(name, problem, level)
 

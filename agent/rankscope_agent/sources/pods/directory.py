@@ -58,7 +58,7 @@ class PodDirectory:
         self._fallback = names
 
     def expect(self) -> None:
-        """Take note that pods will come: until then, whoever needs them may wait."""
+        """Note that pods will come: until then, whoever needs them may wait."""
         with self._lock:
             self._expected_since = time.monotonic()
 
@@ -133,7 +133,7 @@ class PodDirectory:
                 self._hashes.pop(mirrored, None)
 
     def note_contact(self, now_unix_seconds: float) -> None:
-        """Take note of a sign of life without news."""
+        """Record a sign of life without news."""
         with self._lock:
             self._contact_unix_seconds = now_unix_seconds
 
@@ -158,7 +158,7 @@ class PodDirectory:
         }
 
     def member(self, pod: Pod) -> Membership | None:
-        """Say what a pod is to its job; worked out once for each version of it."""
+        """Return what a pod is to its job; worked out once for each version of it."""
         with self._lock:
             if pod.uid not in self._members or self._pods.get(pod.uid) is not pod:
                 found = membership(pod)
@@ -206,7 +206,7 @@ class PodDirectory:
             raise JobNameError("namespace", f"job {stated} is one of pods, and this is none")
 
     def _awaits(self, uid: str) -> bool:
-        """Say whether the API server may still tell of a pod, which it has for a minute."""
+        """Return True if the API server may still tell of a pod, which it has for a minute."""
         now = time.monotonic()
         with self._lock:
             if self._expected_since is None or not self._synced.is_set():

@@ -218,7 +218,7 @@ _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 def membership(pod: Pod) -> Membership | None:
-    """Say which job a pod belongs to, and as what; None for pods that are no part of a job."""
+    """Return which job a pod belongs to, and as what; None for pods that are no part of a job."""
     if pod.owner and pod.owner.kind in NO_JOB_OWNERS:
         return None
     for launcher in LAUNCHERS:
@@ -233,7 +233,7 @@ def membership(pod: Pod) -> Membership | None:
 
 
 def ill_named(pod: Pod) -> str:
-    """Say what of a pod's annotations or owner is asked for a name and can be none; empty if none.
+    """Return the annotation or owner of a pod that gives an invalid job name; empty if none.
 
     Who makes a pod chooses both: the API server takes any text there.
     """

@@ -67,7 +67,7 @@ def status_allocations(directory: PodDirectory) -> Iterator[Allocation]:
 
 
 def place_ranks(view: PlacementView, directory: PodDirectory) -> Iterator[PlacedRank]:
-    """Say where each rank runs; a rank whose job has no name at all is left out."""
+    """Return where each rank runs; a rank whose job has no name at all is left out."""
     for process in view.processes:
         placement = process.placement
         job = _job(directory, process)
@@ -103,7 +103,7 @@ def refused_names(
 
 
 def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError:
-    """Say whose rank a process is, or why it is not that of the job that it names."""
+    """Return whose rank a process is, or why it is not that of the job that it names."""
     try:
         return _named(directory, process)
     except JobNameError as error:
@@ -111,7 +111,7 @@ def _job(directory: PodDirectory, process: RankProcess) -> PodJob | JobNameError
 
 
 def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
-    """Say whose rank a process is; without a job if nobody names it, or nobody knows its pod.
+    """Return whose rank a process is; without a job if nobody names it, or nobody knows its pod.
 
     Raises:
         JobNameError: it may not have the name that it gives.

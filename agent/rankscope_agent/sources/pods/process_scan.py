@@ -126,7 +126,7 @@ class ProcessScanner:
         return RankProcess(identity, placement, environ, _command(folder), pid)
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
-        """Say whether RANK is the one that the pod's specification gives to every process.
+        """Return True if RANK is the one that the pod's specification gives to every process.
 
         Shells, sidecars and torchrun itself carry it; unless the pod runs one process, it numbers
         the pod and no rank.

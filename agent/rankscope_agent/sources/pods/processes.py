@@ -64,7 +64,7 @@ def parse_environ(data: bytes) -> dict[str, str]:
 
 
 def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
-    """Say which rank a process is; None for processes that are none.
+    """Return which rank a process is; None for processes that are none.
 
     A process whose world has one member is a rank only if a launcher says so.
     """

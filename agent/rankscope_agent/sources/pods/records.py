@@ -64,7 +64,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def is_kept(name: str) -> bool:
-    """Say whether an environment variable may be kept; names that smell of secrets never are."""
+    """Return True if an environment variable may be kept; names that smell of secrets never are."""
     if name in RANK_VARIABLES:
         return True
     return name.startswith(TRANSPORT_PREFIXES) and not _SECRET.search(name)

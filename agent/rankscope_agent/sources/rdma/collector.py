@@ -57,7 +57,7 @@ class RdmaCollector:
         return self._tree.samples()
 
     def _absence(self) -> str:
-        """Say which part of the path to devices is missing.
+        """Return which part of the path to devices is missing.
 
         Raises:
             PermissionError: it is there and may not be listed.

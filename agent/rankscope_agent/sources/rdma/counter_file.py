@@ -97,7 +97,7 @@ class CounterFile:
         self.value = self.sample = self.saturated = None
 
     def take(self, raw: bytes) -> None:
-        """Take note of a text that differs from the last one."""
+        """Record a text that differs from the last one."""
         self.raw = raw
         self.value = value = parse_count(raw)
         if value is not None and (value or self._shown_at_zero) and not self._hidden:

@@ -91,7 +91,7 @@ class Counters:
 
     @property
     def unreadable(self) -> int:
-        """How many files are not read any more, as reading them or their like failed."""
+        """How many files are not read any longer, as reading them or their like failed."""
         return len(self._failed)
 
     @property

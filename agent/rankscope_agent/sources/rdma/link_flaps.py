@@ -24,7 +24,7 @@ class LinkFlaps:
         return max(self._seen, self._counted)
 
     def observe(self, active: bool | None, downed: int | None) -> int:
-        """Take note of a link's state and of its port's count; return the flaps so far.
+        """Record a link's state and of its port's count; return the flaps so far.
 
         Args:
             active: whether the link carries data, None while that cannot be read.

@@ -59,7 +59,7 @@ class Extension(NamedTuple):
     check: int
 
     def fits(self, record: StepRecord) -> bool:
-        """Whether it is that record's, and says nothing that cannot be true of it."""
+        """Return True if it is that record's, and says nothing that cannot be true of it."""
         return (
             self.seq == record.seq
             and self.check == record.seq & CHECK_MASK
@@ -110,7 +110,7 @@ def check_header(page: bytes, size: int, ring: RingHeader) -> None:
 class OpenExtension:
     """The extension of an open ring, under a descriptor of its own.
 
-    `failure` says why there is none to be read any more; None while there is one.
+    `failure` says why there is none to be read any longer; None while there is one.
     """
 
     __slots__ = ("_capacity", "_descriptor", "failure")
@@ -162,7 +162,7 @@ class OpenExtension:
 
 
 def _awaits(record: StepRecord, slots: Mapping[int, Extension], now_unix_ns: int) -> bool:
-    """Whether a record's slot is likely to be written in a moment."""
+    """Return True if a record's slot is likely to be written in a moment."""
     age_ns = now_unix_ns - record.start_unix_ns - record.step_ns
     return record.seq not in slots and abs(age_ns) < TIMEOUT_NS
 

@@ -205,12 +205,12 @@ class OpenRing:
         """Name the node that the ring is of; `own` is the agent's.
 
         A pod's probe knows its host name only, which is the pod's. Outside of pods the writer's
-        word counts: machines that share a directory are told apart by it.
+        word counts: machines that share a directory are distinguished by it.
         """
         return own if self.directory.pod_uid else self.header.node or own
 
     def liveness(self, now_unix_seconds: float) -> Liveness:
-        """Say whether the process that writes the ring lives.
+        """Return whether the process that writes the ring lives.
 
         Raises:
             OSError: the file system cannot say.
@@ -338,7 +338,7 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
 
 
 def _job(header: RingHeader, pod_uid: str, names: JobNames) -> PodJob:
-    """Say whose a ring is; in a pod's volume its place counts, not what it says.
+    """Return whose a ring is; in a pod's volume its place counts, not what it says.
 
     Raises:
         RingError: it says that it is of another pod or of a job that is not its own, or nobody

@@ -99,7 +99,7 @@ class RingFollower:
             directory.close_finished()
 
     def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
-        """Close a ring that cannot be read any more and count it as refused."""
+        """Close a ring that cannot be read any longer and count it as refused."""
         for directory in self._directories():
             if followed in directory.rings:
                 self._log.write((directory.give_up(followed, error),), now_unix_seconds)
@@ -128,7 +128,7 @@ class RingFollower:
         return seen is None or not seen <= now < seen + PODS_RESCAN_SECONDS
 
     def _find_pods(self, now: float) -> None:
-        """Take note of volumes that have come and gone."""
+        """Record volumes that have come and gone."""
         known_failure = self._pods_failure is not None
         try:
             found = pod_directories(self._kubelet)

@@ -145,7 +145,7 @@ class StepRecord(NamedTuple):
 
     @property
     def timing_source(self) -> str:
-        """How compute and sync were told apart."""
+        """How compute and sync were distinguished."""
         return TIMING_SOURCES[self.flags & TIMING_MASK]
 
     @property
@@ -321,7 +321,7 @@ def parse_run(stretch: bytes, first_seq: int, capacity: int) -> Run:
 
 
 def _look_ahead(stretch: memoryview, seq: int, capacity: int) -> tuple[RunEnd, int]:
-    """Say why the record `seq` is not in the first slot of a stretch."""
+    """Return why the record `seq` is not in the first slot of a stretch."""
     if not stretch:
         return "end", seq
     for ahead, (found, check) in enumerate(_SEQ_AND_CHECK.iter_unpack(stretch)):
@@ -343,7 +343,7 @@ def seq_in_slot(stretch: bytes, slot: int, capacity: int) -> int:
 
 
 def is_plausible(record: StepRecord) -> bool:
-    """Whether a record's times can be true: no part of a step lasts longer than the step."""
+    """Return True if a record's times can be true: no part of a step lasts longer than the step."""
     longest = record.step_ns
     return (
         0 <= longest <= MAX_STEP_NS

@@ -89,7 +89,7 @@ MOST_START_RECORDS = 4096
 def rank_identity(
     ring: OpenRing, own_node: str, last: StepRecord | None, *, alive: bool
 ) -> RankIdentity:
-    """Say who writes a ring; `last` is its newest record, which tells how time is measured."""
+    """Return who writes a ring; `last` is its newest record, which tells how time is measured."""
     header = ring.header
     launcher = header.launcher or "none"
     return RankIdentity(

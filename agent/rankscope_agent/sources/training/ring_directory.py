@@ -197,7 +197,7 @@ class FollowedDirectory:
         return () if failed_before else ((self.directory.path, self._failure),)
 
     def unlink(self) -> None:
-        """Take note that the directory is gone; what is open is read to its end."""
+        """Note that the directory is gone; what is open is read to its end."""
         self.exists = False
         self._done, self._refused, self._failure, self._too_many = {}, {}, None, 0
         for followed in self._rings:
@@ -209,7 +209,7 @@ class FollowedDirectory:
             self._close(followed, None)
 
     def give_up(self, followed: FollowedRing, error: OSError) -> Refusal:
-        """Close a ring that cannot be read any more; it counts as refused from now on."""
+        """Close a ring that cannot be read any longer; it counts as refused from now on."""
         path = followed.ring.path
         refusal = refuse(error, path)
         self._close(followed, refusal)

@@ -81,7 +81,7 @@ def _burns(long: str, short: str, factor: float) -> str:
 
 CASCADE = Alert(
     name="RankscopeJobFailureCascade",
-    # Where no job runs any more there is nothing to be a share of.
+    # Where no job runs any longer there is nothing to be a share of.
     expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
     f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {CASCADE_SHARE} *"
     f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',

@@ -54,7 +54,7 @@ _UNWATCHED = (
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
-# The mean lives on for an hour when the job has ended, which is then no matter any more.
+# The mean lives on for an hour when the job has ended, which is then no matter any longer.
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"

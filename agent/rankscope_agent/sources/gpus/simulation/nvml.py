@@ -313,7 +313,7 @@ class SimulatedDevice:
         return round(self._model.slowdown_celsius - state.celsius)
 
     def sram_threshold_exceeded(self) -> bool:
-        """Whether SRAM errors have reached the vendor's criterion; the storm is in DRAM."""
+        """Return True if SRAM errors have reached the vendor's criterion; the storm is in DRAM."""
         self._state("sram_threshold_exceeded")
         return False
 
@@ -328,7 +328,7 @@ class SimulatedDevice:
         return self._model.pcie_generation, 16
 
     def nvlink_active(self, link: int) -> bool:
-        """Whether a link is up."""
+        """Return True if a link is up."""
         self._state("nvlink_active")
         self._needs(link < self._model.links, "nvlink_active")
         return True
@@ -344,7 +344,7 @@ class SimulatedDevice:
         return 3, SUCCESS, 0
 
     def mig_enabled(self) -> bool:
-        """Whether the GPU is partitioned."""
+        """Return True if the GPU is partitioned."""
         self._state("mig_enabled")
         self._needs(self._model.hbm, "mig_enabled")
         return self._simulation.mig

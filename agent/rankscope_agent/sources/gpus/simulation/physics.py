@@ -69,7 +69,7 @@ def ripple(seconds: float, index: int) -> float:
 
 
 def away(elapsed: float) -> bool:
-    """Whether the driver is being reloaded, of a node whose driver is."""
+    """Return True if the driver is being reloaded, of a node whose driver is."""
     return (elapsed - RELOAD_AFTER) % RELOAD_PERIOD < RELOAD_LASTS and elapsed >= RELOAD_AFTER
 
 

@@ -114,7 +114,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove trees of agents that were killed: our own, and locked by nobody any more."""
+    """Remove trees of agents that were killed: our own, and locked by nobody any longer."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it is in use, or somebody else has just removed it
             _remove_unlocked(folder)

@@ -23,7 +23,7 @@ WINDOW = 8192
 """Collectives remembered: four steps of 2,000, more than FSDP launches for the largest models."""
 
 MAX_SHAPES = 4096
-"""Different collectives told apart."""
+"""Different collectives distinguished."""
 
 MINIMUM_REPEATS = 4
 """Repeats before a period is believed: fewer come about by chance."""

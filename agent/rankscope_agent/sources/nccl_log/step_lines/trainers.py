@@ -28,7 +28,7 @@ MAX_DICTIONARY = 4096
 """Bytes of a dictionary that are read: those of preference training have some 1,500."""
 
 MAX_TOTALS = 16
-"""Bars without a description that are told apart by their ends."""
+"""Bars without a description that are distinguished by their ends."""
 
 _VALUE = rb"(?:'[^'\n]{0,200}'|-?[\w.+-]{1,40})"
 _DICTIONARY = re.compile(

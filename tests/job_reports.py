@@ -60,7 +60,7 @@ def report(of: StepFrame, **changes) -> JobReport:
         "frame": of,
         "incidents": (incident(said.cause, known),) if said.cause else (),
         "observations": (link_errors(),),
-        "places": known,
+        "locations": known,
         "unobserved": (*said.unobserved, "no DCGM profiling counters on any node"),
         "sources": ("http://prometheus:9090", "rankscope_training_step_seconds"),
         "made_unix_seconds": 1_760_000_500.0,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from job_reports import SLOW_EIGHT, frame, incident, places, report
+from job_reports import SLOW_EIGHT, frame, incident, locations, report
 from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.reports import rank_series, verdict_text
 from rankscope_analyzers.reports import terminal as terminal_report
@@ -114,7 +114,7 @@ def test_an_incident_without_a_known_rank_has_no_series():
     of = frame(SLOW_EIGHT)
     cause = report(of).verdict.cause
     for where in (Where(), Where(nodes=("node-00000",)), Where(ranks=(99,))):
-        assert rank_series.of_culprit(of, incident(cause, places(of), where=where), 8) is None
+        assert rank_series.of_culprit(of, incident(cause, locations(of), where=where), 8) is None
 
 
 @pytest.mark.parametrize("show", [terminal_report.render, lambda r: verdict_text.render(r.verdict)])

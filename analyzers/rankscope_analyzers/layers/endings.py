@@ -147,10 +147,12 @@ def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
     for rank, series in by_rank(observed, starvation.RANK_LAST_STOPPED, job.job_id).items():
         if rank in now and now[rank].last == 1:
             continue
-        said = f"rank {rank} (node {series.node}) was stopped by a signal at {clock(series.last)}"
-        evidence = Evidence(series.name, series.last, 0.0, "unix seconds", said)
+        sentence = (
+            f"rank {rank} (node {series.node}) was stopped by a signal at {clock(series.last)}"
+        )
+        evidence = Evidence(series.name, series.last, 0.0, "unix seconds", sentence)
         where = Where(nodes=(series.node,), ranks=(rank,))
-        told = series_signal(PAUSED, "host", job.job_id, where, said, (evidence,), series.last)
+        told = series_signal(PAUSED, "host", job.job_id, where, sentence, (evidence,), series.last)
         yield replace(told, until_unix_seconds=series.last)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from alert_cases import CASES
 from alert_series import LOST_AT_RESTART
 from alert_timelines import Case, Series, follow, gauge, run, steady
@@ -131,6 +133,23 @@ def test_a_cascade_that_leaves_no_job_running_is_one(tmp_path):
     case = replace(case, series=running, gap=1)
     alert = BY_NAME["RankscopeJobFailureCascade"]
     done = run(tmp_path, require_server("promtool"), alert, case, None)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("third", "fires"), [("team", 0), ("others", 1)])
+def test_failures_of_one_namespace_mute_nobody_else(tmp_path, third, fires):
+    """Three failing jobs of one tenant are no cascade, where other tenants have jobs."""
+    failed = [
+        gauge(f'rankscope_job_pods{{node="n",job_id="{team}/j{i}",phase="Failed"}}', 1, 0)
+        for i, team in enumerate(("team", "team", third))
+    ]
+    running = steady('rankscope_job_pods{node="n",job_id="others/llm",phase="Running"}', 4)
+    case = Case((*failed, running, steady('rankscope_build_info{node="n"}')), step=1)
+    states = [*(["good"] * 30), *(["bad"] * 20)]
+    case = replace(case, series=tuple(fixed(one, states) for one in case.series))
+    alert = BY_NAME["RankscopeJobFailureCascade"]
+    promtool = require_server("promtool")
+    done = follow(tmp_path, promtool, alert, case, 49, [(25, 0), (40, fires)])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -79,12 +79,25 @@ def _burns(long: str, short: str, factor: float) -> str:
     )
 
 
+def _namespaces(jobs: str) -> str:
+    """Count the namespaces that jobs are of: what stands before the slash of a job's name."""
+    named = f'label_replace({jobs}, "job_namespace", "$1", "job_id", "([^/]+)/.*")'
+    return f"count {by()} (count {by('job_namespace')} ({named}))"
+
+
+_ONE_OF_SEVERAL = (
+    f"({_namespaces(FAILED_NOW)} == 1 and on (cluster) {_namespaces(records.JOB_PODS)} > 1)"
+)
+"""All failures are of one namespace, and there are others: its own affair, which must not mute
+what others' jobs have."""
+
 CASCADE = Alert(
     name="RankscopeJobFailureCascade",
     # Where no job runs any longer there is nothing to be a share of.
     expression=f"(count {by()} ({FAILED_NOW}) >= {CASCADE_JOBS})\n"
     f"unless on (cluster) (count {by()} ({FAILED_NOW}) <= {CASCADE_SHARE} *"
-    f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))',
+    f' count {by()} ({records.JOB_PODS}{{phase="Running"}} > 0))\n'
+    f"unless on (cluster) {_ONE_OF_SEVERAL}",
     hold="1m",
     keep="15m",
     why="The 15-minute window collects failures with one cause; a minute gives all agents"

@@ -144,3 +144,11 @@ def test_input_that_is_slow_for_all_in_turns_is_seen():
     rows.loc[late, "sync_seconds"] += 0.05 - waits
     rows.loc[late, "step_seconds"] += 0.05
     assert said(rows) == [("storage_checkpoint", ())]
+
+
+def test_a_long_step_that_a_first_rank_hardly_explains_is_no_checkpoint_of_unusual_length():
+    rows = checkpoints(2.0)
+    crowded = rows["step"] == 660
+    rows = longer(rows, crowded, 0, 0.003)
+    rows.loc[crowded, ["cpu_wait_seconds", "step_seconds"]] += 0.05
+    assert said(rows) == [("storage_checkpoint", ())]

@@ -36,7 +36,8 @@ FORGETTING = 0.15
 """Weight of a step in what is usual for a rank."""
 
 COMPANY = 0.5
-"""Ranks with at least this part of the longest excess made the step long together."""
+"""Ranks with at least this part of the longest excess made the step long together, and whoever
+explains less than this part of what the step took longer did not make it long."""
 
 MOST_TOGETHER = 0.5
 """When more ranks than this did, it was what all do at once: an evaluation, say."""
@@ -158,7 +159,8 @@ class LongSteps:
             return nobody
         place = int(np.nanargmax(flat))
         most = float(flat[place])
-        if nobody.waited > most:
+        longer = float(now.duration[row]) * (1 - 1 / times)
+        if nobody.waited > most or most < COMPANY * longer:
             return nobody
         together = np.asarray(flat >= COMPANY * most)
         others = np.where(together, -np.inf, np.nan_to_num(flat, nan=-np.inf))

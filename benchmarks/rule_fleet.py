@@ -195,6 +195,7 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     ):
         yield _line(metric, device + ',xid="79"' * ("xid" in metric.labels), 0.5)
     yield _line(kernel_log.XID_LAST, f'{device},xid="79",severity="fatal"', 1.7e9)
+    yield _line(agent.INVALID_SAMPLES, f'{on},collector="pods"', 2)
     yield _line(gpus.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
     yield _line(gpus.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
     port = f'{on},device="mlx5_3",port="1"'

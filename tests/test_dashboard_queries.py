@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dashboard_lint import panels_of
+from rankscope_agent.contract.metrics import agent
 from rankscope_dashboards import dashboard_files
 from scraped_stack import Stack, ask, filled, scraped_stack
 from servers import require_server
@@ -25,6 +26,9 @@ UNMEASURABLE = () if Path("/proc/pressure/cpu").exists() else ("Host pressure",)
 
 OF_ADAPTERS = ("Blocks that error correction met", "Adapters by health and firmware")
 """Panels of what only a real adapter tells, by netlink: a simulated node has none."""
+
+NEVER_HERE = (agent.INVALID_SAMPLES.name,)
+"""Series of what goes wrong with a collector's samples, which nothing does here."""
 
 OF_THE_PAST = ("Recoveries",)
 """Marks of what ends some time: in half a minute nothing recovers here."""
@@ -89,6 +93,7 @@ def unanswered(address: str, model: Any, values: dict[str, str]) -> list[str]:
         for panel in panels_of(model)
         for target in panel["targets"]
         if panel["title"] not in (*UNMEASURABLE, *OF_ADAPTERS)
+        and not any(name in target["expr"] for name in NEVER_HERE)
     ]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while open_ones and time.monotonic() < deadline:

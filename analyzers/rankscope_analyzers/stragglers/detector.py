@@ -226,8 +226,10 @@ class Detector:
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
         judged = np.flatnonzero(present >= MINIMUM_PRESENCE)
         now = derive(steps.at(judged), run.shape)
-        lasted = float(np.nansum(np.fmax.reduce(steps.step, axis=(1, 2, 3))))
-        self.length = Length(self.length.steps + len(counters), self.length.seconds + lasted)
+        lasted = np.nan_to_num(np.fmax.reduce(steps.step, axis=(1, 2, 3)))
+        # Added one by one: the sum of a block depends, in its last digit, on where blocks end.
+        seconds = float(np.cumsum(np.append(self.length.seconds, lasted))[-1])
+        self.length = Length(self.length.steps + len(counters), seconds)
         row = 0
         for index in range(len(counters)):
             self._clock = max(self._clock, float(ends[index]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -184,7 +185,8 @@ class Feed:
 
     def _length(self) -> Length:
         lasted = [np.fmax.reduce(one.steps.step, axis=(1, 2, 3)) for one in self._early]
-        return Length(sum(map(len, lasted)), float(sum(np.nansum(one) for one in lasted)))
+        seconds = math.fsum(value for one in lasted for value in one[np.isfinite(one)].tolist())
+        return Length(sum(map(len, lasted)), seconds)
 
     def _is_much(self) -> bool:
         return sum(one.steps.step.size for one in self._early) > MOST_EARLY

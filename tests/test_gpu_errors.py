@@ -159,3 +159,9 @@ def test_an_agents_page_is_read_as_it_stands():
 @pytest.mark.parametrize("text", ["", "\x00\xff", "{}", "a" * 10_000, 'x{a="' * 500])
 def test_garbage_instead_of_a_page_has_no_errors(text):
     assert from_pages([Page("gpu-07", NOW, text)], 0.0).errors == ()
+
+
+@pytest.mark.parametrize(("moment", "new"), [(55.9, []), (56.1, [(56.1, 2)])])
+def test_a_counter_that_falls_within_a_second_was_corrected_and_later_began_again(moment, new):
+    found = told(errors(xids([NAN, 3, 2], [NAN, 55, moment]), NOW))
+    assert found == [(55.0, 3), *[(pytest.approx(at), count) for at, count in new]]

@@ -287,3 +287,11 @@ def test_a_rest_of_all_of_a_twentieth_of_the_step_makes_it_special(rest, special
 def test_after_a_special_step_one_is_left_out_and_the_fourth_in_a_row_is_the_pace():
     assert ordinary(1.0, 0.0, 0.0) == [False, False, True]
     assert ordinary(1.0, 1.0, 1.0, 1.0, 1.0) == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(("rest", "special"), [(0.11, False), (0.16, True)])
+def test_a_rest_that_swings_from_step_to_step_has_to_jump_out_of_its_noise(rest, special):
+    steps = Ordinary((1, 8, 1))
+    for number in range(30):
+        steps.judge(np.full((1, 8, 1), 0.02 * (number % 2)), 1.0)
+    assert steps.judge(np.full((1, 8, 1), rest), 1.0)[0] is not special

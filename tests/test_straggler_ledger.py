@@ -244,9 +244,9 @@ def test_a_long_step_takes_twice_the_usual_time_and_a_turn_of_the_scheduler_more
     assert learned(*before).is_long(duration) is long
 
 
-def blamed(excess, **parts):
-    """Return what is said of a step in which ranks took so much longer."""
-    return learned(*[1.0] * 6).describe(quantities(9.0, 1.0 + ranks(excess), **parts), 0)
+def blamed(excess, duration=3.0, **parts):
+    """Return what is said of a step, usually of 1 s, in which ranks took so much longer."""
+    return learned(*[1.0] * 6).describe(quantities(duration, 1.0 + ranks(excess), **parts), 0)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +261,11 @@ def blamed(excess, **parts):
 )
 def test_a_rank_made_a_step_long_if_no_more_than_half_were_half_as_long(excess, place):
     assert blamed(excess).place == place
+
+
+@pytest.mark.parametrize(("duration", "place"), [(4.9, 3), (5.1, -1)])
+def test_a_rank_that_explains_less_than_half_did_not_make_a_step_long(duration, place):
+    assert blamed({3: 2.0}, duration).place == place
 
 
 @pytest.mark.parametrize(("part", "is_it"), [(1.3, False), (1.5, True)])

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_records_are_kept_by_job_and_attempt_and_renewed(tmp_path, fast):
     files = RunRecordFiles(tmp_path / "records")
     assert files.due("team/llm", 0.0)
     path = files.write(record(fast, [facts(0, attempt=2)]), 0.0)
-    assert path.name == "team_llm.attempt-2.json"
+    assert re.fullmatch(r"team_llm-[0-9a-f]{8}\.attempt-2\.json", path.name)
     assert not files.due("team/llm", RENEW_SECONDS - 1)
     assert files.due("team/llm", RENEW_SECONDS)
     assert list(path.parent.iterdir()) == [path]
@@ -136,7 +137,13 @@ def test_records_are_kept_by_job_and_attempt_and_renewed(tmp_path, fast):
     [("../../etc/passwd", "etc_passwd"), ("..", "job"), ("a/b", "a_b"), ("", "job")],
 )
 def test_no_name_of_a_job_leaves_the_directory(job_id, stem):
-    assert file_stem(job_id) == stem
+    assert file_stem(job_id).rpartition("-")[0] == stem
+
+
+def test_two_jobs_never_share_a_file():
+    assert file_stem("a_b") == "a_b"
+    stems = {file_stem(job_id) for job_id in ("a/b", "a_b", "a b", "a/b ", "x" * 129, "x" * 130)}
+    assert len(stems) == 6
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def _communicator(judged: CommunicatorVerdict) -> dict[str, Any]:
         "init_complete_ranks": list(communicator.complete_ranks),
         "hosts": list(communicator.hosts),
         "networks": list(communicator.networks),
-        "connections": {_written(t): n for t, n in communicator.edges.items()},
+        "connections": {_written(t): n for t, n in sorted_edges(communicator.edges.items())},
         "coll_channels": list(communicator.channels),
         "socket_fallback": network.socket_fallback,
         "reason": network.reason,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,5 +56,10 @@ class RunRecordFiles:
 
 
 def file_stem(job_id: str) -> str:
-    """Return a job's name as a file's: no separators, nothing hidden, of bounded length."""
-    return _UNSAFE.sub("_", job_id).strip("._")[:128] or "job"
+    """Return a job's name as a file's: no separators, nothing hidden, of bounded length.
+
+    A name that had to be changed ends in a part of its digest: `a/b` and `a_b` are two jobs.
+    """
+    safe = _UNSAFE.sub("_", job_id).strip("._")[:128] or "job"
+    digest = hashlib.sha256(job_id.encode(errors="surrogateescape")).hexdigest()[:8]
+    return safe if safe == job_id else f"{safe}-{digest}"

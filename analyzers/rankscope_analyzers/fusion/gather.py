@@ -141,8 +141,8 @@ def of_agents(
     seen = job_ownership.believed(told.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     # Whoever is not there has step records that nobody read, as has whoever refuses them.
-    read = replace(read, failures=(*read.failures, *first.failures))
-    found = _in_our_time(read, evidence, problem)
+    absent = evidence.notes[:1] if first.failures else ()
+    found = _in_our_time(read, evidence, problem, absent)
     every = (*errors, *failed, *found.errors)
     return replace(found, look=look, silent=len(urls) - len(first.agents), errors=every)
 
@@ -216,11 +216,13 @@ def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
     )
 
 
-def _in_our_time(read: Read, evidence: Evidence, problem: SourceError | None) -> Gathered:
+def _in_our_time(
+    read: Read, evidence: Evidence, problem: SourceError | None, absent: tuple[str, ...] = ()
+) -> Gathered:
     if problem is not None and not evidence.observed.by_node:
         raise problem
     moved = tuple(clock_skew.of_records(job, evidence.clocks_ahead) for job in read.jobs)
-    missing = tuple(f"step records: {failure}" for failure in read.failures)
+    missing = (*(f"step records: {failure}" for failure in read.failures), *absent)
     return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 
 

@@ -31,12 +31,12 @@ VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
     ],
 )
 def test_a_share_is_what_leaves_nobody_with_less_than_others(wanted, available, share):
-    assert fair_share({str(n): want for n, want in enumerate(wanted)}, available) == share
+    assert fair_share(wanted, available) == share
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.integers(40, 200))
 def test_shares_never_add_up_to_more_than_there_is_and_leave_little(wanted, available):
-    share = fair_share({str(n): want for n, want in enumerate(wanted)}, available)
+    share = fair_share(wanted, available)
     given_out = sum(min(want, share) for want in wanted)
     assert given_out <= available
     assert given_out == sum(wanted) or available - given_out < len(wanted)

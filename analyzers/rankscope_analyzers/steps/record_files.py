@@ -46,11 +46,16 @@ def read(path: Path) -> pd.DataFrame:
         MemoryError: it fits the bounds, and not this machine.
     """
     records: pd.DataFrame = READERS[path.name](path)
-    _check(len(records), MAX_ROWS, "rows")
+    check_bound(len(records), MAX_ROWS, "rows")
     return records
 
 
-def _check(seen: int, allowed: int, what: str) -> None:
+def check_bound(seen: int, allowed: int, what: str) -> None:
+    """Check that a trace has no more of something than it may.
+
+    Raises:
+        TooLargeError: it has.
+    """
     if seen > allowed:
         raise TooLargeError(f"{seen:,} {what}, and a trace may have {allowed:,}")
 
@@ -70,7 +75,7 @@ class _Bounded(io.RawIOBase):
         chunk = self._source.read(len(view))
         view[: len(chunk)] = chunk
         self._given += len(chunk)
-        _check(self._given, MAX_TEXT_BYTES, "bytes of text")
+        check_bound(self._given, MAX_TEXT_BYTES, "bytes of text")
         return len(chunk)
 
 
@@ -80,19 +85,21 @@ def _read_csv(path: Path) -> pd.DataFrame:
         source = cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
         stream = io.BufferedReader(_Bounded(source))
         header = stream.peek(1).partition(b"\n")[0]
-        _check(header.count(b",") + 1, MAX_COLUMNS, "columns")
+        check_bound(header.count(b",") + 1, MAX_COLUMNS, "columns")
         return pd.read_csv(stream, nrows=MAX_ROWS + 1)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     schema = pq.read_schema(path)
-    _check(len(schema), MAX_COLUMNS, "columns")
+    check_bound(len(schema), MAX_COLUMNS, "columns")
     texts = [field.name for field in schema if _is_text(field.type)]
     wanted = [field.name for field in schema if not pa.types.is_nested(field.type)]
     file = pq.ParquetFile(path, memory_map=False, pre_buffer=False, read_dictionary=texts)
-    _check(file.metadata.num_rows, MAX_ROWS, "rows")
+    check_bound(file.metadata.num_rows, MAX_ROWS, "rows")
     table = file.read(columns=wanted)
-    _check(sum(_unpacked_bytes(table.column(name)) for name in texts), MAX_UNPACKED_BYTES, "bytes")
+    check_bound(
+        sum(_unpacked_bytes(table.column(name)) for name in texts), MAX_UNPACKED_BYTES, "bytes"
+    )
     return cast("pd.DataFrame", table.cast(_plain(table.schema)).to_pandas())
 
 
@@ -128,8 +135,8 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 def _read_npz(path: Path) -> pd.DataFrame:
     with ZipFile(path) as archive:
         members = archive.infolist()
-    _check(len(members), MAX_COLUMNS, "columns")
-    _check(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
+    check_bound(len(members), MAX_COLUMNS, "columns")
+    check_bound(sum(member.file_size for member in members), MAX_UNPACKED_BYTES, "bytes")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
     return pd.DataFrame({name: values for name, values in columns.items() if values.ndim == 1})

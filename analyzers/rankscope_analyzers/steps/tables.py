@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.steps import records as step_records
+from rankscope_analyzers.steps.record_files import check_bound
 from rankscope_analyzers.steps.records import CLOCK, Table
 
 BATCH_ROWS = 1 << 16
@@ -146,9 +147,7 @@ class ParquetTable:
             path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
             read_dictionary=sorted(texts.intersection(pq.read_schema(path).names)),
         )  # fmt: skip
-        rows = self._file.metadata.num_rows
-        if rows > MAX_STREAMED_ROWS:
-            raise ValueError(f"{rows:,} rows, and a trace may have {MAX_STREAMED_ROWS:,}")
+        check_bound(self._file.metadata.num_rows, MAX_STREAMED_ROWS, "rows")
         self.columns: Sequence[str] = list(self._file.schema_arrow.names)
         self.rank_count = 1
         earliest, names = [], set[str]()

@@ -38,11 +38,8 @@ from rankscope_dashboards.parts.panels import (
     rows,
     targets,
 )
-from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE
+from rankscope_dashboards.parts.thresholds import ANY_IS_ODD, LOST_SHARE, SLOWER
 from rankscope_dashboards.rules.recording_rules import QUANTILES
-
-SLOWER = ((None, GOOD), (0.1, WARN), (0.2, BAD))
-"""Over the median: some percent are noise, a fifth is what `RankscopeStraggler` fires at."""
 
 SYNC_SHARE = ((None, GOOD), (0.3, WARN), (0.5, BAD))
 """Of step time: where half of it is waiting, ranks differ or the network is too slow."""

@@ -116,7 +116,7 @@ class RingFollower:
 
     def _divide(self, now: float) -> None:
         """Take back what directories have beyond their share, for those that lack a place."""
-        wanted = {str(one.directory.path): one.wanted for one in self._directories() if one.wanted}
+        wanted = [one.wanted for one in self._directories() if one.wanted]
         self._share = fair_share(wanted, self._max_rings)
         for directory in self._directories():
             if len(directory.rings) > self._share:

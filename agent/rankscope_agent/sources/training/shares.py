@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Set
 
 from rankscope_agent.sources.training.totals import JobTotals, RankTotals
 
 Rank = tuple[str, int]
 
 
-def fair_share(wanted: Mapping[str, int], available: int) -> int:
+def fair_share(wanted: Collection[int], available: int) -> int:
     """Return the most that one holder may have: all there is, unless others lack some of it.
 
     Holders who want less get what they want, and what they leave goes to the others (max-min
@@ -20,7 +20,7 @@ def fair_share(wanted: Mapping[str, int], available: int) -> int:
         available: how much there is.
     """
     left, holders = available, len(wanted)
-    for want in sorted(wanted.values()):
+    for want in sorted(wanted):
         if want * holders > left:
             return max(1, left // holders)
         left -= want

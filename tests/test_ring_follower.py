@@ -134,7 +134,7 @@ def test_every_reason_is_counted_from_the_start(tmp_path):
 
 
 def test_of_too_many_rings_the_newest_are_read_and_the_rest_counted(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(ring_directory, "MAX_RINGS_PER_DIRECTORY", 3)
+    monkeypatch.setattr(ring_directory, "MAX_RINGS_PER_HOLDER", 3)
     writers = [RingWriter(tmp_path, f"{i}.ring") for i in range(5)]
     for age, writer in enumerate(writers):
         os.utime(writer.path, (1000 - age, 1000 - age))
@@ -150,7 +150,7 @@ def test_of_too_many_rings_the_newest_are_read_and_the_rest_counted(tmp_path, mo
 
 
 def test_ended_rings_make_room_and_are_not_read_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(ring_directory, "MAX_RINGS_PER_DIRECTORY", 2)
+    monkeypatch.setattr(ring_directory, "MAX_RINGS_PER_HOLDER", 2)
     for number in range(5):
         writer = RingWriter(tmp_path, f"{number}.ring")
         writer.step(2)

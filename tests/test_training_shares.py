@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import os
+import time
+from collections import Counter
 
 from collected_page import Clock, Page, collector
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.log_directories import PodName
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import follower as ring_follower
+from rankscope_agent.sources.training import listing, reader, ring_directory
+from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.files import Listing, list_rings
 from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower
-from rankscope_agent.sources.training.shares import fair_share
+from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
 
 NOW = 1_700_000_000.0
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "available", "share"),
-    [
-        ((), 10, 10),
-        ((4, 6), 10, 10),  # enough for all: nobody is held back
-        ((64, 2), 10, 8),  # the small one gets all it wants
-        ((64, 64, 1), 10, 4),
-        ((5, 5, 5), 10, 3),
-        ((9, 9, 9), 2, 1),
-    ],
-)
-def test_a_share_is_what_leaves_nobody_with_less_than_others(wanted, available, share):
-    assert fair_share(wanted, available) == share
-
-
-@given(st.lists(st.integers(1, 64), min_size=1, max_size=40), st.integers(40, 200))
-def test_shares_never_add_up_to_more_than_there_is_and_leave_little(wanted, available):
-    share = fair_share(wanted, available)
-    given_out = sum(min(want, share) for want in wanted)
-    assert given_out <= available
-    assert given_out == sum(wanted) or available - given_out < len(wanted)
 
 
 def volume(root, uid):
@@ -117,3 +99,184 @@ def test_made_up_ranks_cost_their_own_job_and_no_job_with_an_open_ring(tmp_path,
     assert page.rank(metrics.STEPS, 7, "victim") == 5
     for writer in (victim, liar):
         writer.end()
+
+
+def pods_named_after_their_namespace() -> PodDirectory:
+    names = PodDirectory()
+    names.fall_back_on(lambda uid: PodName(uid.partition("-")[0], uid))
+    return names
+
+
+def test_pods_of_another_namespace_get_their_rings_from_the_one_that_has_most(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(ring_follower, "ring_limit", lambda: 8)
+    writers = [
+        RingWriter(directory, f"{n}.ring", rank=n, job_id="x")
+        for directory in [volume(tmp_path, f"greedy-{pod}") for pod in range(4)]
+        for n in range(4)
+    ]
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace())
+    rings.rescan(NOW)
+    assert sum(held(rings).values()) == 8
+    late = volume(tmp_path, "team-late")
+    writers += [RingWriter(late, f"{n}.ring", rank=n, job_id="x") for n in range(4)]
+    for number in range(1, 4):
+        rings.rescan(NOW + number * (PODS_RESCAN_SECONDS + 1))
+    assert held(rings).pop("team-late") == 4
+    assert sum(held(rings).values()) <= 8
+    for writer in writers:
+        writer.end()
+
+
+def test_users_of_one_directory_share_its_places_and_none_holds_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(ring_directory, "MAX_RINGS_PER_HOLDER", 4)
+    monkeypatch.setattr(ring_directory, "MAX_REFUSED", 2)
+    writers = [RingWriter(tmp_path, f"greedy-{n}.ring", rank=n) for n in range(9)]
+    for n in range(5):
+        (tmp_path / f"empty-{n}.ring").write_text("")
+        os.utime(tmp_path / f"empty-{n}.ring", (2, 2))
+    for path in tmp_path.glob("*.ring"):
+        os.chown(path, 60_001, 60_001)
+    late = RingWriter(tmp_path, "late.ring", rank=9, job_id="other")
+    os.chown(late.path, 60_002, 60_002)
+    os.utime(late.path, (1, 1))  # the others go on writing theirs
+    rings = RingFollower(tmp_path, tmp_path / "kubelet")
+    rings.rescan(NOW)
+    assert sum(followed.ring.header.job_id == "other" for followed in rings.rings) == 1
+    assert len(rings.rings) == 5
+    for writer in (*writers, late):
+        writer.end()
+
+
+def test_a_users_own_directory_holds_rings_of_that_user_alone(tmp_path):
+    own, foreign = tmp_path / "60001", tmp_path / "60002"
+    writers = []
+    for directory, owners in ((own, (60_001, 60_002)), (foreign, (60_003,))):
+        directory.mkdir()
+        for owner in owners:
+            writers.append(RingWriter(directory, f"{owner}.ring"))
+            os.chown(writers[-1].path, owner, owner)
+    os.chown(own, 60_001, 60_001)
+    os.chown(foreign, 60_003, 60_003)  # made before its user could
+    rings = RingFollower(tmp_path, tmp_path / "kubelet")
+    rings.rescan(NOW)
+    assert [followed.ring.name for followed in rings.rings] == ["60001.ring"]
+    assert rings.refused()["identity"] == 2
+    steps = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: NOW)
+    assert len(steps.ranks()) == 1
+    for writer in writers:
+        writer.end()
+
+
+def test_readers_share_out_rings_as_the_collector_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "MAX_RINGS", 8)
+    writers = [
+        RingWriter(directory, f"{n}.ring", rank=n, job_id=uid.partition("-")[2])
+        for uid in ("greedy-0", "greedy-1", "team-late")
+        for directory in [volume(tmp_path, uid)]
+        for n in range(6)
+    ]
+    names = pods_named_after_their_namespace()
+    steps = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: NOW, names)
+    held_by = Counter(rank.job_id for rank in steps.ranks())
+    assert held_by == {"greedy/0": 2, "greedy/1": 2, "team/late": 4}
+    for writer in writers:
+        writer.end()
+
+
+def test_rings_written_faster_than_they_are_read_keep_no_other_from_being_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(training, "MAX_RECORDS", 64)
+    monkeypatch.setattr(training, "TURN_RECORDS", 16)
+    clock = Clock()
+    fast = [
+        RingWriter(volume(tmp_path, f"fast-{n}"), f"{n}.ring", rank=n, job_id="x", capacity=64)
+        for n in range(8)
+    ]
+    slow = RingWriter(volume(tmp_path, "slow-1"), job_id="x", rank=9)
+    names = pods_named_after_their_namespace()
+    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", clock, names)
+    for number in range(1, 4):
+        for writer in fast:
+            writer.step(64)
+        slow.step()
+        clock.now += 1
+        assert Page(rings).rank(metrics.STEPS, 9, "slow/x") == number
+    for writer in (*fast, slow):
+        writer.end()
+
+
+class SlowDisk:
+    """Time that passes with every directory that is listed."""
+
+    def __init__(self, monkeypatch, seconds: float) -> None:
+        self.now = 0.0
+        self.listed = 0
+        self._seconds = seconds
+        monkeypatch.setattr(ring_directory, "list_rings", self.list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def list(self, descriptor: int) -> Listing:
+        self.listed += 1
+        self.now += self._seconds
+        return list_rings(descriptor)
+
+
+def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path, monkeypatch):
+    disk = SlowDisk(monkeypatch, ring_follower.SCAN_SECONDS / 2)
+    for number in range(20):
+        directory = volume(tmp_path, f"uid-{number:02}")
+        (directory / "0.ring").write_text("")
+        os.utime(directory, (2 * NOW, 2 * NOW))  # changed again and again
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
+    for turn in range(10):
+        rings.rescan(NOW + turn * (PODS_RESCAN_SECONDS + 1))
+    assert rings.refused()["too_small"] == 20
+    writer = RingWriter(volume(tmp_path, "uid-99"))
+    disk.listed = 0
+    rings.rescan(NOW + 100)
+    assert held(rings) == {"uid-99": 1}
+    assert disk.listed == 1 + 2  # the node's own is always looked at
+    writer.end()
+
+
+def test_a_directory_that_has_not_changed_is_not_listed_again(tmp_path, monkeypatch):
+    disk = SlowDisk(monkeypatch, 0.0)
+    directory = volume(tmp_path, "uid-a")
+    for number in range(300):
+        (directory / f"{number}.ring").write_text("")
+    now = time.time() + 10
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
+    rings.rescan(now)
+    assert disk.listed == 2
+    for turn in range(1, 5):
+        rings.rescan(now + turn * (PODS_RESCAN_SECONDS + 1))
+    assert disk.listed == 2
+    writer = RingWriter(directory)
+    os.utime(directory, (now + 30, now + 30))
+    rings.rescan(now + 40)
+    assert disk.listed == 3
+    assert held(rings) == {"uid-a": 1}
+    rings.rescan(now + 40 + ring_directory.REFUSED_SECONDS)
+    assert disk.listed == 5
+    writer.end()
+
+
+def test_large_directories_are_listed_by_readers_when_they_change(tmp_path, monkeypatch):
+    disk = SlowDisk(monkeypatch, 0.0)
+    monkeypatch.setattr(listing, "list_rings", disk.list)
+    directory = volume(tmp_path, "uid-a")
+    for number in range(listing.LARGE):
+        (directory / f"{number}.ring").write_text("")
+    later = time.time() + 10
+    steps = RingStepSource(tmp_path, tmp_path / "kubelet", "gpu-01", lambda: later, pods_of("team"))
+    for _ in range(3):
+        assert steps.ranks() == ()
+    assert disk.listed == 3 + 1  # the node's own directory is small
+    writer = RingWriter(directory)
+    assert len(steps.ranks()) == 1
+    writer.end()

@@ -21,22 +21,25 @@ from rankscope_agent.contract.metrics import flight_recorder as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.fair_shares import Holder, choose
 from rankscope_agent.sources.flight_recorder.budget import ASSUMED_SECONDS, Budget
 from rankscope_agent.sources.flight_recorder.dump import REASONS, Dump, FlightError, parse_dump
 from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import PULL_SECONDS, fetch
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import (
-    MAX_RINGS_PER_DIRECTORY,
+    MAX_RINGS_PER_HOLDER,
     RING_SUFFIX,
-    JobNames,
     RingDirectory,
-    list_rings,
+    newest_of_each,
     open_directory,
     open_ring,
+    own_directories,
     pod_directories,
 )
 from rankscope_agent.sources.training.format import RingError
+from rankscope_agent.sources.training.listing import RingListings
+from rankscope_agent.sources.training.naming import JobNames
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,7 @@ class RankSocket:
     Args:
         owner: user who must own it; None in a pod's volume, where users may be mapped.
         began_ns: Unix time at which the ring was made.
+        holder: who takes a place with it.
     """
 
     directory: RingDirectory
@@ -74,6 +78,7 @@ class RankSocket:
     job_id: str
     rank: int
     began_ns: int
+    holder: Holder
 
 
 @dataclass(slots=True)
@@ -104,7 +109,8 @@ class FlightRecorderCollector:
         names: JobNames,
         clock: Callable[[], float],
     ) -> None:
-        self._own = RingDirectory(ring_dir, (), "")
+        self._ring_dir = ring_dir
+        self._listings = RingListings()
         self._kubelet = kubelet
         self._windows = windows
         self._names = names
@@ -143,15 +149,16 @@ class FlightRecorderCollector:
 
     def _find(self, now: float) -> None:
         """List the sockets of live ranks, and forget those that are gone."""
-        directories: list[RingDirectory] = [self._own]
+        directories = list(own_directories(self._ring_dir))
         with suppress(OSError):
             directories += pod_directories(self._kubelet)
-        found = [
+        self._listings.keep_only(directories)
+        found = (
             socket
             for ring_directory in directories
             for socket in self._sockets_of(ring_directory, now)
-        ]
-        self._sockets = found[:MAX_SOCKETS]
+        )
+        self._sockets = choose(found, lambda socket: socket.holder, MAX_SOCKETS)
         self._states = {
             socket: state for socket, state in self._states.items() if socket in self._sockets
         }
@@ -162,7 +169,8 @@ class FlightRecorderCollector:
     def _sockets_of(self, ring_directory: RingDirectory, now: float) -> list[RankSocket]:
         found: list[RankSocket] = []
         with suppress(OSError, RingError), open_directory(ring_directory) as directory:
-            for file in list_rings(directory).files[:MAX_RINGS_PER_DIRECTORY]:
+            newest = self._listings.newest(ring_directory, directory, now)
+            for file in newest_of_each(newest, MAX_RINGS_PER_HOLDER):
                 name = file.name.removesuffix(RING_SUFFIX) + ".sock"
                 with suppress(OSError, RingError):
                     os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -183,6 +191,7 @@ class FlightRecorderCollector:
                 job_id=ring.header.job_id,
                 rank=ring.header.rank,
                 began_ns=ring.header.created_unix_ns,
+                holder=ring.holder,
             )
         finally:
             os.close(ring.descriptor)

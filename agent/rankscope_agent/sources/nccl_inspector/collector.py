@@ -28,7 +28,12 @@ def create(config: Config, pods: PodDirectory) -> NcclInspectorCollector:
     """Make the collector of Inspector's files."""
     budget = CPU_SHARE * config.interval_seconds
     follower = InspectorFollower(
-        config.kubelet, config.inspector_dirs, time.thread_time, budget, pods.gpus_of
+        config.kubelet,
+        config.inspector_dirs,
+        time.thread_time,
+        budget,
+        pods.gpus_of,
+        pods.namespace_of_pod,
     )
     return NcclInspectorCollector(follower, time.time)
 

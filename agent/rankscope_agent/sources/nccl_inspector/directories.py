@@ -25,11 +25,12 @@ LOG_NAME = re.compile(r"[\w.-]{1,200}-pid\d{1,10}\.log")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as its directory lists it; `links` is how many names it has."""
+    """A file as its directory lists it: how many names it has, and whose it is."""
 
     name: str
     inode: tuple[int, int]
     links: int = 1
+    user: int = 0
 
 
 def directories(kubelet: Path, patterns: tuple[Path, ...]) -> Iterator[RingDirectory]:
@@ -69,7 +70,7 @@ def list_files(directory: int) -> list[Entry]:
                 continue
             if stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)
-                found.append(Entry(entry.name, inode, status.st_nlink))
+                found.append(Entry(entry.name, inode, status.st_nlink, status.st_uid))
     return sorted(found, key=lambda entry: entry.name)
 
 

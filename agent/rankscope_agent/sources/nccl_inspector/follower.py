@@ -7,12 +7,14 @@ in time is skipped and counted.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankscope_agent.settings.file_descriptors import share
+from rankscope_agent.sources.fair_shares import Holder, choose, take_turns
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.directories import (
     LOG_NAME,
@@ -24,7 +26,7 @@ from rankscope_agent.sources.nccl_inspector.directories import (
 from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
 from rankscope_agent.sources.nccl_inspector.speeds import GpuSpeeds
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
-from rankscope_agent.sources.training.files import RingDirectory, open_directory
+from rankscope_agent.sources.training.files import RingDirectory, holder_of, open_directory
 from rankscope_agent.sources.training.format import RingError
 
 MAX_FILES = 256
@@ -70,11 +72,21 @@ class LogFile:
 
     descriptor: int
     pod_uid: str
+    holder: Holder
     offset: int
     pending: bytes = b""
     rank: int | None = None
     nranks: int = 0
     totals: dict[tuple[str, str], Totals] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAt:
+    """How far a file was read that gave up its place, and what was known of its writer."""
+
+    offset: int
+    rank: int | None
+    nranks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,7 @@ class InspectorFollower:
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
         held: gives the UUIDs of a pod's GPUs, None where nobody knows them.
+        namespace_of: gives the namespace of a pod, empty where nobody knows it.
     """
 
     def __init__(
@@ -131,6 +144,7 @@ class InspectorFollower:
         cpu_clock: Callable[[], float],
         budget_seconds: float,
         held: Callable[[str], Collection[str] | None] = lambda _: None,
+        namespace_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self._most = file_limit()
         self.skipped_bytes = 0
@@ -144,6 +158,8 @@ class InspectorFollower:
         self._logs: dict[tuple[int, int], LogFile] = {}
         self._ended: dict[Owner, dict[tuple[str, str], Totals]] = {}
         self._speeds = GpuSpeeds(held)
+        self._namespace_of = namespace_of
+        self._left_at: dict[tuple[int, int], LeftAt] = {}
         self._listings: dict[RingDirectory, _Listing] = {}
         self._linked = 0
         self._credit = 0.0
@@ -169,8 +185,7 @@ class InspectorFollower:
             OSError: the kubelet's directory of pods is there and cannot be read.
         """
         until = self._cpu_clock() + SCAN_SECONDS
-        before, self._listings, self.left_off = self._listings, {}, 0
-        seen: set[tuple[int, int]] = set()
+        before, self._listings = self._listings, {}
         places = list(directories(self._kubelet, self._patterns))
         self._place = (self._place + 1) % max(1, len(places))
         for turn, place in enumerate((*places[self._place :], *places[: self._place])):
@@ -181,15 +196,16 @@ class InspectorFollower:
                 continue
             with suppress(OSError, RingError):  # not there, or not to be read
                 self._listings[place] = self._look(place, known)
-        for listing in self._listings.values():
-            seen.update(entry.inode for entry in listing.logs)
+        self._choose()
         self._linked = sum(listing.linked for listing in self._listings.values())
         self._speeds.take({place: one.speeds for place, one in self._listings.items()})
-        self._end_all(seen, {place.pod_uid for place in places})
+        there = {place.pod_uid for place in places}
+        for owner in [owner for owner in self._ended if owner.pod_uid not in there | {""}]:
+            del self._ended[owner]
         return bool(self._listings)
 
     def _look(self, place: RingDirectory, known: _Listing | None) -> _Listing:
-        """List a directory if it has changed, and open what is new in it.
+        """List a directory if it has changed.
 
         Raises:
             OSError: it is not there, or cannot be read.
@@ -198,28 +214,37 @@ class InspectorFollower:
         with open_directory(place) as descriptor:
             status = os.fstat(descriptor)
             stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-            listing = known if known and known.stamp == stamp else _listed(descriptor, stamp)
-            for entry in listing.logs:
-                self._follow(descriptor, entry.name, entry.inode, place.pod_uid)
-        return listing
+            return known if known and known.stamp == stamp else _listed(descriptor, stamp)
 
-    def _end_all(self, seen: set[tuple[int, int]], pods: set[str]) -> None:
-        """Close files that are gone, and forget what pods that are gone counted."""
-        for inode in [inode for inode in self._logs if inode not in seen]:
-            self._end(self._logs.pop(inode))
-        gone = [owner for owner in self._ended if owner.pod_uid and owner.pod_uid not in pods]
-        for owner in gone:
-            del self._ended[owner]
+    def _choose(self) -> None:
+        """Share out the places: close files that are gone or give theirs up, and open new ones."""
+        found = [(place, entry) for place, one in self._listings.items() for entry in one.logs]
+        known_first = sorted(found, key=lambda one: one[1].inode not in self._logs)
+        chosen = choose(known_first, lambda one: self._holder(*one), self._most)
+        self.left_off = len(found) - len(chosen)
+        there = {entry.inode for _, entry in found}
+        kept = {entry.inode for _, entry in chosen}
+        for inode in [inode for inode in self._logs if inode not in kept]:
+            log = self._logs.pop(inode)
+            self._left_at[inode] = LeftAt(log.offset - len(log.pending), log.rank, log.nranks)
+            self._end(log)
+        self._left_at = {inode: at for inode, at in self._left_at.items() if inode in there}
+        for place, entry in chosen:
+            if entry.inode not in self._logs:
+                self._follow(place, entry)
 
-    def _follow(self, directory: int, name: str, inode: tuple[int, int], pod_uid: str) -> None:
-        if inode in self._logs:
-            return
-        if len(self._logs) >= self._most:
-            self.left_off += 1
-            return
-        descriptor = open_file(directory, name)
-        if descriptor is not None:
-            self._logs[inode] = LogFile(descriptor, pod_uid, 0)
+    def _holder(self, place: RingDirectory, entry: Entry) -> Holder:
+        return holder_of(place, self._namespace_of(place.pod_uid), entry.user)
+
+    def _follow(self, place: RingDirectory, entry: Entry) -> None:
+        """Begin to follow a file, where an earlier look at it ended."""
+        with suppress(OSError, RingError), open_directory(place) as directory:
+            descriptor = open_file(directory, entry.name)
+            if descriptor is not None:
+                at = self._left_at.pop(entry.inode, LeftAt(0, None, 0))
+                log = LogFile(descriptor, place.pod_uid, self._holder(place, entry), at.offset)
+                log.rank, log.nranks = at.rank, at.nranks
+                self._logs[entry.inode] = log
 
     def read(self, now: float) -> None:
         """Read on in all files, beginning with another one each time, within the budget.
@@ -235,8 +260,11 @@ class InspectorFollower:
         waiting = logs[start:] + logs[:start]
         half = began + self._credit / 2 if waiting else end
         self._speeds.read(now, lambda: self._cpu_clock() < half)
-        while waiting:
-            waiting = [log for log in waiting if self._cpu_clock() < end and self._read_one(log)]
+        take_turns(
+            waiting,
+            lambda log: log.holder,
+            lambda log: self._cpu_clock() < end and self._read_one(log),
+        )
         self._credit -= self._cpu_clock() - began
 
     def _read_one(self, log: LogFile) -> bool:
@@ -281,8 +309,20 @@ class InspectorFollower:
     def _end(self, log: LogFile) -> None:
         """Close a file; its counts stay, as counters must not fall."""
         os.close(log.descriptor)
-        if log.rank is not None and len(self._ended) < MAX_COUNTED:
-            _merge(self._ended.setdefault(Owner(log.pod_uid, log.rank), {}), log.totals)
+        if log.rank is None:
+            return
+        owner = Owner(log.pod_uid, log.rank)
+        if owner in self._ended or len(self._ended) < MAX_COUNTED or self._make_room(log.pod_uid):
+            _merge(self._ended.setdefault(owner, {}), log.totals)
+
+    def _make_room(self, pod_uid: str) -> bool:
+        """Forget a rank of the pod that has most, if that has two more than this one."""
+        ranks = Counter(owner.pod_uid for owner in self._ended)
+        largest = max(ranks, key=lambda uid: ranks[uid])
+        if ranks[largest] < ranks[pod_uid] + 2:
+            return False
+        del self._ended[next(owner for owner in self._ended if owner.pod_uid == largest)]
+        return True
 
     def totals(self) -> Iterator[tuple[Owner, str, str, Totals]]:
         """Yield what was read: owner, operation, timing source, totals."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.settings.file_descriptors import share
+from rankscope_agent.sources.fair_shares import choose, take_turns
 from rankscope_agent.sources.nccl_log import state as nccl_state
 from rankscope_agent.sources.nccl_log import step_state
 from rankscope_agent.sources.nccl_log.pod import PodLogs
@@ -135,13 +136,14 @@ class NcclFollower:
         """
         self.rejected.clear()
         locations = {location.path: location for location in self._locations()}
+        self._forget_gone(locations)
         there = self._pods.is_dir() or bool(self._patterns)
         newest = {p.path.parent for p in locations.values() if p.owner != NO_POD}
         for path in [path for path in self._followed if path not in locations]:
             if path.parent in newest:
                 self._take_leave(path, now)
             self._end(path)
-        for location in locations.values():
+        for location in self._chosen(locations.values()):
             self._follow(location, now)
         owners = {location.owner for location in locations.values()}
         for owner in [owner for owner in self._jobs if owner not in owners]:
@@ -154,14 +156,34 @@ class NcclFollower:
         for pattern in self._patterns:
             yield from pattern_logs(pattern)
 
+    def _forget_gone(self, locations: Mapping[Path, LogLocation]) -> None:
+        """Forget where logs were left off whose container is gone."""
+        there = {path.parent for path in locations}
+        self._resume = {path: left for path, left in self._resume.items() if path.parent in there}
+
+    def _chosen(self, locations: Collection[LogLocation]) -> Sequence[LogLocation]:
+        """Return the logs to follow: shared by namespaces and pods, of each those it has already.
+
+        A log that gives up its place is read on from there once there is room again.
+        """
+        known_first = sorted(locations, key=lambda one: one.path not in self._followed)
+        chosen = choose(known_first, lambda one: one.owner.holder, self._most)
+        self.rejected["too_many"] += len(locations) - len(chosen)
+        kept = {location.path for location in chosen}
+        for path in [path for path in self._followed if path not in kept]:
+            followed = self._followed[path]
+            position = followed.stream.leave(followed.framing.pending_bytes)
+            if position is not None:
+                self._resume[path] = (position, followed.spoke)
+            self._end(path)
+        return chosen
+
     def _follow(self, location: LogLocation, now: float) -> None:
         """Begin to follow a log, or see whether one that is followed was rotated."""
         try:
             followed = self._followed.get(location.path)
             if followed is not None:
                 followed.stream.look_for_rotation()
-            elif len(self._followed) >= self._most:
-                self.rejected["too_many"] += 1
             else:
                 self._resume_former(location, now)
                 self._open(location)
@@ -209,18 +231,26 @@ class NcclFollower:
             one.behind = True
         self._turn += 1
         start = self._turn % len(followed) if followed else 0
-        waiting = followed[start:] + followed[:start]
-        while waiting:
-            waiting = [
-                one for one in waiting if self._cpu_clock() < end and self._read_one(one, now)
-            ]
+
+        def read(one: Following) -> bool:
+            return self._cpu_clock() < end and self._read_one(one, now)
+
+        take_turns(
+            followed[start:] + followed[:start], lambda one: one.stream.location.owner.holder, read
+        )
         self._bound()
 
     def _bound(self) -> None:
-        """Keep all pods together within bounds: whoever takes most room is given no more."""
+        """Keep all pods together within bounds: whoever takes most room is given no more.
+
+        Of namespaces first, so that many pods of one do not count as so many small ones.
+        """
         growing = [job for job in self._jobs.values() if not job.full]
         if growing and sum(job.weight for job in self._jobs.values()) > MAX_BYTES:
-            max(growing, key=lambda job: job.weight).fill()
+            taken: Counter[str] = Counter()
+            for job in self._jobs.values():
+                taken[job.owner.namespace] += job.weight
+            max(growing, key=lambda job: (taken[job.owner.namespace], job.weight)).fill()
 
     def _read_one(self, followed: Following, now: float) -> bool:
         """Read a piece of a log; return whether there may be more."""
@@ -247,15 +277,23 @@ class NcclFollower:
         """Return the pod's facts; None where there is no room for one more pod."""
         job = self._jobs.get(owner)
         if job is None:
-            silent = [
-                name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
-            ]
-            if len(self._jobs) >= MAX_JOBS and silent:
-                del self._jobs[silent[0]]
-            if len(self._jobs) >= MAX_JOBS:
+            if len(self._jobs) >= MAX_JOBS and not self._make_room(owner):
                 return None
             job = self._jobs[owner] = PodLogs(owner, Facts())
         return job
+
+    def _make_room(self, newcomer: LogOwner) -> bool:
+        """Forget a silent pod, else the newest one of a namespace that has two more than this."""
+        silent = [
+            name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
+        ]
+        pods = Counter(owner.namespace for owner in self._jobs)
+        largest = max(pods, key=lambda namespace: pods[namespace])
+        if not silent and pods[largest] < pods[newcomer.namespace] + 2:
+            return False
+        newest = [owner for owner in self._jobs if owner.namespace == largest][-1]
+        del self._jobs[silent[0] if silent else newest]
+        return True
 
     def total_skipped_bytes(self) -> int:
         """Return the bytes that were rotated away unread."""
@@ -264,7 +302,10 @@ class NcclFollower:
 
     def state(self) -> dict[str, Any] | None:
         """Return where to go on after a restart; None while that cannot be said."""
-        positions: dict[str, Any] = {}
+        positions: dict[str, Any] = {
+            str(path): [list(left.inode), left.offset, list(left.done), spoke]
+            for path, (left, spoke) in self._resume.items()
+        }
         for path, followed in self._followed.items():
             position = followed.stream.position(followed.framing.pending_bytes)
             if position is None:

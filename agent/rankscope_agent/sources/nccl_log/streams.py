@@ -14,6 +14,7 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
+from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.nccl_log.segments import READ_BYTES, Segment, open_log
 
 MAX_STREAMS = 256
@@ -33,6 +34,11 @@ class LogOwner:
     namespace: str
     name: str
     uid: str
+
+    @property
+    def holder(self) -> Holder:
+        """Who takes a place with its logs."""
+        return self.namespace, self.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,13 @@ class LogStream:
         first = self._segments[0]
         later = {p.name for p in rotated(self.location.path)} if len(self._segments) == 1 else set()
         return Position(first.inode, max(0, first.offset - pending), tuple(self._done | later))
+
+    def leave(self, pending: int) -> Position | None:
+        """Return where to go on later; what is left of archived files is skipped."""
+        archived = [segment for segment in self._segments if segment.compressed]
+        self.skipped_bytes += sum(segment.left() for segment in archived)
+        self._drop(archived)
+        return self.position(pending)
 
     def close(self) -> None:
         """Close its files."""

@@ -172,6 +172,11 @@ class PodDirectory:
         pod = self.find(pod_uid)
         return None if pod is None else job_of_pod(pod, self.member(pod))
 
+    def namespace_of_pod(self, pod_uid: str) -> str:
+        """Return the namespace of a pod, empty where nobody knows it."""
+        known = self.find(pod_uid) or self._fallback(pod_uid)
+        return known.namespace if known else ""
+
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
         """Name the job of a pod whose processes call it `stated`; None where the pod is not known.
 

@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.fair_shares import choose
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.starvation.schedule import (
@@ -133,7 +135,8 @@ class StarvationCollector:
         ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
         self._absence = _absence(bool(rings), bool(ranks))
         before, self._followed = self._followed, {}
-        for key, pid in list(ranks.items())[:MAX_RANKS]:
+        for key in choose(ranks, lambda rank: (namespace_of(rank[0]), rank[0]), MAX_RANKS):
+            pid = ranks[key]
             process = self._procfs / str(pid)
             known = before.get(key)
             followed = known if known and known.process == process else _Followed(process)

@@ -16,6 +16,7 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.fair_shares import take_turns
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.follower import RingFollower
@@ -31,6 +32,10 @@ that its last values are seen, and no longer, as they would look like a hang."""
 
 MAX_RECORDS = 8 * MAX_CAPACITY
 """Records read in one run: the full rings of a node of eight GPUs, about a second of work."""
+
+TURN_RECORDS = 4096
+"""Records read of one ring before the next namespace has its turn, some eight milliseconds of work:
+a ring that is written faster than it is read takes no more of a run than others leave."""
 
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, ended ones included; one more makes one of the job that has most go early."""
@@ -116,13 +121,22 @@ class TrainingCollector:
         )
 
     def _read(self, now: float) -> None:
-        """Read all rings, each run beginning with another one, within the budget."""
+        """Read all rings in turns, each run beginning with another one, within the budget.
+
+        A ring that gets no records has its turn all the same, in which is noted whether it lives.
+        """
         rings = self._follower.rings
         self._turn += 1
         start = self._turn % len(rings) if rings else 0
         left = MAX_RECORDS
-        for followed in (*rings[start:], *rings[:start]):
-            left -= self._read_ring(followed, now, left)
+
+        def read(followed: FollowedRing) -> bool:
+            nonlocal left
+            taken = self._read_ring(followed, now, min(left, TURN_RECORDS))
+            left -= taken
+            return taken > 0 and left > 0 and not followed.cursor.at_newest
+
+        take_turns((*rings[start:], *rings[:start]), lambda one: one.ring.holder, read)
 
     def _read_ring(self, followed: FollowedRing, now: float, limit: int) -> int:
         """Read a ring, or give it up if it cannot be read; return how many records it gave."""

@@ -11,28 +11,36 @@ import dataclasses
 import errno
 import fcntl
 import os
+import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob
+from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError, RingHeader, parse_header
+from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 
 RING_SUFFIX = ".ring"
 POD_VOLUME = ("volumes", "kubernetes.io~empty-dir", "rankscope")
 
-MAX_RINGS_PER_DIRECTORY = 64
-"""Rings read of one directory at a time: four times the ranks of the largest nodes sold."""
+MAX_RINGS_PER_HOLDER = 64
+"""Rings read of one pod, or of one user outside of pods: four times the ranks of the largest nodes
+sold."""
 
 MAX_RINGS = 1024
-"""Rings read at a time, which is a directory's share for sixteen pods that want all of it."""
+"""Rings read at a time, all of which sixteen pods may take as long as nobody else wants some."""
 
 MAX_NAMES = 4096
 """Names looked at in one directory, some milliseconds of work; the others count as too many."""
+
+MAX_USERS = 256
+"""Users whose directories are looked at, beside the one that all of them share."""
 
 MAX_PODS = 1024
 """Pods looked at: twice what the largest nodes run (kubelet's own default is 110)."""
@@ -45,6 +53,8 @@ Liveness = Literal["alive", "silent", "ended"]
 """Of the writing process: alive, ended for good, or silent for so long that it counts as ended
 although it may write again; the last is known only where locks do not work."""
 
+_USER = re.compile(r"0|[1-9]\d{0,9}")
+
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -56,12 +66,14 @@ class RingDirectory:
     Args:
         root: directory that belongs to the node; links in its path are the administrator's.
         parts: the way down from there, of which no part may be a link.
-        pod_uid: the pod that owns the directory, empty for the directory of the node.
+        pod_uid: the pod that owns the directory, empty for the directories of the node.
+        user: number of the user who owns it and all that counts in it, None for any.
     """
 
     root: Path
     parts: tuple[str, ...]
     pod_uid: str
+    user: int | None = None
 
     @property
     def path(self) -> Path:
@@ -71,12 +83,17 @@ class RingDirectory:
 
 @dataclass(frozen=True, slots=True)
 class RingFile:
-    """A directory entry that may be a ring; `inode` and `changed` tell when it is another one."""
+    """A directory entry that may be a ring; `inode` and `changed` tell when it is another one.
+
+    Args:
+        user: number of the user whose file it is.
+    """
 
     name: str
     inode: tuple[int, int]
     changed: tuple[int, int]
     modified_ns: int
+    user: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,13 @@ class Listing:
 
     files: tuple[RingFile, ...]
     too_many: int
+
+
+def holder_of(directory: RingDirectory, pod_namespace: str, user: int) -> Holder:
+    """Return who takes places with files of a directory: its pod, or outside of pods their user."""
+    if directory.pod_uid:
+        return pod_namespace, directory.pod_uid
+    return f"user {user}", ""
 
 
 def pod_directories(kubelet: Path) -> tuple[RingDirectory, ...]:
@@ -104,13 +128,30 @@ def pod_directories(kubelet: Path) -> tuple[RingDirectory, ...]:
     return tuple(directory for directory in found if os.path.lexists(directory.path))
 
 
+def own_directories(ring_dir: Path) -> tuple[RingDirectory, ...]:
+    """Return the node's own directory, and in it those of users, which are named by their number.
+
+    Users cannot list each other's, hold them, or use up the names in them.
+    """
+    users: list[int] = []
+    try:
+        with os.scandir(ring_dir) as entries:
+            names = [entry.name for entry in islice(entries, MAX_NAMES)]
+        users = sorted(int(name) for name in names if _USER.fullmatch(name))
+    except OSError:  # whoever opens it says what is wrong with it
+        pass
+    of_users = (RingDirectory(ring_dir, (str(user),), "", user) for user in users[:MAX_USERS])
+    return RingDirectory(ring_dir, (), ""), *of_users
+
+
 @contextmanager
 def open_directory(directory: RingDirectory) -> Iterator[int]:
     """Give a descriptor of a directory that was reached without following a link.
 
     Raises:
         FileNotFoundError: it is not there.
-        RingError: a part of its path is a link or no directory, or it may not be read.
+        RingError: a part of its path is a link or no directory, or it may not be read, or another
+            user made it.
     """
     descriptor = -1
     try:
@@ -127,9 +168,20 @@ def open_directory(directory: RingDirectory) -> Iterator[int]:
     except OSError as error:
         raise refuse(error, directory.path) from error
     try:
+        _check_user(directory, os.fstat(descriptor).st_uid)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_user(directory: RingDirectory, user: int) -> None:
+    """Refuse what lies in a user's directory, or in place of it, and is of somebody else.
+
+    Raises:
+        RingError: it is.
+    """
+    if directory.user not in (None, user):
+        raise RingError("identity", f"is of user {user}, in the directory of user {directory.user}")
 
 
 def refuse(error: OSError, path: Path) -> RingError:
@@ -159,6 +211,15 @@ def list_rings(directory_descriptor: int) -> Listing:
     return Listing(tuple(files), beyond)
 
 
+def newest_of_each(files: Iterable[RingFile], most: int) -> Iterator[RingFile]:
+    """Yield files in their order, of each user at most so many."""
+    seen: Counter[int] = Counter()
+    for file in files:
+        seen[file.user] += 1
+        if seen[file.user] <= most:
+            yield file
+
+
 def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
     for entry in entries:
         # A leading dot is a ring in the making, which its probe renames when it is whole.
@@ -173,6 +234,7 @@ def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
             (status.st_dev, status.st_ino),
             (status.st_ctime_ns, status.st_size),
             status.st_mtime_ns,
+            status.st_uid,
         )
 
 
@@ -181,6 +243,7 @@ class OpenRing:
     """A ring under an open descriptor, which whoever opened it closes.
 
     Args:
+        user: number of the user whose file it is.
         pod_namespace: of the pod in whose volume it lies, empty outside of pods.
     """
 
@@ -189,7 +252,13 @@ class OpenRing:
     inode: tuple[int, int]
     header: RingHeader
     descriptor: int
+    user: int
     pod_namespace: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        """Who takes a place with it."""
+        return holder_of(self.directory, self.pod_namespace, self.user)
 
     @property
     def path(self) -> Path:
@@ -222,50 +291,6 @@ class OpenRing:
         return "alive" if age < LIVENESS_SECONDS else "silent"
 
 
-class JobNames(Protocol):
-    """Who knows what the jobs of this node's pods are called."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether that is still to be learnt, so that pods' rings had better wait."""
-        ...
-
-    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
-        """Name the job of a pod whose processes call it `stated`, None where the pod is not known.
-
-        Raises:
-            JobNameError: Kubernetes has no name for it, and the pod may not have this one.
-        """
-        ...
-
-    def check_outside(self, pod_uid: str, stated: str) -> None:
-        """Refuse what a process that is in no pod's volume may not say of itself.
-
-        Args:
-            pod_uid: the pod that it says it is in, mostly empty.
-            stated: what it calls its job.
-
-        Raises:
-            JobNameError: it speaks for a pod, or for a job of pods.
-        """
-        ...
-
-
-class _NoPods:
-    """Nobody knows of any pod: other processes' jobs are called what these call them."""
-
-    pending = False
-
-    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
-        return None
-
-    def check_outside(self, pod_uid: str, stated: str) -> None:
-        return
-
-
-NO_PODS: JobNames = _NoPods()
-
-
 def open_ring(
     directory: RingDirectory,
     directory_descriptor: int,
@@ -286,6 +311,7 @@ def open_ring(
         raise refuse(error, directory.path / name) from error
     try:
         status = os.fstat(descriptor)
+        _check_user(directory, status.st_uid)
         header = _read_header(descriptor, status.st_size, directory.path / name)
         job = _job(header, directory.pod_uid, names)
     except BaseException:
@@ -293,7 +319,7 @@ def open_ring(
         raise
     header = dataclasses.replace(header, job_id=job.job_id)
     inode = status.st_dev, status.st_ino
-    return OpenRing(directory, name, inode, header, descriptor, job.pod_namespace)
+    return OpenRing(directory, name, inode, header, descriptor, status.st_uid, job.pod_namespace)
 
 
 def open_regular(directory_descriptor: int, name: str) -> int:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.settings.file_descriptors import share
+from rankscope_agent.sources.fair_shares import Holder, allot_to_holders
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.files import (
     MAX_RINGS,
-    NO_PODS,
-    JobNames,
     RingDirectory,
+    own_directories,
     pod_directories,
     refuse,
 )
 from rankscope_agent.sources.training.format import REASONS, Reason, RingError
+from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 from rankscope_agent.sources.training.ring_directory import FollowedDirectory, FollowedRing, Refusal
-from rankscope_agent.sources.training.shares import fair_share
 
 log = logging.getLogger(__name__)
 
 PODS_RESCAN_SECONDS = 5.0
 """Pause between looks for new pod volumes. A new job takes longer than that to its first step, and
 the look costs one system call per pod."""
+
+SCAN_SECONDS = 0.25
+"""How long looking into directories may take; what is left waits for the next look. A directory of
+as many names as are looked at takes ten milliseconds, a usual one a tenth of one."""
 
 MAX_LOG_LINES = 64
 LOG_WINDOW_SECONDS = 600.0
@@ -45,19 +50,29 @@ class RingFollower:
         ring_dir: the node's own directory of rings.
         kubelet: the kubelet's directory, under which pods have theirs.
         names: what pods' jobs are called; while that is pending, pods' rings wait unread.
+        timer: gives seconds that never go back.
     """
 
-    def __init__(self, ring_dir: Path, kubelet: Path, names: JobNames = NO_PODS) -> None:
+    def __init__(
+        self,
+        ring_dir: Path,
+        kubelet: Path,
+        names: JobNames = NO_PODS,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._names = names
+        self._timer = timer
         self._ends = EndWatch()
-        self._own = FollowedDirectory(RingDirectory(ring_dir, (), ""), names, self._ends)
+        self._ring_dir = ring_dir
         self._pods_path = kubelet / "pods"
         self._kubelet = kubelet
+        # In the order in which they are looked at next.
+        self._own: dict[RingDirectory, FollowedDirectory] = {}
         self._pods: dict[RingDirectory, FollowedDirectory] = {}
         self._pods_seen_at: float | None = None
         self._pods_failure: RingError | None = None
         self._max_rings = ring_limit()
-        self._share = self._max_rings
+        self._shares: Mapping[Holder, int] = {}
         self._log = _RefusalLog()
 
     @property
@@ -87,11 +102,12 @@ class RingFollower:
     def rescan(self, now_unix_seconds: float) -> None:
         """Look for rings that have appeared or gone; among pods less often than it is called."""
         self._divide(now_unix_seconds)
-        self._scan((self._own,), now_unix_seconds)
+        self._take(self._own, own_directories(self._ring_dir))
+        self._scan(self._own, now_unix_seconds)
         if not self._names.pending and self._pods_due(now_unix_seconds):
             self._pods_seen_at = now_unix_seconds
             self._find_pods(now_unix_seconds)
-            self._scan(tuple(self._pods.values()), now_unix_seconds)
+            self._scan(self._pods, now_unix_seconds)
 
     def close_finished(self) -> None:
         """Close the rings from which nothing more can come."""
@@ -105,22 +121,32 @@ class RingFollower:
                 self._log.write((directory.give_up(followed, error),), now_unix_seconds)
 
     def _directories(self) -> Sequence[FollowedDirectory]:
-        return (self._own, *self._pods.values())
+        return (*self._own.values(), *self._pods.values())
 
-    def _scan(self, directories: Iterable[FollowedDirectory], now: float) -> None:
-        left = self._max_rings - len(self.rings)
-        for directory in directories:
-            before = len(directory.rings)
-            self._log.write(directory.scan(min(left, self._share - before)), now)
-            left -= len(directory.rings) - before
+    def _scan(self, directories: dict[RingDirectory, FollowedDirectory], now: float) -> None:
+        """Look into directories for as long as there is time, at least into one of them.
+
+        New ones come first, then those that have waited longest.
+        """
+        until = self._timer() + SCAN_SECONDS
+        for turn, key in enumerate(sorted(directories, key=lambda key: directories[key].seen)):
+            if turn and self._timer() >= until:
+                return
+            directory = directories[key] = directories.pop(key)
+            left = self._max_rings - len(self.rings)
+            self._log.write(directory.scan(left, self._shares, now), now)
 
     def _divide(self, now: float) -> None:
-        """Take back what directories have beyond their share, for those that lack a place."""
-        wanted = [one.wanted for one in self._directories() if one.wanted]
-        self._share = fair_share(wanted, self._max_rings)
+        """Take back what pods and users have beyond their share, for those that lack a place."""
+        wanted: Counter[Holder] = Counter()
         for directory in self._directories():
-            if len(directory.rings) > self._share:
-                self._log.write(directory.shrink(self._share), now)
+            wanted.update(directory.wanted)
+        scarce = wanted.total() > self._max_rings
+        self._shares = allot_to_holders(wanted, self._max_rings) if scarce else {}
+        for directory in self._directories() if scarce else ():
+            for holder, count in directory.open_of.items():
+                if count > self._shares[holder]:
+                    self._log.write(directory.shrink(holder, self._shares[holder]), now)
 
     def _pods_due(self, now: float) -> bool:
         seen = self._pods_seen_at
@@ -138,13 +164,19 @@ class RingFollower:
                 self._log.write(((self._pods_path, self._pods_failure),), now)
             return
         self._pods_failure = None
+        self._take(self._pods, found)
+
+    def _take(
+        self, known: dict[RingDirectory, FollowedDirectory], found: Sequence[RingDirectory]
+    ) -> None:
+        """Take over directories that have come, and let go of those that have gone."""
         for directory in found:
-            if directory not in self._pods:
-                self._pods[directory] = FollowedDirectory(directory, self._names, self._ends)
-        for directory in set(self._pods) - set(found):
-            self._pods[directory].unlink()
-            if not self._pods[directory].rings:
-                del self._pods[directory]
+            if directory not in known:
+                known[directory] = FollowedDirectory(directory, self._names, self._ends)
+        for directory in set(known) - set(found):
+            known[directory].unlink()
+            if not known[directory].rings:
+                del known[directory]
 
 
 class _RefusalLog:

@@ -1,7 +1,7 @@
 """Reads from the rings, on request, who trains on this node and which steps they made.
 
-Nothing is kept between two questions: each opens the rings with descriptors of its own, so that any
-thread may ask while the collector reads on.
+Nothing of a ring is kept between two questions: each opens the rings with descriptors of its own,
+so that any thread may ask while the collector reads on.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
 
 from rankscope_agent.contract.model import RankIdentity, StepRow
+from rankscope_agent.sources.fair_shares import Holder, choose
 from rankscope_agent.sources.training.cursor import (
     MAX_CHUNK,
     Cursor,
@@ -28,15 +30,14 @@ from rankscope_agent.sources.training.extension import OpenExtension, open_exten
 from rankscope_agent.sources.training.files import (
     LIVENESS_SECONDS,
     MAX_RINGS,
-    MAX_RINGS_PER_DIRECTORY,
-    NO_PODS,
-    JobNames,
+    MAX_RINGS_PER_HOLDER,
     OpenRing,
     RingDirectory,
     RingFile,
-    list_rings,
+    holder_of,
     open_directory,
     open_ring,
+    own_directories,
     pod_directories,
 )
 from rankscope_agent.sources.training.format import (
@@ -46,6 +47,8 @@ from rankscope_agent.sources.training.format import (
     RingError,
     StepRecord,
 )
+from rankscope_agent.sources.training.listing import RingListings
+from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 
 NS = 10**9
 
@@ -134,7 +137,8 @@ class RingStepSource:
         names: JobNames = NO_PODS,
     ) -> None:
         self._names = names
-        self._own = RingDirectory(ring_dir, (), "")
+        self._ring_dir = ring_dir
+        self._listings = RingListings()
         self._kubelet = kubelet
         self._node = node
         self._clock = clock
@@ -198,19 +202,40 @@ class RingStepSource:
         pods: Sequence[RingDirectory] = ()
         with suppress(OSError):
             pods = () if self._names.pending else pod_directories(self._kubelet)
-        answers = chain.from_iterable(self._answers(layout) for layout in (self._own, *pods))
-        return list(islice(answers, MAX_RINGS))
+        places = (*own_directories(self._ring_dir), *pods)
+        self._listings.keep_only(places)
+        files = chain.from_iterable(self._files(place) for place in places)
+        # Twice as many as are read: what others left, and what is none, is among them.
+        chosen = choose(files, lambda file: file[0], 2 * MAX_RINGS)
+        answers = chain.from_iterable(
+            self._answers(place, [file for _, _, file in several])
+            for place, several in groupby(chosen, lambda file: file[1])
+        )
+        return [answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)]
 
-    def _answers(self, directory: RingDirectory) -> Sequence[RingAnswer]:
-        answers: list[RingAnswer] = []
+    def _files(self, directory: RingDirectory) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
+        """Yield the newest files of each holder in a directory."""
         with suppress(OSError, RingError), open_directory(directory) as descriptor:
-            for file in list_rings(descriptor).files[: 2 * MAX_RINGS_PER_DIRECTORY]:
+            for file in self._listings.newest(directory, descriptor, self._clock()):
+                yield self._holder(directory, file.user), directory, file
+
+    def _holder(self, directory: RingDirectory, user: int) -> Holder:
+        namespace = self._names.namespace_of_pod(directory.pod_uid) if directory.pod_uid else ""
+        return holder_of(directory, namespace, user)
+
+    def _answers(
+        self, directory: RingDirectory, files: Sequence[RingFile]
+    ) -> Iterator[tuple[Holder, RingAnswer]]:
+        found: Counter[Holder] = Counter()
+        with suppress(OSError, RingError), open_directory(directory) as descriptor:
+            for file in files:
                 with (
                     suppress(OSError, RingError),
                     _opened(directory, descriptor, file, self._names) as ring,
                 ):
-                    answers.append(self._answer(ring, file))
-        return answers[:MAX_RINGS_PER_DIRECTORY]
+                    found[ring.holder] += 1
+                    if found[ring.holder] <= MAX_RINGS_PER_HOLDER:
+                        yield ring.holder, self._answer(ring, file)
 
     def _answer(self, ring: OpenRing, file: RingFile) -> RingAnswer:
         now = self._clock()

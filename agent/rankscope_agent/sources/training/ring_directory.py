@@ -9,30 +9,37 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.training.cursor import Cursor, locate
 from rankscope_agent.sources.training.ends import EndWatch
 from rankscope_agent.sources.training.extension import SUFFIX, OpenExtension, open_extension
 from rankscope_agent.sources.training.files import (
-    MAX_RINGS_PER_DIRECTORY,
-    NO_PODS,
-    JobNames,
+    MAX_RINGS_PER_HOLDER,
     Listing,
     Liveness,
     OpenRing,
     RingDirectory,
     RingFile,
+    holder_of,
     list_rings,
     open_directory,
     open_ring,
     refuse,
 )
 from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError, StepRecord
+from rankscope_agent.sources.training.listing import Stamp
+from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 
 MAX_REFUSED = 256
-"""Refused files remembered per directory, four times the rings read; others are too many."""
+"""Refused files remembered of one holder, four times the rings read; others are too many."""
+
+REFUSED_SECONDS = 60.0
+"""How long refused files are left alone in a directory that stays as it is: what is put right in
+place, which no probe does, is seen that much later."""
 
 Refusal = tuple[Path, RingError]
 NS = 10**9
@@ -135,12 +142,19 @@ class FollowedDirectory:
         self._names = names
         self._ends = ends
         self.exists = False
+        self.seen = False
+        """It was looked at."""
+        self._namespace = ""
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
         self._refused: dict[str, tuple[RingFile, RingError]] = {}
         self._refused_extensions: list[Refusal] = []
         self._failure: RingError | None = None
-        self._too_many = 0
+        self._left: Counter[Holder] = Counter()
+        self._unseen = 0
+        self._stamp: Stamp | None = None
+        self._settled = False
+        self._look_again_at = float("-inf")
 
     @property
     def rings(self) -> Sequence[FollowedRing]:
@@ -154,20 +168,29 @@ class FollowedDirectory:
         yield from (refusal.reason for _, refusal in self._refused.values())
         yield from (refusal.reason for refusal in self._done.values() if refusal)
         yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
-        yield from itertools.repeat("too_many", self._too_many)
+        yield from itertools.repeat("too_many", self._left.total() + self._unseen)
 
     @property
-    def wanted(self) -> int:
-        """How many rings it could use a place for: those open, and those left for want of one."""
-        return min(MAX_RINGS_PER_DIRECTORY, len(self._rings) + self._too_many)
+    def open_of(self) -> Counter[Holder]:
+        """How many rings are open of whom."""
+        return Counter(followed.ring.holder for followed in self._rings)
 
-    def shrink(self, share: int) -> Sequence[Refusal]:
-        """Give back the rings beyond a share, those that came last first; they stay refused.
+    @property
+    def wanted(self) -> Mapping[Holder, int]:
+        """How many rings each holder could use a place for: those open, and those left for want."""
+        return {
+            holder: min(MAX_RINGS_PER_HOLDER, count)
+            for holder, count in (self.open_of + self._left).items()
+        }
+
+    def shrink(self, holder: Holder, share: int) -> Sequence[Refusal]:
+        """Give back a holder's rings beyond its share, the last ones first; they stay refused.
 
         A ring that is closed is not read again, so that no step of it is counted twice.
         """
-        live_first = sorted(self._rings, key=lambda followed: followed.liveness != "alive")
-        seen = f"gives its place to other pods: one may have {share} rings now"
+        held = [followed for followed in self._rings if followed.ring.holder == holder]
+        live_first = sorted(held, key=lambda followed: followed.liveness != "alive")
+        seen = f"gives its place to others: of one pod or user {share} rings are read now"
         refusals = []
         for followed in live_first[share:]:
             refusal = RingError("too_many", seen)
@@ -175,18 +198,31 @@ class FollowedDirectory:
             refusals.append((followed.ring.path, refusal))
         return refusals
 
-    def scan(self, limit: int) -> Sequence[Refusal]:
-        """Open the rings that have appeared, at most `limit`, and notice those that have gone.
+    def scan(self, limit: int, shares: Mapping[Holder, int], now: float) -> Sequence[Refusal]:
+        """Open the rings that have appeared, and notice those that have gone.
+
+        A directory that has not changed since the last look is not listed again, unless files wait
+        in it.
+
+        Args:
+            limit: how many rings may be opened.
+            shares: how many rings of a holder may be open; of whom it does not name, any.
+            now: the Unix time.
 
         Returns:
             The refusals that are new since the last look.
         """
         failed_before, self._failure, self.exists = self._failure is not None, None, False
+        self.seen = True
         try:
             with open_directory(self.directory) as descriptor:
-                listing = list_rings(descriptor)
                 self.exists = True
-                return self._admit(descriptor, listing, limit)
+                if self._is_unchanged(os.fstat(descriptor), now):
+                    return ()
+                listing = list_rings(descriptor)
+                new = self._admit(descriptor, listing, limit, shares)
+                self._plan_next_look(now)
+                return new
         except FileNotFoundError:
             self.unlink()
             return ()
@@ -199,7 +235,8 @@ class FollowedDirectory:
     def unlink(self) -> None:
         """Note that the directory is gone; what is open is read to its end."""
         self.exists = False
-        self._done, self._refused, self._failure, self._too_many = {}, {}, None, 0
+        self._done, self._refused, self._failure = {}, {}, None
+        self._left, self._unseen, self._stamp = Counter(), 0, None
         for followed in self._rings:
             followed.linked = False
 
@@ -221,21 +258,54 @@ class FollowedDirectory:
         followed.close()
         self._done[ring.name, ring.inode] = refusal
 
-    def _admit(self, descriptor: int, listing: Listing, limit: int) -> Sequence[Refusal]:
+    def _is_unchanged(self, status: os.stat_result, now: float) -> bool:
+        """Return True if a directory need not be listed again, and note how it is if it must."""
+        before, self._stamp = self._stamp, Stamp.of(status)
+        # Settled at the look before: what that one saw may have been changed right behind it.
+        unchanged = before == self._stamp and self._settled and now < self._look_again_at
+        self._settled = self._stamp.settled(now)
+        return unchanged
+
+    def _plan_next_look(self, now: float) -> None:
+        """Say when a directory that stays as it is must be listed again all the same."""
+        waiting = any(refusal.reason in PASSING_REASONS for _, refusal in self._refused.values())
+        if waiting or self._left:
+            self._look_again_at = now
+        else:
+            self._look_again_at = now + REFUSED_SECONDS
+
+    def _admit(
+        self, descriptor: int, listing: Listing, limit: int, shares: Mapping[Holder, int]
+    ) -> Sequence[Refusal]:
         """Compare a listing with what is open, and open what is new."""
         self._forget_unlisted(listing)
         before, self._refused = self._refused, {}
-        too_many_before, self._too_many = self._too_many, listing.too_many
-        limit = min(limit, MAX_RINGS_PER_DIRECTORY - len(self._rings))
+        left_before = self._left.total() + self._unseen
+        self._left, self._unseen = Counter(), listing.too_many
+        held, refused = self.open_of, Counter[Holder]()
         for file in self._new_files(listing):
+            holder = self._holder(file)
             known = before.get(file.name)
+            share = min(MAX_RINGS_PER_HOLDER, shares.get(holder, MAX_RINGS_PER_HOLDER))
             if known and known[0] == file and known[1].reason not in PASSING_REASONS:
                 self._refused[file.name] = known
-            elif limit > 0 and len(self._refused) < MAX_REFUSED:
-                limit -= self._open(descriptor, file)
+            elif refused[holder] >= MAX_REFUSED:
+                self._unseen += 1
+            elif limit > 0 and held[holder] < share:
+                opened = self._open(descriptor, file)
+                limit -= opened
+                held[holder] += opened
             else:
-                self._too_many += 1
-        return self._new_refusals(before, too_many_before)
+                self._left[holder] += 1
+            refused[holder] += file.name in self._refused
+        return self._new_refusals(before, left_before)
+
+    def _holder(self, file: RingFile) -> Holder:
+        """Return who takes a place with a file, as far as is known before it is opened."""
+        pod_uid = self.directory.pod_uid
+        if pod_uid and not self._namespace:
+            self._namespace = self._names.namespace_of_pod(pod_uid)
+        return holder_of(self.directory, self._namespace, file.user)
 
     def _forget_unlisted(self, listing: Listing) -> None:
         inodes = {file.inode for file in listing.files}
@@ -279,7 +349,7 @@ class FollowedDirectory:
             return FollowedRing(ring, cursor, None, refusal, self._ends)
 
     def _new_refusals(
-        self, before: dict[str, tuple[RingFile, RingError]], too_many_before: int
+        self, before: dict[str, tuple[RingFile, RingError]], left_before: int
     ) -> Sequence[Refusal]:
         """Return the refusals that were not there, or for another reason, at the last look."""
         new = [
@@ -289,7 +359,8 @@ class FollowedDirectory:
         ]
         new += self._refused_extensions
         self._refused_extensions = []
-        if self._too_many and not too_many_before:
-            seen = f"holds {self._too_many} more files than are read"
+        left = self._left.total() + self._unseen
+        if left and not left_before:
+            seen = f"holds {left} more files than are read"
             new.append((self.directory.path, RingError("too_many", seen)))
         return new

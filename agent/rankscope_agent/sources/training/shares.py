@@ -1,38 +1,21 @@
-"""Who gets how much of what is bounded: nobody more than others want, while they lack it."""
+"""Which ranks are forgotten first where there are too many: those of whoever has most."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections import Counter
+from collections.abc import Set
 
+from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.sources.training.totals import JobTotals, RankTotals
 
 Rank = tuple[str, int]
 
 
-def fair_share(wanted: Collection[int], available: int) -> int:
-    """Return the most that one holder may have: all there is, unless others lack some of it.
-
-    Holders who want less get what they want, and what they leave goes to the others (max-min
-    fairness). At least 1, where there are more holders than places.
-
-    Args:
-        wanted: how much each holder could use.
-        available: how much there is.
-    """
-    left, holders = available, len(wanted)
-    for want in sorted(wanted):
-        if want * holders > left:
-            return max(1, left // holders)
-        left -= want
-        holders -= 1
-    return available
-
-
 def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int) -> None:
-    """Drop ranks without an open ring: of the job that has most of them, those that ended first.
+    """Drop ranks without an open ring, those that ended first of the job that has most of them.
 
-    A job that loses its last rank goes. Of two jobs with equally many, the one that ended first is
-    charged.
+    The job is one of the namespace that has most. A job that loses its last rank goes; of two jobs
+    with equally many, the one that ended first is charged.
 
     Args:
         jobs: what is known of each job; changed in place.
@@ -43,11 +26,20 @@ def forget_ranks(jobs: dict[str, JobTotals], open_ranks: Set[Rank], excess: int)
         job_id: [number for number in job.ranks if (job_id, number) not in open_ranks]
         for job_id, job in jobs.items()
     }
+    of_namespaces: Counter[str] = Counter()
+    for job_id, numbers in closed.items():
+        of_namespaces[namespace_of(job_id)] += len(numbers)
+
+    def weight(job_id: str) -> tuple[int, int, float]:
+        held = of_namespaces[namespace_of(job_id)]
+        return held, len(closed[job_id]), -jobs[job_id].active_unix_seconds
+
     while excess > 0 and any(closed.values()):
-        charged = max(closed, key=lambda name: (len(closed[name]), -jobs[name].active_unix_seconds))
+        charged = max((job_id for job_id in closed if closed[job_id]), key=weight)
         ranks = jobs[charged].ranks
         first = min(closed[charged], key=lambda number: _last_seen(ranks[number]))
         closed[charged].remove(first)
+        of_namespaces[namespace_of(charged)] -= 1
         del ranks[first]
         excess -= 1
         if not ranks:

@@ -1,0 +1,89 @@
+"""Who gets how much of what is bounded, and whose turn it is: pure.
+
+A holder is one of a group: a pod of a namespace, or a user of a machine. Groups share first, then
+the holders of each, so that neither many files of a pod nor many pods of a namespace leave others
+without a place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+Holder = tuple[str, str]
+"""The group, and who it is in it."""
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def allot(wanted: Mapping[Key, int], available: int) -> dict[Key, int]:
+    """Return how much each one may have: none more than others, while these lack some of it.
+
+    Whoever wants less than an equal part gets what it wants, and what it leaves goes to the others
+    (max-min fairness). Of what cannot be divided, whoever comes last in the mapping gets more.
+
+    Args:
+        wanted: how much each one could use.
+        available: how much there is.
+    """
+    shares: dict[Key, int] = {}
+    left = available
+    smallest_first = sorted(wanted, key=lambda one: wanted[one])
+    for served, one in enumerate(smallest_first):
+        shares[one] = min(wanted[one], left // (len(wanted) - served))
+        left -= shares[one]
+    return shares
+
+
+def allot_to_holders(wanted: Mapping[Holder, int], available: int) -> dict[Holder, int]:
+    """Return how much each holder may have: shared by groups, then within each group."""
+    groups: dict[str, dict[Holder, int]] = defaultdict(dict)
+    for holder, amount in wanted.items():
+        groups[holder[0]][holder] = amount
+    of_groups = allot({name: sum(one.values()) for name, one in groups.items()}, available)
+    return {
+        holder: share
+        for name, members in groups.items()
+        for holder, share in allot(members, of_groups[name]).items()
+    }
+
+
+def choose(items: Iterable[Item], holder: Callable[[Item], Holder], available: int) -> list[Item]:
+    """Return the items that fit, each holder's first ones within its share, in their order."""
+    owned = [(holder(item), item) for item in items]
+    left = allot_to_holders(Counter(owner for owner, _ in owned), available)
+    chosen = []
+    for owner, item in owned:
+        if left[owner]:
+            left[owner] -= 1
+            chosen.append(item)
+    return chosen
+
+
+def take_turns(
+    items: Iterable[Item], holder: Callable[[Item], Holder], serve: Callable[[Item], bool]
+) -> None:
+    """Serve items in turns of their groups, in each group of its holders, until none wants more.
+
+    Args:
+        items: whom to serve; the order is that of the first turn.
+        holder: whose an item is.
+        serve: gives an item its turn and returns whether it wants another one.
+    """
+    groups: dict[str, dict[Holder, deque[Item]]] = {}
+    for item in items:
+        owner = holder(item)
+        groups.setdefault(owner[0], {}).setdefault(owner, deque()).append(item)
+    while groups:
+        for name, holders in tuple(groups.items()):
+            owner = next(iter(holders))
+            queue = holders.pop(owner)
+            item = queue.popleft()
+            if serve(item):
+                queue.append(item)
+            if queue:
+                holders[owner] = queue  # behind the others of its group
+            if not holders:
+                del groups[name]

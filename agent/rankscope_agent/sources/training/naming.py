@@ -1,0 +1,58 @@
+"""Who knows what the jobs of a node's pods are called; rings are read by that."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rankscope_agent.contract.job_names import PodJob
+
+
+class JobNames(Protocol):
+    """Who knows what the jobs of this node's pods are called."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether that is still to be learnt, so that pods' rings had better wait."""
+        ...
+
+    def namespace_of_pod(self, pod_uid: str) -> str:
+        """Return the namespace of a pod, empty while it is not known."""
+        ...
+
+    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
+        """Name the job of a pod whose processes call it `stated`, None where the pod is not known.
+
+        Raises:
+            JobNameError: Kubernetes has no name for it, and the pod may not have this one.
+        """
+        ...
+
+    def check_outside(self, pod_uid: str, stated: str) -> None:
+        """Refuse what a process that is in no pod's volume may not say of itself.
+
+        Args:
+            pod_uid: the pod that it says it is in, mostly empty.
+            stated: what it calls its job.
+
+        Raises:
+            JobNameError: it speaks for a pod, or for a job of pods.
+        """
+        ...
+
+
+class _NoPods:
+    """Nobody knows of any pod: other processes' jobs are called what these call them."""
+
+    pending = False
+
+    def namespace_of_pod(self, pod_uid: str) -> str:
+        return ""
+
+    def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
+        return None
+
+    def check_outside(self, pod_uid: str, stated: str) -> None:
+        return
+
+
+NO_PODS: JobNames = _NoPods()

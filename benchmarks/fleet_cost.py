@@ -15,7 +15,7 @@ from benchmarks.processes import memory_mib
 
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.reports import html as html_report
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
 AGENTS, STEPS = 512, 120
 DEAD = 8
@@ -42,7 +42,7 @@ def measure() -> FleetCost:
 def _ask(urls: Sequence[str]) -> FleetCost:
     cpu, wall = time.process_time(), time.perf_counter()
     found = gather.of_agents(urls, None, 0.0)
-    reports = job_reports.reports(timed(found.jobs), found.evidence, time.time())
+    reports = job_reports.reports(diagnose_each(found.jobs), found.evidence, time.time())
     page = html_report.write(reports)
     took = time.perf_counter() - wall, time.process_time() - cpu
     (report,) = reports

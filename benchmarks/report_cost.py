@@ -14,7 +14,7 @@ from rankscope_analyzers.fusion.job_reports import Evidence, reports
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 
 RANKS, STEPS, SLOW = 4096, 500, 2717
 SLOWER_BY_SECONDS = 0.6
@@ -48,7 +48,9 @@ def measure() -> ReportCost:
 
 
 def _judged(records: pd.DataFrame) -> JobReport:
-    (report,) = reports(timed([JobRecords("big", records, RANKS, (), live=False)]), Evidence(), 1e9)
+    (report,) = reports(
+        diagnose_each([JobRecords("big", records, RANKS, (), live=False)]), Evidence(), 1e9
+    )
     return report
 
 

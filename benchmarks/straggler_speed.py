@@ -84,7 +84,7 @@ def _window_seconds() -> float:
     shape = _shape(RANKS)
     detector = Detector()
     detector.number([f"node-{n:05d}" for n in range(RANKS // 8)])
-    detector.restart(shape)
+    detector.start_run(shape)
     times = []
     for number in range(ROUNDS + WARM // WINDOW + 1):
         steps = _steps(random, WINDOW, shape.sizes)

@@ -101,8 +101,8 @@ def view(
         sync=filled(lead if waits is None else waits),
         cpu_wait=None if cpu_wait is None else filled(cpu_wait),
         work=None if samples is None else filled(samples),
-        left=None,
-        left_long=None,
+        exit_lateness=None,
+        exit_lateness_long=None,
         means=False,
         known=frozenset(PARTS),
     )

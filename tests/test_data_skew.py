@@ -38,7 +38,7 @@ def test_a_rank_with_more_samples_is_no_slow_gpu(column):
     assert cause.kind == "partition_imbalance"
     assert cause.where.ranks == ()
     assert "rank 3 gets 48 samples a step, 1.41x the mean of 34" in cause.summary
-    assert "each one more takes 50 ms of compute" in cause.action
+    assert "each additional one takes 50 ms of compute" in cause.action
     assert cause.evidence[0].unit == "samples"
 
 

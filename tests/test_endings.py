@@ -9,7 +9,7 @@ from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.endings import STALLED_SECONDS
 from rankscope_analyzers.reports import job_json, job_summary
-from rankscope_analyzers.stragglers.diagnosis import Timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from simulated_jobs import Job, diagnosed, records
 
 NOW = 1_760_000_300.0
@@ -44,7 +44,7 @@ def ranks(alive, **more):
 
 def reported(*pages, judged=False):
     """Return the report; `judged` adds steps in which nobody is slow."""
-    timing = Timed((diagnosed(records(Job())),) if judged else (), {}, ())
+    timing = TimingResults((diagnosed(records(Job())),) if judged else (), {}, ())
     (report,) = job_reports.reports(timing, Evidence(from_pages(pages, job_reports.READS)), NOW)
     return report
 
@@ -153,7 +153,7 @@ def test_a_rank_that_was_stopped_is_whom_all_waited_for():
     stopped = {"rank_last_stopped_timestamp_seconds": [None, frozen.since_unix_seconds + 4, None]}
     pages = [ranks([1] * 4, rank_stopped=[0] * 4, **stopped)]
     evidence = Evidence(from_pages(pages, job_reports.READS))
-    (report,) = job_reports.reports(Timed((judged,), {}, ()), evidence, NOW)
+    (report,) = job_reports.reports(TimingResults((judged,), {}, ()), evidence, NOW)
     (incident,) = report.incidents
     assert (incident.cause.kind, incident.where.ranks) == ("rank_was_stopped", (1,))
     assert "because rank 1 (node n1) was stopped by a signal" in incident.summary

@@ -24,7 +24,7 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import trace_verdicts
-from rankscope_analyzers.stragglers.diagnosis import diagnosis, timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each, diagnosis
 from rankscope_analyzers.stragglers.verdict import RankTimes
 from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.watch.exporter import Exported
@@ -117,7 +117,7 @@ def words(text):
 @settings(deadline=None, max_examples=100, derandomize=True)
 @given(traces())
 def test_every_number_of_every_output_is_finite(job):
-    timing = timed([job])
+    timing = diagnose_each([job])
     if "compute_timing" in job.meta:
         assert timing.errors == ()
     made = reports(timing, Evidence(), START)

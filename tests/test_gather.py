@@ -21,7 +21,7 @@ from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.layers.series_signals import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
-from rankscope_analyzers.stragglers.diagnosis import Timed, timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
 from simulated_jobs import records
 
 
@@ -61,7 +61,7 @@ class Refusing:
 
 
 def reported(found):
-    return job_reports.reports(timed(found.jobs), found.evidence, time.time())
+    return job_reports.reports(diagnose_each(found.jobs), found.evidence, time.time())
 
 
 @pytest.fixture(autouse=True)
@@ -253,9 +253,9 @@ def test_a_job_whose_records_make_no_sense_costs_no_other_job():
         JobRecords("bad\x1b", bad, 8, (), live=True),
         JobRecords("good", good, 8, (), live=True),
     ]
-    found = timed(jobs)
+    found = diagnose_each(jobs)
     assert [one.frame.job_id for one in found.diagnoses] == ["good"]
-    (sentence,) = found.senseless.values()
+    (sentence,) = found.unusable.values()
     assert "step_seconds" in sentence
     assert "\x1b" not in sentence
 
@@ -366,7 +366,9 @@ def test_a_job_is_judged_by_its_own_nodes_alone():
         )
     ]
     evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
-    job = next(one for one in job_reports.reports(Timed(), evidence, 1060.0) if one.job_id == "t/j")
+    job = next(
+        one for one in job_reports.reports(TimingResults(), evidence, 1060.0) if one.job_id == "t/j"
+    )
     found = {signal.kind: signal.where.nodes for signal in job.observations}
     found |= {one.cause.kind: one.where.nodes for one in job.incidents}
     assert found == {"pod_failed": ("n2",), "io_pressure": ("n1",)}

@@ -9,7 +9,7 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.reports import html, job_json, markdown, terminal
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.watch.findings import Watch
 from rankscope_analyzers.watch.lives import LIVES_OF_A_JOB, MOST_JOBS, REMEMBERED_SECONDS, Lives
 from suite_jobs import fault, made
@@ -20,7 +20,7 @@ RECOVERED = "rankscope_finding_recovered_timestamp_seconds"
 def reported(**changes):
     simulated = made(fault("gpu_compute", "gpu", 1.5, first=60, **changes), tensor=1, pipeline=1)
     job = JobRecords("ns/job", simulated.records, None, (), live=True)
-    (report,) = job_reports.reports(timed([job]), Evidence(), 2e9)
+    (report,) = job_reports.reports(diagnose_each([job]), Evidence(), 2e9)
     return report
 
 

@@ -33,7 +33,7 @@ from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import trace_verdicts
-from rankscope_analyzers.stragglers.diagnosis import Timed, diagnosis, timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each, diagnosis
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.leadership import Alone
 from simulated_jobs import Fault, Job, records
@@ -72,8 +72,8 @@ def watched(jobs, evidence=Evidence(), **more):  # noqa: B008 - it is frozen
 def test_a_slow_rank_beside_one_that_writes_checkpoints_raises_nothing(name):
     """Two ranks: the first writes checkpoints in its training thread, the second is slow."""
     rows = pd.read_csv(FIXTURES / f"{name}.csv.gz")
-    found = timed([job(name, rows)])
-    assert (found.errors, found.senseless) == ((), {})
+    found = diagnose_each([job(name, rows)])
+    assert (found.errors, found.unusable) == ((), {})
     assert len(found.diagnoses) == 1
 
 
@@ -82,7 +82,7 @@ def test_a_slow_rank_beside_one_that_writes_checkpoints_raises_nothing(name):
 )
 def test_a_job_on_which_an_analyzer_raises_costs_no_other_its_verdict(error):
     good, bad = two_jobs(error)
-    found = timed([bad, good])
+    found = diagnose_each([bad, good])
     assert [one.frame.job_id for one in found.diagnoses] == ["good"]
     (raised,) = found.errors
     assert (raised.part, raised.about) == ("timing", "bad")
@@ -92,7 +92,7 @@ def test_a_job_on_which_an_analyzer_raises_costs_no_other_its_verdict(error):
 
 
 def test_the_report_says_what_was_not_concluded_in_every_form():
-    first, second = job_reports.reports(timed(two_jobs()), Evidence(), 1.0)
+    first, second = job_reports.reports(diagnose_each(two_jobs()), Evidence(), 1.0)
     assert (first.job_id, first.incidents[0].where.ranks) == ("good", (13,))
     assert second.job_id == "bad"
     assert job_summary.headline(second).startswith("No verdict: a verdict on its step times: ")
@@ -198,7 +198,7 @@ def test_where_nothing_can_be_put_together_the_report_says_that_alone(monkeypatc
 
     monkeypatch.setattr(job_reports, "fuse", odd)
     good, _ = two_jobs()
-    (said,) = job_reports.reports(timed([good]), Evidence(), 1.0)
+    (said,) = job_reports.reports(diagnose_each([good]), Evidence(), 1.0)
     assert (said.verdict, said.incidents) == (None, ())
     assert job_summary.headline(said).startswith("No verdict: what its layers say together: ")
 
@@ -308,7 +308,7 @@ def test_a_gpu_whose_adapter_has_no_name_costs_no_job_its_place():
         'rankscope_rank_info{job_id="t/j",rank="0",uuid="GPU-1"} 1\n'
     )
     seen = from_pages([Page("n0", 1.0, text)], job_reports.READS)
-    (said,) = job_reports.reports(Timed(), Evidence(seen), 1.0)
+    (said,) = job_reports.reports(TimingResults(), Evidence(seen), 1.0)
     assert (said.locations[0].node, said.locations[0].nics, said.errors) == ("n0", (), ())
 
 

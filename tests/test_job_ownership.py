@@ -16,7 +16,7 @@ from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.job_ownership import believed
 from rankscope_analyzers.intake.page_history import Page, from_pages
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from simulated_jobs import Fault, Job, records
 
 HEALTHY = Job(ranks=8, steps=80)
@@ -65,7 +65,7 @@ class Node(FakeAgent):
 def told(*agents, cluster=None):
     """Return what is read of agents, and the reports on their jobs."""
     found = of_agents([agent.url for agent in agents], None, 0.0, cluster=cluster)
-    made = job_reports.reports(timed(found.jobs), found.evidence, time.time())
+    made = job_reports.reports(diagnose_each(found.jobs), found.evidence, time.time())
     return found, {report.job_id: report for report in made}
 
 

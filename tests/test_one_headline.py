@@ -4,7 +4,7 @@ from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.reports import job_json
-from rankscope_analyzers.stragglers.diagnosis import Timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from simulated_jobs import Fault, Job, diagnosed, records
 
 RUNBOOK = "RankscopeStraggler"
@@ -14,7 +14,7 @@ def reported(*signals):
     past = Fault("compute", (3,), 0.5, first_step=60, last_step=120)
     judged = diagnosed(records(Job(faults=(past,))))
     evidence = Evidence(signals=signals)
-    (report,) = job_reports.reports(Timed((judged,)), evidence, 1_760_000_300.0)
+    (report,) = job_reports.reports(TimingResults((judged,)), evidence, 1_760_000_300.0)
     return report, job_json.as_object(report)
 
 

@@ -8,11 +8,11 @@ from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import Timed, timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
 from simulated_jobs import Job, records
 
 NOW = 1_800_000_000.0
-NOBODY = Timed((), {}, ())
+NOBODY = TimingResults((), {}, ())
 LAST = "rankscope_kernel_pod_last_event_timestamp_seconds"
 
 
@@ -39,7 +39,7 @@ def kills(uid: str, count: int) -> str:
     return f'rankscope_pod_oom_kills_total{{pod_uid="{uid}"}} {count}\n'
 
 
-def reported(*texts: str, timing: Timed = NOBODY) -> dict[str, tuple[list[str], list[str]]]:
+def reported(*texts: str, timing: TimingResults = NOBODY) -> dict[str, tuple[list[str], list[str]]]:
     """Return the causes of each job's incidents and its observations, of pages a minute apart."""
     pages = [
         Page("n1", NOW - 60.0 * (len(texts) - 1 - number), text)
@@ -98,7 +98,7 @@ def test_nothing_is_said_of_what_is_older_than_an_hour():
 def test_nothing_is_said_of_what_was_before_the_jobs_first_step(ago, causes):
     rows = records(Job(ranks=4, steps=80))
     rows["t_start_unix_seconds"] += NOW - 100.0 - rows["t_start_unix_seconds"].min()
-    timing = timed([JobRecords("ml/a", rows, 4, (), live=True)])
+    timing = diagnose_each([JobRecords("ml/a", rows, 4, (), live=True)])
     found = reported(pod("ml/a", "u-a", range(4)) + LOG + hit("u-a", ago=ago), timing=timing)
     assert found["ml/a"][0] == causes
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rankscope_analyzers.stragglers.shape import Shape
-from rankscope_analyzers.stragglers.special_steps import CheckpointWatch
+from rankscope_analyzers.stragglers.special_steps import CheckpointHistory
 
 NODES = np.repeat(np.arange(4), 8).reshape(1, 32, 1)
 JOB = Shape(1, 32, 1, 1, False, NODES)
@@ -19,40 +19,40 @@ def even(seconds):
     return np.full(NODES.shape, seconds)
 
 
-def watched(*specials):
+def slow_checkpoints(*specials):
     """Return the steps at which checkpoints were found slow."""
-    watch, slow = CheckpointWatch(), []
+    history, slow = CheckpointHistory(), []
     for number, written in enumerate(specials):
-        _, found = watch.see(25 * number, written, JOB, step_seconds=1.0)
+        _, found = history.add(25 * number, written, JOB, step_seconds=1.0)
         slow += [number] if found else []
     return slow
 
 
 def test_two_slow_checkpoints_in_a_row_are_slow_storage():
-    assert watched(*[uneven(3.0)] * 4, uneven(12.0), uneven(12.0)) == [5]
+    assert slow_checkpoints(*[uneven(3.0)] * 4, uneven(12.0), uneven(12.0)) == [5]
 
 
 def test_an_evaluation_between_two_slow_checkpoints_changes_nothing():
-    assert watched(*[uneven(3.0)] * 4, uneven(12.0), even(9.0), uneven(12.0)) == [6]
+    assert slow_checkpoints(*[uneven(3.0)] * 4, uneven(12.0), even(9.0), uneven(12.0)) == [6]
 
 
 @pytest.mark.parametrize("plain", [uneven(3.0), even(3.0)])
 def test_evaluations_with_every_other_checkpoint_are_no_slow_storage(plain):
     first = [uneven(3.0), uneven(12.0)] * 2
-    assert watched(*first, *[plain, uneven(12.0)] * 4) == []
+    assert slow_checkpoints(*first, *[plain, uneven(12.0)] * 4) == []
 
 
 def test_evaluations_that_look_like_checkpoints_do_not_make_those_slow():
-    assert watched(uneven(3.0), uneven(12.0), even(3.0), uneven(12.0), even(3.0)) == []
+    assert slow_checkpoints(uneven(3.0), uneven(12.0), even(3.0), uneven(12.0), even(3.0)) == []
 
 
 def test_one_slow_writer_is_named_beside_evaluations():
     slow = np.where(NODES == 2, 9.0, uneven(3.0))
-    watch = CheckpointWatch()
-    watch.see(0, uneven(3.0), JOB, 1.0)
-    watch.see(25, slow, JOB, 1.0)
-    watch.see(40, even(3.0), JOB, 1.0)
-    wrote, found = watch.see(50, slow, JOB, 1.0)
+    history = CheckpointHistory()
+    history.add(0, uneven(3.0), JOB, 1.0)
+    history.add(25, slow, JOB, 1.0)
+    history.add(40, even(3.0), JOB, 1.0)
+    wrote, found = history.add(50, slow, JOB, 1.0)
     assert wrote
     assert set(found.ranks) == set(range(16, 24))
 
@@ -62,45 +62,45 @@ NORMAL = [uneven(3.0)] * 4
 
 @pytest.mark.parametrize(("seconds", "slow"), [(5.9, []), (6.1, [5])])
 def test_slow_storage_takes_twice_as_long_as_it_did(seconds, slow):
-    assert watched(*NORMAL, uneven(seconds), uneven(seconds)) == slow
+    assert slow_checkpoints(*NORMAL, uneven(seconds), uneven(seconds)) == slow
 
 
 @pytest.mark.parametrize(("factor", "ranks"), [(1.6, None), (1.73, set(range(16, 24)))])
 def test_a_writer_that_needs_two_thirds_more_than_the_median_node_is_slow_alone(factor, ranks):
     written = np.where(NODES == 2, factor * uneven(3.0)[0, 8, 0], uneven(3.0))
-    watch = CheckpointWatch()
-    watch.see(0, written, JOB, 1.0)
-    _, found = watch.see(25, written, JOB, 1.0)
+    history = CheckpointHistory()
+    history.add(0, written, JOB, 1.0)
+    _, found = history.add(25, written, JOB, 1.0)
     assert (found and set(found.ranks)) == ranks
 
 
 @pytest.mark.parametrize(("apart", "wrote"), [(0.019, False), (0.021, True)])
 def test_nodes_that_are_equal_within_a_fiftieth_evaluated(apart, wrote):
-    assert CheckpointWatch().see(0, 3.0 * (1 + apart * NODES / 3), JOB, 1.0) == (wrote, None)
+    assert CheckpointHistory().add(0, 3.0 * (1 + apart * NODES / 3), JOB, 1.0) == (wrote, None)
 
 
 @pytest.mark.parametrize(("seconds", "slow"), [(2.4, [6]), (2.55, []), (3.8, []), (3.95, [6])])
 def test_an_even_step_of_nearly_normal_length_ends_a_row_of_slow_checkpoints(seconds, slow):
-    assert watched(*NORMAL, uneven(12.0), even(seconds), uneven(12.0)) == slow
+    assert slow_checkpoints(*NORMAL, uneven(12.0), even(seconds), uneven(12.0)) == slow
 
 
 def test_on_one_node_it_takes_three_slow_ones_in_a_row():
     alone = Shape(1, 32, 1, 1, False, np.zeros((1, 32, 1), int))
-    watch = CheckpointWatch()
+    history = CheckpointHistory()
     lengths = [3.0] * 4 + [12.0] * 3
-    told = [watch.see(25 * at, even(long), alone, 1.0)[1] for at, long in enumerate(lengths)]
+    told = [history.add(25 * at, even(long), alone, 1.0)[1] for at, long in enumerate(lengths)]
     assert [found is not None for found in told] == [False] * 6 + [True]
 
 
 @pytest.mark.parametrize(("longer", "slow"), [(6, [20]), (7, [])])
 def test_the_last_twelve_checkpoints_are_what_is_normal(longer, slow):
     normal = [uneven(3.0)] * (19 - longer) + [uneven(5.0)] * longer
-    assert watched(*normal, uneven(9.0), uneven(9.0)) == slow
+    assert slow_checkpoints(*normal, uneven(9.0), uneven(9.0)) == slow
 
 
 @pytest.mark.parametrize(("step_seconds", "told"), [(24.0, True), (30.0, False)])
 def test_slow_checkpoints_cost_one_and_a_half_per_cent_of_the_time(step_seconds, told):
-    watch = CheckpointWatch()
+    history = CheckpointHistory()
     for at, written in enumerate([*NORMAL, uneven(12.0), uneven(12.0)]):
-        _, found = watch.see(25 * at, written, JOB, step_seconds)
+        _, found = history.add(25 * at, written, JOB, step_seconds)
     assert (found is not None) is told

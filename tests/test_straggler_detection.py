@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers.stragglers import causes
+from rankscope_analyzers.stragglers import cause_selection
 from rankscope_analyzers.stragglers.incidents import same_culprit
 from rankscope_analyzers.stragglers.view import Candidate
 from suite_jobs import fault, found, incidents, made
@@ -255,10 +255,14 @@ def test_the_second_cause_goes_on_as_the_same_incident_when_the_first_ends():
     assert [incident.until is None for incident in said] == [False, True]
 
 
-@pytest.mark.parametrize("kind", causes.APART)
+@pytest.mark.parametrize("kind", cause_selection.INDEPENDENT)
 def test_no_cause_stands_beside_its_own_class_and_waits_hide_all_but_input_and_exchange(kind):
-    assert kind not in causes.beside(kind, wall=False)
-    assert causes.beside(kind, wall=True) <= {"data_loader", "network_link", "storage_checkpoint"}
+    assert kind not in cause_selection.independent_of(kind, wall=False)
+    assert cause_selection.independent_of(kind, wall=True) <= {
+        "data_loader",
+        "network_link",
+        "storage_checkpoint",
+    }
 
 
 @pytest.mark.parametrize("dark", [8, 10, 40])

@@ -56,7 +56,7 @@ def test_a_record_sixteen_steps_behind_is_put_into_its_step_if_records_come_one_
     assembler = Assembler(Layout(8, 1, 1, 0, wall=True, by_groups=True), Account(), 1)
     counted = []
     for number in range(61):
-        for made_of in assembler.take(one_by_one.at(slice(number, number + 1))):
+        for made_of in assembler.add(one_by_one.at(slice(number, number + 1))):
             counted += [] if isinstance(made_of, Shape) else made_of.counters.tolist()
     assert counted == list(range(43))
 

@@ -12,11 +12,11 @@ from rankscope_analyzers.steps.records import Account, RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed, state
 from rankscope_analyzers.stragglers.assembly import MAXIMUM_RESTARTS
+from rankscope_analyzers.stragglers.faults import merge_incidents
 from rankscope_analyzers.stragglers.feed import Feed
-from rankscope_analyzers.stragglers.incidents import KEPT_INCIDENTS, Book, Moment
-from rankscope_analyzers.stragglers.ledger import Ledger
+from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
+from rankscope_analyzers.stragglers.incidents import KEPT_INCIDENTS, IncidentStore, Moment
 from rankscope_analyzers.stragglers.shape import Shape
-from rankscope_analyzers.stragglers.spells import faults
 from rankscope_analyzers.stragglers.state import StateError
 from rankscope_analyzers.stragglers.view import Candidate
 from suite_jobs import fault, made
@@ -93,8 +93,8 @@ def test_where_a_stream_is_cut_saved_and_loaded_changes_nothing_that_is_found(na
     for first, last in zip([0, *cuts], [*cuts, len(records)], strict=True):
         if last > first:
             known = passed_on(known)
-            known.take(FrameTable(records.iloc[first:last].reset_index(drop=True)))
-    assert known.ended() == feed.judge(FrameTable(records), job)
+            known.add(FrameTable(records.iloc[first:last].reset_index(drop=True)))
+    assert known.finish() == feed.detect_latest(FrameTable(records), job)
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -103,16 +103,16 @@ def test_a_look_at_a_stream_is_as_if_it_had_ended_there_and_changes_nothing(name
     records = in_order(records)
     whole, looked = Feed(job, BLOCK_ROWS), Feed(job, BLOCK_ROWS)
     for part in np.array_split(np.arange(len(records)), 5):
-        looked.take(FrameTable(records.iloc[part]))
-        whole.take(FrameTable(records.iloc[part]))
+        looked.add(FrameTable(records.iloc[part]))
+        whole.add(FrameTable(records.iloc[part]))
         so_far = FrameTable(records.iloc[: part[-1] + 1])
-        assert looked.now() == looked.now() == feed.judge(so_far, job)
+        assert looked.peek() == looked.peek() == feed.detect_latest(so_far, job)
     assert state.document(looked) == state.document(whole)
 
 
 def test_something_is_found_in_the_streams_that_are_cut():
     kinds = {
-        name: {one.kind for one in feed.judge(FrameTable(in_order(records)), job).incidents}
+        name: {one.kind for one in feed.detect_latest(FrameTable(in_order(records)), job).incidents}
         for name, (records, job) in STREAMS.items()
     }
     assert "gpu_compute" in kinds["trace"] & kinds["running"]
@@ -125,11 +125,11 @@ def test_a_stream_of_which_no_record_is_usable_so_far_is_an_error_that_costs_not
     records = in_order(records)
     known = Feed(job)
     with pytest.raises(RecordError, match="none of 5 records can be used"):
-        known.take(FrameTable(records.head(5).assign(step_seconds=-1.0)))
+        known.add(FrameTable(records.head(5).assign(step_seconds=-1.0)))
     with pytest.raises(RecordError, match="none of 5 records can be used"):
-        known.now()
-    known.take(FrameTable(records))
-    assert known.now().incidents == feed.judge(FrameTable(records), job).incidents
+        known.peek()
+    known.add(FrameTable(records))
+    assert known.peek().incidents == feed.detect_latest(FrameTable(records), job).incidents
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_stream_of_which_no_record_is_usable_so_far_is_an_error_that_costs_not
 def test_a_document_that_is_no_state_is_refused_and_says_why(change, said):
     records, job = STREAMS["brief"]
     known = Feed(job)
-    known.take(FrameTable(in_order(records)))
+    known.add(FrameTable(in_order(records)))
     with pytest.raises(StateError, match=said):
         state.loaded(change(state.document(known)))
 
@@ -170,18 +170,18 @@ def size(known):
 
 
 def test_a_job_that_never_settles_keeps_as_much_in_memory_as_one_that_does():
-    random, ledger = np.random.default_rng(5), Ledger()
+    random, tracker = np.random.default_rng(5), IncidentTracker()
     kinds = ("gpu_compute", "data_loader", "network_link", "host_transient")
     sizes = []
     for evaluation in range(40_000):
         kind, rank = kinds[random.integers(4)], int(random.integers(1 << 14))
         found = Candidate(kind, 0.2, (rank,), -1, 2.0, 1.0)
         moment = Moment(10.0 * evaluation, 10.0 * evaluation - 5.0)
-        ledger.freeze(found, moment, lambda one: ("node",))
-        ledger.take((), False, moment, lambda one: ("node",))
+        tracker.add_freeze(found, moment, lambda one: ("node",))
+        tracker.update((), False, moment, lambda one: ("node",))
         if evaluation % 10_000 == 5_000:
-            sizes.append(size(ledger))
-    assert len(ledger.incidents) <= KEPT_INCIDENTS
+            sizes.append(size(tracker))
+    assert len(tracker.incidents) <= KEPT_INCIDENTS
     assert max(sizes) < 1.05 * min(sizes)
 
 
@@ -192,10 +192,10 @@ def spell(book, rank, began):
 
 
 def test_spells_that_are_no_longer_kept_count_in_the_fault_that_they_belong_to():
-    book = Book()
+    book = IncidentStore()
     for number in range(3 * KEPT_INCIDENTS):
         spell(book, number % 2, 100.0 * number)
-    first, second = faults(book.incidents, 1e9)
+    first, second = merge_incidents(book.incidents, 1e9)
     assert first.count + second.count == 3 * KEPT_INCIDENTS
     assert min(first.since, second.since) == 0.0
     assert first.lost + second.lost == pytest.approx(0.5 * 10.0 * 3 * KEPT_INCIDENTS)
@@ -203,7 +203,7 @@ def test_spells_that_are_no_longer_kept_count_in_the_fault_that_they_belong_to()
 
 
 def test_an_incident_that_goes_on_is_kept_whatever_comes_and_goes_beside_it():
-    book = Book()
+    book = IncidentStore()
     found = Candidate("data_loader", 0.5, (7,), -1, 2.0, 1.0)
     going = book.open(found, 1.0, Moment(2.0, 1.0), ("node",))
     for number in range(3 * KEPT_INCIDENTS):
@@ -246,6 +246,6 @@ def test_of_a_step_that_is_told_over_and_over_one_record_is_held():
     sizes = []
     for _ in range(40):
         same = counters(50_000, step=np.full(50_000, 5), t_start_unix_seconds=100.0)
-        known.take(FrameTable(same))
+        known.add(FrameTable(same))
         sizes.append(size(known))
     assert sizes[-1] < 1.5 * max(sizes[:13])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankscope_analyzers.stragglers import causes, host_stalls, uneven_work
+from rankscope_analyzers.stragglers import cause_selection, host_stalls, partition_imbalance
 from rankscope_analyzers.stragglers.view import Candidate, Spikes
 from straggler_views import STEP, past, shape, view
 
@@ -33,13 +33,16 @@ def hits(on_first, elsewhere):
 class TestHostStalls:
     @pytest.mark.parametrize(("on_first", "elsewhere", "named"), [(8, 2, (0, 1, 2, 3)), (7, 3, ())])
     def test_a_node_has_nearly_all_stalls_or_none_is_named(self, on_first, elsewhere, named):
-        found = host_stalls.stalls(stalled(shape(replicas=16), hits(on_first, elsewhere)))
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=16), hits(on_first, elsewhere)))
         assert ranks_of(found) == named
         assert found.certainty == (1.0 if named else 0.8)
 
     @pytest.mark.parametrize(("count", "named"), [(2, None), (3, (0, 1, 2, 3))])
     def test_three_stalls_on_one_of_many_nodes_are_no_chance(self, count, named):
-        assert ranks_of(host_stalls.stalls(stalled(shape(replicas=512), hits(count, 0)))) == named
+        assert (
+            ranks_of(host_stalls.stalled_ranks(stalled(shape(replicas=512), hits(count, 0))))
+            == named
+        )
 
     @pytest.mark.parametrize(
         ("nodes", "count", "told"), [(4, 4, False), (4, 5, True), (12, 3, True), (9, 3, False)]
@@ -47,7 +50,7 @@ class TestHostStalls:
     def test_chance_gives_one_of_the_nodes_all_stalls_once_in_a_hundred_times(
         self, nodes, count, told
     ):
-        found = host_stalls.stalls(stalled(shape(replicas=4 * nodes), hits(count, 0)))
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=4 * nodes), hits(count, 0)))
         assert (found is not None) is told
 
     @pytest.mark.parametrize(("many", "told"), [(6, False), (7, True)])
@@ -55,20 +58,20 @@ class TestHostStalls:
         self, many, told
     ):
         struck = {5 * at + 1: 4 * (at % 4) for at in range(many)}
-        found = host_stalls.stalls(stalled(shape(replicas=16), struck))
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=16), struck))
         assert ranks_of(found) == (() if told else None)
 
     @pytest.mark.parametrize(("many", "told"), [(3, False), (4, True)])
     def test_nor_are_four_stalls_in_twelve_steps(self, many, told):
         struck = {3 * at + 1: 4 * at for at in range(many)} | {30: 1}
-        assert (host_stalls.stalls(stalled(shape(replicas=16), struck)) is not None) is told
+        assert (host_stalls.stalled_ranks(stalled(shape(replicas=16), struck)) is not None) is told
         late = {3 * at + 4: 4 * at for at in range(4)}
-        assert host_stalls.stalls(stalled(shape(replicas=16), late)) is None
+        assert host_stalls.stalled_ranks(stalled(shape(replicas=16), late)) is None
 
     @pytest.mark.parametrize(("seconds", "told"), [(0.014, False), (0.016, True)])
     def test_the_newest_six_stalls_cost_some_per_mille_of_the_time(self, seconds, told):
         struck = {2 * at + 1: 4 * (at % 4) for at in range(6)} | {40: 1}
-        found = host_stalls.stalls(stalled(shape(replicas=16), struck, seconds))
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=16), struck, seconds))
         assert (found is not None) is told
         assert found is None or found.cost == pytest.approx(6 * seconds / 11)
 
@@ -77,14 +80,16 @@ class TestHostStalls:
         self, mine, named
     ):
         struck = {at + 1: 3 if at < mine else at - mine + 4 for at in range(10)}
-        found = host_stalls.stalls(stalled(shape(per_node=8), struck))
+        found = host_stalls.stalled_ranks(stalled(shape(per_node=8), struck))
         assert ranks_of(found) == named
 
     def test_on_shared_cpus_every_rank_is_stopped_now_and_then(self):
         struck = {at + 1: 4 * (at % 4) for at in range(12)}
         crowded = stalled(shape(replicas=16), struck, cpu_wait=0.011)
-        assert host_stalls.stalls(crowded) is None
-        assert host_stalls.stalls(replace(crowded, cpu_wait=crowded.cpu_wait * 0.8)) is not None
+        assert host_stalls.stalled_ranks(crowded) is None
+        assert (
+            host_stalls.stalled_ranks(replace(crowded, cpu_wait=crowded.cpu_wait * 0.8)) is not None
+        )
 
 
 def stages(*factors, steps=16, healthy=False, part=1.0):
@@ -102,31 +107,33 @@ def heavy(found):
 class TestStages:
     @pytest.mark.parametrize(("factor", "stage"), [(1.07, None), (1.09, 2)])
     def test_whole_layers_leave_some_per_cent_between_stages(self, factor, stage):
-        assert heavy(uneven_work.stage(stages(1, 1, factor, 1))) == stage
+        assert heavy(partition_imbalance.heavy_stage(stages(1, 1, factor, 1))) == stage
 
     @pytest.mark.parametrize(("factor", "stage"), [(3.9, 2), (4.1, None)])
     def test_stages_further_apart_than_four_times_are_no_partition(self, factor, stage):
-        assert heavy(uneven_work.stage(stages(1, 1, factor, 1))) == stage
+        assert heavy(partition_imbalance.heavy_stage(stages(1, 1, factor, 1))) == stage
 
     @pytest.mark.parametrize(("factor", "stage"), [(1.055, None), (1.065, 2)])
     def test_a_stage_that_grew_by_six_per_cent_since_the_start_was_given_more(self, factor, stage):
-        assert heavy(uneven_work.stage(stages(1, 1, factor, 1, healthy=True))) == stage
+        assert (
+            heavy(partition_imbalance.heavy_stage(stages(1, 1, factor, 1, healthy=True))) == stage
+        )
 
     @pytest.mark.parametrize(("part", "stage"), [(0.55, None), (0.65, 2)])
     def test_what_saves_one_and_a_half_per_cent_of_the_step_is_told(self, part, stage):
-        found = uneven_work.stage(stages(1, 1, 1.1, 1, part=part))
+        found = partition_imbalance.heavy_stage(stages(1, 1, 1.1, 1, part=part))
         assert heavy(found) == stage
         assert found is None or found.cost == pytest.approx(0.025 * part)
 
     @pytest.mark.parametrize(("steps", "stage"), [(3, None), (4, 2)])
     def test_stages_are_compared_over_four_steps(self, steps, stage):
-        assert heavy(uneven_work.stage(stages(1, 1, 1.5, 1, steps=steps))) == stage
+        assert heavy(partition_imbalance.heavy_stage(stages(1, 1, 1.5, 1, steps=steps))) == stage
 
     @pytest.mark.parametrize(("often", "stage"), [(5, None), (7, 2)])
     def test_a_stage_is_what_it_is_in_most_of_twelve_steps(self, often, stage):
         slow = stages(1, 1, 1.5, 1)
         usual = np.where(np.arange(16)[:, None] < 16 - often, STEP, slow.stage)
-        assert heavy(uneven_work.stage(replace(slow, stage=usual))) == stage
+        assert heavy(partition_imbalance.heavy_stage(replace(slow, stage=usual))) == stage
 
 
 def unequal(more, replicas=8, leads=None, before=0.0, steps=16):
@@ -160,7 +167,9 @@ class TestSequences:
     def test_replicas_are_unequal_by_seven_per_cent_or_twice_as_much_as_before(
         self, more, before, told
     ):
-        assert (uneven_work.sequences(unequal(more, before=before)) is not None) is told
+        assert (
+            partition_imbalance.uneven_sequences(unequal(more, before=before)) is not None
+        ) is told
 
     @pytest.mark.parametrize(("replicas", "told"), [(2, False), (3, True)])
     def test_one_of_two_replicas_is_always_the_slow_one(self, replicas, told):
@@ -168,15 +177,17 @@ class TestSequences:
         ratios[np.arange(16), np.arange(16) % replicas] += 0.5
         slow = replace(unequal(0.5, max(replicas, 3)), replica=ratios, replica_long=ratios)
         slow = replace(slow, shape=shape(replicas=replicas))
-        assert (uneven_work.sequences(slow) is not None) is told
+        assert (partition_imbalance.uneven_sequences(slow) is not None) is told
 
     @pytest.mark.parametrize(("leads", "told"), [(11, True), (12, False)])
     def test_whoever_leads_in_more_than_seven_of_ten_steps_is_the_culprit(self, leads, told):
-        assert (uneven_work.sequences(unequal(0.5, 3, leads)) is not None) is told
+        assert (partition_imbalance.uneven_sequences(unequal(0.5, 3, leads)) is not None) is told
 
     @pytest.mark.parametrize(("steps", "told"), [(3, False), (4, True)])
     def test_it_takes_four_steps_to_see_that_the_slowest_one_changes(self, steps, told):
-        assert (uneven_work.sequences(unequal(0.5, 8, steps=steps)) is not None) is told
+        assert (
+            partition_imbalance.uneven_sequences(unequal(0.5, 8, steps=steps)) is not None
+        ) is told
 
 
 def costs(kind, cost):
@@ -185,7 +196,7 @@ def costs(kind, cost):
 
 @pytest.mark.parametrize(("cost", "winner"), [(0.155, "data_loader"), (0.165, "network_link")])
 def test_a_later_phase_of_the_step_explains_an_earlier_one_if_it_costs_far_more(cost, winner):
-    found = causes.weigh([costs("data_loader", 0.1), costs("network_link", cost)])
+    found = cause_selection.leading_cause([costs("data_loader", 0.1), costs("network_link", cost)])
     assert found.kind == winner
 
 

@@ -54,35 +54,35 @@ class TestSlowTransfer:
         self, usual, rise, found
     ):
         slow = exchanges(group(usual + rise, usual), usual=usual)
-        assert kind(slow_transfer.transfer(slow)) == found
+        assert kind(slow_transfer.slow_exchange(slow)) == found
 
     @pytest.mark.parametrize(("rise", "found"), [(0.048, None), (0.052, "network_link")])
     def test_a_rise_counts_from_five_standard_errors_of_its_mean_on(self, rise, found):
         slow = exchanges(group(EXCHANGE + rise, EXCHANGE), noise=0.04)
-        assert kind(slow_transfer.transfer(slow)) == found
+        assert kind(slow_transfer.slow_exchange(slow)) == found
 
     @pytest.mark.parametrize(("often", "found"), [(4, None), (5, "network_link")])
     def test_the_newest_ten_exchanges_must_be_longer_as_well(self, often, found):
         slow = in_steps(group(0.4, 0.1), range(1, often + 1), usual=0.1)
-        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+        assert kind(slow_transfer.slow_exchange(exchanges(slow))) == found
 
     @pytest.mark.parametrize(("rest", "found"), [(0.07, None), (0.095, "network_link")])
     def test_what_saves_one_and_a_half_per_cent_of_the_newest_steps_is_told(self, rest, found):
         slow = np.repeat(group(0.15, 0.1)[None], 16, axis=0)
         slow[-4:] = rest
-        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+        assert kind(slow_transfer.slow_exchange(exchanges(slow))) == found
 
     @pytest.mark.parametrize(("factor", "found"), [(1.45, None), (1.55, "network_link")])
     def test_without_a_past_a_group_takes_half_as_long_again_as_the_others(self, factor, found):
         slow = exchanges(group(factor * EXCHANGE, EXCHANGE), baseline=None)
-        assert kind(slow_transfer.transfer(slow)) == found
+        assert kind(slow_transfer.slow_exchange(slow)) == found
 
     @pytest.mark.parametrize(
         ("many", "found"), [(2, "network_link"), (3, "global_slowdown"), (4, "global_slowdown")]
     )
     def test_when_most_groups_are_slow_the_fabric_is(self, many, found):
         slow = np.where(np.arange(4) < many, 0.2, 0.1)[None]
-        assert kind(slow_transfer.transfer(exchanges(slow))) == found
+        assert kind(slow_transfer.slow_exchange(exchanges(slow))) == found
 
 
 def lagging(score, lag=0.02, *, replicas=16, rise=0.1, since=40, late=(5,), **options):
@@ -94,10 +94,10 @@ def lagging(score, lag=0.02, *, replicas=16, rise=0.1, since=40, late=(5,), **op
     """
     flat = shape(replicas=replicas)
     noise = lag / score * np.sqrt(40) / (1.25 * 1.4826)
-    left = swinging(ranks(dict.fromkeys(late, lag), world=replicas), noise, steps=40)
+    exit_lateness = swinging(ranks(dict.fromkeys(late, lag), world=replicas), noise, steps=40)
     long = in_steps(np.full((1, 1), EXCHANGE + rise), range(1, since + 1), 40, usual=EXCHANGE)
     return exchanges(
-        EXCHANGE + rise, arranged=flat, residual_long=-left, transfer_long=long, **options
+        EXCHANGE + rise, arranged=flat, residual_long=-exit_lateness, transfer_long=long, **options
     )
 
 
@@ -114,7 +114,7 @@ class TestTheSlowHop:
         ],
     )
     def test_who_leaves_after_all_others_for_sure_is_at_its_end(self, replicas, score, found):
-        slow = slow_transfer.transfer(lagging(score, replicas=replicas))
+        slow = slow_transfer.slow_exchange(lagging(score, replicas=replicas))
         assert kind(slow) == found
         assert slow.ranks[:1] == ((5,) if found == "network_link" else ())
 
@@ -124,35 +124,38 @@ class TestTheSlowHop:
     )
     def test_an_unclear_lag_is_waited_for_and_no_longer_than_32_steps(self, score, since, found):
         slow = lagging(score * np.sqrt(40 / since), since=since)
-        assert kind(slow_transfer.transfer(slow)) == found
+        assert kind(slow_transfer.slow_exchange(slow)) == found
 
     @pytest.mark.parametrize(
         ("lag", "found"), [(0.0009, "global_slowdown"), (0.0011, "network_link")]
     )
     def test_a_lag_of_less_than_a_hundredth_of_the_rise_has_another_origin(self, lag, found):
-        assert kind(slow_transfer.transfer(lagging(100, lag))) == found
+        assert kind(slow_transfer.slow_exchange(lagging(100, lag))) == found
 
     @pytest.mark.parametrize(("many", "found"), [(12, "network_link"), (13, "global_slowdown")])
     def test_lag_is_counted_from_the_earliest_fifth_of_the_ranks(self, many, found):
-        assert kind(slow_transfer.transfer(lagging(100, late=range(many)))) == found
+        assert kind(slow_transfer.slow_exchange(lagging(100, late=range(many)))) == found
 
     @pytest.mark.parametrize(("steps", "found"), [(3, "global_slowdown"), (5, "network_link")])
     def test_lag_is_what_most_of_eight_steps_show_at_least(self, steps, found):
         slow = lagging(1e6, since=5)
         late = in_steps(ranks({5: 0.02}, world=16), range(1, steps + 1), 40)
-        found_in = slow_transfer.transfer(replace(slow, residual_long=-late))
+        found_in = slow_transfer.slow_exchange(replace(slow, residual_long=-late))
         assert kind(found_in) == found
 
     def test_both_ends_of_a_group_of_two_leave_together(self):
         assert (
-            kind(slow_transfer.transfer(lagging(100, replicas=2, late=(1,)))) == "global_slowdown"
+            kind(slow_transfer.slow_exchange(lagging(100, replicas=2, late=(1,))))
+            == "global_slowdown"
         )
-        assert kind(slow_transfer.transfer(lagging(100, replicas=3, late=(1,)))) == "network_link"
+        assert (
+            kind(slow_transfer.slow_exchange(lagging(100, replicas=3, late=(1,)))) == "network_link"
+        )
 
 
 def born(score, lag=0.005, **options):
     """Return what is said of a link that was slow from the start: nothing but the lag shows."""
-    return slow_transfer.transfer(lagging(score, lag, rise=0.0, **options))
+    return slow_transfer.slow_exchange(lagging(score, lag, rise=0.0, **options))
 
 
 class TestALinkThatWasSlowFromTheStart:
@@ -188,4 +191,4 @@ class TestALinkThatWasSlowFromTheStart:
     def test_it_takes_32_steps(self, steps, told):
         slow = lagging(1000, 0.005, rise=0.0)
         few = replace(slow, residual_long=slow.residual_long[-steps:])
-        assert (slow_transfer.transfer(few) is not None) is told
+        assert (slow_transfer.slow_exchange(few) is not None) is told

@@ -15,7 +15,7 @@ from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.isolation.boundary import ErrorLog
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.job_records import SourceError
-from rankscope_analyzers.stragglers.diagnosis import Timed
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.findings import LONGEST_GAP_SECONDS, Watch
@@ -219,7 +219,7 @@ def test_what_touches_a_whole_node_names_the_rank_that_ended_or_none(ended, rank
     ]
     evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
     watch = Watch()
-    watch.update(job_reports.reports(Timed(), evidence, 1030.0), 1030.0)
+    watch.update(job_reports.reports(TimingResults(), evidence, 1030.0), 1030.0)
     (culprit,) = [one for one in watch.samples() if one.metric.name.endswith("culprit_info")]
     labels = dict(zip(culprit.metric.labels, culprit.labels, strict=True))
     assert (labels["kind"], labels["node"]) == ("gpu_memory", "n0")

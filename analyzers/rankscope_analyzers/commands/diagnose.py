@@ -27,7 +27,7 @@ from rankscope_analyzers.reports import job_json, verdict_file
 from rankscope_analyzers.reports import terminal as terminal_report
 from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.plain_lines import shown
 
@@ -83,9 +83,9 @@ def run(options: argparse.Namespace) -> int:
         return _write(options)
     report_files.check(options)
     gathered = _gathered(options)
-    timing = timed(job for job in gathered.jobs if options.job in {None, job.job_id})
-    if timing.senseless and not (timing.diagnoses or timing.errors):
-        raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.senseless.items()))
+    timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
+    if timing.unusable and not (timing.diagnoses or timing.errors):
+        raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
     made = job_reports.reports(timing, gathered.evidence, time.time())
     reports = [job for job in made if options.job in {None, job.job_id}]
     ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])

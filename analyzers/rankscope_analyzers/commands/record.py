@@ -14,7 +14,7 @@ from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.steps.records import RecordError
-from rankscope_analyzers.stragglers.diagnosis import timed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.text import finite_json
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     found = gather.of_agents(
         targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
     )
-    timing = timed(job for job in found.jobs if options.job in {None, job.job_id})
+    timing = diagnose_each(job for job in found.jobs if options.job in {None, job.job_id})
     jobs = job_reports.reports(timing, found.evidence, time.time())
     chosen = [job for job in jobs if options.job in {None, job.job_id}]
     if len(chosen) != 1:

@@ -28,8 +28,8 @@ from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import SourceError
-from rankscope_analyzers.stragglers.diagnosis import timed
-from rankscope_analyzers.stragglers.following import Followed
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
@@ -99,7 +99,7 @@ class Sight:
 
     read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
-    followed: Followed | None = field(default_factory=Followed)
+    followed: FollowedJobs | None = field(default_factory=FollowedJobs)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
-    followed = None if options.prometheus else Followed()
+    followed = None if options.prometheus else FollowedJobs()
     sight = Sight(reader(options, interval), records, followed)
     leadership = _leadership(options)
     exported = Exported(leadership)
@@ -231,8 +231,8 @@ def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
         _say(f"nothing could be read: {error}")
         exported.fail()
         return list(error.errors) if isinstance(error, SourceError) else []
-    timing = timed(found.jobs, sight.followed)
-    for job, why in timing.senseless.items():
+    timing = diagnose_each(found.jobs, sight.followed)
+    for job, why in timing.unusable.items():
         _say(visible(f"job {job}: {why}"))
     now = time.time()
     reports = job_reports.reports(timing, found.evidence, now)
@@ -241,7 +241,7 @@ def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
         metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
         metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
     ]
-    unexported = exported.update(reports, now, len(timing.senseless), more)
+    unexported = exported.update(reports, now, len(timing.unusable), more)
     for event in exported.news:
         _say(visible(f"job {event.job_id}: {event.said}"))
     unkept = _keep_records(sight.records, found.look, reports, now)

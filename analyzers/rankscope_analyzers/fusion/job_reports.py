@@ -17,7 +17,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, rank_locations
-from rankscope_analyzers.stragglers.diagnosis import Diagnosis, Timed
+from rankscope_analyzers.stragglers.diagnosis import Diagnosis, TimingResults
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.name_lists import named
 
@@ -57,7 +57,9 @@ class Evidence:
 
 
 @garbage_collection.paused()
-def reports(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> tuple[JobReport, ...]:
+def reports(
+    timing: TimingResults, evidence: Evidence, made_unix_seconds: float
+) -> tuple[JobReport, ...]:
     """Return a report of each job with step records, or ranks by its series; the worst first.
 
     Where an analyzer raises, a report lacks what it would have said, and says so.
@@ -76,7 +78,7 @@ class _Reporter:
         errors: of what was to be known of all jobs.
     """
 
-    timing: Timed
+    timing: TimingResults
     judged: Mapping[str, Diagnosis]
     evidence: Evidence
     made_unix_seconds: float
@@ -87,14 +89,14 @@ class _Reporter:
     def names(self) -> Sequence[str]:
         """Return the names of all jobs."""
         raised = (error.about for error in self.timing.errors)
-        return sorted({*self.judged, *self.known.jobs, *self.timing.senseless, *raised})
+        return sorted({*self.judged, *self.known.jobs, *self.timing.unusable, *raised})
 
     def report(self, name: str) -> JobReport:
         """Return a job's report; where that raises, the one that step times give alone."""
         errors = (*(one for one in self.timing.errors if one.about == name), *self.errors)
-        senseless = self.timing.senseless.get(name)
+        unusable = self.timing.unusable.get(name)
         missing = (
-            *([senseless] if senseless else ()),
+            *([unusable] if unusable else ()),
             *map(str, errors),
             *(self.evidence.missing if self._lacks_ranks(name) else ()),
         )
@@ -130,7 +132,7 @@ class _Reporter:
         return _report(blank, view, diagnosis, alone)
 
 
-def _reporter(timing: Timed, evidence: Evidence, made_unix_seconds: float) -> _Reporter:
+def _reporter(timing: TimingResults, evidence: Evidence, made_unix_seconds: float) -> _Reporter:
     seen = attempt(
         "look", "", lambda: (rank_locations(evidence.observed), _nodes_by_job(evidence.observed))
     )

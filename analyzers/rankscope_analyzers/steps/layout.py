@@ -75,10 +75,10 @@ def layout(meta: Mapping[str, Any], ranks: int) -> Layout:
         )
     order = _known(meta, "rank_order", RANK_ORDERS)
     timing = _known(meta, "compute_timing", ("wall", "kernel"))
-    said = any(name in meta for name in SIZES)
+    stated = any(name in meta for name in SIZES)
     return Layout(
         world, pipeline, tensor, _size(meta, "microbatches", 1), timing == "wall",
-        by_groups=not said or order != RANK_ORDER,
+        by_groups=not stated or order != RANK_ORDER,
     )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _known(meta: Mapping[str, Any], name: str, values: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ReportedGroups:
     """What the first records of a run say about their place; -1 or None where they do not.
 
     Args:
@@ -111,34 +111,34 @@ class Claims:
     columns: Mapping[str, Integers]
 
 
-def world_of(claims: Claims, job: Layout, first: bool) -> int:
+def world_of(reported: ReportedGroups, job: Layout, first: bool) -> int:
     """Return how many ranks a run has: the smallest world under which the records' places hold.
 
     Args:
-        claims: of the run's first records.
+        reported: of the run's first records.
         job: layout at the start of the job.
         first: it is the job's first run, of the full size.
 
     Raises:
         RecordError: no world of the layout explains where most records say they are.
     """
-    largest = int(claims.rank.max()) + 1
+    largest = int(reported.rank.max()) + 1
     smallest = job.world if first else min(job.world, -(-largest // job.unit) * job.unit)
     for world in range(smallest, job.world + 1, job.unit):
-        if all(_agrees(claims, name, world, job) for name in claims.columns):
+        if all(_agrees(reported, name, world, job) for name in reported.columns):
             return world
-    name = next(name for name in claims.columns if not _agrees(claims, name, smallest, job))
-    raise RecordError(_contradiction(claims, name, smallest, job))
+    name = next(name for name in reported.columns if not _agrees(reported, name, smallest, job))
+    raise RecordError(_contradiction(reported, name, smallest, job))
 
 
-def _agrees(claims: Claims, name: str, world: int, job: Layout) -> bool:
-    said = claims.columns[name]
-    known = said >= 0
-    right = _place(claims.rank, name, world, job) == said
+def _agrees(reported: ReportedGroups, name: str, world: int, job: Layout) -> bool:
+    column = reported.columns[name]
+    known = column >= 0
+    right = _expected_group(reported.rank, name, world, job) == column
     return not known.any() or float(right[known].mean()) > 0.5
 
 
-def _place(rank: Integers, name: str, world: int, job: Layout) -> Integers:
+def _expected_group(rank: Integers, name: str, world: int, job: Layout) -> Integers:
     """Return the stage or group of ranks: rank = (pp_stage * DP + d) * TP + t."""
     stage = rank // (world // job.pipeline)
     if name == "pp_stage":
@@ -146,12 +146,13 @@ def _place(rank: Integers, name: str, world: int, job: Layout) -> Integers:
     return rank // job.tensor if name == "tp_group" else stage * job.tensor + rank % job.tensor
 
 
-def _contradiction(claims: Claims, name: str, world: int, job: Layout) -> str:
-    place = _place(claims.rank, name, world, job)
-    wrong = (claims.columns[name] != place) & (claims.columns[name] >= 0)
-    first = int(np.flatnonzero(wrong)[np.argmin(claims.row[wrong])])
+def _contradiction(reported: ReportedGroups, name: str, world: int, job: Layout) -> str:
+    expected = _expected_group(reported.rank, name, world, job)
+    wrong = (reported.columns[name] != expected) & (reported.columns[name] >= 0)
+    first = int(np.flatnonzero(wrong)[np.argmin(reported.row[wrong])])
+    rank = reported.rank[first]
     return (
-        f"row {claims.row[first]}: {name} contradicts meta.json: rank {claims.rank[first]} says "
-        f"{claims.columns[name][first]}, a world of {world} ranks with {job.pipeline} stages and "
-        f"{job.tensor} tensor ranks says {place[first]}"
+        f"row {reported.row[first]}: {name} contradicts meta.json: rank {rank} says "
+        f"{reported.columns[name][first]}, a world of {world} ranks with {job.pipeline} stages and "
+        f"{job.tensor} tensor ranks says {expected[first]}"
     )

@@ -13,11 +13,11 @@ import numpy as np
 
 from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.steps.layout import Claims, Layout, world_of
+from rankscope_analyzers.steps.layout import Layout, ReportedGroups, world_of
 from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
-from rankscope_analyzers.stragglers.arranging import arranged, dense, steps_of
-from rankscope_analyzers.stragglers.grid import grid
+from rankscope_analyzers.stragglers.arrangement import dense, shape_of_run, steps_of
 from rankscope_analyzers.stragglers.quantities import Steps
+from rankscope_analyzers.stragglers.rank_grid import grid
 from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape
 
@@ -49,7 +49,7 @@ MAXIMUM_RESTARTS = 100
 SETTLED_STEPS = 1000
 """Records of as many steps, of all ranks, make up for one restart: a job may restart once a day."""
 
-MAXIMUM_HELD = 8
+MAXIMUM_BUFFERED = 8
 """Blocks of records that may wait for a step: those of a counter that stands still never end."""
 
 SPARSE = 4
@@ -86,8 +86,8 @@ class Assembler:
         "_account",
         "_attempt",
         "_block_rows",
+        "_buffered",
         "_done",
-        "_held",
         "_job",
         "_last_end",
         "_last_length",
@@ -107,14 +107,14 @@ class Assembler:
         self._begin()
 
     def _begin(self) -> None:
-        self._held: list[Rows] = []
+        self._buffered: list[Rows] = []
         self._shape: Shape | None = None
         self._newest, self._done = -1, -1
         self._latest, self._last_end, self._last_length = -np.inf, -np.inf, 0.0
         self._attempt: int | None = None
         self._runs += 1
 
-    def take(self, rows: Rows) -> Iterator[Shape | Block]:
+    def add(self, rows: Rows) -> Iterator[Shape | Block]:
         """Take records that started after all earlier ones; yield what is complete.
 
         A shape stands before the blocks of its run.
@@ -125,15 +125,15 @@ class Assembler:
         while len(rows):
             newest = _running_maximum(rows.step, self._newest)
             cut = self._restart(rows, newest)
-            self._hold(rows.at(slice(0, cut)), newest[:cut])
+            self._buffer(rows.at(slice(0, cut)), newest[:cut])
             rows = rows.at(slice(cut, None))
             if len(rows):
                 self._restarts += 1
                 yield from self.finish()
             elif self._is_due():
                 yield from self._complete(self._newest - HOLD_STEPS - 1)
-            elif sum(map(len, self._held)) > self._most_held():
-                yield from self._relieved()
+            elif sum(map(len, self._buffered)) > self._buffer_limit():
+                yield from self._reduce_buffer()
 
     def _is_due(self) -> bool:
         """Say whether there is a block of steps of which no record is awaited."""
@@ -142,24 +142,24 @@ class Assembler:
             return False
         if self._shape is not None:
             return True
-        known = np.unique(np.concatenate([rows.step for rows in self._held]))
+        known = np.unique(np.concatenate([rows.step for rows in self._buffered]))
         return int((known <= last).sum()) >= LAYOUT_STEPS
 
-    def _most_held(self) -> int:
-        return max(MAXIMUM_HELD * self._block_rows, 2 * HOLD_STEPS * self._job.world)
+    def _buffer_limit(self) -> int:
+        return max(MAXIMUM_BUFFERED * self._block_rows, 2 * HOLD_STEPS * self._job.world)
 
-    def _relieved(self) -> Iterator[Shape | Block]:
+    def _reduce_buffer(self) -> Iterator[Shape | Block]:
         """Hold each rank's step once; where that is not enough, wait for no more records of it."""
-        rows = join(self._held)
-        _, place = np.unique(np.stack([rows.step, rows.rank]), axis=1, return_inverse=True)
-        again = repeated(place.ravel().astype(np.int64), len(rows))
+        rows = join(self._buffered)
+        _, position = np.unique(np.stack([rows.step, rows.rank]), axis=1, return_inverse=True)
+        again = repeated(position.ravel().astype(np.int64), len(rows))
         if len(again):
             self._account.add(duplicates(again, rows.row))
             once = np.ones(len(rows), dtype=np.bool_)
             once[again] = False
             rows = rows.at(once)
-        self._held = [rows]
-        if len(rows) > self._most_held() // 2:
+        self._buffered = [rows]
+        if len(rows) > self._buffer_limit() // 2:
             yield from self._complete(self._newest)
 
     def finish(self) -> Iterator[Shape | Block]:
@@ -186,7 +186,7 @@ class Assembler:
         # Short steps are over before clocks that differ as much could show a restart.
         overlap = -np.minimum(CLOCK_TOLERANCE_SECONDS, short / 4)
         gap = np.maximum(RESTART_GAP_SECONDS, RESTART_GAP_STEPS * short)
-        fell = (rows.step < newest) | self._began_again(rows)
+        fell = (rows.step < newest) | self._is_later_attempt(rows)
         # The latest end is not before that of the record before: most are no restart after this.
         pause = rows.start - np.append(self._last_end, end[:-1])
         likely = np.flatnonzero((fell & (pause > overlap)) | (pause > gap))
@@ -202,7 +202,7 @@ class Assembler:
         earned = (self._seen + cuts) // (SETTLED_STEPS * self._job.world)
         return np.asarray(self._restarts - earned < MAXIMUM_RESTARTS)
 
-    def _began_again(self, rows: Rows) -> Booleans:
+    def _is_later_attempt(self, rows: Rows) -> Booleans:
         """Say which records are of a later attempt of their launcher than all before them."""
         if "attempt" not in rows.whole:
             return np.zeros(len(rows), dtype=np.bool_)
@@ -211,7 +211,7 @@ class Assembler:
         before = np.maximum.accumulate(np.append(known, attempt[:-1]))
         return np.asarray(attempt > before)
 
-    def _hold(self, rows: Rows, newest: Integers) -> None:
+    def _buffer(self, rows: Rows, newest: Integers) -> None:
         """Keep records until their steps are complete, those that come too late aside.
 
         Args:
@@ -232,7 +232,7 @@ class Assembler:
             self._account.add(_late(rows.at(late), newest[late]))
             rows = rows.at(~late)
         if len(rows):
-            self._held.append(rows)
+            self._buffered.append(rows)
 
     def _complete(self, last: int, *, ending: bool = False) -> Iterator[Shape | Block]:
         """Yield the steps up to counter `last`.
@@ -241,9 +241,9 @@ class Assembler:
             last: nothing is awaited of steps up to this one.
             ending: nor of any later one.
         """
-        if not self._held:
+        if not self._buffered:
             return
-        ready, self._held = _split(self._held, last)
+        ready, self._buffered = _split(self._buffered, last)
         self._done = last
         if ready:
             yield from self._blocks(join(ready), ending)
@@ -254,15 +254,15 @@ class Assembler:
         while first < last:
             shape, known = self._shape, first
             if shape is None:
-                shape = self._shape = self._arranged(rows.at(_within(index, first, LAYOUT_STEPS)))
+                shape = self._shape = self._shape_of(rows.at(_within(index, first, LAYOUT_STEPS)))
                 known = first + 1
                 yield shape
-            grown, sure = self._grown(shape.place_of(rows.rank), index, known, last)
+            grown, sure = self._find_growth(shape.positions_of(rows.rank), index, known, last)
             if not sure and ending:
                 grown, sure = last, True
             yield from self._cut(rows, index, counters, shape, (first, grown))
             if not sure:
-                self._held.insert(0, rows.at(index >= grown))
+                self._buffered.insert(0, rows.at(index >= grown))
                 self._done = int(counters[grown]) - 1
                 return
             self._shape = None if grown < last else shape
@@ -280,45 +280,47 @@ class Assembler:
             steps = (index if inside.all() else index[inside]) - begin
             yield self._block(chosen, steps, counters[begin : begin + count], shape)
 
-    def _grown(self, place: Integers, index: Integers, first: int, last: int) -> tuple[int, bool]:
+    def _find_growth(
+        self, position: Integers, index: Integers, first: int, last: int
+    ) -> tuple[int, bool]:
         """Return from which step on ranks without a place report for long enough to find one.
 
         That is seen by the `GROWING_STEPS` from there on: where there are not as many yet, it is
         the first step of which that is not sure.
 
         Args:
-            place: of each record, -1 where its rank has none.
+            position: of each record, -1 where its rank has none.
             index: of each record's step.
             first: step from which on to look.
             last: number of steps.
         """
         if not self._job.by_groups:
             return last, True
-        strange = np.unique(index[(place < 0) & (index >= first)])
-        among = np.searchsorted(strange, strange + GROWING_STEPS) - np.arange(len(strange))
-        to_come = np.maximum(strange + GROWING_STEPS - last, 0)
+        unplaced = np.unique(index[(position < 0) & (index >= first)])
+        among = np.searchsorted(unplaced, unplaced + GROWING_STEPS) - np.arange(len(unplaced))
+        to_come = np.maximum(unplaced + GROWING_STEPS - last, 0)
         likely = np.flatnonzero(among + to_come >= LAYOUT_STEPS)
         if not len(likely):
             return last, True
-        return int(strange[likely[0]]), bool(among[likely[0]] >= LAYOUT_STEPS)
+        return int(unplaced[likely[0]]), bool(among[likely[0]] >= LAYOUT_STEPS)
 
-    def _arranged(self, first: Rows) -> Shape:
+    def _shape_of(self, first: Rows) -> Shape:
         """Return the arrangement that records of some steps show."""
-        job, claims = self._job, Claims(first.rank, first.row, first.places)
+        job, reported = self._job, ReportedGroups(first.rank, first.row, first.groups)
         if job.by_groups:
-            ranks = grid(claims)
-            return arranged(first, (ranks.shape[0], ranks.shape[1], ranks.shape[2]), ranks, job)
-        world = world_of(claims, job, self._runs == 1)
-        return arranged(first, (job.pipeline, world // job.unit, job.tensor), None, job)
+            ranks = grid(reported)
+            return shape_of_run(first, (ranks.shape[0], ranks.shape[1], ranks.shape[2]), ranks, job)
+        world = world_of(reported, job, self._runs == 1)
+        return shape_of_run(first, (job.pipeline, world // job.unit, job.tensor), None, job)
 
     def _block(self, rows: Rows, index: Integers, counters: Integers, shape: Shape) -> Block:
         """Return steps as dense arrays; the first record of a rank in a step counts."""
-        place = shape.place_of(rows.rank)
-        if int(place.min()) < 0:
-            inside = place >= 0
-            self._account.add(_foreign(rows.at(~inside), shape.rank_count))
-            rows, index, place = rows.at(inside), index[inside], place[inside]
-        cell, size = index * shape.world + place, len(counters) * shape.world
+        position = shape.positions_of(rows.rank)
+        if int(position.min()) < 0:
+            inside = position >= 0
+            self._account.add(_unplaced(rows.at(~inside), shape.rank_count))
+            rows, index, position = rows.at(inside), index[inside], position[inside]
+        cell, size = index * shape.world + position, len(counters) * shape.world
         again = repeated(cell, size)
         if len(again):
             self._account.add(duplicates(again, rows.row))
@@ -344,10 +346,10 @@ def _marked(rows: Rows, index: Integers, count: int) -> Booleans | None:
     return found
 
 
-def _split(held: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
+def _split(buffered: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
     """Return records up to step `last` and later ones; parts that are all one are not copied."""
     ready, later = [], []
-    for part in held:
+    for part in buffered:
         over = part.step <= last
         count = int(np.count_nonzero(over))
         if count == len(part):
@@ -383,8 +385,8 @@ def _numbered(step: Integers) -> tuple[Integers, Integers]:
         return counters, index.astype(np.int64)
     there = np.zeros(high - low + 1, dtype=np.bool_)
     there[step - low] = True
-    place = np.cumsum(there) - 1
-    return np.flatnonzero(there).astype(np.int64) + low, np.asarray(place[step - low])
+    position = np.cumsum(there) - 1
+    return np.flatnonzero(there).astype(np.int64) + low, np.asarray(position[step - low])
 
 
 def _late(rows: Rows, newest: Integers) -> Dropped:
@@ -393,7 +395,7 @@ def _late(rows: Rows, newest: Integers) -> Dropped:
     return Dropped("late", len(rows), int(rows.row[first]), what)
 
 
-def _foreign(rows: Rows, world: int) -> Dropped:
+def _unplaced(rows: Rows, world: int) -> Dropped:
     first = int(np.argmin(rows.row))
     what = f"rank is {rows.rank[first]}, this run has {world} ranks"
     return Dropped("foreign", len(rows), int(rows.row[first]), what)

@@ -15,24 +15,29 @@ import numpy as np
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.stragglers import (
-    all_slower,
-    dealt_work,
+    cpu_starvation,
+    global_slowdown,
     host_stalls,
+    partition_imbalance,
+    sample_imbalance,
     slow_input,
     slow_kernels,
     slow_transfer,
-    starved,
-    uneven_work,
 )
-from rankscope_analyzers.stragglers.bins import BIN_SECONDS
-from rankscope_analyzers.stragglers.chores import Chores, Waited
+from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
-from rankscope_analyzers.stragglers.ledger import Ledger
-from rankscope_analyzers.stragglers.long_steps import MOST_IN_A_ROW, LongStep, LongSteps, Recurring
+from rankscope_analyzers.stragglers.long_steps import (
+    MOST_IN_A_ROW,
+    LongStep,
+    LongSteps,
+    RecurringSteps,
+)
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
+from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWaits, RankZeroWork
 from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
-from rankscope_analyzers.stragglers.special_steps import CheckpointWatch, Ordinary
+from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
+from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
 from rankscope_analyzers.stragglers.view import Candidate, Part, View
 
 WARM_UP_STEPS = 12
@@ -58,46 +63,46 @@ FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
+class Check:
     """One way to judge.
 
     Args:
-        judge: the judgement.
+        check: the judgement.
         kind: class that it can find.
         needs: parts of the step that must be measured.
     """
 
-    judge: Callable[[View], Candidate | None]
+    check: Callable[[View], Candidate | None]
     kind: FaultClass
     needs: frozenset[Part]
 
 
-MOST_MARKED = 0.3
+MAXIMUM_MARKED = 0.3
 """Share of the steps that may be marked: where nearly every one is, that is how the job works."""
 
-CONCLUSIONS: Sequence[Conclusion] = (
-    Conclusion(starved.ranks, "host_transient", frozenset({"cpu_wait"})),
-    Conclusion(slow_input.some, "data_loader", frozenset({"data"})),
-    Conclusion(slow_input.everybody, "storage_checkpoint", frozenset({"data"})),
-    Conclusion(dealt_work.counts, "partition_imbalance", frozenset({"compute"})),
-    Conclusion(slow_kernels.ranks, "gpu_compute", frozenset({"compute"})),
-    Conclusion(slow_kernels.replicas, "gpu_compute", frozenset({"compute"})),
-    Conclusion(uneven_work.imbalance, "partition_imbalance", frozenset({"compute"})),
-    Conclusion(host_stalls.stalls, "host_transient", frozenset({"compute", "sync"})),
-    Conclusion(slow_transfer.transfer, "network_link", frozenset({"compute", "sync"})),
-    Conclusion(all_slower.compute, "global_slowdown", frozenset({"compute"})),
-    Conclusion(all_slower.steps, "global_slowdown", frozenset()),
+CHECKS: Sequence[Check] = (
+    Check(cpu_starvation.starved_ranks, "host_transient", frozenset({"cpu_wait"})),
+    Check(slow_input.slow_ranks, "data_loader", frozenset({"data"})),
+    Check(slow_input.slow_for_all, "storage_checkpoint", frozenset({"data"})),
+    Check(sample_imbalance.uneven_samples, "partition_imbalance", frozenset({"compute"})),
+    Check(slow_kernels.slow_ranks, "gpu_compute", frozenset({"compute"})),
+    Check(slow_kernels.slow_replicas, "gpu_compute", frozenset({"compute"})),
+    Check(partition_imbalance.imbalance, "partition_imbalance", frozenset({"compute"})),
+    Check(host_stalls.stalled_ranks, "host_transient", frozenset({"compute", "sync"})),
+    Check(slow_transfer.slow_exchange, "network_link", frozenset({"compute", "sync"})),
+    Check(global_slowdown.slow_compute, "global_slowdown", frozenset({"compute"})),
+    Check(global_slowdown.slow_steps, "global_slowdown", frozenset()),
 )
 """In the order in which a step spends its time, behind what delays all of it."""
 
 
-MOST_NODES = 1 << 16
+MAXIMUM_NODES = 1 << 16
 """Nodes of a job that are known by name, four times those of the largest one; a job that moves from
 node to node for months does not fill the memory with names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class RunLength:
     """How much of a run there is: of a short one less is warm-up, and less is averaged."""
 
     steps: int
@@ -111,102 +116,102 @@ class Length:
         )
 
 
-NO_LENGTH = Length(0, 0.0)
+EMPTY_LENGTH = RunLength(0, 0.0)
 
 
 class Detector:
     """Finds the incidents of one job from its steps in order."""
 
     __slots__ = (
-        "_began",
-        "_chores",
+        "_checkpoints",
         "_clock",
         "_clocks",
         "_executed",
-        "_ledger",
-        "_long",
-        "_marks",
+        "_first_judged_at",
+        "_long_for_all",
+        "_long_for_rank_zero",
+        "_long_steps",
+        "_marked_count",
         "_node_names",
-        "_of_all",
-        "_of_firsts",
-        "_ordinary",
         "_pending",
+        "_rank_zero_work",
         "_run",
+        "_special_steps",
+        "_tracker",
         "_warm_up",
-        "_watch",
         "known",
         "length",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._node_names: dict[str, int] = {}
-        self._ledger = Ledger()
-        self._watch = CheckpointWatch()
-        self._chores = Chores()
+        self._tracker = IncidentTracker()
+        self._checkpoints = CheckpointHistory()
+        self._rank_zero_work = RankZeroWork()
         self._run: Run | None = None
-        self._ordinary = Ordinary((1, 1, 1))
-        self._long: LongSteps | None = None
-        self._of_all, self._of_firsts = Recurring(), Recurring()
+        self._special_steps = SpecialStepFilter((1, 1, 1))
+        self._long_steps: LongSteps | None = None
+        self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
         self._pending: list[tuple[Quantities, int, float]] = []
-        self._executed = self._marks = 0
+        self._executed = self._marked_count = 0
         self._clock = 0.0
         self._warm_up = WARM_UP_STEPS
-        self._began = np.inf
+        self._first_judged_at = np.inf
         self._clocks: list[float] = []
         self.known: frozenset[Part] = frozenset()
-        self.length = NO_LENGTH
+        self.length = EMPTY_LENGTH
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return the incidents so far, in order of detection."""
-        return self._ledger.incidents
+        return self._tracker.incidents
 
     def finish(self) -> None:
         """Take what is known as all there is: long steps at the end were exceptions."""
-        self._settle()
+        self._classify_pending()
 
-    def conclude(self) -> tuple[Incident, ...]:
+    def latest_incidents(self) -> tuple[Incident, ...]:
         """Return the incidents as of the newest step, those of short jobs too; change nothing."""
         run = self._run
         if run is None or not self._clocks:
             return self.incidents
         moment = Moment(self._clocks[-1], self._clocks[0], tuple(self._clocks))
-        observed = self._clock - float(self._began)
-        return self._ledger.conclude(observed, moment, partial(self._nodes, run.shape))
+        observed = self._clock - float(self._first_judged_at)
+        return self._tracker.latest_incidents(observed, moment, partial(self._nodes_of, run.shape))
 
     @property
-    def chores(self) -> Waited:
+    def rank_zero_waits(self) -> RankZeroWaits:
         """Return what first ranks did while all others waited."""
-        return self._chores.waited
+        return self._rank_zero_work.waits
 
-    def number(self, names: Sequence[str]) -> Integers:
+    def node_numbers(self, names: Sequence[str]) -> Integers:
         """Return the number by which shapes are to count each of some nodes, -1 for one too many.
 
         Numbers are given in the order in which nodes are first named.
         """
         known = self._node_names
         for name in names:
-            if len(known) < MOST_NODES:
+            if len(known) < MAXIMUM_NODES:
                 known.setdefault(name, len(known))
         return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 
-    def restart(self, shape: Shape, length: Length | None = None) -> None:
+    def start_run(self, shape: Shape, length: RunLength | None = None) -> None:
         """Begin a run: the first one, or one after a restart.
 
         Args:
             shape: how its ranks are arranged.
             length: of what there is of it, where that may be all; None for a run that goes on.
         """
-        self._settle()
+        self._classify_pending()
         self._warm_up, bin_seconds = WARM_UP_STEPS, BIN_SECONDS
         if length is not None:
             self._warm_up = min(WARM_UP_STEPS, int(length.steps * WARM_UP_SHARE))
             bin_seconds = min(BIN_SECONDS, length.seconds / FEWEST_BINS)
         self._run = Run(shape, self._run, bin_seconds)
-        self._ordinary = Ordinary(shape.sizes)
-        self._long = LongSteps(shape)
-        self._of_all, self._of_firsts = Recurring(), Recurring()
-        self._executed = self._marks = 0
+        self._special_steps = SpecialStepFilter(shape.sizes)
+        self._long_steps = LongSteps(shape)
+        self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
+        self._executed = self._marked_count = 0
         self._clocks = []
 
     def feed(
@@ -220,7 +225,7 @@ class Detector:
             steps: their durations.
             marked: (n,) steps that the probe says are special, None where it says nothing.
         """
-        run, long = self._run, self._long
+        run, long = self._run, self._long_steps
         if run is None or long is None:
             raise ValueError("feed() was called before restart(): no run has begun")
         present = np.isfinite(steps.step).sum(axis=(1, 2, 3)) / run.shape.rank_count
@@ -229,7 +234,7 @@ class Detector:
         lasted = np.nan_to_num(np.fmax.reduce(steps.step, axis=(1, 2, 3)))
         # Added one by one: the sum of a block depends, in its last digit, on where blocks end.
         seconds = float(np.cumsum(np.append(self.length.seconds, lasted))[-1])
-        self.length = Length(self.length.steps + len(counters), seconds)
+        self.length = RunLength(self.length.steps + len(counters), seconds)
         row = 0
         for index in range(len(counters)):
             self._clock = max(self._clock, float(ends[index]))
@@ -242,28 +247,28 @@ class Detector:
     def _step(self, run: Run, long: LongSteps, step: _Step) -> None:
         now, row = step.now, step.row
         duration = float(now.duration[row])
-        self._marks += step.marked
-        ordinary, written = self._ordinary.judge(now.rest[row], duration)
+        self._marked_count += step.marked
+        ordinary, written = self._special_steps.judge(now.rest[row], duration)
         if self._executed <= self._warm_up:
             return
-        self._began = min(self._began, self._clock)
+        self._first_judged_at = min(self._first_judged_at, self._clock)
         if written is not None:
             self._checkpoint(run, step.counter, written)
-        if not ordinary or not run.timed(now, row):
+        if not ordinary or not run.is_comparable(now, row):
             return
-        if step.marked and self._marks <= MOST_MARKED * self._executed:
-            self._settle()
-            self._exception(run, long.describe(now, row), step.counter, self._clock)
+        if step.marked and self._marked_count <= MAXIMUM_MARKED * self._executed:
+            self._classify_pending()
+            self._take_long_step(run, long.describe(now, row), step.counter, self._clock)
             return
         if not run.means and long.is_long(duration):
-            self._pending.append((now.only(row), step.counter, self._clock))
+            self._pending.append((now.single_step(row), step.counter, self._clock))
             if len(self._pending) <= MOST_IN_A_ROW:
                 return
-            waiting, self._pending = self._pending, []
-            for one, _, clock in waiting:
+            pending, self._pending = self._pending, []
+            for one, _, clock in pending:
                 self._push(run, long, one, 0, clock)
             return
-        self._settle()
+        self._classify_pending()
         self._push(run, long, now, row, self._clock)
 
     def _push(self, run: Run, long: LongSteps, now: Quantities, row: int, clock: float) -> None:
@@ -274,96 +279,106 @@ class Detector:
         if run.usable >= FIRST_EVALUATION and run.usable % STRIDE_STEPS == 0:
             self._evaluate(run)
 
-    def _settle(self) -> None:
+    def _classify_pending(self) -> None:
         """Say of the long steps that were no new pace what they were."""
-        run, long = self._run, self._long
-        waiting, self._pending = self._pending, []
+        run, long = self._run, self._long_steps
+        pending, self._pending = self._pending, []
         if run is None or long is None:
             return
-        for now, counter, clock in waiting:
-            told = long.describe(now, 0)
-            if told.input and told.seconds < FREEZE_SECONDS:
+        for now, counter, clock in pending:
+            long_step = long.describe(now, 0)
+            if long_step.input and long_step.seconds < FREEZE_SECONDS:
                 self._push(run, long, now, 0, clock)  # loader workers deliver together
             else:
-                self._exception(run, told, counter, clock)
+                self._take_long_step(run, long_step, counter, clock)
 
-    def _exception(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
-        if step.place < 0:
-            regular = step.seconds > 0 and self._of_all.is_regular(counter, step.seconds)
+    def _take_long_step(self, run: Run, step: LongStep, counter: int, clock: float) -> None:
+        if step.position < 0:
+            regular = step.seconds > 0 and self._long_for_all.is_regular(counter, step.seconds)
             if step.waited >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
                 self._freeze(run, step, clock)
-            elif step.seconds > 0 and (run.known_rest_is_nothing or regular):
+            elif step.seconds > 0 and (run.rest_is_unmeasured or regular):
                 self._checkpoint(run, counter, step.excess)
             return
-        regular = step.firsts and self._of_firsts.is_regular(counter, step.seconds)
+        regular = step.by_rank_zero and self._long_for_rank_zero.is_regular(counter, step.seconds)
         if step.housekeeping or (regular and not step.input):
-            seconds = self._ordinary.step_seconds()
-            usual, slower = self._chores.did(counter, step.seconds, seconds)
+            seconds = self._special_steps.step_seconds()
+            usual, slower = self._rank_zero_work.add(counter, step.seconds, seconds)
             if slower:
                 moment = Moment(clock, clock)
-                self._ledger.slow_checkpoint(slower, moment, partial(self._nodes, run.shape))
+                self._tracker.open_slow_checkpoint(
+                    slower, moment, partial(self._nodes_of, run.shape)
+                )
             elif usual:
-                self._ledger.good_checkpoint(clock)
+                self._tracker.close_slow_checkpoint(clock)
             return
-        run.pause(step.seconds, step.place)
+        run.add_pause(step.seconds, step.position)
         if step.seconds >= FREEZE_SECONDS and step.times >= FREEZE_TIMES:
             self._freeze(run, step, clock)
 
     def _freeze(self, run: Run, step: LongStep, clock: float) -> None:
         kind: FaultClass = "data_loader" if step.input else "host_transient"
-        told = step.place >= 0
-        seconds, how = (step.seconds, "freeze") if told else (step.waited, "wait")
-        ranks = (step.place,) if told else ()
-        found = Candidate(kind, 1 - 1 / step.times, ranks, -1, seconds, 0.0, shown_by=how)
+        is_known = step.position >= 0
+        seconds, how = (step.seconds, "freeze") if is_known else (step.waited, "wait")
+        ranks = (step.position,) if is_known else ()
+        candidate = Candidate(kind, 1 - 1 / step.times, ranks, -1, seconds, 0.0, shown_by=how)
         moment = Moment(clock, clock - seconds)
-        self._ledger.freeze(self._named(run.shape, found), moment, partial(self._nodes, run.shape))
+        self._tracker.add_freeze(
+            self._with_global_ranks(run.shape, candidate),
+            moment,
+            partial(self._nodes_of, run.shape),
+        )
 
     def _evaluate(self, run: Run) -> None:
         view = run.view()
         self.known = view.known
-        found = [
-            self._named(run.shape, candidate)
-            for one in CONCLUSIONS
-            if one.needs <= view.known
-            and (candidate := one.judge(view))
-            and _is_a_number(candidate)
+        candidates = [
+            self._with_global_ranks(run.shape, candidate)
+            for one in CHECKS
+            if one.needs <= view.known and (candidate := one.check(view)) and _is_finite(candidate)
         ]
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
-        self._ledger.take(found, run.shape.wall, moment, partial(self._nodes, run.shape))
-        going = self._ledger.open
+        self._tracker.update(candidates, run.shape.wall, moment, partial(self._nodes_of, run.shape))
+        current = self._tracker.open
         # Under wall timing a slow rank and a stall are both long compute.
-        if run.shape.wall and going and going.kind != "host_transient":
+        if run.shape.wall and current and current.kind != "host_transient":
             run.forget_stalls()
 
     def _checkpoint(self, run: Run, counter: int, written: Floats) -> None:
-        seconds = self._ordinary.step_seconds()
-        wrote, found = self._watch.see(counter, written, run.shape, seconds)
-        if found:
+        seconds = self._special_steps.step_seconds()
+        wrote, candidate = self._checkpoints.add(counter, written, run.shape, seconds)
+        if candidate:
             moment = Moment(self._clock, self._clock)
-            named = self._named(run.shape, found)
-            self._ledger.slow_checkpoint(named, moment, partial(self._nodes, run.shape))
+            with_ranks = self._with_global_ranks(run.shape, candidate)
+            self._tracker.open_slow_checkpoint(
+                with_ranks, moment, partial(self._nodes_of, run.shape)
+            )
         elif wrote:
-            self._ledger.good_checkpoint(self._clock)
+            self._tracker.close_slow_checkpoint(self._clock)
 
-    def _named(self, shape: Shape, found: Candidate) -> Candidate:
+    def _with_global_ranks(self, shape: Shape, candidate: Candidate) -> Candidate:
         """Return a candidate with global ranks in the place of places."""
         if shape.ranks is None:
-            return found
-        dealt = found.dealt
-        if dealt is not None and dealt.rank >= 0:
-            dealt = replace(dealt, rank=shape.named((dealt.rank,))[0])
-        return replace(found, ranks=shape.named(found.ranks), dealt=dealt)
+            return candidate
+        sample_imbalance = candidate.sample_imbalance
+        if sample_imbalance is not None and sample_imbalance.rank >= 0:
+            sample_imbalance = replace(
+                sample_imbalance, rank=shape.ranks_at((sample_imbalance.rank,))[0]
+            )
+        return replace(
+            candidate, ranks=shape.ranks_at(candidate.ranks), sample_imbalance=sample_imbalance
+        )
 
-    def _nodes(self, shape: Shape, found: Candidate) -> tuple[str, ...]:
-        places = shape.place_of(np.array(found.ranks, dtype=np.int64))
-        numbers = shape.nodes.ravel()[places]
+    def _nodes_of(self, shape: Shape, candidate: Candidate) -> tuple[str, ...]:
+        positions = shape.positions_of(np.array(candidate.ranks, dtype=np.int64))
+        numbers = shape.nodes.ravel()[positions]
         names = list(self._node_names)
         return tuple(names[n] if n >= 0 else "unknown" for n in numbers)
 
 
-def _is_a_number(found: Candidate) -> bool:
+def _is_finite(candidate: Candidate) -> bool:
     """Say whether what shows a cause is known: where a stage is silent it may not be."""
-    return bool(np.isfinite([found.cost, found.observed, found.expected]).all())
+    return bool(np.isfinite([candidate.cost, candidate.observed, candidate.expected]).all())
 
 
 @dataclass(frozen=True, slots=True)

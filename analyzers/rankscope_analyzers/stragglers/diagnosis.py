@@ -18,9 +18,16 @@ from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
-from rankscope_analyzers.stragglers import crowding, dark_ranks, feed, verdict, what_if, wordings
-from rankscope_analyzers.stragglers.feed import Judged
-from rankscope_analyzers.stragglers.following import Followed, judged_once
+from rankscope_analyzers.stragglers import (
+    cpu_contention,
+    feed,
+    incident_findings,
+    unobserved_ranks,
+    verdict,
+    what_if,
+)
+from rankscope_analyzers.stragglers.feed import Detection
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs, judge_once
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.sanitize import visible
 
@@ -43,21 +50,23 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimingResults:
     """What the step records of several jobs say.
 
     Args:
         diagnoses: of the jobs that could be judged.
-        senseless: why the records of the others make no sense, by job.
+        unusable: why the records of the others make no sense, by job.
         errors: of the jobs on which an analyzer raised.
     """
 
     diagnoses: tuple[Diagnosis, ...] = ()
-    senseless: Mapping[str, str] = field(default_factory=dict)
+    unusable: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[AnalysisError, ...] = ()
 
 
-def timed(jobs: Iterable[JobRecords], followed: Followed | None = None) -> Timed:
+def diagnose_each(
+    jobs: Iterable[JobRecords], followed: FollowedJobs | None = None
+) -> TimingResults:
     """Diagnose jobs, each by itself: what is wrong with one costs no other its verdict.
 
     Args:
@@ -65,22 +74,22 @@ def timed(jobs: Iterable[JobRecords], followed: Followed | None = None) -> Timed
         followed: what earlier looks at the same running jobs told, None if there were none.
     """
     if followed is not None:
-        followed.look()
-    found: list[Diagnosis] = []
-    senseless: dict[str, str] = {}
+        followed.start_poll()
+    diagnoses: list[Diagnosis] = []
+    unusable: dict[str, str] = {}
     errors: list[AnalysisError] = []
     for job in jobs:
-        made = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job, followed))
-        if isinstance(made, AnalysisError):
-            errors.append(made)
-        elif isinstance(made, str):
-            senseless[job.job_id] = made
+        result = attempt("timing", job.job_id, partial(_diagnosis_or_reason, job, followed))
+        if isinstance(result, AnalysisError):
+            errors.append(result)
+        elif isinstance(result, str):
+            unusable[job.job_id] = result
         else:
-            found.append(made)
-    return Timed(tuple(found), senseless, tuple(errors))
+            diagnoses.append(result)
+    return TimingResults(tuple(diagnoses), unusable, tuple(errors))
 
 
-def _diagnosis_or_reason(job: JobRecords, followed: Followed | None) -> Diagnosis | str:
+def _diagnosis_or_reason(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis | str:
     try:
         # What was never measured, or took no time, is no number here: nobody is to be warned of it.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -89,7 +98,7 @@ def _diagnosis_or_reason(job: JobRecords, followed: Followed | None) -> Diagnosi
         return visible(f"its step records cannot be judged: {error}")
 
 
-def diagnosis(job: JobRecords, followed: Followed | None = None) -> Diagnosis:
+def diagnosis(job: JobRecords, followed: FollowedJobs | None = None) -> Diagnosis:
     """Return the verdict of a job with its steps.
 
     Args:
@@ -105,41 +114,41 @@ def diagnosis(job: JobRecords, followed: Followed | None = None) -> Diagnosis:
         raise RecordError(f"{job.path}: {error}" if job.path else str(error)) from error
 
 
-def _judged(job: JobRecords, followed: Followed | None) -> Diagnosis:
+def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
-    arranged = _layout(job, frame)
-    judged = _found(job, records, arranged, followed)
-    waits = crowding.waited(frame)
-    every = wordings.findings(frame, judged.incidents)
-    found = tuple(crowding.doubted(one, waits) for one in every)
-    said = verdict.judge(frame, found, judged.known)
-    flat = not arranged.by_groups or len(set(frame.stages.tolist())) == 1
-    waiting = dark_ranks.suspects(frame, arranged, found) if flat else ()
-    whole = replace(
-        said,
-        unobserved=(*job.notes, *waiting, *judged.notes, *windows, *said.unobserved),
-        what_if=what_if.ideals(frame, arranged) if flat else None,
+    job_layout = _layout(job, frame)
+    detection = _detect(job, records, job_layout, followed)
+    waiting_share = cpu_contention.cpu_wait_share(frame)
+    certain = incident_findings.findings(frame, detection.incidents)
+    findings = tuple(cpu_contention.with_doubt(one, waiting_share) for one in certain)
+    base = verdict.judge(frame, findings, detection.known)
+    flat = not job_layout.by_groups or len(set(frame.stages.tolist())) == 1
+    waiting = unobserved_ranks.warnings(frame, job_layout, findings) if flat else ()
+    result = replace(
+        base,
+        unobserved=(*job.notes, *waiting, *detection.notes, *windows, *base.unobserved),
+        what_if=what_if.ideals(frame, job_layout) if flat else None,
         clock_offsets=offsets,
-        asides=(*_asides(judged), *crowding.aside(waits)),
-        confidence=said.confidence
-        if said.cause or waits < crowding.MOST
-        else said.confidence * (1.0 - waits),
+        asides=(*_asides(detection), *cpu_contention.note(waiting_share)),
+        confidence=base.confidence
+        if base.cause or waiting_share < cpu_contention.HIGH_SHARE
+        else base.confidence * (1.0 - waiting_share),
     )
-    return Diagnosis(whole, frame)
+    return Diagnosis(result, frame)
 
 
-def _found(
-    job: JobRecords, records: pd.DataFrame, arranged: Layout, followed: Followed | None
-) -> Judged:
+def _detect(
+    job: JobRecords, records: pd.DataFrame, job_layout: Layout, followed: FollowedJobs | None
+) -> Detection:
     """Judge what is new of a job, or all of it where earlier looks cannot have told the rest."""
     # Sampled windows of collectives tell of steps that were judged long ago.
     if followed is not None and job.live and not job.windows:
-        return followed.judged(job.job_id, records, arranged, job.start)
+        return followed.update(job.job_id, records, job_layout, job.start)
     if job.start is not None and not job.windows:
-        return judged_once(records, arranged, job.start)
-    return feed.judge(FrameTable(records), arranged)
+        return judge_once(records, job_layout, job.start)
+    return feed.detect_latest(FrameTable(records), job_layout)
 
 
 def _layout(job: JobRecords, frame: StepFrame) -> Layout:
@@ -149,17 +158,21 @@ def _layout(job: JobRecords, frame: StepFrame) -> Layout:
     return Layout(frame.world_size, 1, 1, 0, wall=True, by_groups=True)
 
 
-WORTH_SAYING = 0.025
+MINIMUM_NOTED_SHARE = 0.025
 """Share of the time from which on it is told what first ranks do alone."""
 
 
-def _asides(judged: Judged) -> Iterator[str]:
-    waited, steps, whole = judged.chores, judged.length.steps, judged.length.seconds
-    if not waited.steps or waited.seconds < WORTH_SAYING * whole:
+def _asides(detection: Detection) -> Iterator[str]:
+    waits, steps, seconds = (
+        detection.rank_zero_waits,
+        detection.length.steps,
+        detection.length.seconds,
+    )
+    if not waits.steps or waits.seconds < MINIMUM_NOTED_SHARE * seconds:
         return
     yield (
-        f"In {waited.steps} of {steps} steps all ranks waited for the first one,"
-        f" {waited.seconds:.3g} s or {min(waited.seconds / whole, 1.0):.0%} of the time together:"
+        f"In {waits.steps} of {steps} steps all ranks waited for the first one,"
+        f" {waits.seconds:.3g} s or {min(waits.seconds / seconds, 1.0):.0%} of the time together:"
         " it wrote a checkpoint, evaluated or logged."
     )
 

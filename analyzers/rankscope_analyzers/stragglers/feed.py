@@ -14,27 +14,27 @@ from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account, Dropped, Rules
 from rankscope_analyzers.steps.tables import RecordTable
 from rankscope_analyzers.stragglers.assembly import BLOCK_ROWS, Assembler, Block
-from rankscope_analyzers.stragglers.chores import NOTHING, Waited
-from rankscope_analyzers.stragglers.detector import NO_LENGTH, Detector, Length
+from rankscope_analyzers.stragglers.detector import EMPTY_LENGTH, Detector, RunLength
 from rankscope_analyzers.stragglers.incidents import Incident
+from rankscope_analyzers.stragglers.rank_zero_work import NO_WAITS, RankZeroWaits
 from rankscope_analyzers.stragglers.rows import PARTS, REQUIRED, USED, Rows, rows_of
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Part
 
-MOST_EARLY = 1 << 18
+MAXIMUM_PENDING = 1 << 18
 """Durations of steps that are held until it is known whether a run is short: 20 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Detection:
     """What was found in the records of a job.
 
     Args:
         incidents: in order of detection.
         dropped: records that were of no use.
         known: parts of the step that the newest steps were judged by.
-        chores: what first ranks did while all others waited.
+        rank_zero_waits: what first ranks did while all others waited.
         notes: what was compared otherwise than usual, as sentences.
         length: of all that was judged.
     """
@@ -42,12 +42,12 @@ class Judged:
     incidents: tuple[Incident, ...]
     dropped: tuple[Dropped, ...]
     known: frozenset[Part] = frozenset()
-    chores: Waited = NOTHING
+    rank_zero_waits: RankZeroWaits = NO_WAITS
     notes: tuple[str, ...] = ()
-    length: Length = NO_LENGTH
+    length: RunLength = EMPTY_LENGTH
 
 
-def detect(records: RecordTable, job: Layout, block_rows: int = BLOCK_ROWS) -> Judged:
+def detect(records: RecordTable, job: Layout, block_rows: int = BLOCK_ROWS) -> Detection:
     """Return the incidents in a job's records.
 
     Args:
@@ -58,20 +58,20 @@ def detect(records: RecordTable, job: Layout, block_rows: int = BLOCK_ROWS) -> J
     Raises:
         RecordError: a column is missing, nothing is usable, or records contradict the layout.
     """
-    feed = Feed(job, block_rows, whole=False)
-    feed.take(records)
-    return feed.ended()
+    feed = Feed(job, block_rows, complete=False)
+    feed.add(records)
+    return feed.finish()
 
 
-def judge(records: RecordTable, job: Layout) -> Judged:
+def detect_latest(records: RecordTable, job: Layout) -> Detection:
     """Return what is known of a job as of its newest record: in short jobs, sooner than `detect`.
 
     Raises:
         RecordError: as for `detect`.
     """
     feed = Feed(job)
-    feed.take(records)
-    return feed.ended()
+    feed.add(records)
+    return feed.finish()
 
 
 class Feed:
@@ -82,24 +82,31 @@ class Feed:
     Args:
         job: its layout.
         block_rows: records that are judged at once; the answer does not depend on it.
-        whole: what there is of a run may be all of it, and short runs are judged sooner.
+        complete: what there is of a run may be all of it, and short runs are judged sooner.
     """
 
     __slots__ = (
-        "_account", "_assembler", "_begun", "_detector", "_early", "_shape", "_whole", "job",
+        "_account",
+        "_assembler",
+        "_complete",
+        "_detector",
+        "_pending_blocks",
+        "_pending_shape",
+        "_shape",
+        "job",
     )  # fmt: skip
 
-    def __init__(self, job: Layout, block_rows: int = BLOCK_ROWS, *, whole: bool = True) -> None:
+    def __init__(self, job: Layout, block_rows: int = BLOCK_ROWS, *, complete: bool = True) -> None:
         self.job = job
         self._account = Account()
         self._assembler = Assembler(job, self._account, block_rows)
         self._detector = Detector()
-        self._whole = whole
+        self._complete = complete
         self._shape: Shape | None = None
-        self._begun: Shape | None = None
-        self._early: list[Block] = []
+        self._pending_shape: Shape | None = None
+        self._pending_blocks: list[Block] = []
 
-    def take(self, records: RecordTable) -> None:
+    def add(self, records: RecordTable) -> None:
         """Take records none of which started before any that was taken earlier.
 
         Raises:
@@ -107,9 +114,9 @@ class Feed:
         """
         for rows in _usable(records, self.job, self._account):
             numbered = self._numbered(rows.node, records.node_names)
-            self._judge(self._assembler.take(replace(rows, node=numbered)))
+            self._judge(self._assembler.add(replace(rows, node=numbered)))
 
-    def now(self, newer: RecordTable | None = None) -> Judged:
+    def peek(self, newer: RecordTable | None = None) -> Detection:
         """Return what is known as of the newest record; what comes later is judged all the same.
 
         Args:
@@ -120,30 +127,30 @@ class Feed:
         """
         copy: Feed = forked(self)
         if newer is not None:
-            copy.take(newer)
-        return copy.ended()
+            copy.add(newer)
+        return copy.finish()
 
-    def miss(self, dropped: Dropped) -> None:
+    def add_dropped(self, dropped: Dropped) -> None:
         """Account for records that are not to be taken."""
         self._account.add(dropped)
 
-    def ended(self) -> Judged:
+    def finish(self) -> Detection:
         """Return what is known when the newest record is the last one; nothing can be taken then.
 
         Raises:
             RecordError: no record was usable, or records contradict the layout.
         """
         self._judge(self._assembler.finish())
-        self._begin()
+        self._judge_pending()
         if self._shape is None:
             raise self._account.nothing_left()
         detector = self._detector
         detector.finish()
-        return Judged(
-            detector.conclude() if self._whole else detector.incidents,
+        return Detection(
+            detector.latest_incidents() if self._complete else detector.incidents,
             self._account.dropped,
             detector.known,
-            detector.chores,
+            detector.rank_zero_waits,
             tuple(_notes(self._shape)),
             detector.length,
         )
@@ -154,42 +161,42 @@ class Feed:
         there = there[np.argsort(first)]
         there = there[there >= 0]
         numbers = np.full(len(names) + 1, -1, dtype=np.int64)
-        numbers[there] = self._detector.number([names[one] for one in there.tolist()])
+        numbers[there] = self._detector.node_numbers([names[one] for one in there.tolist()])
         return np.asarray(numbers[nodes])
 
-    def _judge(self, made: Iterable[Shape | Block]) -> None:
-        for one in made:
+    def _judge(self, assembled_parts: Iterable[Shape | Block]) -> None:
+        for one in assembled_parts:
             if isinstance(one, Shape):
-                self._begin()
-                self._begun = self._shape = one
-            elif self._begun is None:
+                self._judge_pending()
+                self._pending_shape = self._shape = one
+            elif self._pending_shape is None:
                 self._feed(one)
             else:
-                self._early.append(one)
-                if not self._whole or not self._length().is_short or self._is_much():
-                    self._begin(goes_on=True)
+                self._pending_blocks.append(one)
+                if not self._complete or not self._length().is_short or self._is_pending_full():
+                    self._judge_pending(goes_on=True)
 
-    def _begin(self, *, goes_on: bool = False) -> None:
+    def _judge_pending(self, *, goes_on: bool = False) -> None:
         """Judge the beginning of a run, which is all of it unless it goes on."""
-        if self._begun is not None and self._early:
+        if self._pending_shape is not None and self._pending_blocks:
             length = self._length()
-            short = self._whole and length.is_short and not goes_on
-            self._detector.restart(self._begun, length if short else None)
-            early, self._early = self._early, []
-            for block in early:
+            short = self._complete and length.is_short and not goes_on
+            self._detector.start_run(self._pending_shape, length if short else None)
+            pending, self._pending_blocks = self._pending_blocks, []
+            for block in pending:
                 self._feed(block)
-        self._begun = None
+        self._pending_shape = None
 
     def _feed(self, block: Block) -> None:
         self._detector.feed(block.counters, block.ends, block.steps, block.marked)
 
-    def _length(self) -> Length:
-        lasted = [np.fmax.reduce(one.steps.step, axis=(1, 2, 3)) for one in self._early]
+    def _length(self) -> RunLength:
+        lasted = [np.fmax.reduce(one.steps.step, axis=(1, 2, 3)) for one in self._pending_blocks]
         seconds = math.fsum(value for one in lasted for value in one[np.isfinite(one)].tolist())
-        return Length(sum(map(len, lasted)), seconds)
+        return RunLength(sum(map(len, lasted)), seconds)
 
-    def _is_much(self) -> bool:
-        return sum(one.steps.step.size for one in self._early) > MOST_EARLY
+    def _is_pending_full(self) -> bool:
+        return sum(one.steps.step.size for one in self._pending_blocks) > MAXIMUM_PENDING
 
 
 def _notes(shape: Shape) -> Iterator[str]:
@@ -208,7 +215,7 @@ def assembled(
     """
     assembler = Assembler(job, account, block_rows)
     for rows in _usable(records, job, account):
-        yield from assembler.take(rows)
+        yield from assembler.add(rows)
     yield from assembler.finish()
 
 

@@ -23,7 +23,7 @@ stall a rank once in thousands of steps."""
 CHANCE = 0.01
 """Probability, at most, that stalls all over the job struck one node, or one rank, so often."""
 
-ANYWHERE = 0.8
+CERTAINTY_WITHOUT_PLACE = 0.8
 """Certainty that stalls all over the job have no common place."""
 
 NODE_SHARE, NODE_SHARE_OF_TWO = 0.7, 0.2
@@ -37,28 +37,32 @@ RATE_STALLS = 6
 """The newest stalls from which their rate is taken: what lies before may be before the fault."""
 
 
-def stalls(view: View) -> Candidate | None:
+def stalled_ranks(view: View) -> Candidate | None:
     """Return the node whose host stalls its ranks, or that ranks stall all over the job."""
     struck = view.spikes.longest > 0
     count = int(struck.sum())
     if count < NODE_STALLS:
         return None
     alone = view.shape.node_count < 2
-    if not alone and len(suspects := _suspects(view.spikes.nodes, reach := _reach(view), count)):
-        hits, likely = int(view.spikes.nodes[suspects[0]]), float(reach[suspects[0]])
+    if not alone and len(
+        suspects := _suspects(view.spikes.nodes, chance_share := _chance_share(view), count)
+    ):
+        hits, likely = int(view.spikes.nodes[suspects[0]]), float(chance_share[suspects[0]])
         if _chance(count, hits, likely) > CHANCE:
             return None
         certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
-        return _judged(view, _ranks(view, suspects), certainty, view.spikes.longest)
-    ranks = _lone(view) if alone else ()
+        return _candidate(view, _ranks(view, suspects), certainty, view.spikes.longest)
+    ranks = _single_rank(view) if alone else ()
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     often = often or int(struck[-DENSE_STEPS:].sum()) >= DENSE_STALLS
     if not ranks and (view.crowded or not often):
         return None  # on shared CPUs every rank is stopped now and then
-    return _judged(view, ranks, 1.0 if ranks else ANYWHERE, _of(view, ranks))
+    return _candidate(
+        view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_PLACE, _stalls_of(view, ranks)
+    )
 
 
-def _reach(view: View) -> Floats:
+def _chance_share(view: View) -> Floats:
     """Return (N,) in which share of the steps with stalls chance strikes each node.
 
     A stall strikes one rank, so a node's share of the ranks; under wall timing it strikes a
@@ -75,13 +79,13 @@ def _reach(view: View) -> Floats:
     return np.asarray(np.minimum(held * per_node.sum() / (struck * held.sum()), 1.0))
 
 
-def _suspects(per_node: Integers, reach: Floats, count: int) -> Integers:
+def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
     """Return the nodes that nearly all stalls struck and that nothing tells from each other.
 
     A node that every stall must strike is none.
     """
-    most = np.flatnonzero((per_node == per_node.max()) & (reach < 1))
-    share = np.minimum(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * reach[most], 1.0)
+    most = np.flatnonzero((per_node == per_node.max()) & (chance_share < 1))
+    share = np.minimum(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * chance_share[most], 1.0)
     return np.asarray(most[per_node[most] >= count * share])
 
 
@@ -94,7 +98,7 @@ def _chance(count: int, hits: int, probability: float) -> float:
     return tail / probability
 
 
-def _lone(view: View) -> tuple[int, ...]:
+def _single_rank(view: View) -> tuple[int, ...]:
     """Return the rank that had nearly all stalls, where one node holds the whole job."""
     worst = view.spikes.worst[view.spikes.longest > 0].astype(np.int64)
     rank = int(np.argmax(np.bincount(worst)))
@@ -104,13 +108,13 @@ def _lone(view: View) -> tuple[int, ...]:
     return (rank,) if certain and hits >= NODE_SHARE * len(worst) else ()
 
 
-def _of(view: View, ranks: tuple[int, ...]) -> Floats:
+def _stalls_of(view: View, ranks: tuple[int, ...]) -> Floats:
     """Return the stalls of the one rank that is named, all where none is."""
     longest = view.spikes.longest
     return np.where(view.spikes.worst == ranks[0], longest, 0.0) if ranks else longest
 
 
-def _judged(
+def _candidate(
     view: View, ranks: tuple[int, ...], certainty: float, longest: Floats
 ) -> Candidate | None:
     first = int(np.flatnonzero(longest > 0)[-RATE_STALLS:][0])

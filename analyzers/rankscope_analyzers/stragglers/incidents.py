@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
-from rankscope_analyzers.stragglers.view import Candidate, Dealt
+from rankscope_analyzers.stragglers.view import Candidate, SampleImbalance
 
 COOL_DOWN = 15
 """Evaluations after the close in which the same cause reopens its incident."""
@@ -39,7 +39,7 @@ class Incident:
         expected: what it should have shown.
         stages: compute of each pipeline stage, where the class is about them.
         shown_by: what shows it, as of its candidate.
-        dealt: how unevenly samples are dealt, likewise.
+        sample_imbalance: how unevenly samples are dealt, likewise.
         cost: mean share of the step time over the evaluations that saw it.
         earlier: incidents of the same cause that it stands for, too.
         lasted_earlier: seconds that these lasted.
@@ -60,14 +60,14 @@ class Incident:
     expected: float
     stages: tuple[float, ...] = ()
     shown_by: str = ""
-    dealt: Dealt | None = None
+    sample_imbalance: SampleImbalance | None = None
     cost: float = 0.0
     earlier: int = 0
     lasted_earlier: float = 0.0
     lost_earlier: float = 0.0
     began_earlier: float = np.inf
 
-    def standing_for(self, other: Incident) -> Incident:
+    def merged_with(self, other: Incident) -> Incident:
         """Return the incident with one that ended before it and need not be kept itself."""
         lasted = max((other.until or other.since) - other.since, 0.0)
         return replace(
@@ -93,14 +93,14 @@ class Moment:
     window: float
     clocks: tuple[float, ...] = ()
 
-    def began(self, found: Candidate) -> float:
+    def began(self, candidate: Candidate) -> float:
         """Return when a candidate's first slow step of the window began."""
-        before = found.began - 1
+        before = candidate.began - 1
         return self.clocks[before] if 0 <= before < len(self.clocks) else self.window
 
-    def ended(self, found: Candidate) -> float:
+    def ended(self, candidate: Candidate) -> float:
         """Return when its last slow step ended."""
-        return self.clocks[found.ended] if 0 <= found.ended < len(self.clocks) else self.now
+        return self.clocks[candidate.ended] if 0 <= candidate.ended < len(self.clocks) else self.now
 
 
 def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool:
@@ -119,23 +119,23 @@ def same_fault(one: Incident, other: Incident) -> bool:
     return one.kind == other.kind and named and same_culprit(one, other)
 
 
-def _share(found: Candidate) -> float:
-    return min(max(found.cost, 0.0), 1.0)
+def _share(candidate: Candidate) -> float:
+    return min(max(candidate.cost, 0.0), 1.0)
 
 
-class Book:
+class IncidentStore:
     """The incidents of a job in order of detection, and which of them are over; bounded.
 
     Each has a number, by which it is spoken of while it goes on.
     """
 
-    __slots__ = ("_ended", "_evaluations", "_incidents", "_next", "_over", "_seen")
+    __slots__ = ("_closed", "_ended", "_evaluations", "_incidents", "_next", "_seen")
 
     def __init__(self) -> None:
         self._incidents: dict[int, Incident] = {}
         self._next = 0
         self._ended: dict[int, int] = {}
-        self._over: deque[int] = deque()
+        self._closed: deque[int] = deque()
         self._evaluations = 0
         self._seen: dict[int, tuple[int, float]] = {}
 
@@ -148,44 +148,49 @@ class Book:
         """Return an incident that goes on."""
         return self._incidents[number]
 
-    def tick(self) -> None:
+    def next_evaluation(self) -> None:
         """Count an evaluation; incidents that ended long ago stay closed for good."""
         self._evaluations += 1
         for number, when in list(self._ended.items()):
             if self._evaluations - when > COOL_DOWN:
                 self._end_for_good(number)
 
-    def open(self, found: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]) -> int:
+    def open(
+        self, candidate: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
+    ) -> int:
         """Return the number of the incident of a cause: one that just ended, or a new one."""
         for number in self._ended:
             known = self._incidents[number]
-            if known.kind == found.kind and same_culprit(known, found):
+            if known.kind == candidate.kind and same_culprit(known, candidate):
                 del self._ended[number]
                 self._incidents[number] = replace(known, until=None)
                 return number
-        sure = min(1.0, BASE_CONFIDENCE + found.cost) * TIMING_ALONE * found.certainty
-        cost = _share(found)
+        sure = min(1.0, BASE_CONFIDENCE + candidate.cost) * TIMING_ALONE * candidate.certainty
+        cost = _share(candidate)
         number, self._next = self._next, self._next + 1
         self._incidents[number] = Incident(
-            found.kind, moment.now, since, None, found.ranks, nodes, found.stage,
-            cost, sure, found.observed, found.expected, found.stages,
-            found.shown_by, found.dealt, cost,
+            candidate.kind, moment.now, since, None, candidate.ranks, nodes, candidate.stage,
+            cost, sure, candidate.observed, candidate.expected, candidate.stages,
+            candidate.shown_by, candidate.sample_imbalance, cost,
         )  # fmt: skip
         return number
 
-    def see(self, number: int, found: Candidate) -> None:
+    def update(self, number: int, candidate: Candidate) -> None:
         """Take what an incident costs at one more evaluation."""
         count, peak = self._seen.get(number, (1, 0.0))
         known = self._incidents[number]
-        share = _share(found)
+        share = _share(candidate)
         mean = (known.cost * count + share) / (count + 1)
         self._seen[number] = count + 1, max(peak, share)
         known = replace(known, cost=mean)
-        if share > peak and found.shown_by == known.shown_by and same_culprit(found, known):
+        if share > peak and candidate.shown_by == known.shown_by and same_culprit(candidate, known):
             known = replace(
-                known, observed=found.observed, expected=found.expected, stages=found.stages,
-                dealt=found.dealt,
-            )  # fmt: skip
+                known,
+                observed=candidate.observed,
+                expected=candidate.expected,
+                stages=candidate.stages,
+                sample_imbalance=candidate.sample_imbalance,
+            )
         self._incidents[number] = known
 
     def close(self, number: int, until: float, *, for_good: bool = False) -> None:
@@ -201,14 +206,14 @@ class Book:
     def _end_for_good(self, number: int) -> None:
         del self._ended[number]
         self._seen.pop(number, None)
-        self._over.append(number)
-        while len(self._incidents) > KEPT_INCIDENTS and self._over:
-            self._put_away(self._over.popleft())
+        self._closed.append(number)
+        while len(self._incidents) > KEPT_INCIDENTS and self._closed:
+            self._merge_into_next(self._closed.popleft())
 
-    def _put_away(self, number: int) -> None:
+    def _merge_into_next(self, number: int) -> None:
         """Let the next incident of the same fault stand for one that is over."""
-        gone = self._incidents.pop(number)
+        ended = self._incidents.pop(number)
         for other, known in self._incidents.items():
-            if other > number and same_fault(gone, known):
-                self._incidents[other] = known.standing_for(gone)
+            if other > number and same_fault(ended, known):
+                self._incidents[other] = known.merged_with(ended)
                 return

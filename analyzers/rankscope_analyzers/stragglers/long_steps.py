@@ -32,10 +32,10 @@ LEAST_STEPS = 6
 MOST_IN_A_ROW = 3
 """Long steps that may follow each other; with one more they are the pace."""
 
-FORGETTING = 0.15
+SMOOTHING = 0.15
 """Weight of a step in what is usual for a rank."""
 
-COMPANY = 0.5
+SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the longest excess made the step long together, and whoever
 explains less than this part of what the step took longer did not make it long."""
 
@@ -51,10 +51,10 @@ REGULAR_STEPS = 5
 REMEMBERED = 64
 """Long steps among which those that come at equal distances are looked for."""
 
-IN_LINE = 3
+MINIMUM_REPEATS = 3
 """Earlier ones at the same distance that make a long step a regular one."""
 
-ALIKE = 0.1
+SIMILAR_LENGTH = 0.1
 """Part of its length that the earlier ones took at least: slow storage makes one five times, and
 ten times, as long as they were."""
 
@@ -68,27 +68,27 @@ class LongStep:
     """One long step.
 
     Args:
-        place: of the rank that made it long, -1 where all did or nobody can be told.
+        position: of the rank that made it long, -1 where all did or nobody can be told.
         seconds: by how much.
         times: how many usual steps it took.
         housekeeping: it is what first ranks do for all: writing, evaluating, logging.
         input: it waited for its input.
         excess: (P, D, T) what each rank spent beyond its usual, outside of collectives.
-        firsts: first ranks alone made it long.
+        by_rank_zero: first ranks alone made it long.
         waited: seconds that every rank waited in collectives beyond its usual.
     """
 
-    place: int
+    position: int
     seconds: float
     times: float
     housekeeping: bool
     input: bool
     excess: Floats
-    firsts: bool = False
+    by_rank_zero: bool = False
     waited: float = 0.0
 
 
-class Recurring:
+class RecurringSteps:
     """Long steps of one kind, to see which of them come as regularly as checkpoints do."""
 
     __slots__ = ("_seen",)
@@ -98,10 +98,10 @@ class Recurring:
 
     def is_regular(self, counter: int, seconds: float) -> bool:
         """Take a long step; say whether several before it lie at equal distances."""
-        known = {step for step, lasted in self._seen if lasted >= ALIKE * seconds}
+        known = {step for step, lasted in self._seen if lasted >= SIMILAR_LENGTH * seconds}
         self._seen.append((counter, seconds))
         return any(
-            all(counter - number * distance in known for number in range(2, IN_LINE + 1))
+            all(counter - number * distance in known for number in range(2, MINIMUM_REPEATS + 1))
             for distance in (counter - step for step in known)
             if distance >= REGULAR_STEPS
         )
@@ -114,14 +114,14 @@ class LongSteps:
         shape: arrangement of the ranks.
     """
 
-    __slots__ = ("_busy", "_durations", "_firsts", "_parts", "_waits")
+    __slots__ = ("_busy", "_durations", "_parts", "_rank_zeros", "_waits")
 
     def __init__(self, shape: Shape) -> None:
         self._durations: deque[float] = deque(maxlen=PACE_STEPS)
         self._busy = np.full(shape.sizes, np.nan)
         self._waits = np.zeros(shape.sizes)
         self._parts = {name: np.full(shape.sizes, np.nan) for name in ("data", "rest", "sync")}
-        self._firsts = _firsts(shape)
+        self._rank_zeros = _rank_zeros(shape)
 
     def is_long(self, duration: float) -> bool:
         """Say whether a step is far longer than usual."""
@@ -133,13 +133,13 @@ class LongSteps:
     def learn(self, now: Quantities, row: int) -> None:
         """Take a step that shows what is usual."""
         self._durations.append(float(now.duration[row]))
-        self._busy = _moved(self._busy, now.busy[row])
+        self._busy = _updated(self._busy, now.busy[row])
         if now.cpu_wait is not None:
-            self._waits = _moved(self._waits, np.nan_to_num(now.cpu_wait[row]))
+            self._waits = _updated(self._waits, np.nan_to_num(now.cpu_wait[row]))
         self._parts = {
-            "data": _moved(self._parts["data"], now.input[row]),
-            "rest": _moved(self._parts["rest"], now.rest[row]),
-            "sync": _moved(self._parts["sync"], now.sync[row]),
+            "data": _updated(self._parts["data"], now.input[row]),
+            "rest": _updated(self._parts["rest"], now.rest[row]),
+            "sync": _updated(self._parts["sync"], now.sync[row]),
         }
 
     def describe(self, now: Quantities, row: int) -> LongStep:
@@ -157,33 +157,33 @@ class LongSteps:
         )  # fmt: skip
         if not np.isfinite(flat).any():
             return nobody
-        place = int(np.nanargmax(flat))
-        most = float(flat[place])
+        position = int(np.nanargmax(flat))
+        most = float(flat[position])
         longer = float(now.duration[row]) * (1 - 1 / times)
-        if nobody.waited > most or most < COMPANY * longer:
+        if nobody.waited > most or most < SHARE_OF_WORST * longer:
             return nobody
-        together = np.asarray(flat >= COMPANY * most)
+        together = np.asarray(flat >= SHARE_OF_WORST * most)
         others = np.where(together, -np.inf, np.nan_to_num(flat, nan=-np.inf))
         few = together.sum() <= max(1, MOST_TOGETHER * int(np.isfinite(flat).sum()))
         if not few or most <= ALONE * float(others.max(initial=0.0)):
             return replace(nobody, seconds=most)
-        for_input = float((now.input[row] - self._parts["data"]).ravel()[place])
+        for_input = float((now.input[row] - self._parts["data"]).ravel()[position])
         return LongStep(
-            place, most, times, self._is_housekeeping(now, row, together, most),
+            position, most, times, self._is_housekeeping(now, row, together, most),
             input=for_input > IN_OTHER * most, excess=excess,
-            firsts=bool(self._firsts[together].all()),
+            by_rank_zero=bool(self._rank_zeros[together].all()),
         )  # fmt: skip
 
     def _is_housekeeping(self, now: Quantities, row: int, together: Booleans, most: float) -> bool:
         """Say whether first ranks alone did what is neither input nor compute, if that is known."""
-        if not self._firsts[together].all():
+        if not self._rank_zeros[together].all():
             return False
         rest = (now.rest[row] - self._parts["rest"]).ravel()[together]
         known = rest[np.isfinite(rest)]
-        return not now.rest_apart or bool((known > IN_OTHER * most).any())
+        return not now.rest_is_separate or bool((known > IN_OTHER * most).any())
 
 
-def _firsts(shape: Shape) -> Booleans:
+def _rank_zeros(shape: Shape) -> Booleans:
     """Return which places hold the first rank of the job or of a node."""
     nodes = shape.nodes.ravel()
     ranks = np.arange(shape.world) if shape.ranks is None else shape.ranks.ravel()
@@ -195,7 +195,7 @@ def _firsts(shape: Shape) -> Booleans:
     return found
 
 
-def _moved(usual: Floats, now: Floats) -> Floats:
+def _updated(usual: Floats, now: Floats) -> Floats:
     """Return what is usual after one more step; unknown values change nothing."""
-    step = np.where(np.isfinite(usual), usual + FORGETTING * (now - usual), now)
+    step = np.where(np.isfinite(usual), usual + SMOOTHING * (now - usual), now)
     return np.asarray(np.where(np.isfinite(now), step, usual))

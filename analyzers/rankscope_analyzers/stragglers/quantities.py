@@ -32,8 +32,8 @@ class Steps:
         cpu_wait: waiting for a CPU, ready to run, outside of collectives; None if not measured.
         work: tokens or samples; None if nobody counted them.
         steps: of how many steps a record is the mean; None where every record is one step.
-        left: wall clock at the end of the exchange, less that of the rank's node; None where
-            clocks are not looked at.
+        exit_lateness: how much later than the other ranks of its node a rank left the exchange,
+            by the wall clock; None where clocks are not compared.
     """
 
     step: Floats
@@ -44,7 +44,7 @@ class Steps:
     cpu_wait: Floats | None = None
     work: Floats | None = None
     steps: Floats | None = None
-    left: Floats | None = None
+    exit_lateness: Floats | None = None
 
     def at(self, index: Integers) -> Steps:
         """Return some of the steps."""
@@ -55,16 +55,20 @@ class Steps:
         return Steps(
             self.step[index], self.data[index], self.compute[index], self.sync[index],
             part(self.other), part(self.cpu_wait), part(self.work), part(self.steps),
-            part(self.left),
+            part(self.exit_lateness),
         )  # fmt: skip
 
     @property
     def rest(self) -> Floats:
         """Return what of each step is neither input, compute, exchange nor waiting for a CPU."""
-        left = self.step - self.data - self.compute - self.sync
+        unaccounted = self.step - self.data - self.compute - self.sync
         if self.cpu_wait is not None:
-            left = left - np.nan_to_num(self.cpu_wait)
-        return left if self.other is None else np.where(np.isfinite(self.other), self.other, left)
+            unaccounted = unaccounted - np.nan_to_num(self.cpu_wait)
+        return (
+            unaccounted
+            if self.other is None
+            else np.where(np.isfinite(self.other), self.other, unaccounted)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,11 @@ class Quantities:
         sync: (n, P, D, T) as measured.
         busy: (n, P, D, T) what of the step is not spent in collectives.
         input: (n, P, D, T) input time as measured.
-        rest_apart: the rest is measured apart from compute, which holds it otherwise.
+        rest_is_separate: the rest is measured apart from compute, which holds it otherwise.
         cpu_wait: (n, P, D, T) as measured, None where it is not.
         work: (n, P, D, T) as counted, None where nobody did.
-        left: (n, P, D, T) by how much later than its node's others a rank left the exchange, None
-            where clocks are not looked at.
+        exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left
+            the exchange; None where clocks are not compared.
         steps: (n,) steps that each of them stands for.
     """
 
@@ -107,13 +111,13 @@ class Quantities:
     sync: Floats
     busy: Floats
     input: Floats
-    rest_apart: bool
+    rest_is_separate: bool
     cpu_wait: Floats | None
     work: Floats | None
-    left: Floats | None
+    exit_lateness: Floats | None
     steps: Floats
 
-    def only(self, row: int) -> Quantities:
+    def single_step(self, row: int) -> Quantities:
         """Return one of the steps as a copy that does not keep the others in memory."""
         values: dict[str, Any] = {
             field.name: value[row : row + 1].copy()
@@ -139,7 +143,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         duration=np.fmax.reduce(steps.step, axis=(1, 2, 3)),
         relative=relative,
         replica=replica[:, 0, :, 0],
-        stage=_chained(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
+        stage=_stage_ready_times(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0],
         data=steps.data - middle,
         data_median=middle[:, 0, 0, 0],
         transfer=_transfer(steps, shape, residual),
@@ -149,15 +153,15 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         sync=steps.sync,
         busy=steps.step - steps.sync,
         input=steps.data,
-        rest_apart=_apart(steps, rest),
+        rest_is_separate=_is_rest_separate(steps, rest),
         cpu_wait=steps.cpu_wait,
         work=steps.work,
-        left=steps.left,
+        exit_lateness=steps.exit_lateness,
         steps=_weights(steps),
     )
 
 
-def _apart(steps: Steps, rest: Floats) -> bool:
+def _is_rest_separate(steps: Steps, rest: Floats) -> bool:
     """Say whether the rest is known apart: by a column of its own, or as what the others leave.
 
     Probes that know nothing of it put it into compute, and their parts leave nothing.
@@ -180,7 +184,7 @@ def _weights(steps: Steps) -> Floats:
     return np.where(np.isfinite(counts), counts, 1.0)
 
 
-def _chained(steps: Steps) -> Floats:
+def _stage_ready_times(steps: Steps) -> Floats:
     """Return (n, P) when stages are ready, from how far they are apart inside each replica.
 
     Stages of a replica end at fixed distances, whoever made the replica late: typical distances do

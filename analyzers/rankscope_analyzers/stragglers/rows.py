@@ -29,11 +29,11 @@ PARTS = (*DURATIONS[1:], OTHER, CPU_WAIT)
 COUNTS = ("tokens", "samples", "microbatches", "steps")
 """What a rank was given to do, how its step was divided, how many steps a record is the mean of."""
 
-PLACES = ("pp_stage", "tp_group", "dp_group")
+GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
 MARKS = ("attempt", "flags", TIMING)
 
 FLOATS = (DURATIONS[0], *PARTS, *COUNTS)
-WHOLE = (*PLACES, *MARKS)
+WHOLE = (*GROUP_COLUMNS, *MARKS)
 USED = (*COUNTERS, CLOCK, *FLOATS, *WHOLE)
 """All columns that are looked at."""
 
@@ -78,9 +78,9 @@ class Rows:
         return np.asarray(self.start + self.duration * np.where(steps >= 1, steps, 1.0))
 
     @property
-    def places(self) -> Mapping[str, Integers]:
+    def groups(self) -> Mapping[str, Integers]:
         """Return what the records say about their place in the job's layout."""
-        return {name: self.whole[name] for name in PLACES if name in self.whole}
+        return {name: self.whole[name] for name in GROUP_COLUMNS if name in self.whole}
 
     def at(self, index: Integers | Booleans | slice) -> Rows:
         """Return the records at an index."""

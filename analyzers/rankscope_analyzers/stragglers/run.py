@@ -11,11 +11,11 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import median, spread, typical
 from rankscope_analyzers.steps.records import TIMINGS
-from rankscope_analyzers.stragglers.bins import BIN_SECONDS, Bin
-from rankscope_analyzers.stragglers.history import Recent
+from rankscope_analyzers.stragglers.partition_imbalance import spread_within_steps
 from rankscope_analyzers.stragglers.quantities import Quantities
+from rankscope_analyzers.stragglers.recent_rows import RecentRows
 from rankscope_analyzers.stragglers.shape import Shape
-from rankscope_analyzers.stragglers.uneven_work import within_steps
+from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS, StepAverager
 from rankscope_analyzers.stragglers.view import (
     BRIEF_SECONDS,
     LONG_STEPS,
@@ -60,7 +60,7 @@ KEPT_STEPS = {
     "sync": WINDOW_STEPS,
     "cpu_wait": WINDOW_STEPS,
     "work": WINDOW_STEPS,
-    "left": LONG_STEPS,
+    "exit_lateness": LONG_STEPS,
 }
 """Steps that something looks at, of fields other than those of the baseline's `BASELINE_STEPS`."""
 
@@ -81,8 +81,19 @@ class Run:
     """
 
     __slots__ = (
-        "_bin", "_own", "_raw", "_recent", "_seconds", "_spikes", "_timed",
-        "baseline", "inherited", "known_rest_is_nothing", "means", "shape", "usable",
+        "_averager",
+        "_raw",
+        "_recent",
+        "_seconds",
+        "_spikes",
+        "_stall_fields",
+        "_timed",
+        "baseline",
+        "inherited",
+        "means",
+        "rest_is_unmeasured",
+        "shape",
+        "usable",
     )  # fmt: skip
 
     def __init__(
@@ -93,12 +104,12 @@ class Run:
     ) -> None:
         pipeline, _, tensor = shape.sizes
         self.shape = shape
-        self._recent: dict[str, Recent] = {}
-        self._raw: dict[str, Recent] = {}
-        self._bin = Bin(bin_seconds)
+        self._recent: dict[str, RecentRows] = {}
+        self._raw: dict[str, RecentRows] = {}
+        self._averager = StepAverager(bin_seconds)
         self._timed = False
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
-        self._own: tuple[str, ...] = ("relative",) if hosted else ()
+        self._stall_fields: tuple[str, ...] = ("relative",) if hosted else ()
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
         same = before is not None and before.shape.sizes == shape.sizes
         self.baseline: Baseline | None = before.baseline if before and same else None
@@ -107,9 +118,9 @@ class Run:
         self.inherited: Baseline | None = known if alike else None
         self.usable = 0
         self._seconds, self.means = 0.0, False
-        self.known_rest_is_nothing = False
+        self.rest_is_unmeasured = False
 
-    def timed(self, now: Quantities, index: int) -> bool:
+    def is_comparable(self, now: Quantities, index: int) -> bool:
         """Say whether a step is to be compared: where compute is measured now and then, then only.
 
         Flight Recorders are looked into for some steps of many; what lies between is no end of
@@ -122,14 +133,14 @@ class Run:
     def push(self, now: Quantities, index: int) -> bool:
         """Add a usable step, row `index` of some quantities; say whether a window moved on."""
         row = _row(now, index)
-        self.known_rest_is_nothing = not now.rest_apart
-        for name in ("duration", "replica", "stage", "residual", *self._own):
+        self.rest_is_unmeasured = not now.rest_is_separate
+        for name in ("duration", "replica", "stage", "residual", *self._stall_fields):
             _push(self._raw, name, row[name], WINDOW_STEPS)
         seconds, steps = float(now.duration[index]), float(now.steps[index])
         self.means = self.means or steps > 1
         self._spikes.append((0.0, (), -1) if self.means else self._spike())
         self._seconds += seconds * steps
-        full = self._bin.add(row, seconds, steps)
+        full = self._averager.add(row, seconds, steps)
         if full is None:
             return False
         for name, value in full.items():
@@ -140,10 +151,10 @@ class Run:
             self.baseline = self._learn()
         return True
 
-    def pause(self, seconds: float, place: int) -> None:
+    def add_pause(self, seconds: float, position: int) -> None:
         """Remember a step that was too long to be compared, on account of one rank."""
-        node = int(self.shape.nodes.ravel()[place])
-        self._spikes.append((seconds, (node,) if node >= 0 else (), place))
+        node = int(self.shape.nodes.ravel()[position])
+        self._spikes.append((seconds, (node,) if node >= 0 else (), position))
 
     def forget_stalls(self) -> None:
         """Drop the stalls so far: they belong to a fault of another class."""
@@ -164,14 +175,16 @@ class Run:
             baseline=self.baseline,
             spikes=self._spike_arrays(),
             step_seconds=float(newest["duration"].mean()),
-            left_long=self._recent["left"].last(LONG_STEPS) if "left" in newest else None,
+            exit_lateness_long=self._recent["exit_lateness"].last(LONG_STEPS)
+            if "exit_lateness" in newest
+            else None,
             data_long=self._recent["data"].last(LONG_STEPS),
             replica_long=self._recent["replica"].last(LONG_STEPS),
             transfer_long=self._recent["transfer"].last(LONG_STEPS),
             residual_long=self._recent["residual"].last(LONG_STEPS),
             means=self.means,
             known=known,
-            **({"cpu_wait": None, "work": None, "left": None} | newest),  # type: ignore[arg-type]
+            **({"cpu_wait": None, "work": None, "exit_lateness": None} | newest),  # type: ignore[arg-type]
         )
 
     def _learn(self) -> Baseline:
@@ -183,14 +196,16 @@ class Run:
         return Baseline(
             relative=median(first["relative"], 0)[0],
             replica=median(first["replica"], 0)[0],
-            replica_spread=within_steps(first["replica"], self.shape.wall),
+            replica_spread=spread_within_steps(first["replica"], self.shape.wall),
             stage=median(first["stage"], 0)[0],
             stage_noise=float(spread(pace / typical(pace))) if typical(pace) > 0 else 0.0,
             transfer=old.transfer if old else transfer,
             transfer_noise=old.transfer_noise if old else spread(first["transfer"]),
             data=old.data if old else typical(first["data_median"]),
             duration=typical(first["duration"]),
-            left=median(first["left"], 0)[0] if "left" in first else None,
+            exit_lateness=median(first["exit_lateness"], 0)[0]
+            if "exit_lateness" in first
+            else None,
         )
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
@@ -218,17 +233,17 @@ class Run:
         residual = self._raw["residual"].last(1)[0]
         stage = self._raw["stage"].last(1)[0]
         if not self.shape.wall:
-            if not self._own:
+            if not self._stall_fields:
                 return np.asarray(residual)
-            own = self._sticking_out("relative") * stage[:, None, None]
+            own = self._excess_over_noise("relative") * stage[:, None, None]
             return np.asarray(np.fmax(residual, own))
-        stall = self._sticking_out("replica") * float(np.fmax.reduce(stage, axis=None))
+        stall = self._excess_over_noise("replica") * float(np.fmax.reduce(stage, axis=None))
         flat = self.shape.pipeline == self.shape.tensor == 1
         if flat and self.shape.timing:
             stall = np.fmax(stall, residual.reshape(-1))
         return np.asarray(stall)
 
-    def _sticking_out(self, name: str) -> Floats:
+    def _excess_over_noise(self, name: str) -> Floats:
         """Return by how much ratios of the newest step exceed their own usual and their noise.
 
         A ratio to nothing, of ranks that only waited for a CPU, says nothing.
@@ -260,14 +275,18 @@ def _row(now: Quantities, index: int) -> dict[str, Floats]:
             "residual", "compute", "input", "sync",
         )
     }  # fmt: skip
-    for name, values in (("cpu_wait", now.cpu_wait), ("work", now.work), ("left", now.left)):
+    for name, values in (
+        ("cpu_wait", now.cpu_wait),
+        ("work", now.work),
+        ("exit_lateness", now.exit_lateness),
+    ):
         if values is not None:
             row[name] = values[index]
     return row
 
 
-def _push(fields: dict[str, Recent], name: str, value: Floats, keep: int) -> None:
+def _push(fields: dict[str, RecentRows], name: str, value: Floats, keep: int) -> None:
     recent = fields.get(name)
     if recent is None:
-        recent = fields[name] = Recent(keep, np.shape(value))
+        recent = fields[name] = RecentRows(keep, np.shape(value))
     recent.push(value)

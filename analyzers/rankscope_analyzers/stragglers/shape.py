@@ -57,23 +57,25 @@ class Shape:
         """Return the number of ranks, silent ones included where their places are known."""
         return self.world if self.ranks is None else int((self.ranks >= 0).sum())
 
-    def place_of(self, ranks: Integers) -> Integers:
+    def positions_of(self, ranks: Integers) -> Integers:
         """Return the place of each of some global ranks, -1 for those that have none."""
         if self.ranks is None:
             return np.where(ranks < self.world, ranks, -1)
         known = self.ranks.ravel()
-        places = np.full(max(int(known.max()), int(ranks.max(initial=0))) + 1, -1, dtype=np.int64)
+        positions = np.full(
+            max(int(known.max()), int(ranks.max(initial=0))) + 1, -1, dtype=np.int64
+        )
         filled = np.flatnonzero(known >= 0)
-        places[known[filled]] = filled
-        return np.asarray(places[ranks])
+        positions[known[filled]] = filled
+        return np.asarray(positions[ranks])
 
-    def named(self, places: Sequence[int]) -> tuple[int, ...]:
+    def ranks_at(self, positions: Sequence[int]) -> tuple[int, ...]:
         """Return the global ranks in some places, in their order."""
         if self.ranks is None:
-            return tuple(places)
-        return tuple(int(rank) for rank in self.ranks.ravel()[list(places)] if rank >= 0)
+            return tuple(positions)
+        return tuple(int(rank) for rank in self.ranks.ravel()[list(positions)] if rank >= 0)
 
-    def members(self, node: int) -> Integers:
+    def positions_on(self, node: int) -> Integers:
         """Return the places of the ranks on a node, rising."""
         return np.flatnonzero(self.nodes.ravel() == node)
 

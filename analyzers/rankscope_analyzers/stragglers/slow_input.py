@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import lower, mean, spread, typical
-from rankscope_analyzers.stragglers import blame
+from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 MINIMUM_COST = 0.025
@@ -19,7 +19,7 @@ and then."""
 MAXIMUM_RANKS = 0.5
 """When more ranks than this wait for input, what they share is slow."""
 
-LEAST_TURNS = 4
+MINIMUM_PERIODIC_WAITS = 4
 """Or so many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
 together, so the wait of as many steps as there are workers, eight are usual, falls on one of them.
 A queue that ran dry now and then, in one of twenty steps, makes two."""
@@ -27,11 +27,11 @@ A queue that ran dry now and then, in one of twenty steps, makes two."""
 SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
 
-COMPANY = 0.5
+SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
 
-def some(view: View) -> Candidate | None:
+def slow_ranks(view: View) -> Candidate | None:
     """Return the ranks whose input is slow although that of most is not."""
     excess = mean(view.data)
     limit = MINIMUM_COST * view.step_seconds
@@ -40,32 +40,32 @@ def some(view: View) -> Candidate | None:
     noise = typical(spread(view.data)) / np.sqrt(len(view.data))
     newest = view.data[-COST_STEPS:]
     slow = np.where(np.isfinite(newest), newest > limit / 2, 0.0)
-    often = (slow.mean(axis=0) > MINIMUM_SHARE) | _in_turns(view, limit)
-    flagged = (excess > max(limit, SIGNIFICANCE * noise)) & often
+    is_frequent = (slow.mean(axis=0) > MINIMUM_SHARE) | _waits_periodically(view, limit)
+    flagged = (excess > max(limit, SIGNIFICANCE * noise)) & is_frequent
     if not flagged.any() or flagged.mean() > MAXIMUM_RANKS:
         return None
     worst = float(excess[flagged].max())
-    accused = np.asarray(flagged & (excess >= COMPANY * worst))
-    if not blame.convicts(view, excess, accused) or worst < _rise(view):
+    accused = np.asarray(flagged & (excess >= SHARE_OF_WORST * worst))
+    if not attribution.is_conclusive(view, excess, accused) or worst < _rise(view):
         return None
-    if _others_rise(view, accused) > max(limit, SHARED * worst):
+    if _others_increase(view, accused) > max(limit, SHARED * worst):
         return None
     ranks = _by_excess(excess, accused)
     lost = np.fmax.reduce(view.data[-COST_STEPS:].reshape(-1, excess.size), axis=1)
     cost = float(np.nansum(lost) / view.duration[-COST_STEPS:].sum())
     usual = typical(view.data_median)
-    found = Candidate("data_loader", cost, ranks, -1, worst + usual, usual)
-    return found.within(view.data.reshape(len(view.data), -1)[:, ranks[0]])
+    candidate = Candidate("data_loader", cost, ranks, -1, worst + usual, usual)
+    return candidate.with_extent(view.data.reshape(len(view.data), -1)[:, ranks[0]])
 
 
-def _in_turns(view: View, limit: float) -> Floats:
+def _waits_periodically(view: View, limit: float) -> Floats:
     """Say which ranks wait in every few steps for as long as their loader needs in all of them."""
-    seen = view.data_long
-    waits = np.nansum(np.where(np.isfinite(seen), seen > limit, 0.0), axis=0)
-    return np.asarray(waits >= LEAST_TURNS)
+    waits_long = view.data_long
+    waits = np.nansum(np.where(np.isfinite(waits_long), waits_long > limit, 0.0), axis=0)
+    return np.asarray(waits >= MINIMUM_PERIODIC_WAITS)
 
 
-def _others_rise(view: View, accused: Booleans) -> float:
+def _others_increase(view: View, accused: Booleans) -> float:
     """Return by how much those who are not accused wait longer for input than at the start.
 
     Behind a rank whose input is slow the queues of the others fill: they wait less, not more.
@@ -84,33 +84,35 @@ def _rise(view: View) -> float:
     """Return by how much the input of all became slower: who is slower by less is one of them."""
     if view.baseline is None:
         return 0.0
-    return float(lower(mean(view.input), (0, 1, 2), EVEN_THE_FAST).ravel()[0]) - view.baseline.data
+    return (
+        float(lower(mean(view.input), (0, 1, 2), FAST_RANKS_SHARE).ravel()[0]) - view.baseline.data
+    )
 
 
-EVEN_THE_FAST = 0.3
+FAST_RANKS_SHARE = 0.3
 """Share of the ranks that wait less than this one, which is no culprit's where few are."""
 
 
-def everybody(view: View) -> Candidate | None:
+def slow_for_all(view: View) -> Candidate | None:
     """Return that all ranks wait for input longer than at the start: shared storage is slow."""
     if view.baseline is None:
         return None
     rise = view.data_median - view.baseline.data
     limit = MINIMUM_COST * view.step_seconds
-    least = max(limit, blame.MINIMUM_SECONDS)
+    least = max(limit, attribution.MINIMUM_SECONDS)
     together = float((rise[-COST_STEPS:] > limit / 2).mean()) > MINIMUM_SHARE
     if not (together and float(mean(rise)) > least):
-        rise = _by_turns(view)
+        rise = _alternating_increase(view)
         if not float(rise.min()) > least:
             return None
     cost = float(mean((rise / view.duration)[-COST_STEPS:]))
     before = view.baseline.data
     observed = before + float(mean(rise))
-    found = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
-    return found.within(rise)
+    candidate = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
+    return candidate.with_extent(rise)
 
 
-def _by_turns(view: View) -> Floats:
+def _alternating_increase(view: View) -> Floats:
     """Return (n,) by how much nearly all ranks wait longer, each in steps of its own.
 
     Workers that are slow deliver their batches together, so that each rank waits in some steps only
@@ -118,10 +120,12 @@ def _by_turns(view: View) -> Floats:
     """
     before = view.baseline.data if view.baseline else 0.0
     half = len(view.input) // 2
-    found = np.empty(len(view.input))
+    increase = np.empty(len(view.input))
     for part in (slice(half), slice(half, None)):
-        found[part] = float(lower(mean(view.input[part]), (0, 1, 2), EVEN_THE_FAST).ravel()[0])
-    return found - before
+        increase[part] = float(
+            lower(mean(view.input[part]), (0, 1, 2), FAST_RANKS_SHARE).ravel()[0]
+        )
+    return increase - before
 
 
 def _by_excess(excess: Floats, chosen: Floats) -> tuple[int, ...]:

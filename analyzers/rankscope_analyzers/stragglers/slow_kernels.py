@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import mean, spread, typical
-from rankscope_analyzers.stragglers import blame
+from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 SILICON = 0.04
@@ -27,7 +27,7 @@ REPLICA_SIGMAS = 6.0
 UP_SHARE = 0.3
 """Share of the steps that must be slow: throttling comes and goes."""
 
-COMPANY = 0.5
+SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
 MINIMUM_COST = 0.015
@@ -37,42 +37,42 @@ REPLICA_CERTAINTY = 0.5
 """Only the replica is identified, not the rank in it."""
 
 
-def ranks(view: View) -> Candidate | None:
+def slow_ranks(view: View) -> Candidate | None:
     """Return the ranks whose own kernels are slow; under wall timing they cannot be told apart."""
     if view.shape.wall:
         return None
-    own = _own(view.baseline.relative if view.baseline else None, view.relative)
-    if not np.fmax.reduce(mean(view.relative) / own - 1, axis=None) > RANK_EXCESS * NEARLY:
+    own = _expected_ratio(view.baseline.relative if view.baseline else None, view.relative)
+    if not np.fmax.reduce(mean(view.relative) / own - 1, axis=None) > RANK_EXCESS * ROUNDING_MARGIN:
         return None
     excess = view.relative / own - 1
     flagged, level = _slow(excess, RANK_EXCESS, RANK_SIGMAS)
-    if not flagged.any() or flagged.mean() > blame.MAXIMUM_SHARE:
+    if not flagged.any() or flagged.mean() > attribution.MAXIMUM_SHARE:
         return None
-    return _convicted(view, flagged, level, 1.0)
+    return _candidate(view, flagged, level, 1.0)
 
 
-def replicas(view: View) -> Candidate | None:
+def slow_replicas(view: View) -> Candidate | None:
     """Return the ranks of replicas that are slow as a whole."""
     if view.shape.replicas < 2:
         return None
-    own = _own(view.baseline.replica if view.baseline else None, view.replica)
+    own = _expected_ratio(view.baseline.replica if view.baseline else None, view.replica)
     excess = view.replica / own - 1
     flagged, level = _slow(excess, REPLICA_EXCESS, REPLICA_SIGMAS)
-    if not flagged.any() or flagged.mean() > blame.MAXIMUM_SHARE:
+    if not flagged.any() or flagged.mean() > attribution.MAXIMUM_SHARE:
         return None
     sizes = view.shape.sizes
     wide = np.broadcast_to(flagged[None, :, None], sizes)
     levels = np.broadcast_to(level[None, :, None], sizes)
     fine = mean(view.relative) * 1e-6 if not view.shape.wall else 0.0
     certainty = 1.0 if view.flat else REPLICA_CERTAINTY
-    return _convicted(view, wide, levels + np.nan_to_num(fine), certainty)
+    return _candidate(view, wide, levels + np.nan_to_num(fine), certainty)
 
 
-NEARLY = 0.999
+ROUNDING_MARGIN = 0.999
 """Margin for rounding where most windows are seen at a glance to hold nobody slow."""
 
 
-def _own(history: Floats | None, like: Floats) -> Floats:
+def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
     """Return what own history may explain; before there is one, the most that it could."""
     if history is None:
         return np.full(like.shape[1:], 1 + SILICON)
@@ -90,15 +90,15 @@ def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floa
         return np.asarray((level > limit) & (up > UP_SHARE)), level
 
 
-def _convicted(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
+def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -> Candidate | None:
     worst = float(level[flagged].max())
-    accused = np.asarray(flagged & (level >= COMPANY * worst))
+    accused = np.asarray(flagged & (level >= SHARE_OF_WORST * worst))
     stage = mean(view.stage)[:, None, None]
-    if not blame.convicts(view, level * stage, accused):
+    if not attribution.is_conclusive(view, level * stage, accused):
         return None
     newest = view.compute[-COST_STEPS:]
-    healthy = newest / (1 + np.maximum(view_excess(view, newest), 0.0))
-    cost = view.saved(np.where(accused[None], healthy, newest))
+    healthy = newest / (1 + np.maximum(stage_excess(view, newest), 0.0))
+    cost = view.saved_share(np.where(accused[None], healthy, newest))
     if cost < MINIMUM_COST:
         return None
     order = np.argsort(-np.where(accused, level, -np.inf).ravel(), kind="stable")
@@ -107,13 +107,13 @@ def _convicted(view: View, flagged: Booleans, level: Floats, certainty: float) -
     peers = typical(np.where(accused, np.nan, measured)[where[0]])
     usual = peers if peers > 0 else float(stage[where[0], 0, 0])
     slow = float(measured[where]) if np.isfinite(measured[where]) else (1 + worst) * usual
-    found = Candidate("gpu_compute", cost, named, -1, slow, usual, certainty)
+    candidate = Candidate("gpu_compute", cost, named, -1, slow, usual, certainty)
     if view.shape.wall:
-        return found.within(view.replica[:, where[1]] - 1)
-    return found.within(view.relative.reshape(len(view.relative), -1)[:, named[0]] - 1)
+        return candidate.with_extent(view.replica[:, where[1]] - 1)
+    return candidate.with_extent(view.relative.reshape(len(view.relative), -1)[:, named[0]] - 1)
 
 
-def view_excess(view: View, newest: Floats) -> Floats:
+def stage_excess(view: View, newest: Floats) -> Floats:
     """Return (n, P, D, T) how far ranks exceed their stage, sequence length of replicas aside."""
     count = len(newest)
     by_stage = newest / view.stage[-count:][:, :, None, None] - 1

@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import FEW, lower, mean, median, typical
-from rankscope_analyzers.stragglers import blame
+from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import (
     COST_STEPS,
@@ -28,7 +28,7 @@ SIGMAS = 5.0
 STEADY_STEPS = 10
 """Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""
 
-BORN_RISE = 0.5
+RISE_FROM_START = 0.5
 """Without a healthy past a group must exceed the median group by this much."""
 
 FEW_GROUPS = 0.6
@@ -64,18 +64,18 @@ them says nothing."""
 MINIMUM_COST = 0.015
 """Share of the step; the contract counts from 2 %."""
 
-BORN_LAG = 12.0
+LAG_FROM_START = 12.0
 """Standard errors of lag that convict without any rise: every group was born slow."""
 
 
-def transfer(view: View) -> Candidate | None:
+def slow_exchange(view: View) -> Candidate | None:
     """Return the link or the fabric that slows the gradient exchange."""
     level = mean(view.transfer)
     before, limit = _expected(view, level)
     steady = median(view.transfer[-STEADY_STEPS:], 0)[0]
     slow = np.asarray(np.fmin(level, steady) - before > limit)
     if not slow.any():
-        return _born(view)
+        return _slow_from_start(view)
     cost = _cost(view, before)
     if cost < MINIMUM_COST:
         return None
@@ -88,17 +88,17 @@ def transfer(view: View) -> Candidate | None:
         return None  # whoever has been in these groups is silent by now
     rise = mean(view.transfer_long[-since:]) - before
     fits = bool((lag > LEAST_LAG_SHARE * rise[:, None, :])[members].any())
-    doubt = _strongest(view, np.where(members, score, np.nan))
+    doubt = _strongest_score(view, np.where(members, score, np.nan))
     few = view.shape.replicas <= SMALL_GROUP
     lagging = fits and doubt > LAG_SIGMAS + few * SMALL_GROUP_SIGMAS
     if slow.mean() > FEW_GROUPS and not lagging:
         if view.baseline is None or (doubt > UNCLEAR_SIGMAS and since < DECIDED_STEPS):
             return None
-        found = Candidate("global_slowdown", cost, (), -1, worst, usual, shown_by="exchange")
-        return found.within(_longest(view, slow, before))
-    ranks = _ends(view, np.where(members, lag, -np.inf), bool(slow.sum() > 1))
-    found = Candidate("network_link", cost, ranks, -1, worst, usual, 1.0 if lagging else 0.5)
-    return found.within(_longest(view, slow, before))
+        candidate = Candidate("global_slowdown", cost, (), -1, worst, usual, shown_by="exchange")
+        return candidate.with_extent(_longest(view, slow, before))
+    ranks = _hop_ends(view, np.where(members, lag, -np.inf), bool(slow.sum() > 1))
+    candidate = Candidate("network_link", cost, ranks, -1, worst, usual, 1.0 if lagging else 0.5)
+    return candidate.with_extent(_longest(view, slow, before))
 
 
 def _longest(view: View, slow: Booleans, before: Floats) -> Floats:
@@ -109,11 +109,11 @@ def _longest(view: View, slow: Booleans, before: Floats) -> Floats:
 
 def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
     """Return each group's normal transfer time and the rise that is too much."""
-    least = max(MINIMUM_RISE * view.step_seconds, blame.MINIMUM_SECONDS)
+    least = max(MINIMUM_RISE * view.step_seconds, attribution.MINIMUM_SECONDS)
     usual = np.full_like(level, typical(level))
-    born = np.maximum(least, BORN_RISE * usual)
+    start_limit = np.maximum(least, RISE_FROM_START * usual)
     if view.baseline is None:
-        return usual, born if level.size > 2 else np.full_like(level, np.inf)
+        return usual, start_limit if level.size > 2 else np.full_like(level, np.inf)
     before = view.baseline.transfer
     error = SIGMAS * view.baseline.transfer_noise / np.sqrt(len(view.transfer))
     return before, np.maximum(np.maximum(least, error), RELATIVE_RISE * before)
@@ -125,7 +125,7 @@ def _steps_since(view: View, limit: Floats) -> int:
     return max(FEWEST_LAGS, int(np.argmin(slow)) if not slow.all() else len(slow))
 
 
-def _strongest(view: View, score: Floats) -> float:
+def _strongest_score(view: View, score: Floats) -> float:
     """Return the largest score of a rank, or of a node, whose ranks err independently.
 
     Lag is measured from the earliest ranks, so everybody has some: nodes are compared without it.
@@ -160,11 +160,11 @@ def _lateness(view: View) -> Floats:
     Clocks of one node are one; those of several are compared with how far they were apart before.
     """
     late = np.asarray(-view.residual_long)
-    before = view.baseline.left if view.baseline else None
-    if view.left_long is None or (before is None and view.shape.node_count > 1):
+    before = view.baseline.exit_lateness if view.baseline else None
+    if view.exit_lateness_long is None or (before is None and view.shape.node_count > 1):
         return late
     usual = 0.0 if before is None or view.shape.node_count == 1 else np.nan_to_num(before)
-    return late + np.nan_to_num(view.left_long - usual)
+    return late + np.nan_to_num(view.exit_lateness_long - usual)
 
 
 RESOLUTION_SECONDS = 1e-6
@@ -174,7 +174,7 @@ EARLY_SHARE = 0.2
 """The earliest fifth of a group is far from the slow hop even where a node holds half of it."""
 
 
-def _ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
+def _hop_ends(view: View, lag: Floats, several: bool) -> tuple[int, ...]:
     """Return the ranks at the slow hop: those that leave last, or the node whose ranks do."""
     flat = lag.ravel()
     order = [int(rank) for rank in np.argsort(-flat, kind="stable") if np.isfinite(flat[rank])]
@@ -205,24 +205,24 @@ def _lead(view: View) -> Floats:
     return np.asarray(ready[0] - ready)
 
 
-def _born(view: View) -> Candidate | None:
+def _slow_from_start(view: View) -> Candidate | None:
     """Convict by lag alone: at most two ranks, or one node, leave clearly after all others."""
-    if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < BORN_STEPS:
+    if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < STEPS_FROM_START:
         return None
-    least = BORN_COST * LAG_SHARE * view.step_seconds
+    least = COST_FROM_START * LAG_SHARE * view.step_seconds
     hint = mean(_lateness(view)[-WINDOW_STEPS:])
     if not float(np.fmax.reduce(hint, axis=None)) > least / 2:
         return None
     lag, score = _lag(view, LONG_STEPS)
-    late = np.asarray((score > BORN_LAG) & (lag > least))
+    late = np.asarray((score > LAG_FROM_START) & (lag > least))
     if not late.any():
         late = _late_node(view, lag, score, NODE_TIMES * least)
-    if not late.any() or late.mean() > MOST_LATE:
+    if not late.any() or late.mean() > MAXIMUM_LATE:
         return None
     cost = min(float(lag[late].max()) / LAG_SHARE / view.step_seconds, 1.0)
-    ranks = _ends(view, np.where(late, lag, -np.inf), bool(late.sum() > 2))
+    ranks = _hop_ends(view, np.where(late, lag, -np.inf), bool(late.sum() > 2))
     level = float(np.fmax.reduce(mean(view.transfer), axis=None))
-    if float(lag[late].max()) > MOST_LAG_SHARE * level:
+    if float(lag[late].max()) > MAXIMUM_LAG_SHARE * level:
         return None  # more than an exchange of that length can leave anybody behind
     expected = max(level - cost * view.step_seconds, 0.0)
     return Candidate("network_link", cost, ranks, -1, level, expected, 0.5, shown_by="born")
@@ -239,7 +239,7 @@ def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans
     sums = np.bincount(nodes[known], weights=surplus) / np.sqrt(count)
     means = np.bincount(nodes[known], weights=lag[known]) / count
     worst = int(np.argmax(sums))
-    return np.asarray((nodes == worst) & (sums[worst] > BORN_LAG) & (means[worst] > least))
+    return np.asarray((nodes == worst) & (sums[worst] > LAG_FROM_START) & (means[worst] > least))
 
 
 NODE_TIMES = 2.0
@@ -249,14 +249,14 @@ differ a little in what they need beside a step."""
 FEWEST_MEMBERS = 4
 """In smaller groups both ends of a hop are half of the group and nobody is left to lag behind."""
 
-MOST_LAG_SHARE = 0.1
+MAXIMUM_LAG_SHARE = 0.1
 """Of the whole exchange: beyond it a rank is late for another reason."""
 
-BORN_STEPS = 32
+STEPS_FROM_START = 32
 """Steps over which lag is averaged before it convicts alone."""
 
-BORN_COST = 0.04
+COST_FROM_START = 0.04
 """Share of the step: lag is a twenty-fifth of the excess and smaller ones drown in noise."""
 
-MOST_LATE = 0.5
+MAXIMUM_LATE = 0.5
 """The ends of one hop are few."""

@@ -22,7 +22,7 @@ ORDINARY_STEPS = 30
 LEAST_STEPS = 6
 """Steps before which nothing is ordinary yet."""
 
-FORGETTING = 0.15
+SMOOTHING = 0.15
 """Weight of a step in what is usual for a rank: seven steps, faster than causes come and go."""
 
 MOST_IN_A_ROW = 3
@@ -59,20 +59,20 @@ MINIMUM_COST = 0.015
 """Share of the time between checkpoints; the contract counts from 2 %."""
 
 
-class Ordinary:
+class SpecialStepFilter:
     """Tells special steps by the residual of the rank whose residual grew least.
 
     Args:
         sizes: (P, D, T) of the run.
     """
 
-    __slots__ = ("_debt", "_durations", "_excesses", "_in_a_row", "_usual")
+    __slots__ = ("_after_special", "_durations", "_excesses", "_in_a_row", "_usual")
 
     def __init__(self, sizes: tuple[int, int, int]) -> None:
         self._usual = np.full(sizes, np.nan)
         self._excesses: deque[float] = deque(maxlen=ORDINARY_STEPS)
         self._durations: deque[float] = deque(maxlen=ORDINARY_STEPS)
-        self._debt = False
+        self._after_special = False
         self._in_a_row = 0
 
     def judge(self, rest: Floats, duration: float) -> tuple[bool, Floats | None]:
@@ -87,20 +87,20 @@ class Ordinary:
         if len(self._excesses) >= LEAST_STEPS and self._jumps(excess):
             self._in_a_row += 1
             if self._in_a_row <= MOST_IN_A_ROW:
-                self._debt = True
+                self._after_special = True
                 return False, grown
             self._usual = np.full_like(self._usual, np.nan)  # it is the pace from now on
             self._excesses.clear()
             grown = np.full_like(rest, np.nan)
             excess = 0.0
         self._in_a_row = 0
-        known = np.where(np.isfinite(grown), self._usual + FORGETTING * grown, rest)
+        known = np.where(np.isfinite(grown), self._usual + SMOOTHING * grown, rest)
         self._usual = np.where(np.isfinite(rest), known, self._usual)
         if np.isfinite(excess):
             self._excesses.append(excess)
         self._durations.append(duration)
-        owed, self._debt = self._debt, False
-        return not owed, None
+        after_special, self._after_special = self._after_special, False
+        return not after_special, None
 
     def step_seconds(self) -> float:
         """Return the median duration of ordinary steps."""
@@ -115,7 +115,7 @@ class Ordinary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writing:
+class _Checkpoint:
     """One special step: seconds of the slowest node and of the median node.
 
     Nodes that are `even` within a small share rather evaluated than wrote.
@@ -128,17 +128,17 @@ class _Writing:
     even: bool
 
 
-class CheckpointWatch:
+class CheckpointHistory:
     """Compares checkpoints with each other, across restarts; bounded."""
 
-    __slots__ = ("_levels", "_normal", "_writings")
+    __slots__ = ("_checkpoints", "_levels", "_normal")
 
     def __init__(self) -> None:
         self._levels: deque[float] = deque(maxlen=IN_A_ROW_ALONE)
         self._normal: deque[float] = deque(maxlen=REMEMBERED)
-        self._writings: deque[_Writing] = deque(maxlen=IN_A_ROW_ALONE)
+        self._checkpoints: deque[_Checkpoint] = deque(maxlen=IN_A_ROW_ALONE)
 
-    def see(
+    def add(
         self, step: int, written: Floats, shape: Shape, step_seconds: float
     ) -> tuple[bool, Candidate | None]:
         """Take a special step; return whether it wrote a checkpoint and what is wrong with it.
@@ -149,19 +149,19 @@ class CheckpointWatch:
             shape: arrangement of the ranks.
             step_seconds: duration of ordinary steps.
         """
-        writing = _writing(step, written, shape)
-        if writing is None or writing.even:
-            self._break(writing)
+        checkpoint = _checkpoint_of(step, written, shape)
+        if checkpoint is None or checkpoint.even:
+            self._end_slow_series(checkpoint)
             return False, None
-        self._writings.append(writing)
-        self._levels.append(writing.median)
-        found = self._slow(shape, step_seconds)
-        slow = bool(self._normal) and writing.median > SLOWER * median(self._normal)
+        self._checkpoints.append(checkpoint)
+        self._levels.append(checkpoint.median)
+        candidate = self._slow(shape, step_seconds)
+        slow = bool(self._normal) and checkpoint.median > SLOWER * median(self._normal)
         if not slow:
-            self._normal.append(writing.median)
-        return True, found
+            self._normal.append(checkpoint.median)
+        return True, candidate
 
-    def _break(self, even: _Writing | None) -> None:
+    def _end_slow_series(self, even: _Checkpoint | None) -> None:
         """Let an even step that is as long as a normal checkpoint end a row of slow ones.
 
         Where evaluations fall together with every other checkpoint, the ones between are short.
@@ -172,12 +172,12 @@ class CheckpointWatch:
 
     def _slow(self, shape: Shape, step_seconds: float) -> Candidate | None:
         needed = IN_A_ROW if shape.node_count > 1 else IN_A_ROW_ALONE
-        last = list(self._writings)[-needed:]
+        last = list(self._checkpoints)[-needed:]
         if len(last) < needed:
             return None
         between = abs(last[-1].step - last[-2].step) * step_seconds
         if all(w.worst > NODE_RATIO * w.median for w in last) and len({w.node for w in last}) == 1:
-            ranks = tuple(int(rank) for rank in shape.members(last[-1].node))
+            ranks = tuple(int(rank) for rank in shape.positions_on(last[-1].node))
             observed, usual = last[-1].worst, last[-1].median
         else:
             usual = median(self._normal) if self._normal else np.inf
@@ -190,7 +190,7 @@ class CheckpointWatch:
         return Candidate("storage_checkpoint", cost, ranks, -1, observed, usual)
 
 
-def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
+def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | None:
     """Return how long the nodes wrote, None where none of them is known.
 
     One of several nodes alone does not show that they took unequally long.
@@ -205,4 +205,4 @@ def _writing(step: int, written: Floats, shape: Shape) -> _Writing | None:
     middle = float(np.partition(times, (len(times) - 1) // 2)[(len(times) - 1) // 2])
     even = shape.node_count > 1 and float(times.max() - times.min()) < UNEVEN * middle
     worst = int(np.argmax(times))
-    return _Writing(step, int(known[worst]), float(times[worst]), middle, even)
+    return _Checkpoint(step, int(known[worst]), float(times[worst]), middle, even)

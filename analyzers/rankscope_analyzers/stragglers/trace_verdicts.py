@@ -73,12 +73,14 @@ def judge_all(
 
 def _judged(directories: Sequence[Path], workers: int) -> Iterator[tuple[int, JobVerdicts]]:
     if workers <= 1 or len(directories) <= 1:
-        yield from ((index, judge(place)) for index, place in enumerate(directories))
+        yield from ((index, judge(directory)) for index, directory in enumerate(directories))
         return
     # Fork would copy the locks of whatever threads the caller has started.
     context = get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(directories)), mp_context=context) as pool:
-        numbers = {pool.submit(judge, place): index for index, place in enumerate(directories)}
+        numbers = {
+            pool.submit(judge, directory): index for index, directory in enumerate(directories)
+        }
         for future in as_completed(numbers):
             yield numbers[future], future.result()
 

@@ -17,7 +17,7 @@ from rankscope_analyzers.findings.finding import FaultClass, Finding
 from rankscope_analyzers.numeric.row_statistics import column_median
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.frames import StepFrame
-from rankscope_analyzers.stragglers.detector import CONCLUSIONS
+from rankscope_analyzers.stragglers.detector import CHECKS
 from rankscope_analyzers.stragglers.naive import NaiveAnswer, largest_step_time, step_medians
 from rankscope_analyzers.stragglers.view import Part
 from rankscope_analyzers.stragglers.what_if import WhatIf
@@ -86,14 +86,14 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
     """
     steps = int(frame.usable.sum())
     enough = steps >= MINIMUM_STEPS and len(frame.ranks) > 1
-    ordered = sorted(findings, key=weight) if enough else []
+    ordered = sorted(findings, key=urgency) if enough else []
     cause = ordered[0] if ordered else None
     return Verdict(
         job_id=frame.job_id,
         cause=cause,
         others=tuple(ordered[1:]),
         confidence=_confidence(frame, steps, known, cause) if enough else 0.0,
-        unobserved=(*_unobserved(frame, steps), *(_untold(known) if enough else ())),
+        unobserved=(*_unobserved(frame, steps), *(_undetectable(known) if enough else ())),
         ranks=_rank_times(frame),
         naive=largest_step_time(frame),
         steps=steps,
@@ -101,12 +101,12 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
     )
 
 
-def weight(found: Finding) -> tuple[bool, bool, float]:
+def urgency(finding: Finding) -> tuple[bool, bool, float]:
     """Order findings: what goes on before what is over, then by urgency, then by cost."""
     return (
-        found.until_unix_seconds is not None,
-        found.severity != "page",
-        -found.known_cost.gpu_hours,
+        finding.until_unix_seconds is not None,
+        finding.severity != "page",
+        -finding.known_cost.gpu_hours,
     )
 
 
@@ -121,36 +121,42 @@ def _confidence(
 def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:
     """Return how sure it is that nothing is wrong: by ranks, steps and classes that were seen."""
     observed = len(frame.ranks) / frame.world_size
-    classes = 1 - len(untold(known)) / len(CLASSES)
+    classes = 1 - len(undetectable(known)) / len(CLASSES)
     return observed * min(1.0, steps / FULL_COVERAGE_STEPS) * classes
 
 
-def untold(known: frozenset[Part]) -> tuple[FaultClass, ...]:
+def undetectable(known: frozenset[Part]) -> tuple[FaultClass, ...]:
     """Return the classes that cannot be told by what is measured of the step."""
-    told = {one.kind for one in CONCLUSIONS if one.needs and one.needs <= known}
-    return tuple(kind for kind in CLASSES if kind not in told)
+    detectable = {one.kind for one in CHECKS if one.needs and one.needs <= known}
+    return tuple(kind for kind in CLASSES if kind not in detectable)
 
 
-def _untold(known: frozenset[Part]) -> Iterator[str]:
-    if kinds := untold(known):
+def _undetectable(known: frozenset[Part]) -> Iterator[str]:
+    if kinds := undetectable(known):
         yield f"{', '.join(kinds)} cannot be told without these times"
 
 
 def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:
-    said = []
+    sentences = []
     if steps < MINIMUM_STEPS:
-        said.append(f"only {steps} usable steps were recorded, a verdict needs {MINIMUM_STEPS}")
+        sentences.append(
+            f"only {steps} usable steps were recorded, a verdict needs {MINIMUM_STEPS}"
+        )
     if len(frame.ranks) < 2:
-        said.append("one rank only: there is nobody to compare it with")
+        sentences.append("one rank only: there is nobody to compare it with")
     if frame.unobserved:
         which = ranks_listed(frame.unobserved)
-        said.append(f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {which}")
+        sentences.append(
+            f"no records of {len(frame.unobserved)} of {frame.world_size} ranks: {which}"
+        )
     for name, values in (("data", frame.data), ("compute", frame.compute), ("sync", frame.sync)):
         unknown = int((~np.isfinite(values).any(axis=0)).sum())
         if unknown:
-            said.append(f"{name} time is not measured on {unknown} of {len(frame.ranks)} ranks")
-    said.extend(map(str, frame.dropped))
-    return tuple(said)
+            sentences.append(
+                f"{name} time is not measured on {unknown} of {len(frame.ranks)} ranks"
+            )
+    sentences.extend(map(str, frame.dropped))
+    return tuple(sentences)
 
 
 def _rank_times(frame: StepFrame) -> tuple[RankTimes, ...]:

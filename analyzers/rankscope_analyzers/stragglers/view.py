@@ -54,7 +54,7 @@ class Baseline:
         transfer_noise: (P, T) its standard deviation over steps.
         data: median input time.
         duration: median step time.
-        left: (P, D, T) lateness in leaving the exchange, None where it is not known.
+        exit_lateness: (P, D, T) lateness in leaving the exchange, None where it is not known.
     """
 
     relative: Floats
@@ -66,7 +66,7 @@ class Baseline:
     transfer_noise: Floats
     data: float
     duration: float
-    left: Floats | None = None
+    exit_lateness: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class View:
         input: (n, P, D, T) input time itself.
         sync: (n, P, D, T) time in collectives, waiting included.
         work: (n, P, D, T) tokens or samples; None where nobody counted them.
-        left: (n, P, D, T) lateness in leaving the exchange, None where it is not known.
+        exit_lateness: (n, P, D, T) lateness in leaving the exchange, None where it is not known.
         means: the records are means over many steps, and single ones cannot be seen.
         known: which of `PARTS` are measured, of most ranks in most of these steps.
     """
@@ -122,8 +122,8 @@ class View:
     sync: Floats
     cpu_wait: Floats | None
     work: Floats | None
-    left: Floats | None
-    left_long: Floats | None
+    exit_lateness: Floats | None
+    exit_lateness_long: Floats | None
     means: bool
     known: frozenset[Part]
 
@@ -140,17 +140,17 @@ class View:
             return brief
         return brief or float(mean(mean(self.cpu_wait).ravel())) > CROWDED_SHARE * self.step_seconds
 
-    def saved(self, compute: Floats) -> float:
+    def saved_share(self, compute: Floats) -> float:
         """Return the share of the newest steps that `compute` instead of the real one would save.
 
         Args:
             compute: (COST_STEPS or fewer, P, D, T) what the ranks should have needed.
         """
         real = self.compute[-COST_STEPS:]
-        seconds = self._end(real) - self._end(compute)
+        seconds = self._finish_time(real) - self._finish_time(compute)
         return float(mean(seconds / self.duration[-COST_STEPS:]))
 
-    def _end(self, compute: Floats) -> Floats:
+    def _finish_time(self, compute: Floats) -> Floats:
         """Return (n,) when the last replica is done; missing ranks hold nobody up."""
         busy = np.nan_to_num(np.fmax.reduce(compute, axis=3))
         if self.shape.wall:
@@ -160,7 +160,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class SampleImbalance:
     """How unevenly samples (or tokens) are dealt.
 
     Args:
@@ -193,7 +193,7 @@ class Candidate:
         stages: compute of each pipeline stage, where the class is about them.
         shown_by: what shows it, where a class can show in several ways: "cpu_wait", "pause",
             "freeze", "wait", "input", "checkpoint", "samples", "exchange", "steps".
-        dealt: how unevenly samples are dealt, where that is what is wrong.
+        sample_imbalance: how unevenly samples are dealt, where that is what is wrong.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.
     """
@@ -207,11 +207,11 @@ class Candidate:
     certainty: float = 1.0
     stages: tuple[float, ...] = ()
     shown_by: str = ""
-    dealt: Dealt | None = None
+    sample_imbalance: SampleImbalance | None = None
     began: int = 0
     ended: int = -1
 
-    def within(self, series: Floats) -> Candidate:
+    def with_extent(self, series: Floats) -> Candidate:
         """Return the candidate with the steps of the window from and to which it shows.
 
         Args:

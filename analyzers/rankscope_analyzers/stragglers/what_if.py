@@ -17,8 +17,8 @@ from rankscope_analyzers.numeric.medians import median
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.layout import Layout
+from rankscope_analyzers.stragglers.incident_findings import SECONDS_PER_HOUR
 from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
-from rankscope_analyzers.stragglers.wordings import SECONDS_PER_HOUR
 
 FEWEST_STEPS = 12
 """Steps whose median is what a run needs beyond the closed form, as many as a verdict needs."""
@@ -130,13 +130,13 @@ def _kernel_models(
     everywhere = np.broadcast_to(median(compute, (1, 2, 3))[..., 0], by_stage.shape)
     usual = np.broadcast_to(median(data, (1, 2, 3))[..., 0], by_stage.shape)
     return (
-        _end(arrival, busy, microbatches),
-        _end(usual, everywhere, microbatches),
-        _end(usual, by_stage, microbatches),
+        _finish_time(arrival, busy, microbatches),
+        _finish_time(usual, everywhere, microbatches),
+        _finish_time(usual, by_stage, microbatches),
     )
 
 
-def _end(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
+def _finish_time(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
     return np.asarray(gradients_ready(arrival, busy, microbatches).max(axis=(1, 2)))
 
 

@@ -55,21 +55,21 @@ class Exported(Collector):
         return time.monotonic() > self._due
 
     def update(
-        self, reports: Sequence[JobReport], now: float, senseless: int, more: Sequence[Sample]
+        self, reports: Sequence[JobReport], now: float, unusable: int, more: Sequence[Sample]
     ) -> tuple[AnalysisError, ...]:
         """Take the reports of an evaluation.
 
         Args:
             reports: one for each job.
             now: Unix time of the evaluation.
-            senseless: jobs whose records made no sense.
+            unusable: jobs whose records made no sense.
             more: series about the evaluation itself.
 
         Returns:
             The errors of jobs whose reports could not be made series of.
         """
         with self._lock:
-            self._watch.note_failures(senseless)
+            self._watch.note_failures(unusable)
             errors = self._watch.update(reports, now)
             self._more = tuple(more)
             self._failed = False

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rankscope_analyzers.findings.finding import FaultClass
-from rankscope_analyzers.stragglers.causes import beside, weigh
-from rankscope_analyzers.stragglers.incidents import Book, Incident, Moment, same_culprit
+from rankscope_analyzers.stragglers.cause_selection import independent_of, leading_cause
+from rankscope_analyzers.stragglers.incidents import Incident, IncidentStore, Moment, same_culprit
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Candidate
 
@@ -57,13 +57,13 @@ Nodes = Callable[[Candidate], tuple[str, ...]]
 """Returns the names of the nodes of a candidate's ranks."""
 
 
-class _Track:
+class _Slot:
     """At most one open incident: the cause that wins, evaluation after evaluation."""
 
-    __slots__ = ("_absent", "_book", "_others", "_seen", "_streak", "number")
+    __slots__ = ("_absent", "_others", "_seen", "_store", "_streak", "number")
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, store: IncidentStore) -> None:
+        self._store = store
         self.number: int | None = None
         self._streak: tuple[Candidate | None, int, float] = (None, 0, 0.0)
         self._seen = 0.0
@@ -71,17 +71,17 @@ class _Track:
         self._others = 0
 
     @property
-    def going(self) -> Incident | None:
+    def current(self) -> Incident | None:
         """Return the open incident."""
-        return None if self.number is None else self._book[self.number]
+        return None if self.number is None else self._store[self.number]
 
     @property
-    def waiting(self) -> tuple[Candidate | None, float]:
+    def pending(self) -> tuple[Candidate | None, float]:
         """Return a cause that won often enough but has not held for long, and since when it did."""
         winner, streak, since = self._streak
-        return (winner if winner and streak >= _needed(winner) else None), since
+        return (winner if winner and streak >= _required_evaluations(winner) else None), since
 
-    def take(
+    def update(
         self,
         winner: Candidate | None,
         kinds: Mapping[FaultClass, Candidate],
@@ -99,39 +99,43 @@ class _Track:
             holds: evaluations that a cause must win, None where that depends on the cause.
         """
         self._count(winner, moment)
-        going = self.going
-        if going is None:
-            if winner and self._is_due(winner, moment, holds):
+        current = self.current
+        if current is None:
+            if winner and self._has_held(winner, moment, holds):
                 self._start(winner, self._streak[2], moment, nodes)
             return
-        self._follow(going, winner, kinds, moment)
+        self._follow(current, winner, kinds, moment)
         if self.number is None or winner is None:
             return
         if self._others >= CULPRIT_CHANGES:
             self._close(moment.window)
             self._start(winner, moment.window, moment, nodes)
-        elif winner.kind != going.kind and self._streak[1] >= CHANGES:
+        elif winner.kind != current.kind and self._streak[1] >= CHANGES:
             self._close(moment.now, for_good=True)
             self._start(winner, self._streak[2], moment, nodes)
 
-    def _is_due(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
+    def _has_held(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
         """Say whether a cause has won often enough and for long enough."""
         lasted = moment.now - self._streak[2]
-        return self._streak[1] >= (holds or _needed(winner)) and lasted >= _held(winner)
+        return self._streak[1] >= (
+            holds or _required_evaluations(winner)
+        ) and lasted >= _required_seconds(winner)
 
     def _follow(
         self,
-        going: Incident,
+        current: Incident,
         winner: Candidate | None,
         kinds: Mapping[FaultClass, Candidate],
         moment: Moment,
     ) -> None:
         """Count for how long the cause is gone, or another culprit has its place."""
-        moved = winner is not None and winner.kind == going.kind and not same_culprit(winner, going)
+        moved = (
+            winner is not None and winner.kind == current.kind and not same_culprit(winner, current)
+        )
         self._others = self._others + 1 if moved else 0
-        if going.kind in kinds and self.number is not None:
-            self._absent, self._seen = 0, moment.ended(kinds[going.kind])
-            self._book.see(self.number, kinds[going.kind])
+        if current.kind in kinds and self.number is not None:
+            self._absent, self._seen = 0, moment.ended(kinds[current.kind])
+            self._store.update(self.number, kinds[current.kind])
         else:
             self._absent += 1
         if self._absent >= ENDS:
@@ -142,59 +146,65 @@ class _Track:
         same = winner and before and winner.kind == before.kind and same_culprit(winner, before)
         self._streak = (winner, streak + 1, since) if same else (winner, 1, _since(winner, moment))
 
-    def _start(self, found: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
-        self.number = self._book.open(found, since, moment, nodes(found))
+    def _start(self, candidate: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
+        self.number = self._store.open(candidate, since, moment, nodes(candidate))
         self._absent, self._others, self._seen = 0, 0, moment.now
 
     def _close(self, until: float, *, for_good: bool = False) -> None:
         if self.number is not None:
-            self._book.close(self.number, until, for_good=for_good)
+            self._store.close(self.number, until, for_good=for_good)
         self.number, self._absent = None, 0
 
 
-class Ledger:
+class IncidentTracker:
     """The incidents of a job: at most two of slow steps are open, and one of slow checkpoints."""
 
-    __slots__ = ("_book", "_first", "_second", "_writing")
+    __slots__ = ("_first", "_second", "_slow_checkpoints", "_store")
 
     def __init__(self) -> None:
-        self._book = Book()
-        self._first = _Track(self._book)
-        self._second = _Track(self._book)
-        self._writing: int | None = None
+        self._store = IncidentStore()
+        self._first = _Slot(self._store)
+        self._second = _Slot(self._store)
+        self._slow_checkpoints: int | None = None
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Return all incidents, in order of detection."""
-        return self._book.incidents
+        return self._store.incidents
 
     @property
     def open(self) -> Incident | None:
         """Return the incident of slow steps that goes on, the first of them if two do."""
-        return self._first.going
+        return self._first.current
 
-    def take(self, found: Sequence[Candidate], wall: bool, moment: Moment, nodes: Nodes) -> None:
+    def update(
+        self, candidates: Sequence[Candidate], wall: bool, moment: Moment, nodes: Nodes
+    ) -> None:
         """Take the candidates of an evaluation, in the order of the step.
 
         Args:
-            found: all of them.
+            candidates: all of them.
             wall: whether compute contains waiting.
             moment: of the evaluation.
             nodes: names the nodes of a candidate.
         """
-        self._book.tick()
-        kinds = {one.kind: one for one in sorted(found, key=lambda one: one.cost)}
-        if self._first.going is None and self._second.going is not None:
+        self._store.next_evaluation()
+        kinds = {one.kind: one for one in sorted(candidates, key=lambda one: one.cost)}
+        if self._first.current is None and self._second.current is not None:
             self._first, self._second = self._second, self._first
-        known = self._second.going
-        rest = [item for item in found if known is None or item.kind != known.kind]
-        self._first.take(weigh(rest), kinds, moment, nodes)
-        first = self._first.going
-        apart = beside(first.kind, wall) if first and first.kind in kinds else frozenset()
-        rest = [item for item in found if item.kind in apart]
-        self._second.take(weigh(rest), kinds, moment, nodes, HOLDS_BESIDE)
+        known = self._second.current
+        rest = [item for item in candidates if known is None or item.kind != known.kind]
+        self._first.update(leading_cause(rest), kinds, moment, nodes)
+        first = self._first.current
+        independent = (
+            independent_of(first.kind, wall) if first and first.kind in kinds else frozenset()
+        )
+        rest = [item for item in candidates if item.kind in independent]
+        self._second.update(leading_cause(rest), kinds, moment, nodes, HOLDS_BESIDE)
 
-    def conclude(self, observed: float, moment: Moment, nodes: Nodes) -> tuple[Incident, ...]:
+    def latest_incidents(
+        self, observed: float, moment: Moment, nodes: Nodes
+    ) -> tuple[Incident, ...]:
         """Return the incidents as of the end of what is known of a job; change nothing.
 
         Where little was observed, a cause need not have held for as long as usual.
@@ -204,43 +214,45 @@ class Ledger:
             moment: of the last evaluation.
             nodes: names the nodes of a candidate.
         """
-        winner, since = self._first.waiting
-        if self._first.going is not None or winner is None or winner.shown_by in NEVER_SOONER:
+        winner, since = self._first.pending
+        if self._first.current is not None or winner is None or winner.shown_by in NEVER_SOONER:
             return self.incidents
         if moment.now - since < HELD_SHARE * observed:
             return self.incidents
-        book: Book = forked(self._book)
-        book.open(winner, since, moment, nodes(winner))
-        return book.incidents
+        store: IncidentStore = forked(self._store)
+        store.open(winner, since, moment, nodes(winner))
+        return store.incidents
 
-    def freeze(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
+    def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Take a rank that stood still once: it is over when it is known."""
-        number = self._book.open(found, moment.window, moment, nodes(found))
-        self._book.close(number, moment.now)
+        number = self._store.open(candidate, moment.window, moment, nodes(candidate))
+        self._store.close(number, moment.now)
 
-    def slow_checkpoint(self, found: Candidate, moment: Moment, nodes: Nodes) -> None:
+    def open_slow_checkpoint(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
         """Take slow checkpoints; several in a row need no further confirmation."""
-        if self._writing is None:
-            self._writing = self._book.open(found, moment.window, moment, nodes(found))
+        if self._slow_checkpoints is None:
+            self._slow_checkpoints = self._store.open(
+                candidate, moment.window, moment, nodes(candidate)
+            )
 
-    def good_checkpoint(self, now: float) -> None:
+    def close_slow_checkpoint(self, now: float) -> None:
         """Take a checkpoint that was written in the usual time."""
-        if self._writing is not None:
-            self._book.close(self._writing, now, for_good=True)
-            self._writing = None
+        if self._slow_checkpoints is not None:
+            self._store.close(self._slow_checkpoints, now, for_good=True)
+            self._slow_checkpoints = None
 
 
 def _since(winner: Candidate | None, moment: Moment) -> float:
     return moment.began(winner) if winner else moment.window
 
 
-def _held(winner: Candidate) -> float:
+def _required_seconds(winner: Candidate) -> float:
     """Return the seconds that a cause must hold."""
     everybody = winner.kind in OF_ALL and not winner.ranks
     return HELD_SECONDS_BY_ALL if everybody else HELD_SECONDS
 
 
-def _needed(winner: Candidate) -> int:
+def _required_evaluations(winner: Candidate) -> int:
     """Return the evaluations that a cause must win; stalls were already counted one by one."""
     plain = winner.cost >= PLAIN_COST or winner.kind == "host_transient"
     return HOLDS_IF_PLAIN if plain else HOLDS

@@ -10,33 +10,33 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Integers
-from rankscope_analyzers.steps.layout import Claims
+from rankscope_analyzers.steps.layout import ReportedGroups
 
-FULLEST = 0.5
+MINIMUM_FILLED = 0.5
 """Share of the places that ranks must fill: a node may be silent, but a grid of which most is
 missing is a misunderstanding."""
 
-LARGEST_HOLES = 4
+MAXIMUM_PADDING = 4
 """Times the ranks that stages of unequal size may take up."""
 
 
-def grid(claims: Claims) -> Integers:
+def grid(reported: ReportedGroups) -> Integers:
     """Return (P, D, T) the rank in each place, -1 where there is none.
 
     Args:
-        claims: what the run's first records say; of several of one rank the first counts.
+        reported: what the run's first records say; of several of one rank the first counts.
     """
-    ranks, first = np.unique(claims.rank, return_index=True)
-    said = {name: values[first] for name, values in claims.columns.items()}
-    if len(said) < len(COLUMNS) or any((values < 0).any() for values in said.values()):
+    ranks, first = np.unique(reported.rank, return_index=True)
+    groups = {name: values[first] for name, values in reported.columns.items()}
+    if len(groups) < len(GROUP_COLUMNS) or any((values < 0).any() for values in groups.values()):
         return _flat(ranks)
-    stage = _numbered(said["pp_stage"])
-    replica = _within(stage, said["tp_group"])
-    tensor = _within(stage, said["dp_group"])
+    stage = _numbered(groups["pp_stage"])
+    replica = _within(stage, groups["tp_group"])
+    tensor = _within(stage, groups["dp_group"])
     return _filled(ranks, stage, replica, tensor)
 
 
-COLUMNS = ("pp_stage", "tp_group", "dp_group")
+GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
 
 
 def _numbered(values: Integers) -> Integers:
@@ -49,34 +49,34 @@ def _within(stage: Integers, group: Integers) -> Integers:
     A stage of which a whole group is silent counts its groups as a full one would: by how far each
     number is from the stage's first, where stages are numbered one after the other.
     """
-    found = np.zeros(len(stage), dtype=np.int64)
+    numbers = np.zeros(len(stage), dtype=np.int64)
     sizes = [len(np.unique(group[stage == number])) for number in range(int(stage.max()) + 1)]
     most = max(sizes)
     for number, size in enumerate(sizes):
         inside = stage == number
         offset = group[inside] - number * most
         full = size == most or offset.min() < 0 or offset.max() >= most
-        found[inside] = _numbered(group[inside]) if full else offset
-    return found
+        numbers[inside] = _numbered(group[inside]) if full else offset
+    return numbers
 
 
 def _filled(ranks: Integers, stage: Integers, replica: Integers, tensor: Integers) -> Integers:
     """Put ranks into their places; into those of their stage alone where two claim one."""
     sizes = tuple(int(values.max()) + 1 for values in (stage, replica, tensor))
-    if len(ranks) < FULLEST * np.prod(sizes, dtype=np.float64):
+    if len(ranks) < MINIMUM_FILLED * np.prod(sizes, dtype=np.float64):
         return _staged(ranks, stage)
-    places = np.ravel_multi_index((stage, replica, tensor), sizes)
-    if len(np.unique(places)) < len(ranks):
+    positions = np.ravel_multi_index((stage, replica, tensor), sizes)
+    if len(np.unique(positions)) < len(ranks):
         return _staged(ranks, stage)
     cells = np.full(int(np.prod(sizes)), -1, dtype=np.int64)
-    cells[places] = ranks
+    cells[positions] = ranks
     return cells.reshape(sizes)
 
 
 def _staged(ranks: Integers, stage: Integers) -> Integers:
     """Return ranks by their stage, each stage's in their order; all as one where that is absurd."""
     count = np.bincount(stage)
-    if len(count) * int(count.max()) > LARGEST_HOLES * len(ranks):
+    if len(count) * int(count.max()) > MAXIMUM_PADDING * len(ranks):
         return _flat(ranks)
     cells = np.full((len(count), int(count.max()), 1), -1, dtype=np.int64)
     for number, size in enumerate(count.tolist()):

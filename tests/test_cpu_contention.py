@@ -41,9 +41,9 @@ def test_of_a_job_that_waits_no_more_than_on_shared_cores_nothing_is_said_of_wai
 
 def test_a_job_that_waits_for_cpus_most_of_the_time_is_told_and_no_rank_is_blamed_for_sure():
     healthy, slow, sure = waiting(0.8), waiting(0.8, SLOW), waiting(0.0, SLOW)
-    (aside,) = said(healthy)
-    assert "for 80% of the time in which they could run" in aside
-    assert "CPU limits of all pods" in aside
+    (note,) = said(healthy)
+    assert "for 80% of the time in which they could run" in note
+    assert "CPU limits of all pods" in note
     assert healthy.cause is None
     assert healthy.confidence == pytest.approx(0.2 * waiting(0.0).confidence, rel=0.05)
     assert sure.cause.confidence > 0.4

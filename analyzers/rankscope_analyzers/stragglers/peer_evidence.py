@@ -14,7 +14,7 @@ CLOCK_SLACK_SECONDS = 0.5
 """Clocks of nodes differ by less."""
 
 
-def beside_peers(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
+def peer_evidence(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
     """Return the waiting and the step of the worst rank beside those of the ranks not accused.
 
     Nothing where the frame does not show the fault's time or the rank on its node.
@@ -28,21 +28,21 @@ def beside_peers(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
         ("sync_seconds", frame.sync, "waiting in collectives: its peers wait for it"),
         ("step_seconds", frame.step, "the whole step: equal on all ranks, so it names nobody"),
     )
-    found = []
+    evidence = []
     for name, values, meaning in measured:
         peers = healthy_median_by_stage(values[rows], accused, frame.stages)
         observed, expected = _mean(values[rows, column]), _mean(peers[:, column])
         if np.isfinite(observed + expected):
-            found.append(Evidence(name, observed, expected, "seconds", meaning))
-    return tuple(found)
+            evidence.append(Evidence(name, observed, expected, "seconds", meaning))
+    return tuple(evidence)
 
 
 def _column(frame: StepFrame, incident: Incident) -> int | None:
     if not incident.ranks:
         return None
     columns = np.flatnonzero(frame.ranks == incident.ranks[0])
-    there = len(columns) == 1 and frame.nodes[int(columns[0])] == incident.nodes[0]
-    return int(columns[0]) if there else None
+    known = len(columns) == 1 and frame.nodes[int(columns[0])] == incident.nodes[0]
+    return int(columns[0]) if known else None
 
 
 def _during(frame: StepFrame, incident: Incident) -> Booleans:

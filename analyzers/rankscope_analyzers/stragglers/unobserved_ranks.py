@@ -31,19 +31,23 @@ EARLY_STEPS = 30
 """Usable steps at the start that later ones are compared with."""
 
 
-def suspects(frame: StepFrame, job: Layout, found: Sequence[Finding]) -> tuple[str, ...]:
+def warnings(frame: StepFrame, job: Layout, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return a sentence for each gradient group that waits for an unobserved rank."""
-    dark = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
+    unobserved = np.array([rank for rank in frame.unobserved if rank < job.world], dtype=np.int64)
     judged = frame.usable_only()
-    if not len(dark) or len(judged.steps) < 2 * WINDOW_STEPS or any(f.where.ranks for f in found):
+    if (
+        not len(unobserved)
+        or len(judged.steps) < 2 * WINDOW_STEPS
+        or any(f.where.ranks for f in findings)
+    ):
         return ()
-    groups = _group(dark, job)
-    said = []
+    groups = _group(unobserved, job)
+    sentences = []
     for group in np.unique(groups).tolist():
         longer = _longer(judged, _least_wait(judged, group, job))
         if longer > 0:
-            said.append(_sentence(dark[groups == group].tolist(), longer))
-    return tuple(said)
+            sentences.append(_sentence(unobserved[groups == group].tolist(), longer))
+    return tuple(sentences)
 
 
 def _group(ranks: Integers, job: Layout) -> Integers:

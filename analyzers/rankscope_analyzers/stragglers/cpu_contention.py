@@ -15,13 +15,13 @@ from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.records import CPU_WAIT
 
-MOST = 0.7
+HIGH_SHARE = 0.7
 """Share of the time in which ranks could run that they wait for a CPU, from which on nobody is
 named for sure. In twelve recorded runs of four ranks on two busy cores, of which all slow ranks
 were found and no other, it was 0.34 to 0.67; ranks with CPUs of their own hardly wait."""
 
 
-def waited(frame: StepFrame) -> float:
+def cpu_wait_share(frame: StepFrame) -> float:
     """Return which share of the time in which ranks worked or could have they waited for a CPU.
 
     Over all ranks: the median rank's, so that one that starves does not speak for the others. 0
@@ -35,9 +35,9 @@ def waited(frame: StepFrame) -> float:
     return float(np.median(lost[known] / could[known])) if known.any() else 0.0
 
 
-def aside(share: float) -> tuple[str, ...]:
+def note(share: float) -> tuple[str, ...]:
     """Return the sentence about a job that waits for CPUs most of the time, none of others."""
-    if share < MOST:
+    if share < HIGH_SHARE:
         return ()
     return (
         f"Ranks wait for a CPU for {share:.0%} of the time in which they could run: look at the"
@@ -46,12 +46,12 @@ def aside(share: float) -> tuple[str, ...]:
     )
 
 
-def doubted(found: Finding, share: float) -> Finding:
+def with_doubt(finding: Finding, share: float) -> Finding:
     """Return a finding as sure as it can be where ranks wait most of the time for a CPU.
 
     That a rank waits for CPUs far longer than the others is as sure as before.
     """
-    waits = bool(found.evidence) and found.evidence[0].source == CPU_WAIT
-    if share < MOST or waits or found.confidence is None:
-        return found
-    return replace(found, confidence=found.confidence * (1.0 - share))
+    waits = bool(finding.evidence) and finding.evidence[0].source == CPU_WAIT
+    if share < HIGH_SHARE or waits or finding.confidence is None:
+        return finding
+    return replace(finding, confidence=finding.confidence * (1.0 - share))

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rankscope_analyzers.stragglers.chores import Chores
+from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Moment
-from rankscope_analyzers.stragglers.ledger import Ledger
-from rankscope_analyzers.stragglers.long_steps import LongSteps, Recurring
-from rankscope_analyzers.stragglers.special_steps import Ordinary
+from rankscope_analyzers.stragglers.long_steps import LongSteps, RecurringSteps
+from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWork
+from rankscope_analyzers.stragglers.special_steps import SpecialStepFilter
 from rankscope_analyzers.stragglers.view import Candidate
 from straggler_views import ranks, shape
 
@@ -22,19 +22,19 @@ class Job:
     """Evaluations of a job, each of which finds what is given."""
 
     def __init__(self, every=10.0):
-        self.ledger = Ledger()
+        self.tracker = IncidentTracker()
         self.every = every
         self.now = -every
 
     def finds(self, *found, times=1):
         for _ in range(times):
             self.now += self.every
-            self.ledger.take(found, False, Moment(self.now, self.now), lambda _: ("node-0",))
-        return [(one.kind, one.ranks, one.until is None) for one in self.ledger.incidents]
+            self.tracker.update(found, False, Moment(self.now, self.now), lambda _: ("node-0",))
+        return [(one.kind, one.ranks, one.until is None) for one in self.tracker.incidents]
 
     def concludes(self, observed):
         moment = Moment(self.now, self.now)
-        return self.ledger.conclude(observed, moment, lambda _: ("node-0",))
+        return self.tracker.latest_incidents(observed, moment, lambda _: ("node-0",))
 
 
 SLOW = ("gpu_compute", (3,), True)
@@ -69,7 +69,7 @@ def test_a_cause_wins_three_times_and_twice_if_it_is_plain(kind, cost, holds):
 def test_a_cause_holds_for_seconds_and_what_slows_all_for_longer(found, seconds):
     job = Job(every=1.0)
     job.finds(found, times=40)
-    (told,) = job.ledger.incidents
+    (told,) = job.tracker.incidents
     assert (told.since, told.detected_at) == (0, seconds)
 
 
@@ -133,14 +133,14 @@ def test_at_the_end_of_a_short_job_three_fifths_of_its_time_are_enough(observed,
 def test_what_costs_more_is_surer_and_timing_alone_is_never_certain(cost, certainty, sure):
     job = Job()
     job.finds(cause(cost=cost, certainty=certainty), times=2)
-    assert job.ledger.incidents[0].confidence == pytest.approx(sure)
+    assert job.tracker.incidents[0].confidence == pytest.approx(sure)
 
 
-def chores(*lengths, apart=20, step_seconds=0.5):
+def last_of(*lengths, apart=20, step_seconds=0.5):
     """Return what is told of the last of some chores."""
-    all_of_them = Chores()
+    all_of_them = RankZeroWork()
     for number, seconds in enumerate(lengths, 1):
-        _, found = all_of_them.did(number * apart, seconds, step_seconds)
+        _, found = all_of_them.add(number * apart, seconds, step_seconds)
     return found
 
 
@@ -164,22 +164,22 @@ def chores(*lengths, apart=20, step_seconds=0.5):
     ],
 )  # fmt: skip
 def test_checkpoints_of_a_first_rank_are_slow_when_two_take_twice_their_usual_time(lengths, told):
-    assert (chores(*lengths) is not None) is told
+    assert (last_of(*lengths) is not None) is told
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.095, False), (0.105, True)])
 def test_checkpoints_of_a_tenth_of_a_second_wait_for_a_disk(seconds, told):
-    assert (chores(0.04, 0.04, seconds, seconds, apart=1) is not None) is told
+    assert (last_of(0.04, 0.04, seconds, seconds, apart=1) is not None) is told
 
 
 @pytest.mark.parametrize(("apart", "told"), [(140, False), (120, True)])
 def test_slow_checkpoints_that_cost_one_and_a_half_per_cent_of_the_time_are_told(apart, told):
-    assert (chores(1, 1, 3, 3, apart=apart, step_seconds=1.0) is not None) is told
+    assert (last_of(1, 1, 3, 3, apart=apart, step_seconds=1.0) is not None) is told
 
 
 def regular(*steps, earlier=1.0, between=0):
     """Say whether the last of some long steps comes as regularly as the others."""
-    seen = Recurring()
+    seen = RecurringSteps()
     for step in steps[:-1]:
         seen.is_regular(step, earlier)
     for filler in range(between):
@@ -277,7 +277,7 @@ def test_seven_tenths_of_the_excess_say_what_a_rank_did(part, is_it):
 
 def ordinary(*rests, before=7):
     """Return which steps are ordinary after some without any rest."""
-    steps = Ordinary((1, 8, 1))
+    steps = SpecialStepFilter((1, 8, 1))
     for _ in range(before):
         steps.judge(np.zeros((1, 8, 1)), 1.0)
     return [steps.judge(np.full((1, 8, 1), rest), 1.0)[0] for rest in rests]
@@ -296,7 +296,7 @@ def test_after_a_special_step_one_is_left_out_and_the_fourth_in_a_row_is_the_pac
 
 @pytest.mark.parametrize(("rest", "special"), [(0.11, False), (0.16, True)])
 def test_a_rest_that_swings_from_step_to_step_has_to_jump_out_of_its_noise(rest, special):
-    steps = Ordinary((1, 8, 1))
+    steps = SpecialStepFilter((1, 8, 1))
     for number in range(30):
         steps.judge(np.full((1, 8, 1), 0.02 * (number % 2)), 1.0)
     assert steps.judge(np.full((1, 8, 1), rest), 1.0)[0] is not special

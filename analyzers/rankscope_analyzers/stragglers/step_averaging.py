@@ -16,7 +16,7 @@ BIN_SECONDS = 0.125
 """Sixteen of them, a window, are two seconds: dozens of turns of a scheduler."""
 
 
-class Bin:
+class StepAverager:
     """Adds up quantities of steps until they have lasted long enough.
 
     Args:

@@ -19,7 +19,7 @@ late, but never by twice the next one for long."""
 MAXIMUM_SHARE = 0.5
 """When more ranks than this are slow there is no healthy majority to compare with."""
 
-PLAIN_HALF = 0.1
+CLEAR_HALF = 0.1
 """Share of the step by which exactly half of the ranks must be late to be told from the other half
 where they do not fill their nodes: by less, chance divides them."""
 
@@ -27,7 +27,7 @@ MINIMUM_WAIT_SHARE = 0.25
 """A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
 
 
-def convicts(view: View, excess: Floats, accused: Booleans) -> bool:
+def is_conclusive(view: View, excess: Floats, accused: Booleans) -> bool:
     """Say whether ranks may be named.
 
     Args:
@@ -52,7 +52,7 @@ def _are_few(view: View, accused: Booleans, known: Booleans, least: float) -> bo
         return count <= limit
     nodes = view.shape.nodes
     apart = not set(nodes[accused].tolist()) & set(nodes[~accused & known].tolist())
-    return apart or least >= PLAIN_HALF * view.step_seconds
+    return apart or least >= CLEAR_HALF * view.step_seconds
 
 
 def peers_wait(view: View, excess: Floats, accused: Booleans) -> bool:

@@ -43,7 +43,7 @@ FEWEST_IF_WALL = 4
 
 def imbalance(view: View) -> Candidate | None:
     """Return how the work is uneven: between replicas, or between stages if that costs far more."""
-    between, heavy = sequences(view), stage(view)
+    between, heavy = uneven_sequences(view), heavy_stage(view)
     if between and heavy and heavy.cost < STAGE_OVER_SEQUENCES * between.cost:
         return between
     return heavy or between
@@ -53,7 +53,7 @@ STAGE_OVER_SEQUENCES = 3.0
 """Unequal sequences make stages look uneven, and two uneven stages are cheap to rebalance later."""
 
 
-def stage(view: View) -> Candidate | None:
+def heavy_stage(view: View) -> Candidate | None:
     """Return the pipeline stage that is heavier than the others."""
     if view.shape.pipeline < 2:
         return None
@@ -75,7 +75,7 @@ def stage(view: View) -> Candidate | None:
     ideal = np.minimum(weights, max(usual, float(np.max(others, initial=0.0))))
     ideal[heavy] = min(usual, weights[heavy])
     lasted = float(mean(view.duration[-COST_STEPS:]))
-    cost = (_end(view, weights) - _end(view, ideal)) / lasted
+    cost = (_finish_time(view, weights) - _finish_time(view, ideal)) / lasted
     if cost < MINIMUM_COST:
         return None
     each = tuple(weights.tolist())
@@ -124,13 +124,13 @@ def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     return bool(enough and weights[heavy] > weights.max() / HEAVY)
 
 
-def _end(view: View, weights: Floats) -> float:
+def _finish_time(view: View, weights: Floats) -> float:
     busy = weights[:, None]
     ready = gradients_ready(np.zeros_like(busy), busy, view.shape.microbatches)
     return float(ready.max())
 
 
-def sequences(view: View) -> Candidate | None:
+def uneven_sequences(view: View) -> Candidate | None:
     """Return that replicas get unequal work which moves from one to another."""
     ratios = view.replica_long
     count = view.shape.replicas
@@ -139,10 +139,10 @@ def sequences(view: View) -> Candidate | None:
     fewest = FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS
     if count < fewest or len(view.replica) < FEWEST_STEPS:
         return None
-    spread = within_steps(view.replica, view.shape.wall)
+    spread = spread_within_steps(view.replica, view.shape.wall)
     before = view.baseline.replica_spread if view.baseline else 0.0
     grown = before > 0 and spread > max(GROWN * before, NOTICEABLE)
-    if not (spread > UNEQUAL or grown) or not _moves(ratios, count):
+    if not (spread > UNEQUAL or grown) or not _leader_changes(ratios, count):
         return None
     newest = view.replica[-COST_STEPS:]
     lead = np.fmax.reduce(newest, axis=1) - mean(newest, axis=1)
@@ -152,7 +152,7 @@ def sequences(view: View) -> Candidate | None:
     return Candidate("partition_imbalance", cost, (), -1, spread, before or NOTICEABLE)
 
 
-def within_steps(ratios: Floats, wall: bool) -> float:
+def spread_within_steps(ratios: Floats, wall: bool) -> float:
     """Return the mean standard deviation of replicas within a step.
 
     Estimated from absolute deviations: their median where stalls hide in compute, because one
@@ -164,7 +164,7 @@ def within_steps(ratios: Floats, wall: bool) -> float:
     return float(1.25 * mean(mean(np.abs(ratios - centre), axis=1)))
 
 
-def _moves(ratios: Floats, count: int) -> bool:
+def _leader_changes(ratios: Floats, count: int) -> bool:
     """Say whether the slowest replica changes from step to step.
 
     In n steps each of D replicas leads n/D times by chance; 2.2 times that, or six standard

@@ -11,7 +11,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 from rankscope_analyzers.numeric.medians import mean, reference, typical
-from rankscope_analyzers.stragglers import blame
+from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 MINIMUM_COST = 0.025
@@ -26,38 +26,38 @@ TIMES_PEERS = 4.0
 rank that waited at least twice as long as its peer. A CPU limit, or a CPU that is given to others,
 makes it ten times as long and more."""
 
-COMPANY = 0.5
+SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
 RESOLUTION_SECONDS = 1e-9
 """Of records: less than that is no work at all."""
 
 
-def ranks(view: View) -> Candidate | None:
+def starved_ranks(view: View) -> Candidate | None:
     """Return the ranks that wait for CPUs far longer than the others."""
     waited = view.cpu_wait
     if waited is None or view.shape.world < 2:
         return None
     usual = reference(waited, (1, 2, 3))
     excess = mean(waited - usual)
-    limit = max(MINIMUM_COST * view.step_seconds, blame.MINIMUM_SECONDS)
+    limit = max(MINIMUM_COST * view.step_seconds, attribution.MINIMUM_SECONDS)
     often = mean(np.where(waited - usual > limit / 2, 1.0, 0.0)) > SLOW_SHARE
     flagged = np.asarray((np.nan_to_num(excess) > limit) & often)
     if not flagged.any():
         return None
     worst = float(excess[flagged].max())
-    accused = flagged & (excess >= COMPANY * worst)
-    if not blame.convicts(view, excess, accused) or _is_shared(view, waited, accused):
+    accused = flagged & (excess >= SHARE_OF_WORST * worst)
+    if not attribution.is_conclusive(view, excess, accused) or _is_shared(view, waited, accused):
         return None
     order = np.argsort(-np.where(accused, excess, -np.inf).ravel(), kind="stable")
-    named = tuple(int(place) for place in order[: int(accused.sum())])
+    named = tuple(int(position) for position in order[: int(accused.sum())])
     longest = np.fmax.reduce((waited - usual)[-COST_STEPS:].reshape(-1, excess.size), axis=1)
     cost = float(mean(np.maximum(longest, 0.0) / view.duration[-COST_STEPS:]))
     middle = typical(usual)
-    found = Candidate(
+    candidate = Candidate(
         "host_transient", cost, named, -1, worst + middle, middle, shown_by="cpu_wait"
     )
-    return found.within((waited - usual).reshape(len(waited), -1)[:, named[0]])
+    return candidate.with_extent((waited - usual).reshape(len(waited), -1)[:, named[0]])
 
 
 def _is_shared(view: View, waited: Floats, accused: Booleans) -> bool:

@@ -17,68 +17,68 @@ class Fault:
     """Incidents of one class and one culprit, in order of time.
 
     Args:
-        spells: at least one.
+        episodes: at least one.
         newest: record clock up to which the job is known.
     """
 
-    spells: tuple[Incident, ...]
+    episodes: tuple[Incident, ...]
     newest: float
 
     @property
     def main(self) -> Incident:
         """Return the spell that lost most."""
-        return max(self.spells, key=self.lost_seconds)
+        return max(self.episodes, key=self.lost_seconds)
 
     @property
     def since(self) -> float:
         """Return when the first spell began."""
-        return min(min(spell.since, spell.began_earlier) for spell in self.spells)
+        return min(min(episode.since, episode.began_earlier) for episode in self.episodes)
 
     @property
     def count(self) -> int:
         """Return in how many spells it came, those that are put together included."""
-        return sum(1 + spell.earlier for spell in self.spells)
+        return sum(1 + episode.earlier for episode in self.episodes)
 
     @property
     def until(self) -> float | None:
         """Return when the last spell ended, None while one goes on."""
-        ends = [spell.until for spell in self.spells]
+        ends = [episode.until for episode in self.episodes]
         return None if None in ends else max(end for end in ends if end is not None)
 
     @property
     def lost_fraction(self) -> float:
         """Return the share of the time of all spells that was lost."""
-        lasted = sum(self.lasted(spell) + spell.lasted_earlier for spell in self.spells)
+        lasted = sum(self.lasted(episode) + episode.lasted_earlier for episode in self.episodes)
         return self.lost / lasted if lasted > 0 else self.main.cost
 
     @property
     def lost(self) -> float:
         """Return the seconds that all spells together took from every rank."""
-        return sum(self.lost_seconds(spell) + spell.lost_earlier for spell in self.spells)
+        return sum(self.lost_seconds(episode) + episode.lost_earlier for episode in self.episodes)
 
-    def lasted(self, spell: Incident) -> float:
+    def lasted(self, episode: Incident) -> float:
         """Return how long a spell lasted so far, seconds."""
-        end = self.newest if spell.until is None else spell.until
-        return max(end - spell.since, 0.0)
+        end = self.newest if episode.until is None else episode.until
+        return max(end - episode.since, 0.0)
 
-    def lost_seconds(self, spell: Incident) -> float:
+    def lost_seconds(self, episode: Incident) -> float:
         """Return what a spell lost so far, seconds."""
-        return spell.cost * self.lasted(spell)
+        return episode.cost * self.lasted(episode)
 
 
-def faults(incidents: Sequence[Incident], newest: float) -> tuple[Fault, ...]:
+def merge_incidents(incidents: Sequence[Incident], newest: float) -> tuple[Fault, ...]:
     """Put incidents of one cause together, in the order of the first of each.
 
     Args:
         incidents: in order of detection.
         newest: record clock up to which the job is known.
     """
-    together: list[list[Incident]] = []
+    groups: list[list[Incident]] = []
     for incident in incidents:
-        for group in together:
+        for group in groups:
             if same_fault(group[0], incident):
                 group.append(incident)
                 break
         else:
-            together.append([incident])
-    return tuple(Fault(tuple(group), newest) for group in together)
+            groups.append([incident])
+    return tuple(Fault(tuple(group), newest) for group in groups)

@@ -36,28 +36,28 @@ MINIMUM_COST = 0.015
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class RankZeroWaits:
     """In how many steps all ranks waited for a first one, and for how many seconds together."""
 
     steps: int = 0
     seconds: float = 0.0
 
 
-NOTHING = Waited()
+NO_WAITS = RankZeroWaits()
 
 
-class Chores:
+class RankZeroWork:
     """The chores of a job; bounded."""
 
-    __slots__ = ("_last", "_slow", "_usual", "waited")
+    __slots__ = ("_last", "_slow", "_usual", "waits")
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=REMEMBERED)
         self._slow = 0
         self._last: int | None = None
-        self.waited = NOTHING
+        self.waits = NO_WAITS
 
-    def did(
+    def add(
         self, counter: int, seconds: float, step_seconds: float
     ) -> tuple[bool, Candidate | None]:
         """Take one chore; return whether it took its usual time, and what is wrong.
@@ -67,7 +67,7 @@ class Chores:
             seconds: that it took.
             step_seconds: duration of ordinary steps.
         """
-        self.waited = Waited(self.waited.steps + 1, self.waited.seconds + seconds)
+        self.waits = RankZeroWaits(self.waits.steps + 1, self.waits.seconds + seconds)
         since, self._last = abs(counter - (self._last or 0)), counter
         usual = middle(self._usual) if self._usual else seconds
         if self._is_slow(seconds):

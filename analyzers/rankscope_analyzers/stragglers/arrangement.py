@@ -30,7 +30,9 @@ LARGEST_MICROBATCHES = 1 << 20
 """More in a step than anybody divides it into."""
 
 
-def arranged(rows: Rows, sizes: tuple[int, int, int], ranks: Integers | None, job: Layout) -> Shape:
+def shape_of_run(
+    rows: Rows, sizes: tuple[int, int, int], ranks: Integers | None, job: Layout
+) -> Shape:
     """Return the shape of a run.
 
     Args:
@@ -40,14 +42,14 @@ def arranged(rows: Rows, sizes: tuple[int, int, int], ranks: Integers | None, jo
         job: what is known about it otherwise.
     """
     unplaced = Shape(*sizes, 1, False, np.full(sizes, -1, dtype=np.int64), ranks)
-    place = unplaced.place_of(rows.rank)
-    inside = place >= 0
+    position = unplaced.positions_of(rows.rank)
+    inside = position >= 0
     nodes = np.full(unplaced.world, -1, dtype=np.int64)
-    nodes[place[inside][::-1]] = rows.node[inside][::-1]
+    nodes[position[inside][::-1]] = rows.node[inside][::-1]
     timing = _timing(rows)
     wall = job.wall if not timing else timing == TIMINGS["wall"]
     if wall and job.by_groups and sizes[0] * sizes[2] > 1:
-        wall = _holds_waits(rows.at(inside), place[inside], sizes)
+        wall = _holds_waits(rows.at(inside), position[inside], sizes)
     counted = _microbatches(rows, job)
     count = counted or USUAL_MICROBATCHES * sizes[0]
     return Shape(*sizes, count, wall, nodes.reshape(sizes), ranks, timing, counted > 0)
@@ -67,7 +69,7 @@ def _microbatches(rows: Rows, job: Layout) -> int:
     return int(np.median(known)) if len(known) else job.microbatches
 
 
-def _holds_waits(rows: Rows, place: Integers, sizes: tuple[int, int, int]) -> bool:
+def _holds_waits(rows: Rows, position: Integers, sizes: tuple[int, int, int]) -> bool:
     """Say whether wall time of compute holds the waits for tensor and pipeline peers.
 
     Timers around forward and backward hold them; the probe takes blocked calls out. Ranks that
@@ -77,7 +79,7 @@ def _holds_waits(rows: Rows, place: Integers, sizes: tuple[int, int, int]) -> bo
         return False
     counters, index = np.unique(rows.step, return_inverse=True)
     count = len(counters) * int(np.prod(sizes))
-    cell = index * int(np.prod(sizes)) + place
+    cell = index * int(np.prod(sizes)) + position
     data = np.nan_to_num(rows.floats.get("data_seconds", np.zeros(len(rows))))
     busy = dense(cell, rows.floats["compute_seconds"] + data, count).reshape(-1, *sizes)
     pace = median(busy, (1, 2, 3))  # first steps are several times as long as later ones
@@ -118,11 +120,13 @@ def steps_of(rows: Rows, cell: Integers, count: int, shape: Shape) -> Steps:
     return Steps(
         wide("step_seconds"), wide("data_seconds"), wide("compute_seconds", timed=True),
         wide("sync_seconds", timed=True), extra(OTHER), extra(CPU_WAIT),
-        extra(work), extra("steps"), _left(rows, cell, sizes, shape),
+        extra(work), extra("steps"), _exit_lateness(rows, cell, sizes, shape),
     )  # fmt: skip
 
 
-def _left(rows: Rows, cell: Integers, sizes: tuple[int, ...], shape: Shape) -> Floats | None:
+def _exit_lateness(
+    rows: Rows, cell: Integers, sizes: tuple[int, ...], shape: Shape
+) -> Floats | None:
     """Return by how much later than the others of its node each rank left the exchange.
 
     Ranks at the ends of a slow hop leave last. Where a barrier follows, the rest of their step is
@@ -131,12 +135,12 @@ def _left(rows: Rows, cell: Integers, sizes: tuple[int, ...], shape: Shape) -> F
     if not shape.timing or "steps" in rows.floats:
         return None
     rest = np.nan_to_num(rows.floats.get(OTHER, np.zeros(len(rows))))
-    left = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)
-    nodes, late = shape.nodes.ravel(), np.full_like(left, np.nan)
+    ended = dense(cell, rows.end - rest, int(np.prod(sizes))).reshape(sizes[0], -1)
+    nodes, late = shape.nodes.ravel(), np.full_like(ended, np.nan)
     for node in np.unique(nodes[nodes >= 0]):
         inside = nodes == node
         if inside.sum() > 1:
-            late[:, inside] = left[:, inside] - median(left[:, inside], 1)
+            late[:, inside] = ended[:, inside] - median(ended[:, inside], 1)
     return late.reshape(sizes)
 
 

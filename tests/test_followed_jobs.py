@@ -9,9 +9,9 @@ from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
-from rankscope_analyzers.stragglers import feed, following
-from rankscope_analyzers.stragglers.diagnosis import diagnosis, timed
-from rankscope_analyzers.stragglers.following import MOST_JOBS, Followed
+from rankscope_analyzers.stragglers import feed, followed_jobs
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each, diagnosis
+from rankscope_analyzers.stragglers.followed_jobs import MAXIMUM_JOBS, FollowedJobs
 from suite_jobs import fault, made
 
 START = "t_start_unix_seconds"
@@ -44,15 +44,15 @@ def looks(records, every=30.0, window=1800.0):
 
 def judged(shown, known=None):
     """Return what the last of some looks says."""
-    known, found = Followed() if known is None else known, None
+    known, found = FollowedJobs() if known is None else known, None
     for records in shown:
-        known.look()
-        found = known.judged("job", records, JOB)
+        known.start_poll()
+        found = known.update("job", records, JOB)
     return found
 
 
 def whole(records):
-    return feed.judge(FrameTable(records.drop(columns="ended")), JOB)
+    return feed.detect_latest(FrameTable(records.drop(columns="ended")), JOB)
 
 
 STREAMS = {
@@ -79,7 +79,7 @@ def test_each_look_takes_what_is_new_and_no_more(monkeypatch):
     records = running(SLOW)
     tables = []
     monkeypatch.setattr(
-        following, "FrameTable", lambda rows: tables.append(len(rows)) or FrameTable(rows)
+        followed_jobs, "FrameTable", lambda rows: tables.append(len(rows)) or FrameTable(rows)
     )
     shown = list(looks(records))
     judged(shown)
@@ -91,7 +91,7 @@ def test_a_slow_job_is_compared_with_its_own_start_that_is_out_of_sight():
     records = running(SLOW_ALL)
     (last,) = list(looks(records, window=120.0))[-1:]
     said = judged(looks(records, window=120.0))
-    assert not feed.judge(FrameTable(last), JOB).incidents
+    assert not feed.detect_latest(FrameTable(last), JOB).incidents
     (slow,) = said.incidents
     assert (slow.kind, slow.until) == ("global_slowdown", None)
     assert slow.since < float(last[START].min())
@@ -117,10 +117,10 @@ def test_one_who_asks_for_the_last_minutes_compares_them_with_the_start_all_the_
 def test_a_watch_that_begins_late_compares_with_the_start_that_agents_show_it():
     records = running(SLOW_ALL)
     _, start = in_sight(records, 180.0)
-    followed, told = Followed(), []
+    followed, told = FollowedJobs(), []
     for number, shown in enumerate(list(looks(records, window=120.0))[-5:]):
         job = JobRecords("job", shown, None, (), live=True, start=None if number else start)
-        (by_watch,) = timed([job], followed).diagnoses
+        (by_watch,) = diagnose_each([job], followed).diagnoses
         told.append(by_watch.verdict.cause and by_watch.verdict.cause.kind)
     assert told[-1] == "global_slowdown"
 
@@ -156,7 +156,7 @@ def test_ranks_that_are_silent_for_long_keep_nobody_waiting_and_their_late_recor
         there[(there["node"] != "node-00002") | (number > 12)].reset_index(drop=True)
         for number, there in enumerate(looks(records))
     ]
-    known = Followed()
+    known = FollowedJobs()
     (slow,) = judged(shown[:13], known).incidents
     assert (slow.ranks[0], slow.until) == (13, None)
     (late,) = judged(shown[13:14], known).dropped
@@ -176,13 +176,13 @@ def test_a_clock_that_is_years_ahead_costs_no_other_rank_its_verdict():
 def test_another_job_of_the_same_name_is_compared_with_its_own_start_alone():
     first = running()
     second = running(compute=3.0)
-    later = first["ended"].max() + following.NEW_JOB_SECONDS + 60.0 - second[START].min()
+    later = first["ended"].max() + followed_jobs.NEW_JOB_SECONDS + 60.0 - second[START].min()
     second = second.assign(**{name: second[name] + later for name in (START, "ended")})
-    known = Followed()
+    known = FollowedJobs()
     judged(looks(first), known)
     assert judged(looks(second), known).incidents == ()
     soon = second.assign(**{name: second[name] - 900.0 for name in (START, "ended")})
-    known = Followed()
+    known = FollowedJobs()
     judged(looks(first), known)
     assert judged(looks(soon), known).incidents != ()
 
@@ -198,35 +198,35 @@ def test_records_without_a_start_are_said_and_cost_nothing():
 
 
 def test_what_makes_no_sense_costs_a_job_its_verdict_until_it_does():
-    known = Followed()
+    known = FollowedJobs()
     shown = list(looks(running(SLOW_FOR_EVER)))
     with pytest.raises(RecordError):
-        known.judged("job", shown[3].drop(columns="step_seconds"), JOB)
+        known.update("job", shown[3].drop(columns="step_seconds"), JOB)
     assert judged(shown, known).incidents
 
 
 def test_jobs_that_are_gone_are_forgotten():
-    known = Followed()
+    known = FollowedJobs()
     (there,) = list(looks(running(steps=12)))[-1:]
     for number in range(3):
-        known.look()
-        known.judged(f"job-{number}", there, JOB)
+        known.start_poll()
+        known.update(f"job-{number}", there, JOB)
     assert len(known) == 3
-    for _ in range(following.ABSENT_LOOKS - 1):
-        known.look()
-        known.judged("job-2", there, JOB)
+    for _ in range(followed_jobs.ABSENT_POLLS - 1):
+        known.start_poll()
+        known.update("job-2", there, JOB)
     assert len(known) == 2
-    known.look()
+    known.start_poll()
     assert len(known) == 1
-    assert MOST_JOBS >= 1000
+    assert MAXIMUM_JOBS >= 1000
 
 
 def test_the_watch_says_the_same_of_a_job_as_one_who_asks_for_all_of_it():
     records = running(SLOW_FOR_EVER)
-    followed = Followed()
+    followed = FollowedJobs()
     for shown in looks(records):
         job = JobRecords("job", shown, None, (), live=True)
-        (by_watch,) = timed([job], followed).diagnoses
+        (by_watch,) = diagnose_each([job], followed).diagnoses
     once = diagnosis(JobRecords("job", shown, None, (), live=True))
     assert by_watch.verdict.cause == once.verdict.cause
     assert by_watch.verdict.cause.where.ranks == (13,)

@@ -32,7 +32,7 @@ BASELINE_STEPS = 30
 """Steps that the baseline is the median of."""
 
 
-def compute(view: View) -> Candidate | None:
+def slow_compute(view: View) -> Candidate | None:
     """Return that the whole job computes longer than it did."""
     if view.baseline is None:
         return None
@@ -50,10 +50,10 @@ def compute(view: View) -> Candidate | None:
         return None
     newest = view.compute[-COST_STEPS:]
     now = typical(mean(rise[-COST_STEPS:]))
-    cost = view.saved(newest / (1 + max(now, level)))
+    cost = view.saved_share(newest / (1 + max(now, level)))
     observed = typical(mean(view.stage))
-    found = Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
-    return found.within(median(rise, 1)[:, 0])
+    candidate = Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
+    return candidate.with_extent(median(rise, 1)[:, 0])
 
 
 def _limit(view: View, baseline: Baseline, steps: int) -> float:
@@ -61,7 +61,7 @@ def _limit(view: View, baseline: Baseline, steps: int) -> float:
     return max(CROWDED_RISE if view.crowded else MINIMUM_RISE, SIGMAS * error)
 
 
-def steps(view: View) -> Candidate | None:
+def slow_steps(view: View) -> Candidate | None:
     """Return that steps take longer than they did, where it is not known what they are made of."""
     if view.baseline is None or "compute" in view.known or not view.baseline.duration > 0:
         return None
@@ -70,5 +70,7 @@ def steps(view: View) -> Candidate | None:
     if float(longer.mean()) < STEADY_SHARE:
         return None
     now = typical(view.duration)
-    found = Candidate("global_slowdown", 1 - usual / now, (), -1, now, usual, 0.5, shown_by="steps")
-    return found.within(view.duration - usual)
+    candidate = Candidate(
+        "global_slowdown", 1 - usual / now, (), -1, now, usual, 0.5, shown_by="steps"
+    )
+    return candidate.with_extent(view.duration - usual)

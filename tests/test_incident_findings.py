@@ -8,13 +8,13 @@ import pytest
 from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers import wordings
+from rankscope_analyzers.stragglers import incident_findings
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from suite_jobs import fault, made
 
 
-def cause_of(*faults, **changes):
-    simulated = made(*faults, **changes)
+def cause_of(*merge_incidents, **changes):
+    simulated = made(*merge_incidents, **changes)
     job = JobRecords("job-a", simulated.records, 32, (), live=False, meta=simulated.meta)
     (verdict,) = diagnose([job])
     return verdict.cause
@@ -73,7 +73,7 @@ def test_the_cost_grows_with_the_time_that_a_fault_lasted():
 
 
 def test_every_class_has_a_sentence_and_advice():
-    assert {kind for kind, _ in wordings.WORDINGS} == set(get_args(FaultClass))
+    assert {kind for kind, _ in incident_findings.TEMPLATES} == set(get_args(FaultClass))
     assert set(get_args(FaultClass)) <= set(ADVICE)
 
 
@@ -82,4 +82,4 @@ def test_what_takes_a_tenth_of_every_step_pages_and_less_is_a_ticket():
         cause_of(fault("gpu_compute", "gpu", strength, last=220)) for strength in (1.5, 1.2)
     )
     assert (large.severity, small.severity) == ("page", "ticket")
-    assert small.cost.lost_fraction < wordings.PAGE_COST < large.cost.lost_fraction
+    assert small.cost.lost_fraction < incident_findings.PAGE_COST < large.cost.lost_fraction

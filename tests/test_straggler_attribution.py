@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rankscope_analyzers.stragglers.shape import Shape
-from rankscope_analyzers.stragglers.special_steps import CheckpointWatch
+from rankscope_analyzers.stragglers.special_steps import CheckpointHistory
 from suite_jobs import fault, found, incidents, made
 
 SEEDS = range(6)
@@ -82,11 +82,11 @@ def test_what_one_of_two_nodes_says_alone_is_no_checkpoint():
     nodes = np.repeat([0, 1], 4).reshape(1, 8, 1)
     shape = Shape(1, 8, 1, 1, False, nodes)
     silent = np.where(nodes == 0, np.nan, 9.0)
-    watch = CheckpointWatch()
+    history = CheckpointHistory()
     for step in (20, 40, 60):
-        assert watch.see(step, 2.0 + 0.1 * nodes, shape, 1.0) == (True, None)
+        assert history.add(step, 2.0 + 0.1 * nodes, shape, 1.0) == (True, None)
     for step in (80, 100, 120):
-        assert watch.see(step, silent, shape, 1.0) == (False, None)
+        assert history.add(step, silent, shape, 1.0) == (False, None)
 
 
 @pytest.mark.parametrize("timing", ["kernel", "wall"])

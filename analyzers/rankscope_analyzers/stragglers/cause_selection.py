@@ -13,7 +13,7 @@ LATER_MUST_COST = 1.6
 """A slow earlier phase makes later ones look odd: a later cause must cost this much more to win."""
 
 
-APART: Mapping[FaultClass, tuple[FaultClass, ...]] = {
+INDEPENDENT: Mapping[FaultClass, tuple[FaultClass, ...]] = {
     "gpu_compute": (
         "data_loader", "network_link", "storage_checkpoint", "global_slowdown", "host_transient",
     ),
@@ -36,19 +36,21 @@ fabric are two answers to one question, and unequal sequences leave unequal resi
 a production trace).
 """
 
-APART_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")
+INDEPENDENT_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")
 """Under wall timing compute contains waits and stalls: only input and exchange stay apart."""
 
 
-def beside(kind: FaultClass, wall: bool) -> frozenset[FaultClass]:
+def independent_of(kind: FaultClass, wall: bool) -> frozenset[FaultClass]:
     """Return the classes that can be told while a cause of class `kind` goes on."""
-    return frozenset(other for other in APART[kind] if not wall or other in APART_IF_WALL)
+    return frozenset(
+        other for other in INDEPENDENT[kind] if not wall or other in INDEPENDENT_IF_WALL
+    )
 
 
-def weigh(found: Sequence[Candidate]) -> Candidate | None:
+def leading_cause(candidates: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate that explains the others, of candidates in the order of the step."""
     winner: Candidate | None = None
-    for candidate in found:
+    for candidate in candidates:
         if not np.isfinite(candidate.cost):
             continue
         if winner is None or candidate.cost > LATER_MUST_COST * winner.cost:

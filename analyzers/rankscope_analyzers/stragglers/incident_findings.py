@@ -24,10 +24,10 @@ from rankscope_analyzers.findings.finding import (
 )
 from rankscope_analyzers.numeric.row_statistics import row_maximum
 from rankscope_analyzers.steps.frames import StepFrame
+from rankscope_analyzers.stragglers.faults import Fault, merge_incidents
 from rankscope_analyzers.stragglers.incidents import Incident
-from rankscope_analyzers.stragglers.measured import beside_peers
-from rankscope_analyzers.stragglers.spells import Fault, faults
-from rankscope_analyzers.stragglers.view import Dealt
+from rankscope_analyzers.stragglers.peer_evidence import peer_evidence
+from rankscope_analyzers.stragglers.view import SampleImbalance
 from rankscope_analyzers.text.wording import against, duration
 
 SECONDS_PER_HOUR = 3600.0
@@ -40,7 +40,7 @@ NEARLY_EQUAL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class Template:
     """How to speak about one class, or one way in which it shows.
 
     Args:
@@ -56,91 +56,91 @@ class Wording:
     instead: Advice | None = None
 
 
-WORDINGS: Mapping[tuple[FaultClass, str], Wording] = {
-    ("gpu_compute", ""): Wording(
+TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
+    ("gpu_compute", ""): Template(
         "compute_seconds",
         "{who} computes {ratio} as its peers ({values} a step)",
         "the slow phase, against the ranks of the same stage",
     ),
-    ("data_loader", ""): Wording(
+    ("data_loader", ""): Template(
         "data_seconds",
         "{who} waits {ratio} for input as its peers ({values} a step)",
         "the slow phase, against the median of all ranks",
     ),
-    ("data_loader", "freeze"): Wording(
+    ("data_loader", "freeze"): Template(
         "data_seconds",
         "{who} stood still for its input, for {observed}",
         "one wait for input, beyond the usual one",
         FROZEN_INPUT,
     ),
-    ("network_link", ""): Wording(
+    ("network_link", ""): Template(
         "sync_seconds",
         "the gradient exchange {at} takes {ratio} as {before} ({values})",
         "transfer time of the slowest gradient group, against what it was",
     ),
-    ("network_link", "born"): Wording(
+    ("network_link", "born"): Template(
         "sync_seconds",
         "the gradient exchange {at} has been slow from the start ({values} by how late they leave)",
         "transfer time of the slowest gradient group, against what the lateness allows",
     ),
-    ("storage_checkpoint", ""): Wording(
+    ("storage_checkpoint", ""): Template(
         "other_seconds",
         "storage is slow for {who}: checkpoints take {values}",
         "time of a checkpoint, against what is usual",
     ),
-    ("storage_checkpoint", "input"): Wording(
+    ("storage_checkpoint", "input"): Template(
         "data_seconds",
         "storage is slow for {who}: they wait for input for {values} a step",
         "median input time of all ranks, against the start of the run",
     ),
-    ("storage_checkpoint", "checkpoint"): Wording(
+    ("storage_checkpoint", "checkpoint"): Template(
         "other_seconds",
         "storage is slow: what first ranks write for all takes {values}",
         "time that all others wait, against what is usual",
     ),
-    ("global_slowdown", ""): Wording(
+    ("global_slowdown", ""): Template(
         "compute_seconds",
         "all ranks spend {times} the earlier time computing ({values} a step)",
         "median over ranks of computing, against the job's own beginning",
     ),
-    ("global_slowdown", "exchange"): Wording(
+    ("global_slowdown", "exchange"): Template(
         "sync_seconds",
         "all ranks spend {times} the earlier time exchanging gradients ({values} a step)",
         "median over groups of the exchange, against the job's own beginning",
     ),
-    ("global_slowdown", "steps"): Wording(
+    ("global_slowdown", "steps"): Template(
         "step_seconds",
         "steps take {times} the earlier time ({values}); what they are made of is not measured",
         "median step, against the job's own beginning",
     ),
-    ("partition_imbalance", ""): Wording(
+    ("partition_imbalance", ""): Template(
         "compute_seconds",
         "the work is split unevenly: {uneven}",
         "compute of the heavy stage against the others, or spread between replicas",
     ),
-    ("partition_imbalance", "samples"): Wording(
+    ("partition_imbalance", "samples"): Template(
         "samples",
         "the data are dealt unevenly: {uneven}",
         "largest count of a step, against the mean of all ranks",
     ),
-    ("host_transient", ""): Wording(
+    ("host_transient", ""): Template(
         "step_seconds",
         "the host stalls {who} now and then, for {values}",
         "mean length of a stall; healthy hosts have none",
     ),
-    ("host_transient", "freeze"): Wording(
+    ("host_transient", "freeze"): Template(
         "step_seconds",
         "{who} stood still for {observed}",
         "length of the pause; healthy hosts have none",
         FROZEN_HOST,
     ),
-    ("host_transient", "wait"): Wording(
+    ("host_transient", "wait"): Template(
         "sync_seconds",
         "all ranks waited in one collective for {observed}, and no input or compute tells for whom",
         "time that even the rank which waited least waited beyond its usual",
         FROZEN_HOST,
     ),
-    ("host_transient", "cpu_wait"): Wording(
+    ("host_transient", "cpu_wait"): Template(
         "cpu_wait_seconds",
         "{who} waits {ratio} for a CPU as its peers ({values} a step)",
         "the slow phase, against the median of all ranks",
@@ -157,12 +157,12 @@ def findings(frame: StepFrame, incidents: Sequence[Incident]) -> tuple[Finding, 
         incidents: what was found, in order of detection.
     """
     newest = float(row_maximum(frame.starts + frame.step).max())
-    return tuple(_finding(frame, fault) for fault in faults(incidents, newest))
+    return tuple(_finding(frame, fault) for fault in merge_incidents(incidents, newest))
 
 
 def _finding(frame: StepFrame, fault: Fault) -> Finding:
     incident = fault.main
-    wording = WORDINGS.get((incident.kind, incident.shown_by), WORDINGS[incident.kind, ""])
+    template = TEMPLATES.get((incident.kind, incident.shown_by), TEMPLATES[incident.kind, ""])
     culprits = _culprits(frame, incident)
     hours = fault.lost * frame.world_size / SECONDS_PER_HOUR
     lost = min(max(fault.lost_fraction, 0.0), 1.0)
@@ -176,27 +176,27 @@ def _finding(frame: StepFrame, fault: Fault) -> Finding:
             stage=incident.stage,
             culprits=culprits,
         ),
-        _summary(wording, incident, culprits) + _spells(fault),
+        _summary(template, incident, culprits) + _episodes(fault),
         (
             Evidence(
-                wording.source, incident.observed, incident.expected, _unit(incident),
-                wording.meaning,
+                template.source, incident.observed, incident.expected, _unit(incident),
+                template.meaning,
             ),
             *_stage_evidence(incident),
-            *beside_peers(frame, incident),
+            *peer_evidence(frame, incident),
         ),
         fault.since,
         until_unix_seconds=fault.until,
         source="step records",
         severity="page" if lost >= PAGE_COST else None,
-        instead=_advice(wording, incident),
+        instead=_advice(template, incident),
         cost=Cost(lost, hours),
         confidence=incident.confidence,
     )  # fmt: skip
 
 
 def _unit(incident: Incident) -> str:
-    if incident.dealt is not None:
+    if incident.sample_imbalance is not None:
         return "samples"
     return "ratio" if _is_spread(incident) else "seconds"
 
@@ -205,7 +205,7 @@ def _is_spread(incident: Incident) -> bool:
     return incident.kind == "partition_imbalance" and incident.stage < 0
 
 
-def _spells(fault: Fault) -> str:
+def _episodes(fault: Fault) -> str:
     """Say that a fault came and went."""
     return f", in {fault.count} spells" if fault.count > 1 else ""
 
@@ -229,10 +229,10 @@ def _gpu(frame: StepFrame, rank: int, node: str) -> str:
     return str(int(frame.gpus[column]))
 
 
-def _summary(wording: Wording, incident: Incident, culprits: Sequence[RankLocation]) -> str:
+def _summary(template: Template, incident: Incident, culprits: Sequence[RankLocation]) -> str:
     known = incident.expected > 0
     times = f"{incident.observed / incident.expected:.2f}x" if known else ""
-    sentence = wording.sentence
+    sentence = template.sentence
     if not known:
         sentence = sentence.replace(" as its peers", "").replace(" as {before}", "")
     return sentence.format(
@@ -257,32 +257,32 @@ def _who(culprits: Sequence[RankLocation]) -> str:
 
 
 def _uneven(incident: Incident) -> str:
-    if incident.dealt is not None:
-        return _dealt(incident.dealt)
+    if incident.sample_imbalance is not None:
+        return _uneven_samples(incident.sample_imbalance)
     if incident.stage >= 0:
         return f"stage {incident.stage} computes {against(incident.observed, incident.expected)}"
     return f"replicas differ by {incident.observed:.1%} (standard deviation within a step)"
 
 
-def _dealt(dealt: Dealt) -> str:
-    more = f"{dealt.largest / dealt.mean:.2f}x the mean of {dealt.mean:.6g}"
-    if dealt.rank >= 0:
-        return f"rank {dealt.rank} gets {dealt.largest:.6g} samples a step, {more}"
+def _uneven_samples(samples: SampleImbalance) -> str:
+    more = f"{samples.largest / samples.mean:.2f}x the mean of {samples.mean:.6g}"
+    if samples.rank >= 0:
+        return f"rank {samples.rank} gets {samples.largest:.6g} samples a step, {more}"
     return (
-        f"the rank with the most gets {dealt.largest:.6g} samples, {more}, a changing rank of all"
+        f"the rank with the most gets {samples.largest:.6g} samples, {more}, a changing rank of all"
     )
 
 
-def _advice(wording: Wording, incident: Incident) -> Advice | None:
+def _advice(template: Template, incident: Incident) -> Advice | None:
     """Return advice in place of the table's; where the work is uneven, how much of it to move."""
     if incident.kind != "partition_imbalance":
-        return wording.instead
+        return template.instead
     return replace(ADVICE[incident.kind], action=_rebalance(incident))
 
 
 def _rebalance(incident: Incident) -> str:
-    if incident.dealt is not None:
-        return _deal(incident.dealt)
+    if incident.sample_imbalance is not None:
+        return _redistribute(incident.sample_imbalance)
     if incident.stage < 0:
         return (
             "Deal sequences to replicas by their total length (or its square, for attention), not "
@@ -291,12 +291,12 @@ def _rebalance(incident: Incident) -> str:
     return _move_layers(incident.stages)
 
 
-def _deal(dealt: Dealt) -> str:
-    where = f"Give rank {dealt.rank} fewer" if dealt.rank >= 0 else "Deal equal numbers of"
+def _redistribute(samples: SampleImbalance) -> str:
+    where = f"Give rank {samples.rank} fewer" if samples.rank >= 0 else "Deal equal numbers of"
     return (
-        f"{where} samples, {dealt.mean:.6g} a step on every rank: each one more takes "
-        f"{dealt.rate * 1e3:.3g} ms of compute, and the counts explain {dealt.explained:.0%} of "
-        "the differences between ranks. No hardware is at fault."
+        f"{where} samples, {samples.mean:.6g} a step on every rank: each additional one takes "
+        f"{samples.rate * 1e3:.3g} ms of compute, and the counts explain {samples.explained:.0%} "
+        "of the differences between ranks. No hardware is at fault."
     )
 
 

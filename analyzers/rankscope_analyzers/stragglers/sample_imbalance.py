@@ -10,7 +10,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import mean, median, typical
-from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, Dealt, View
+from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, SampleImbalance, View
 
 MINIMUM_SKEW = 0.05
 """Share by which the largest count of a step exceeds the mean: packed sequences stay below it."""
@@ -28,7 +28,7 @@ SAME_RANK = 0.7
 """Share of the steps in which one rank has the most for it to be always the same one."""
 
 
-def counts(view: View) -> Candidate | None:
+def uneven_samples(view: View) -> Candidate | None:
     """Return that unequal counts cost a share of every step."""
     if view.work is None or view.shape.world < 2:
         return None
@@ -46,24 +46,24 @@ def counts(view: View) -> Candidate | None:
     if not rate > 0 or explained < MINIMUM_EXPLAINED:
         return None
     equal = np.where(np.isfinite(more), compute - rate * more, compute)
-    cost = view.saved(equal.reshape(view.compute.shape)[-COST_STEPS:])
+    cost = view.saved_share(equal.reshape(view.compute.shape)[-COST_STEPS:])
     if cost < MINIMUM_COST:
         return None
-    dealt = _dealt(work, rate, explained)
+    sample_imbalance = _describe(work, rate, explained)
     return Candidate(
-        "partition_imbalance", cost, (), -1, dealt.largest, dealt.mean,
-        shown_by="samples", dealt=dealt,
+        "partition_imbalance", cost, (), -1, sample_imbalance.largest, sample_imbalance.mean,
+        shown_by="samples", sample_imbalance=sample_imbalance,
     )  # fmt: skip
 
 
-def _dealt(work: Floats, rate: float, explained: float) -> Dealt:
+def _describe(work: Floats, rate: float, explained: float) -> SampleImbalance:
     leaders = np.argmax(np.nan_to_num(work, nan=-np.inf), axis=1)
     tally = np.bincount(leaders, minlength=work.shape[1])
     most = int(np.argmax(tally))
     middle = float(mean(mean(work, axis=1)))
     if tally[most] >= SAME_RANK * len(work):
-        return Dealt(most, typical(work[:, most]), middle, rate, explained)
-    return Dealt(-1, typical(np.fmax.reduce(work, axis=1)), middle, rate, explained)
+        return SampleImbalance(most, typical(work[:, most]), middle, rate, explained)
+    return SampleImbalance(-1, typical(np.fmax.reduce(work, axis=1)), middle, rate, explained)
 
 
 def _slope(more: Floats, longer: Floats) -> tuple[float, float]:

@@ -10,7 +10,7 @@ SLACK = 2
 """Half as many rows again are allocated, so that rows move up once in so many pushes only."""
 
 
-class Recent:
+class RecentRows:
     """The newest rows of one array; older ones are forgotten.
 
     Args:

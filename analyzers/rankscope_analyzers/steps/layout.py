@@ -14,8 +14,8 @@ from rankscope_analyzers.steps.records import RecordError
 
 RANK_ORDERS = tuple(",".join(order) for order in permutations(("tp", "dp", "pp")))
 RANK_ORDER = RANK_ORDERS[0]
-"""Tensor ranks are neighbours, then replicas, then stages: in this order a rank's number says where
-it stands. In any other its groups do."""
+"""Tensor ranks are neighbours, then replicas, then stages: in this order a rank's number defines
+its position. In any other order its groups do."""
 
 SIZES = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 """Metadata that say how ranks are arranged."""
@@ -29,9 +29,9 @@ class Layout:
     """What is known about a job before its records are; sizes describe its start.
 
     Args:
-        microbatches: of a step, 0 where nobody says.
-        wall: how compute was timed where the records do not say.
-        by_groups: the ranks' own groups say how they are arranged, and their numbers nothing.
+        microbatches: of a step, 0 if unknown.
+        wall: compute is wall time, unless the records name their timing.
+        by_groups: the ranks' own groups define their arrangement, not their numbers.
     """
 
     world: int
@@ -98,12 +98,12 @@ def _known(meta: Mapping[str, Any], name: str, values: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedGroups:
-    """What the first records of a run say about their place; -1 or None where they do not.
+    """The groups that the first records of a run name; -1 where they name none.
 
     Args:
         rank: (n,) rank of each record.
         row: (n,) number of each record in its source.
-        columns: of pp_stage, tp_group and dp_group those that there are, each (n,).
+        columns: those of pp_stage, tp_group and dp_group that are recorded, each (n,).
     """
 
     rank: Integers
@@ -112,15 +112,15 @@ class ReportedGroups:
 
 
 def world_of(reported: ReportedGroups, job: Layout, first: bool) -> int:
-    """Return how many ranks a run has: the smallest world under which the records' places hold.
+    """Return how many ranks a run has: the smallest world that the records' groups agree with.
 
     Args:
         reported: of the run's first records.
         job: layout at the start of the job.
-        first: it is the job's first run, of the full size.
+        first: whether it is the job's first run, of the full size.
 
     Raises:
-        RecordError: no world of the layout explains where most records say they are.
+        RecordError: no world of the layout agrees with most records.
     """
     largest = int(reported.rank.max()) + 1
     smallest = job.world if first else min(job.world, -(-largest // job.unit) * job.unit)

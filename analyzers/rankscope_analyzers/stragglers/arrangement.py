@@ -1,4 +1,4 @@
-"""The shape of a run and its dense arrays, out of records that belong to it."""
+"""Build the shape of a run and its dense arrays from the run's records."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LOCKED_SPREAD = 0.3
 """As a part of what replicas differ by: sequences of unequal length move all stages of one."""
 
 USUAL_MICROBATCHES = 4
-"""Micro-batches for each stage where nobody counted them: with fewer the pipeline idles."""
+"""Micro-batches for each stage if they are not counted: with fewer the pipeline idles."""
 
 LARGEST_MICROBATCHES = 1 << 20
-"""More in a step than anybody divides it into."""
+"""Larger counts are invalid."""
 
 
 def shape_of_run(
@@ -38,8 +38,8 @@ def shape_of_run(
     Args:
         rows: its first records.
         sizes: (P, D, T).
-        ranks: (P, D, T) the rank in each place, None where places are numbered as ranks are.
-        job: what is known about it otherwise.
+        ranks: (P, D, T) the rank at each position, None if positions are numbered as ranks are.
+        job: layout from the job's metadata.
     """
     unplaced = Shape(*sizes, 1, False, np.full(sizes, -1, dtype=np.int64), ranks)
     position = unplaced.positions_of(rows.rank)
@@ -56,24 +56,24 @@ def shape_of_run(
 
 
 def _timing(rows: Rows) -> int:
-    """Return how most records that were timed at all were timed, 0 where none says."""
+    """Return the timing of most records that name one, 0 if none does."""
     codes = rows.whole.get(TIMING)
     known = codes[codes > 0] if codes is not None else np.empty(0, dtype=np.int64)
     return int(np.argmax(np.bincount(known))) if len(known) else 0
 
 
 def _microbatches(rows: Rows, job: Layout) -> int:
-    """Return the micro-batches of a step, 0 where nobody says."""
+    """Return the micro-batches of a step, 0 if unknown."""
     counts = rows.floats.get("microbatches")
     known = counts[(counts >= 1) & (counts < LARGEST_MICROBATCHES)] if counts is not None else ()
     return int(np.median(known)) if len(known) else job.microbatches
 
 
 def _holds_waits(rows: Rows, position: Integers, sizes: tuple[int, int, int]) -> bool:
-    """Say whether wall time of compute holds the waits for tensor and pipeline peers.
+    """Return True if wall time of compute contains waits for tensor and pipeline peers.
 
-    Timers around forward and backward hold them; the probe takes blocked calls out. Ranks that
-    wait for each other are ready together, whatever each of them needed.
+    Timers around forward and backward contain them; the probe subtracts blocked calls. Ranks that
+    wait for each other are ready at the same time, whatever each of them needed.
     """
     if "compute_seconds" not in rows.floats:
         return False
@@ -98,9 +98,9 @@ def steps_of(rows: Rows, cell: Integers, count: int, shape: Shape) -> Steps:
 
     Args:
         rows: the records, one of each rank in each step.
-        cell: place of each in the flattened arrays.
+        cell: index of each in the flattened arrays.
         count: n, the number of steps.
-        shape: of the run; compute of ranks that were timed otherwise is left out.
+        shape: of the run; compute of ranks with another timing is left out.
     """
     sizes, count = (count, *shape.sizes), count * shape.world
     odd = timed_otherwise(rows, shape.timing)
@@ -127,10 +127,10 @@ def steps_of(rows: Rows, cell: Integers, count: int, shape: Shape) -> Steps:
 def _exit_lateness(
     rows: Rows, cell: Integers, sizes: tuple[int, ...], shape: Shape
 ) -> Floats | None:
-    """Return by how much later than the others of its node each rank left the exchange.
+    """Return how much later than the others of its node each rank left the exchange, seconds.
 
-    Ranks at the ends of a slow hop leave last. Where a barrier follows, the rest of their step is
-    shorter by as much; where none does, only the clock shows it, and only within a node.
+    Ranks at the ends of a slow hop leave last. If a barrier follows, the rest of their step is
+    shorter by as much; otherwise only the clock shows it, and only within a node.
     """
     if not shape.timing or "steps" in rows.floats:
         return None
@@ -145,7 +145,7 @@ def _exit_lateness(
 
 
 def timed_otherwise(rows: Rows, timing: int) -> Booleans | None:
-    """Return which records were timed in another way than their run, None where none was."""
+    """Return True for records with another timing than their run, None if there are none."""
     codes = rows.whole.get(TIMING)
     if codes is None or not timing:
         return None

@@ -1,7 +1,7 @@
-"""From records in order of their start to the steps that a detector takes, run by run.
+"""Assemble records, in order of their start, into blocks of steps, run by run.
 
-Records go in, a bounded number of them is held, arrangements and blocks of steps come out. What
-comes out depends on the records alone, not on how many of them were handed over at once.
+Records go in, a bounded number of them is buffered, shapes and blocks of steps come out. The result
+depends on the records alone, not on how many of them are added at once.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape
 
 LAYOUT_STEPS = 10
-"""First steps of a run that show how many ranks it has; nothing is judged before they are over."""
+"""First steps of a run that show how many ranks it has; nothing is judged before."""
 
 GROWING_STEPS = 2 * LAYOUT_STEPS
-"""Steps in half of which ranks without a place must report to be given one: no stray records do."""
+"""Steps of which half must contain ranks without a position before they get one: stray records do
+not."""
 
 HOLD_STEPS = 16
 """A record this far behind the newest step of its run is too late to be compared. Ranks of one
 step are at most one apart; clocks that differ by 50 ms make that ten steps of 10 ms."""
 
 BLOCK_ROWS = 1 << 16
-"""Records that are worked on at once: large enough for numpy, small enough for the cache."""
+"""Records that are processed at once: large enough for numpy, small enough for the cache."""
 
 RESTART_GAP_SECONDS = 5.0
 """No job idles that long between two steps unless it restarts."""
@@ -47,13 +48,13 @@ MAXIMUM_RESTARTS = 100
 """More short runs than this are not restarts but a counter that is not one."""
 
 SETTLED_STEPS = 1000
-"""Records of as many steps, of all ranks, make up for one restart: a job may restart once a day."""
+"""Steps, of all ranks, that offset one restart: a job may restart once a day."""
 
 MAXIMUM_BUFFERED = 8
-"""Blocks of records that may wait for a step: those of a counter that stands still never end."""
+"""Blocks of records that may wait for a step: a counter that stands still never completes one."""
 
 SPARSE = 4
-"""Counters that span more than this many times their number are sorted instead of counted."""
+"""Counters whose range exceeds this many times their number are sorted instead of counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,10 @@ class Block:
     """Consecutive executed steps of a run.
 
     Args:
-        counters: (n,) step counter of each, rising.
+        counters: (n,) step counter of each, ascending.
         ends: (n,) record clock of the newest record of each.
         steps: their durations.
-        marked: (n,) true for steps of which the probe says that some rank evaluated, or started up.
+        marked: (n,) true for steps that the probe marked as evaluation or start-up.
     """
 
     counters: Integers
@@ -74,12 +75,12 @@ class Block:
 
 
 class Assembler:
-    """Puts the records of one job together.
+    """Assembles the records of one job into steps.
 
     Args:
         job: layout at the start of the job.
-        account: where records are counted that cannot be used.
-        block_rows: records of a block, about; the steps do not depend on it.
+        account: counts records that cannot be used.
+        block_rows: approximate number of records of a block; the steps do not depend on it.
     """
 
     __slots__ = (
@@ -115,9 +116,9 @@ class Assembler:
         self._runs += 1
 
     def add(self, rows: Rows) -> Iterator[Shape | Block]:
-        """Take records that started after all earlier ones; yield what is complete.
+        """Add records that started after all earlier ones; yield what is complete.
 
-        A shape stands before the blocks of its run.
+        Each shape comes before the blocks of its run.
 
         Raises:
             RecordError: the records contradict the layout.
@@ -136,7 +137,7 @@ class Assembler:
                 yield from self._reduce_buffer()
 
     def _is_due(self) -> bool:
-        """Say whether there is a block of steps of which no record is awaited."""
+        """Return True if there is a block of complete steps."""
         last = self._newest - HOLD_STEPS - 1
         if last - self._done < self._steps_of_a_block():
             return False
@@ -149,7 +150,7 @@ class Assembler:
         return max(MAXIMUM_BUFFERED * self._block_rows, 2 * HOLD_STEPS * self._job.world)
 
     def _reduce_buffer(self) -> Iterator[Shape | Block]:
-        """Hold each rank's step once; where that is not enough, wait for no more records of it."""
+        """Drop duplicates from the buffer; if that is not enough, release all steps."""
         rows = join(self._buffered)
         _, position = np.unique(np.stack([rows.step, rows.rank]), axis=1, return_inverse=True)
         again = repeated(position.ravel().astype(np.int64), len(rows))
@@ -163,7 +164,7 @@ class Assembler:
             yield from self._complete(self._newest)
 
     def finish(self) -> Iterator[Shape | Block]:
-        """End the run and yield what is left of it."""
+        """End the run and yield the rest of it."""
         yield from self._complete(self._newest, ending=True)
         self._begin()
 
@@ -173,7 +174,7 @@ class Assembler:
         return max(1, self._block_rows // self._shape.world)
 
     def _restart(self, rows: Rows, newest: Integers) -> int:
-        """Return how many records belong to the run: until the counter falls or silence passed.
+        """Return how many records belong to the run: until the counter falls or after a long gap.
 
         Every cut depends on earlier records only.
 
@@ -198,12 +199,12 @@ class Assembler:
         return int(cuts[0]) if len(cuts) else len(rows)
 
     def _may_restart(self, cuts: Integers) -> Booleans:
-        """Say at which of some records the job may have restarted: not all the time."""
+        """Return True for records at which the job may have restarted: restarts are limited."""
         earned = (self._seen + cuts) // (SETTLED_STEPS * self._job.world)
         return np.asarray(self._restarts - earned < MAXIMUM_RESTARTS)
 
     def _is_later_attempt(self, rows: Rows) -> Booleans:
-        """Say which records are of a later attempt of their launcher than all before them."""
+        """Return True for records of a later attempt of the launcher than all before them."""
         if "attempt" not in rows.whole:
             return np.zeros(len(rows), dtype=np.bool_)
         attempt = rows.whole["attempt"]
@@ -212,7 +213,7 @@ class Assembler:
         return np.asarray(attempt > before)
 
     def _buffer(self, rows: Rows, newest: Integers) -> None:
-        """Keep records until their steps are complete, those that come too late aside.
+        """Keep records until their steps are complete, except those that come too late.
 
         Args:
             rows: of this run.
@@ -238,8 +239,8 @@ class Assembler:
         """Yield the steps up to counter `last`.
 
         Args:
-            last: nothing is awaited of steps up to this one.
-            ending: nor of any later one.
+            last: steps up to this one are complete.
+            ending: all later ones are, too.
         """
         if not self._buffered:
             return
@@ -271,7 +272,7 @@ class Assembler:
     def _cut(
         self, rows: Rows, index: Integers, counters: Integers, shape: Shape, span: tuple[int, int]
     ) -> Iterator[Block]:
-        """Yield the blocks of some steps of one arrangement."""
+        """Yield the blocks of some steps of one shape."""
         size = max(1, self._block_rows // shape.world)
         for begin in range(*span, size):
             count = min(size, span[1] - begin)
@@ -283,15 +284,15 @@ class Assembler:
     def _find_growth(
         self, position: Integers, index: Integers, first: int, last: int
     ) -> tuple[int, bool]:
-        """Return from which step on ranks without a place report for long enough to find one.
+        """Return the step from which on ranks without a position report often enough to get one.
 
-        That is seen by the `GROWING_STEPS` from there on: where there are not as many yet, it is
-        the first step of which that is not sure.
+        That needs `GROWING_STEPS` steps: where there are fewer so far, it is the first step for
+        which the answer is uncertain.
 
         Args:
-            position: of each record, -1 where its rank has none.
+            position: of each record, -1 if its rank has none.
             index: of each record's step.
-            first: step from which on to look.
+            first: step to begin with.
             last: number of steps.
         """
         if not self._job.by_groups:
@@ -305,7 +306,7 @@ class Assembler:
         return int(unplaced[likely[0]]), bool(among[likely[0]] >= LAYOUT_STEPS)
 
     def _shape_of(self, first: Rows) -> Shape:
-        """Return the arrangement that records of some steps show."""
+        """Return the shape that the records of some steps show."""
         job, reported = self._job, ReportedGroups(first.rank, first.row, first.groups)
         if job.by_groups:
             ranks = grid(reported)
@@ -347,7 +348,7 @@ def _marked(rows: Rows, index: Integers, count: int) -> Booleans | None:
 
 
 def _split(buffered: list[Rows], last: int) -> tuple[list[Rows], list[Rows]]:
-    """Return records up to step `last` and later ones; parts that are all one are not copied."""
+    """Return records up to step `last` and later ones; parts that need no split are not copied."""
     ready, later = [], []
     for part in buffered:
         over = part.step <= last
@@ -368,7 +369,7 @@ def _running_maximum(step: Integers, before: int) -> Integers:
 
 
 def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
-    """Return the latest of the ends before each of some rising positions, `before` included."""
+    """Return the latest end before each of some ascending indices, `before` included."""
     inner = index[index > 0]
     if not len(inner):
         return np.full(len(index), before)
@@ -378,7 +379,7 @@ def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
 
 
 def _numbered(step: Integers) -> tuple[Integers, Integers]:
-    """Return the distinct counters, rising, and the index of each record's among them."""
+    """Return the distinct counters, ascending, and each record's index among them."""
     low, high = int(step.min()), int(step.max())
     if high - low > SPARSE * len(step):
         counters, index = np.unique(step, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What it takes to name ranks: that they are few, that they stand out, that their peers wait."""
+"""Conditions for naming ranks: they are few, they stand out, and their peers wait for them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from rankscope_analyzers.numeric.medians import mean, median
 from rankscope_analyzers.stragglers.view import View
 
 MINIMUM_SECONDS = 0.003
-"""Seconds a step: the turn that Linux's scheduler gives a process on a shared core (3 ms, its base
-slice). A rank that is late by less may just share its core with something."""
+"""Seconds a step: the time slice of a process on a shared core (3 ms, the base slice of Linux's
+scheduler). A rank that is late by less may just share its core with another program."""
 
 DOMINANCE = 2.0
-"""Times the excess of any rank that is not accused: on a busy machine somebody is always a little
-late, but never by twice the next one for long."""
+"""Times the excess of any rank that is not accused: on a busy machine some rank is always slightly
+late, but not by twice the next one for long."""
 
 MAXIMUM_SHARE = 0.5
-"""When more ranks than this are slow there is no healthy majority to compare with."""
+"""If more ranks than this are slow, there is no healthy majority to compare with."""
 
 CLEAR_HALF = 0.1
-"""Share of the step by which exactly half of the ranks must be late to be told from the other half
-where they do not fill their nodes: by less, chance divides them."""
+"""Share of the step by which exactly half of the ranks must be late to be distinguished from the
+other half where they do not fill their nodes: a smaller difference may be chance."""
 
 MINIMUM_WAIT_SHARE = 0.25
 """A culprit's peers wait for it: at least this part of its excess must show as their waiting."""
 
 
 def is_conclusive(view: View, excess: Floats, accused: Booleans) -> bool:
-    """Say whether ranks may be named.
+    """Return True if the evidence is enough to name ranks.
 
     Args:
         view: the newest steps.
@@ -56,11 +56,11 @@ def _are_few(view: View, accused: Booleans, known: Booleans, least: float) -> bo
 
 
 def peers_wait(view: View, excess: Floats, accused: Booleans) -> bool:
-    """Say whether the others spend the worst one's excess waiting, where that can be seen.
+    """Return True if the others spend the worst rank's excess waiting, or if that is unknown.
 
-    Least waiting alone accuses innocent ranks and most computing alone does too: the culprit of a
-    synchronous step shows both. Where ranks wait for tensor and pipeline peers as well, sync holds
-    more than the waiting for one of them.
+    The shortest wait alone accuses innocent ranks, and so does the longest compute alone: the
+    culprit of a synchronous step shows both. Where ranks also wait for tensor and pipeline peers,
+    sync contains more than the wait for one rank.
     """
     if not view.flat or "sync" not in view.known:
         return True

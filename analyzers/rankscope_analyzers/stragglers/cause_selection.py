@@ -1,4 +1,4 @@
-"""Which of the causes that are found at once explains the others, and which stands beside it."""
+"""Which of several simultaneous causes explains the others, and which ones are independent."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ INDEPENDENT: Mapping[FaultClass, tuple[FaultClass, ...]] = {
     "partition_imbalance": ("gpu_compute", "data_loader", "network_link", "global_slowdown"),
     "host_transient": ("gpu_compute", "network_link", "storage_checkpoint", "global_slowdown"),
 }  # fmt: skip
-"""What can be told beside a cause, because a step measures it apart.
+"""Causes that can be found beside another one, because a step measures them separately.
 
-Not there: what the cause looks like from another side. A slow GPU makes its stage heavy, slow
-input on many ranks raises the median that shared storage is judged by, a slow link and a slow
-fabric are two answers to one question, and unequal sequences leave unequal residuals too (seen in
-a production trace).
+What the first cause looks like from another angle is left out. A slow GPU makes its stage heavy,
+slow input on many ranks raises the median that shared storage is judged by, a slow link and a slow
+fabric are two answers to one question, and unequal sequences leave unequal residuals too.
 """
 
 INDEPENDENT_IF_WALL: tuple[FaultClass, ...] = ("data_loader", "network_link", "storage_checkpoint")
-"""Under wall timing compute contains waits and stalls: only input and exchange stay apart."""
+"""Under wall timing compute contains waits and stalls: only input and exchange are separate."""
 
 
 def independent_of(kind: FaultClass, wall: bool) -> frozenset[FaultClass]:
-    """Return the classes that can be told while a cause of class `kind` goes on."""
+    """Return the classes that can be identified while a cause of class `kind` is active."""
     return frozenset(
         other for other in INDEPENDENT[kind] if not wall or other in INDEPENDENT_IF_WALL
     )

@@ -1,8 +1,8 @@
-"""Conclusion: a rank waits for a CPU, ready to run, and its peers wait for it.
+"""Check: a rank waits for a CPU, ready to run, and its peers wait for it.
 
-Something else runs where it should: other programs of the node, more threads than CPUs, or a limit
-on CPU time, which shows as waiting too. Its GPU and its input are then as good as those of others,
-and the conclusions about these judge times that hold no such wait.
+Something else runs on its CPUs: other programs of the node, more threads than CPUs, or a CPU limit,
+which shows as waiting too. Its GPU and its input are not at fault: the checks of these judge times
+without such waits.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ MINIMUM_COST = 0.025
 """Share of the step, as for slow input."""
 
 SLOW_SHARE = 0.3
-"""Neighbours come and go as throttling does: who waits in a third of the steps is starved."""
+"""Noisy neighbours come and go, as throttling does: a rank that waits in 30 % of the steps is
+starved."""
 
 TIMES_PEERS = 4.0
-"""Ranks that share a crowded node all wait, and one of them longer than the others for a while: of
-60 healthy jobs of a few seconds, on a machine with six times as many programs as CPUs, two had a
-rank that waited at least twice as long as its peer. A CPU limit, or a CPU that is given to others,
-makes it ten times as long and more."""
+"""On a crowded node all ranks wait, and one of them may wait twice as long as the others for a few
+seconds. A CPU limit, or a CPU that is given to others, makes it ten times as long and more."""
 
 SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
 RESOLUTION_SECONDS = 1e-9
-"""Of records: less than that is no work at all."""
+"""Resolution of records: less than that is no work at all."""
 
 
 def starved_ranks(view: View) -> Candidate | None:
@@ -61,9 +60,9 @@ def starved_ranks(view: View) -> Candidate | None:
 
 
 def _is_shared(view: View, waited: Floats, accused: Booleans) -> bool:
-    """Say whether those who are not accused wait for CPUs nearly as long, for what they do.
+    """Return True if ranks that are not accused wait nearly as long, relative to their work.
 
-    On a crowded node who computes more waits more: there the compute is at fault and not the wait.
+    On a crowded node a rank that computes more waits more: then the compute is at fault.
     """
     worked = np.nan_to_num(view.compute) + np.nan_to_num(view.input)
     ratio = np.nansum(waited, axis=0) / np.maximum(worked.sum(axis=0), RESOLUTION_SECONDS)

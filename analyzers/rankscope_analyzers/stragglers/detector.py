@@ -1,7 +1,7 @@
-"""The incremental feed: steps go in, incidents come out, memory stays bounded.
+"""The incremental straggler detector: steps in, incidents out, in bounded memory.
 
-What is found after a step depends on that step and earlier ones only, so that a trace that is cut
-at the time of a verdict gives the same verdict.
+The result after a step depends on that step and earlier ones only, so that a trace that is cut at
+the time of a verdict gives the same verdict.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
 from rankscope_analyzers.stragglers.view import Candidate, Part, View
 
 WARM_UP_STEPS = 12
-"""Steps after every start that are slow on healthy hardware: allocation, autotuning, caches."""
+"""Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
 
 WARM_UP_SHARE = 0.25
 """At most this share of a run counts as warm-up, so that a short one can be judged at all."""
 
 FEWEST_BINS = 48
-"""Into so many parts at least a short run is divided: three windows."""
+"""Minimum number of bins of a short run: three windows."""
 
 STRIDE_STEPS = 4
 """Usable steps between evaluations, a quarter of a window."""
@@ -56,19 +56,19 @@ FIRST_EVALUATION = 4
 """Usable steps of a run before anything is judged; two evaluations later there are 12."""
 
 MINIMUM_PRESENCE = 0.5
-"""A step that fewer ranks than this reported has no trustworthy median."""
+"""Share of the ranks that must report a step for its median to be trusted."""
 
 FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
-"""One rank that stands still for so long, and so many steps, is told even if it happens once."""
+"""Pause of a rank, in seconds and in usual steps, that is reported even if it happens once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One way to judge.
+    """One check of the newest steps.
 
     Args:
-        check: the judgement.
-        kind: class that it can find.
+        check: returns a candidate if it finds the fault.
+        kind: class of fault that it can find.
         needs: parts of the step that must be measured.
     """
 
@@ -78,7 +78,7 @@ class Check:
 
 
 MAXIMUM_MARKED = 0.3
-"""Share of the steps that may be marked: where nearly every one is, that is how the job works."""
+"""Share of the steps that may be marked as special: if more are, that is how the job works."""
 
 CHECKS: Sequence[Check] = (
     Check(cpu_starvation.starved_ranks, "host_transient", frozenset({"cpu_wait"})),
@@ -93,24 +93,24 @@ CHECKS: Sequence[Check] = (
     Check(global_slowdown.slow_compute, "global_slowdown", frozenset({"compute"})),
     Check(global_slowdown.slow_steps, "global_slowdown", frozenset()),
 )
-"""In the order in which a step spends its time, behind what delays all of it."""
+"""In the order in which a step spends its time, after the check of what delays all of it."""
 
 
 MAXIMUM_NODES = 1 << 16
-"""Nodes of a job that are known by name, four times those of the largest one; a job that moves from
-node to node for months does not fill the memory with names."""
+"""Nodes of a job that are remembered by name: four times those of the largest one, so that a job
+that moves from node to node for months does not fill the memory with names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLength:
-    """How much of a run there is: of a short one less is warm-up, and less is averaged."""
+    """Length of a run: a short one has a shorter warm-up and is averaged less."""
 
     steps: int
     seconds: float
 
     @property
     def is_short(self) -> bool:
-        """Say whether the run is shorter than its warm-up and its averages ask for."""
+        """Return True if the run is too short for the usual warm-up and averages."""
         return (
             self.steps * WARM_UP_SHARE < WARM_UP_STEPS or self.seconds < FEWEST_BINS * BIN_SECONDS
         )
@@ -120,7 +120,7 @@ EMPTY_LENGTH = RunLength(0, 0.0)
 
 
 class Detector:
-    """Finds the incidents of one job from its steps in order."""
+    """Finds the incidents of one job from its steps, in order."""
 
     __slots__ = (
         "_checkpoints",
@@ -167,7 +167,7 @@ class Detector:
         return self._tracker.incidents
 
     def finish(self) -> None:
-        """Take what is known as all there is: long steps at the end were exceptions."""
+        """End the input: long steps at the end were exceptions."""
         self._classify_pending()
 
     def latest_incidents(self) -> tuple[Incident, ...]:
@@ -181,13 +181,13 @@ class Detector:
 
     @property
     def rank_zero_waits(self) -> RankZeroWaits:
-        """Return what first ranks did while all others waited."""
+        """Return how long all ranks waited for rank 0."""
         return self._rank_zero_work.waits
 
     def node_numbers(self, names: Sequence[str]) -> Integers:
-        """Return the number by which shapes are to count each of some nodes, -1 for one too many.
+        """Return the numbers of nodes in shapes, -1 for those beyond the limit.
 
-        Numbers are given in the order in which nodes are first named.
+        Numbers are assigned in the order in which nodes first appear.
         """
         known = self._node_names
         for name in names:
@@ -196,11 +196,11 @@ class Detector:
         return np.array([known.get(name, -1) for name in names], dtype=np.int64)
 
     def start_run(self, shape: Shape, length: RunLength | None = None) -> None:
-        """Begin a run: the first one, or one after a restart.
+        """Start a run: the first one, or one after a restart.
 
         Args:
             shape: how its ranks are arranged.
-            length: of what there is of it, where that may be all; None for a run that goes on.
+            length: of the known steps if they may be all; None for a run that continues.
         """
         self._classify_pending()
         self._warm_up, bin_seconds = WARM_UP_STEPS, BIN_SECONDS
@@ -217,13 +217,13 @@ class Detector:
     def feed(
         self, counters: Integers, ends: Floats, steps: Steps, marked: Booleans | None = None
     ) -> None:
-        """Take executed steps of the current run, one or more at a time.
+        """Process executed steps of the current run, one or more at a time.
 
         Args:
             counters: (n,) step counter of each.
             ends: (n,) record clock of the newest record of each.
             steps: their durations.
-            marked: (n,) steps that the probe says are special, None where it says nothing.
+            marked: (n,) steps that the probe marked as special, None if it marks none.
         """
         run, long = self._run, self._long_steps
         if run is None or long is None:
@@ -280,7 +280,7 @@ class Detector:
             self._evaluate(run)
 
     def _classify_pending(self) -> None:
-        """Say of the long steps that were no new pace what they were."""
+        """Classify the pending long steps, which turned out not to be a new pace."""
         run, long = self._run, self._long_steps
         pending, self._pending = self._pending, []
         if run is None or long is None:
@@ -357,7 +357,7 @@ class Detector:
             self._tracker.close_slow_checkpoint(self._clock)
 
     def _with_global_ranks(self, shape: Shape, candidate: Candidate) -> Candidate:
-        """Return a candidate with global ranks in the place of places."""
+        """Return a candidate with global ranks instead of positions."""
         if shape.ranks is None:
             return candidate
         sample_imbalance = candidate.sample_imbalance
@@ -377,13 +377,13 @@ class Detector:
 
 
 def _is_finite(candidate: Candidate) -> bool:
-    """Say whether what shows a cause is known: where a stage is silent it may not be."""
+    """Return True if a candidate's values are known: with a silent stage they may not be."""
     return bool(np.isfinite([candidate.cost, candidate.observed, candidate.expected]).all())
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Row `row` of some quantities; `marked` steps are special, the probe says."""
+    """Row `row` of some quantities; the probe marked it as special if `marked`."""
 
     now: Quantities
     row: int

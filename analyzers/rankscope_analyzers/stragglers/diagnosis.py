@@ -1,4 +1,4 @@
-"""From records to verdicts: what `rankscope diagnose`, the watch and the demo have in common."""
+"""From step records to verdicts, for `rankscope diagnose`, the watch and the demo."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rankscope_analyzers.text.sanitize import visible
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the timing of a job's steps says, and the steps that it was judged by."""
+    """The verdict on a job's step times, and the steps that it is based on."""
 
     verdict: Verdict
     frame: StepFrame
@@ -51,11 +51,11 @@ def diagnose(jobs: Iterable[JobRecords]) -> tuple[Verdict, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TimingResults:
-    """What the step records of several jobs say.
+    """The diagnoses of several jobs.
 
     Args:
         diagnoses: of the jobs that could be judged.
-        unusable: why the records of the others make no sense, by job.
+        unusable: why the records of other jobs cannot be judged, by job.
         errors: of the jobs on which an analyzer raised.
     """
 
@@ -67,11 +67,11 @@ class TimingResults:
 def diagnose_each(
     jobs: Iterable[JobRecords], followed: FollowedJobs | None = None
 ) -> TimingResults:
-    """Diagnose jobs, each by itself: what is wrong with one costs no other its verdict.
+    """Diagnose jobs, each separately: an error on one job does not affect other verdicts.
 
     Args:
         jobs: their records.
-        followed: what earlier looks at the same running jobs told, None if there were none.
+        followed: state of the same running jobs from earlier polls, None if there were none.
     """
     if followed is not None:
         followed.start_poll()
@@ -103,7 +103,7 @@ def diagnosis(job: JobRecords, followed: FollowedJobs | None = None) -> Diagnosi
 
     Args:
         job: its records.
-        followed: what earlier looks at it told, None if there were none.
+        followed: state from earlier polls, None if there were none.
 
     Raises:
         rankscope_analyzers.steps.records.RecordError: its records cannot be analysed.
@@ -142,8 +142,8 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
 def _detect(
     job: JobRecords, records: pd.DataFrame, job_layout: Layout, followed: FollowedJobs | None
 ) -> Detection:
-    """Judge what is new of a job, or all of it where earlier looks cannot have told the rest."""
-    # Sampled windows of collectives tell of steps that were judged long ago.
+    """Judge the new records of a job, or all of them if earlier polls cannot be used."""
+    # Sampled windows of collectives add to steps that were judged long ago.
     if followed is not None and job.live and not job.windows:
         return followed.update(job.job_id, records, job_layout, job.start)
     if job.start is not None and not job.windows:
@@ -152,14 +152,14 @@ def _detect(
 
 
 def _layout(job: JobRecords, frame: StepFrame) -> Layout:
-    """Return what a trace says of its layout; of other jobs the ranks' groups tell it."""
+    """Return the layout in a trace's metadata; for other jobs the ranks' groups define it."""
     if job.meta:
         return layout(job.meta, frame.world_size)
     return Layout(frame.world_size, 1, 1, 0, wall=True, by_groups=True)
 
 
 MINIMUM_NOTED_SHARE = 0.025
-"""Share of the time from which on it is told what first ranks do alone."""
+"""Share of the time from which on it is reported that all ranks wait for rank 0."""
 
 
 def _asides(detection: Detection) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _asides(detection: Detection) -> Iterator[str]:
 def _completed(
     frame: StepFrame, job: JobRecords, offsets: tuple[ClockOffset, ...]
 ) -> tuple[StepFrame, pd.DataFrame, tuple[str, ...]]:
-    """Add to a frame what sampled windows of collectives tell, and say what they do not."""
+    """Complete a frame by sampled windows of collectives; add notes on what they lack."""
     if not job.windows:
         return frame, job.records, ()
     by_rank = clocks.per_rank(frame, offsets)

@@ -1,7 +1,7 @@
-"""Incidents of one cause that came and went, put together as one fault.
+"""Incidents of one cause that comes and goes, merged into one fault.
 
-A GPU that throttles for minutes and recovers for minutes is one fault with many spells. Each by
-itself costs little, and something that names nobody would outweigh every one of them.
+A GPU that throttles for minutes and recovers for minutes is one fault with many episodes. Each of
+them costs little, and a fault without a culprit would outweigh every one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Fault:
 
     Args:
         episodes: at least one.
-        newest: record clock up to which the job is known.
+        newest: record clock of the newest record.
     """
 
     episodes: tuple[Incident, ...]
@@ -26,52 +26,52 @@ class Fault:
 
     @property
     def main(self) -> Incident:
-        """Return the spell that lost most."""
+        """Return the episode that lost most."""
         return max(self.episodes, key=self.lost_seconds)
 
     @property
     def since(self) -> float:
-        """Return when the first spell began."""
+        """Return when the first episode began."""
         return min(min(episode.since, episode.began_earlier) for episode in self.episodes)
 
     @property
     def count(self) -> int:
-        """Return in how many spells it came, those that are put together included."""
+        """Return the number of episodes, including those that were merged before."""
         return sum(1 + episode.earlier for episode in self.episodes)
 
     @property
     def until(self) -> float | None:
-        """Return when the last spell ended, None while one goes on."""
+        """Return when the last episode ended, None while one is active."""
         ends = [episode.until for episode in self.episodes]
         return None if None in ends else max(end for end in ends if end is not None)
 
     @property
     def lost_fraction(self) -> float:
-        """Return the share of the time of all spells that was lost."""
+        """Return the share of the time of all episodes that was lost."""
         lasted = sum(self.lasted(episode) + episode.lasted_earlier for episode in self.episodes)
         return self.lost / lasted if lasted > 0 else self.main.cost
 
     @property
     def lost(self) -> float:
-        """Return the seconds that all spells together took from every rank."""
+        """Return the seconds that every rank lost in all episodes."""
         return sum(self.lost_seconds(episode) + episode.lost_earlier for episode in self.episodes)
 
     def lasted(self, episode: Incident) -> float:
-        """Return how long a spell lasted so far, seconds."""
+        """Return how long an episode has lasted so far, seconds."""
         end = self.newest if episode.until is None else episode.until
         return max(end - episode.since, 0.0)
 
     def lost_seconds(self, episode: Incident) -> float:
-        """Return what a spell lost so far, seconds."""
+        """Return what an episode has lost so far, seconds."""
         return episode.cost * self.lasted(episode)
 
 
 def merge_incidents(incidents: Sequence[Incident], newest: float) -> tuple[Fault, ...]:
-    """Put incidents of one cause together, in the order of the first of each.
+    """Merge incidents of one cause, in the order of the first of each.
 
     Args:
         incidents: in order of detection.
-        newest: record clock up to which the job is known.
+        newest: record clock of the newest record.
     """
     groups: list[list[Incident]] = []
     for incident in incidents:

@@ -1,4 +1,4 @@
-"""From the records of a job, however they are stored, to its incidents."""
+"""From the records of a job, however they are stored, to its incidents: the detector's input."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Part
 
 MAXIMUM_PENDING = 1 << 18
-"""Durations of steps that are held until it is known whether a run is short: 20 MiB."""
+"""Step durations that are buffered until it is known whether a run is short: 20 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What was found in the records of a job.
+    """The result of detection in the records of a job.
 
     Args:
         incidents: in order of detection.
-        dropped: records that were of no use.
-        known: parts of the step that the newest steps were judged by.
-        rank_zero_waits: what first ranks did while all others waited.
-        notes: what was compared otherwise than usual, as sentences.
-        length: of all that was judged.
+        dropped: records that could not be used.
+        known: parts of the step that are measured in the newest steps.
+        rank_zero_waits: how long all ranks waited for rank 0.
+        notes: assumptions that were made, as sentences.
+        length: of all steps that were judged.
     """
 
     incidents: tuple[Incident, ...]
@@ -64,7 +64,7 @@ def detect(records: RecordTable, job: Layout, block_rows: int = BLOCK_ROWS) -> D
 
 
 def detect_latest(records: RecordTable, job: Layout) -> Detection:
-    """Return what is known of a job as of its newest record: in short jobs, sooner than `detect`.
+    """Return the incidents as of the newest record: in short jobs sooner than `detect`.
 
     Raises:
         RecordError: as for `detect`.
@@ -75,14 +75,14 @@ def detect_latest(records: RecordTable, job: Layout) -> Detection:
 
 
 class Feed:
-    """Takes the records of one job as they come and knows what was found in them; bounded.
+    """Detects the incidents of one job from its records as they come; bounded memory.
 
-    Where the stream of records is cut makes no difference to what is found.
+    The result does not depend on how the records are split into batches.
 
     Args:
         job: its layout.
         block_rows: records that are judged at once; the answer does not depend on it.
-        complete: what there is of a run may be all of it, and short runs are judged sooner.
+        complete: the known steps of a run may be all of it; short runs are judged sooner.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Feed:
         self._pending_blocks: list[Block] = []
 
     def add(self, records: RecordTable) -> None:
-        """Take records none of which started before any that was taken earlier.
+        """Add records, none of which started before any that was added earlier.
 
         Raises:
             RecordError: a column is missing, or records contradict the layout.
@@ -117,10 +117,10 @@ class Feed:
             self._judge(self._assembler.add(replace(rows, node=numbered)))
 
     def peek(self, newer: RecordTable | None = None) -> Detection:
-        """Return what is known as of the newest record; what comes later is judged all the same.
+        """Return the incidents as of the newest record without changing the state.
 
         Args:
-            newer: records that are looked at and not taken.
+            newer: records to judge in addition.
 
         Raises:
             RecordError: no record so far was usable, or records contradict the layout.
@@ -131,11 +131,11 @@ class Feed:
         return copy.finish()
 
     def add_dropped(self, dropped: Dropped) -> None:
-        """Account for records that are not to be taken."""
+        """Count records that are left out."""
         self._account.add(dropped)
 
     def finish(self) -> Detection:
-        """Return what is known when the newest record is the last one; nothing can be taken then.
+        """End the input and return the incidents; nothing can be added afterwards.
 
         Raises:
             RecordError: no record was usable, or records contradict the layout.
@@ -156,7 +156,7 @@ class Feed:
         )
 
     def _numbered(self, nodes: Integers, names: tuple[str, ...]) -> Integers:
-        """Return the detector's numbers of nodes that are numbered as a table does."""
+        """Convert a table's node numbers into those of the detector."""
         there, first = np.unique(nodes, return_index=True)
         there = there[np.argsort(first)]
         there = there[there >= 0]
@@ -177,7 +177,7 @@ class Feed:
                     self._judge_pending(goes_on=True)
 
     def _judge_pending(self, *, goes_on: bool = False) -> None:
-        """Judge the beginning of a run, which is all of it unless it goes on."""
+        """Judge the buffered beginning of a run, which is all of it unless it goes on."""
         if self._pending_shape is not None and self._pending_blocks:
             length = self._length()
             short = self._complete and length.is_short and not goes_on
@@ -200,7 +200,7 @@ class Feed:
 
 
 def _notes(shape: Shape) -> Iterator[str]:
-    """Say what is not known of how ranks work together."""
+    """Describe what had to be assumed about the layout."""
     if shape.pipeline > 1 and not shape.counted:
         yield f"micro-batches of a step were not counted: taken for {shape.microbatches}"
 
@@ -220,7 +220,7 @@ def assembled(
 
 
 def _usable(records: RecordTable, job: Layout, account: Account) -> Iterator[Rows]:
-    """Yield the records that can be used, numbered on from those before.
+    """Yield the records that can be used, numbered continuously.
 
     Raises:
         RecordError: a column is missing, or none of the first ones is usable.

@@ -1,9 +1,9 @@
-"""Judging running jobs look after look: each takes what is new and remembers the rest.
+"""Judge running jobs poll after poll: each poll adds the new records to the job's state.
 
-A look shows the records of the last half an hour. Of these only what no look has taken goes into
-the state of the job, as soon as no earlier record of any rank can be missing; the newest ones are
-judged by a copy of it. What a job is compared with is therefore its own beginning, however long
-ago, and an incident is the same one from look to look.
+A poll returns the records of the last half hour. Records that no earlier poll added go into the
+state of the job as soon as no earlier record of any rank can be missing; the newest ones are judged
+by a copy of the state. A job is therefore compared with its own beginning, however long ago, and an
+incident stays the same from poll to poll.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ from rankscope_analyzers.stragglers.feed import Detection, Feed
 from rankscope_analyzers.stragglers.rows import REQUIRED
 
 MAXIMUM_LAG_SECONDS = 120.0
-"""A rank that is so far behind the newest one is not waited for: its agent does not answer, or it
-is gone. Four looks at the watch's default interval."""
+"""A rank that is further behind the newest one is not waited for: its agent does not answer, or it
+is gone. Four polls at the watch's default interval."""
 
 MAXIMUM_LAG_STEPS = 3.0
-"""Nor one that is so many steps behind, where these take longer."""
+"""Nor is one that is more steps behind, where these take longer."""
 
 NEW_JOB_SECONDS = 1800.0
-"""A job that is back after so long a silence is taken for another one of the same name: its batch
-or its model may have changed, and its former pace says nothing."""
+"""A job that returns after a longer silence is treated as another one of the same name: its batch
+or its model may have changed."""
 
 ABSENT_POLLS = 60
-"""Looks that do not show a job after which it is forgotten: half an hour of the watch's default
-interval."""
+"""Polls without a job after which it is forgotten: half an hour at the watch's default interval."""
 
 MAXIMUM_JOBS = 4096
-"""Jobs that are known at a time; the ones that were not seen for longest are forgotten first."""
+"""Jobs that are remembered; those not seen for longest are forgotten first."""
 
 
 class FollowedJobs:
-    """What is known of many jobs; bounded."""
+    """The state of many running jobs; bounded memory."""
 
     __slots__ = ("_jobs", "_poll")
 
@@ -57,11 +56,11 @@ class FollowedJobs:
         self._poll = 0
 
     def __len__(self) -> int:
-        """Return of how many jobs something is known."""
+        """Return the number of jobs."""
         return len(self._jobs)
 
     def start_poll(self) -> None:
-        """Begin a look: forget jobs that have not been seen for long."""
+        """Start a poll: forget jobs that have not been seen for long."""
         self._poll += 1
         for name, known in list(self._jobs.items()):
             if self._poll - known.last_poll > ABSENT_POLLS:
@@ -70,13 +69,13 @@ class FollowedJobs:
     def update(
         self, name: str, records: pd.DataFrame, job: Layout, start: pd.DataFrame | None = None
     ) -> Detection:
-        """Return what is known of a job as of its newest record.
+        """Add the new records of a job; return its incidents as of the newest record.
 
         Args:
             name: of the job.
-            records: all that the look shows of it, in any order, taken by earlier looks or not.
+            records: all that the poll returned, in any order, added by earlier polls or not.
             job: its layout.
-            start: its first records, where the look shows them.
+            start: its first records, if the poll returned them.
 
         Raises:
             RecordError: a column is missing, or no record was usable so far.
@@ -86,20 +85,18 @@ class FollowedJobs:
             known = FollowedJob(job, start)
         detection = known.update(records)
         known.last_poll = self._poll
-        self._jobs[name] = (
-            known  # behind all others; not at all if its records made something raise
-        )
+        self._jobs[name] = known  # after all others; not at all if its records made something raise
         while len(self._jobs) > MAXIMUM_JOBS:
             del self._jobs[next(iter(self._jobs))]
         return detection
 
 
 class FollowedJob:
-    """What is known of one job.
+    """The state of one running job.
 
     Args:
         job: its layout.
-        start: its first records, from before the first look.
+        start: its first records, from before the first poll.
     """
 
     __slots__ = ("_feed", "_judged_until", "_newest", "_newest_taken", "_pace", "last_poll")
@@ -107,7 +104,7 @@ class FollowedJob:
     def __init__(self, job: Layout, start: pd.DataFrame | None = None) -> None:
         self._feed = Feed(job)
         if start is not None:
-            with suppress(RecordError):  # one can do without
+            with suppress(RecordError):  # the start is optional
                 self._feed.add(FrameTable(start))
         self._judged_until = self._pace = -np.inf
         self._newest: Floats = np.full(job.world, -np.inf)
@@ -115,7 +112,7 @@ class FollowedJob:
         self.last_poll = 0
 
     def is_other_job(self, records: pd.DataFrame) -> bool:
-        """Say whether these are of another job of the same name, or dated quite otherwise."""
+        """Return True if the records are from another job of this name, or from another time."""
         starts = _starts(records)
         new = starts[starts >= self._judged_until]
         if len(new):
@@ -123,7 +120,7 @@ class FollowedJob:
         return len(starts) > 0 and bool(np.nanmax(starts) < self._judged_until - NEW_JOB_SECONDS)
 
     def update(self, records: pd.DataFrame) -> Detection:
-        """Return what is known as of the newest of these records.
+        """Add new records; return the incidents as of the newest of these records.
 
         Raises:
             RecordError: a column is missing, or no record was usable so far.
@@ -146,10 +143,11 @@ class FollowedJob:
     def _complete_until(
         self, starts: Floats, rank: Integers, new: Booleans, records: pd.DataFrame
     ) -> float:
-        """Return the moment before which no record is awaited of any rank.
+        """Return the time up to which the records of all ranks are complete.
 
-        Records of a rank come in order, so that this is the newest one of the rank that is least
-        far, of those that are not given up. A rank whose clock is far ahead keeps nobody waiting.
+        Records of a rank come in order, so that this is the newest record of the rank that is
+        furthest behind, except for ranks that are no longer waited for. A rank whose clock is far
+        ahead delays none.
         """
         known = new & np.isfinite(starts) & (rank >= 0)
         if not known.any():
@@ -165,7 +163,7 @@ class FollowedJob:
         return max(self._judged_until, float(awaited.min()))
 
     def _count_late(self, starts: Floats, rank: Integers) -> None:
-        """Count records that came after their time was judged."""
+        """Count records that arrived after their time had been judged."""
         late = np.flatnonzero(
             (rank >= 0) & (rank < len(self._newest_taken)) & (starts < self._judged_until)
         )
@@ -181,7 +179,7 @@ def _raise_to(known: Floats, rank: Integers, starts: Floats, which: Booleans) ->
 
 
 def _maximum_lag(records: pd.DataFrame) -> float:
-    """Return how many seconds a rank may be behind the others and still be waited for."""
+    """Return how many seconds a rank may lag behind the others and still be waited for."""
     lasted = step_records.numeric(records[DURATIONS[0]])
     known = lasted[np.isfinite(lasted)]
     return max(
@@ -202,14 +200,14 @@ def _starts(records: pd.DataFrame) -> Floats:
 
 
 def _ranks(records: pd.DataFrame) -> Integers:
-    """Return the ranks of records, -1 for those that no rank has."""
+    """Return the ranks of records, -1 for invalid ones."""
     ranks = step_records.numeric(records["rank"]).astype(np.float64)
     known = (ranks >= 0) & (ranks <= MAXIMUM_RANK) & (ranks == np.floor(ranks))
     return np.where(known, ranks, -1).astype(np.int64)
 
 
 def judge_once(records: pd.DataFrame, job: Layout, start: pd.DataFrame | None) -> Detection:
-    """Return what is known of a job by its records and those of its start.
+    """Return the incidents of a job by its records and those of its start.
 
     Raises:
         RecordError: a column is missing, or no record is usable.
@@ -218,6 +216,6 @@ def judge_once(records: pd.DataFrame, job: Layout, start: pd.DataFrame | None) -
 
 
 def _ended_after(detection: Detection, began: float) -> Detection:
-    """Return what is found without incidents that were over before a moment."""
+    """Return a detection without the incidents that ended before a time."""
     kept = (one for one in detection.incidents if one.until is None or one.until >= began)
     return replace(detection, incidents=tuple(kept))

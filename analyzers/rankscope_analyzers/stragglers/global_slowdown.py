@@ -1,4 +1,4 @@
-"""Conclusion: all ranks take longer than at the start of the run, and nobody sticks out."""
+"""Check: all ranks take longer than at the start of the run, and none stands out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ MINIMUM_RISE = 0.04
 """Relative rise of compute below which a change of data explains it."""
 
 CROWDED_RISE = 0.20
-"""The same where ranks share CPUs: what else runs there comes and goes."""
+"""The same where ranks share CPUs: other load comes and goes there."""
 
 STEP_RISE = 0.20
-"""Relative rise of the step below which nobody is told who does not know what it is made of."""
+"""Relative rise of the step that is reported where the parts of the step are not measured."""
 
 SIGMAS = 5.0
 """Standard errors, of the window and of the start it is compared with."""
 
 EVERYBODY = 0.85
-"""So many ranks must be slower before "all" is the right word."""
+"""Share of the ranks that must be slower before "all" is the right word."""
 
 STEADY_STEPS = 10
 """Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""

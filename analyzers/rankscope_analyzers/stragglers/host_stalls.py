@@ -1,4 +1,4 @@
-"""Conclusion: the host stops single ranks now and then, on any rank or on one node."""
+"""Check: the host stalls single ranks occasionally, anywhere in the job or on one node."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
 from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 
 ANY_RANK_SHARE = 0.15
-"""Share of the newest `LONG_STEPS` steps with a stall somewhere that is no longer bad luck."""
+"""Share of the newest `LONG_STEPS` steps with a stall somewhere that is no longer chance."""
 
 DENSE_STEPS, DENSE_STALLS = 12, 4
-"""Or so many of so few newest steps: frequent stalls need no long look."""
+"""Or so many stalls in so few of the newest steps: frequent ones show sooner."""
 
 NODE_STALLS = 3
 """Steps with a stall on one node, of those remembered, before the node is named: healthy hosts
 stall a rank once in thousands of steps."""
 
 CHANCE = 0.01
-"""Probability, at most, that stalls all over the job struck one node, or one rank, so often."""
+"""Maximum probability that stalls all over the job hit one node, or one rank, so often by
+chance."""
 
 CERTAINTY_WITHOUT_PLACE = 0.8
-"""Certainty that stalls all over the job have no common place."""
+"""Certainty that stalls all over the job have no common location."""
 
 NODE_SHARE, NODE_SHARE_OF_TWO = 0.7, 0.2
 """This share of all stalls on one node names it, and more where there are few nodes: chance gives
@@ -34,11 +35,11 @@ MINIMUM_COST = 0.008
 """Share of the time; stalls count from 1 % on."""
 
 RATE_STALLS = 6
-"""The newest stalls from which their rate is taken: what lies before may be before the fault."""
+"""Newest stalls that define their rate: earlier steps may be from before the fault."""
 
 
 def stalled_ranks(view: View) -> Candidate | None:
-    """Return the node whose host stalls its ranks, or that ranks stall all over the job."""
+    """Return the node whose host stalls its ranks, or stalls all over the job."""
     struck = view.spikes.longest > 0
     count = int(struck.sum())
     if count < NODE_STALLS:
@@ -56,18 +57,18 @@ def stalled_ranks(view: View) -> Candidate | None:
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     often = often or int(struck[-DENSE_STEPS:].sum()) >= DENSE_STALLS
     if not ranks and (view.crowded or not often):
-        return None  # on shared CPUs every rank is stopped now and then
+        return None  # on shared CPUs every rank is stopped occasionally
     return _candidate(
         view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_PLACE, _stalls_of(view, ranks)
     )
 
 
 def _chance_share(view: View) -> Floats:
-    """Return (N,) in which share of the steps with stalls chance strikes each node.
+    """Return (N,) the share of the steps with stalls in which chance hits each node.
 
-    A stall strikes one rank, so a node's share of the ranks; under wall timing it strikes a
-    replica, and whoever holds a rank of every replica is struck by every stall. Where several
-    nodes are struck in a step, all are struck that much more often.
+    A stall hits one rank: the share is a node's share of the ranks. Under wall timing it hits a
+    replica: a node with a rank of every replica is hit by every stall. If several nodes are hit in
+    one step, all shares grow accordingly.
     """
     shape, per_node = view.shape, view.spikes.nodes
     homes = shape.nodes.transpose(1, 0, 2).ravel()
@@ -80,9 +81,9 @@ def _chance_share(view: View) -> Floats:
 
 
 def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
-    """Return the nodes that nearly all stalls struck and that nothing tells from each other.
+    """Return the nodes that nearly all stalls hit and that cannot be distinguished.
 
-    A node that every stall must strike is none.
+    A node that every stall must hit is left out.
     """
     most = np.flatnonzero((per_node == per_node.max()) & (chance_share < 1))
     share = np.minimum(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * chance_share[most], 1.0)
@@ -90,7 +91,7 @@ def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
 
 
 def _chance(count: int, hits: int, probability: float) -> float:
-    """Return how likely one of the alternatives has so many of the stalls, or more, by chance."""
+    """Return the probability that some alternative has so many stalls or more by chance."""
     tail = sum(
         comb(count, n) * probability**n * (1 - probability) ** (count - n)
         for n in range(hits, count + 1)
@@ -99,7 +100,7 @@ def _chance(count: int, hits: int, probability: float) -> float:
 
 
 def _single_rank(view: View) -> tuple[int, ...]:
-    """Return the rank that had nearly all stalls, where one node holds the whole job."""
+    """Return the rank that had nearly all stalls, for a job on a single node."""
     worst = view.spikes.worst[view.spikes.longest > 0].astype(np.int64)
     rank = int(np.argmax(np.bincount(worst)))
     hits = int((worst == rank).sum())
@@ -109,7 +110,7 @@ def _single_rank(view: View) -> tuple[int, ...]:
 
 
 def _stalls_of(view: View, ranks: tuple[int, ...]) -> Floats:
-    """Return the stalls of the one rank that is named, all where none is."""
+    """Return the stalls of the rank that is named, all stalls if none is."""
     longest = view.spikes.longest
     return np.where(view.spikes.worst == ranks[0], longest, 0.0) if ranks else longest
 

@@ -1,4 +1,4 @@
-"""Word the faults of a job as findings: the sentence, the numbers to act on, the cost."""
+"""Turn incidents into findings: a sentence, evidence, advice and cost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rankscope_analyzers.text.wording import against, duration
 SECONDS_PER_HOUR = 3600.0
 
 PAGE_COST = 0.10
-"""A fault that takes a tenth of every step is worth waking somebody up."""
+"""A fault that takes 10 % of every step is worth a page."""
 
 NEARLY_EQUAL = 0.02
 """A stage this close to the mean needs no layer more or less: one layer is more than that."""
@@ -41,13 +41,13 @@ NEARLY_EQUAL = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How to speak about one class, or one way in which it shows.
+    """Texts for one class of fault, or for one way in which it shows.
 
     Args:
         source: the column that shows it.
-        sentence: with places for `who`, `ratio` ("1.50x as long" or "long") and `values`.
-        meaning: what the two values are.
-        instead: advice in place of that on its class.
+        sentence: with placeholders `who`, `ratio` ("1.50x as long" or "long"), `values` and others.
+        meaning: what the observed and expected values are.
+        instead: advice that replaces that on its class.
     """
 
     source: str
@@ -78,7 +78,7 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "the gradient exchange {at} takes {ratio} as {before} ({values})",
         "transfer time of the slowest gradient group, against what it was",
     ),
-    ("network_link", "born"): Template(
+    ("network_link", "from_start"): Template(
         "sync_seconds",
         "the gradient exchange {at} has been slow from the start ({values} by how late they leave)",
         "transfer time of the slowest gradient group, against what the lateness allows",
@@ -95,7 +95,7 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ),
     ("storage_checkpoint", "checkpoint"): Template(
         "other_seconds",
-        "storage is slow: what first ranks write for all takes {values}",
+        "storage is slow: checkpoints written by rank 0 take {values}",
         "time that all others wait, against what is usual",
     ),
     ("global_slowdown", ""): Template(
@@ -120,12 +120,12 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ),
     ("partition_imbalance", "samples"): Template(
         "samples",
-        "the data are dealt unevenly: {uneven}",
+        "samples are distributed unevenly: {uneven}",
         "largest count of a step, against the mean of all ranks",
     ),
     ("host_transient", ""): Template(
         "step_seconds",
-        "the host stalls {who} now and then, for {values}",
+        "the host stalls {who} occasionally, for {values}",
         "mean length of a stall; healthy hosts have none",
     ),
     ("host_transient", "freeze"): Template(
@@ -136,8 +136,8 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ),
     ("host_transient", "wait"): Template(
         "sync_seconds",
-        "all ranks waited in one collective for {observed}, and no input or compute tells for whom",
-        "time that even the rank which waited least waited beyond its usual",
+        "all ranks waited in one collective for {observed}; neither input nor compute shows for whom",
+        "wait of the rank that waited least, beyond its usual wait",
         FROZEN_HOST,
     ),
     ("host_transient", "cpu_wait"): Template(
@@ -150,11 +150,11 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
 
 
 def findings(frame: StepFrame, incidents: Sequence[Incident]) -> tuple[Finding, ...]:
-    """Return a finding for each fault; incidents of one cause are one.
+    """Return one finding per fault; incidents of the same cause are merged.
 
     Args:
         frame: the job that they were found in.
-        incidents: what was found, in order of detection.
+        incidents: in order of detection.
     """
     newest = float(row_maximum(frame.starts + frame.step).max())
     return tuple(_finding(frame, fault) for fault in merge_incidents(incidents, newest))
@@ -207,7 +207,7 @@ def _is_spread(incident: Incident) -> bool:
 
 def _episodes(fault: Fault) -> str:
     """Say that a fault came and went."""
-    return f", in {fault.count} spells" if fault.count > 1 else ""
+    return f", in {fault.count} episodes" if fault.count > 1 else ""
 
 
 def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankLocation, ...]:
@@ -218,9 +218,9 @@ def _culprits(frame: StepFrame, incident: Incident) -> tuple[RankLocation, ...]:
 
 
 def _gpu(frame: StepFrame, rank: int, node: str) -> str:
-    """Return the GPU of a rank on its node, empty if the rank is elsewhere now or none is known.
+    """Return the GPU of a rank on its node, empty if the rank has moved or none is known.
 
-    Ranks are numbered anew when a job shrinks; incidents keep the numbers they were found with.
+    Ranks are renumbered when a job shrinks; incidents keep their original numbers.
     """
     column = int(np.searchsorted(frame.ranks, rank))
     there = column < len(frame.ranks) and frame.ranks[column] == rank
@@ -274,7 +274,7 @@ def _uneven_samples(samples: SampleImbalance) -> str:
 
 
 def _advice(template: Template, incident: Incident) -> Advice | None:
-    """Return advice in place of the table's; where the work is uneven, how much of it to move."""
+    """Return advice that replaces the table's; for uneven work, how much of it to move."""
     if incident.kind != "partition_imbalance":
         return template.instead
     return replace(ADVICE[incident.kind], action=_rebalance(incident))
@@ -301,7 +301,7 @@ def _redistribute(samples: SampleImbalance) -> str:
 
 
 def _move_layers(stages: Sequence[float]) -> str:
-    """Say what to move: all are equal at (h + (P - 1) m) / P if one has h and the others m."""
+    """Return which layers to move: with one stage h and others m, all get (h + (P - 1) m) / P."""
     mean = sum(stages) / max(len(stages), 1)
     moves = (
         f"{'from' if weight > mean else 'to'} stage {stage} {abs(1 - mean / weight):.0%} of its own"
@@ -315,7 +315,7 @@ def _move_layers(stages: Sequence[float]) -> str:
 
 
 def _stage_evidence(incident: Incident) -> tuple[Evidence, ...]:
-    """Return what each stage computes beside what all would if the work was split evenly."""
+    """Return the compute of each stage, and that of an even split."""
     if not incident.stages:
         return ()
     mean = sum(incident.stages) / len(incident.stages)

@@ -1,7 +1,7 @@
-"""Which incidents are open: a cause opens one when it holds and closes it when it ends.
+"""Which incidents are open: a cause opens one when it persists and closes it when it ends.
 
-Two causes can be open at a time, where the second is measured apart from the first, and slow
-checkpoints beside them.
+Two causes can be open at a time if the second is measured separately from the first, and slow
+checkpoints in addition.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ HOLDS = 3
 """Evaluations in a row that a cause must win before it opens an incident."""
 
 HOLDS_IF_PLAIN = 2
-"""As many are enough for a cause that is hard to mistake."""
+"""The same for a cause that is hard to mistake."""
 
 PLAIN_COST = 0.06
-"""Share of the step, more than twice what the conclusions ask for, that is hard to mistake."""
+"""Share of the step that is hard to mistake: more than twice what the checks require."""
 
 HOLDS_BESIDE = 6
-"""As many for a second cause, half as long again as a window: what the first one leaves behind in
-other phases, when it begins or ends, has left the window by then."""
+"""The same for a second cause, one and a half windows: side effects of the first one's beginning or
+end have left the window by then."""
 
 CULPRIT_CHANGES = 4
-"""Evaluations in a row, together a window, before other ranks replace those that were found: then
-the window holds nothing of the time of the former ones."""
+"""Consecutive evaluations, together a window, before other ranks replace those that were found:
+then the window contains no step of the former ones."""
 
 CHANGES = 10
 """Evaluations in a row before another cause replaces the one that was found."""
@@ -38,27 +38,27 @@ ENDS = 6
 """Evaluations in a row without the cause before its incident is closed."""
 
 HELD_SECONDS = 5.0
-"""Seconds that a cause must hold, too: below this a busy operating system explains a slow rank."""
+"""Seconds that a cause must persist, too: a busy operating system explains shorter ones."""
 
 HELD_SECONDS_BY_ALL = 30.0
-"""Everything is slow together also while a node does its housekeeping; that is over sooner."""
+"""The same where all ranks are slow: housekeeping of a node slows all of them for less."""
 
 OF_ALL: frozenset[FaultClass] = frozenset({"global_slowdown", "storage_checkpoint"})
 """Classes in which all ranks are slow together."""
 
 HELD_SHARE = 0.6
-"""Share of the time in which a job was observed at all that is enough where that is short."""
+"""Share of the observed time that is enough in short jobs."""
 
 NEVER_SOONER = frozenset({"cpu_wait"})
-"""However little was observed: on a crowded node the scheduler lets one of two ranks wait for a
-second or two, and then the other one."""
+"""Not in short jobs: on a crowded node the scheduler lets one of two ranks wait for a second or
+two, and then the other one."""
 
 Nodes = Callable[[Candidate], tuple[str, ...]]
 """Returns the names of the nodes of a candidate's ranks."""
 
 
 class _Slot:
-    """At most one open incident: the cause that wins, evaluation after evaluation."""
+    """At most one open incident: that of the cause that wins one evaluation after another."""
 
     __slots__ = ("_absent", "_others", "_seen", "_store", "_streak", "number")
 
@@ -77,7 +77,7 @@ class _Slot:
 
     @property
     def pending(self) -> tuple[Candidate | None, float]:
-        """Return a cause that won often enough but has not held for long, and since when it did."""
+        """Return a cause that won often enough but not for long enough yet, and its start."""
         winner, streak, since = self._streak
         return (winner if winner and streak >= _required_evaluations(winner) else None), since
 
@@ -89,14 +89,14 @@ class _Slot:
         nodes: Nodes,
         holds: int | None = None,
     ) -> None:
-        """Take the winner of an evaluation and the classes of all its candidates.
+        """Process the winner of an evaluation and the classes of all its candidates.
 
         Args:
-            winner: None where nothing is wrong.
+            winner: None if nothing is wrong.
             kinds: the costliest candidate of each class.
             moment: of the evaluation.
-            nodes: names the nodes of the winner.
-            holds: evaluations that a cause must win, None where that depends on the cause.
+            nodes: returns the names of the winner's nodes.
+            holds: evaluations that a cause must win, None if that depends on the cause.
         """
         self._count(winner, moment)
         current = self.current
@@ -115,7 +115,7 @@ class _Slot:
             self._start(winner, self._streak[2], moment, nodes)
 
     def _has_held(self, winner: Candidate, moment: Moment, holds: int | None) -> bool:
-        """Say whether a cause has won often enough and for long enough."""
+        """Return True if a cause has won often enough and for long enough."""
         lasted = moment.now - self._streak[2]
         return self._streak[1] >= (
             holds or _required_evaluations(winner)
@@ -128,7 +128,7 @@ class _Slot:
         kinds: Mapping[FaultClass, Candidate],
         moment: Moment,
     ) -> None:
-        """Count for how long the cause is gone, or another culprit has its place."""
+        """Count for how long the cause has been gone, or another culprit has replaced it."""
         moved = (
             winner is not None and winner.kind == current.kind and not same_culprit(winner, current)
         )
@@ -157,7 +157,7 @@ class _Slot:
 
 
 class IncidentTracker:
-    """The incidents of a job: at most two of slow steps are open, and one of slow checkpoints."""
+    """Tracks a job's incidents: at most two of slow steps are open, one of slow checkpoints."""
 
     __slots__ = ("_first", "_second", "_slow_checkpoints", "_store")
 
@@ -174,19 +174,19 @@ class IncidentTracker:
 
     @property
     def open(self) -> Incident | None:
-        """Return the incident of slow steps that goes on, the first of them if two do."""
+        """Return the open incident of slow steps, the first of them if there are two."""
         return self._first.current
 
     def update(
         self, candidates: Sequence[Candidate], wall: bool, moment: Moment, nodes: Nodes
     ) -> None:
-        """Take the candidates of an evaluation, in the order of the step.
+        """Process the candidates of an evaluation, in the order of the step.
 
         Args:
             candidates: all of them.
             wall: whether compute contains waiting.
             moment: of the evaluation.
-            nodes: names the nodes of a candidate.
+            nodes: returns the names of a candidate's nodes.
         """
         self._store.next_evaluation()
         kinds = {one.kind: one for one in sorted(candidates, key=lambda one: one.cost)}
@@ -205,14 +205,14 @@ class IncidentTracker:
     def latest_incidents(
         self, observed: float, moment: Moment, nodes: Nodes
     ) -> tuple[Incident, ...]:
-        """Return the incidents as of the end of what is known of a job; change nothing.
+        """Return the incidents as of the newest record; change nothing.
 
-        Where little was observed, a cause need not have held for as long as usual.
+        In short jobs a cause need not have persisted for as long as usual.
 
         Args:
             observed: seconds of the job that could be judged.
             moment: of the last evaluation.
-            nodes: names the nodes of a candidate.
+            nodes: returns the names of a candidate's nodes.
         """
         winner, since = self._first.pending
         if self._first.current is not None or winner is None or winner.shown_by in NEVER_SOONER:
@@ -224,19 +224,19 @@ class IncidentTracker:
         return store.incidents
 
     def add_freeze(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
-        """Take a rank that stood still once: it is over when it is known."""
+        """Record a single long pause of a rank: it is over when it is known."""
         number = self._store.open(candidate, moment.window, moment, nodes(candidate))
         self._store.close(number, moment.now)
 
     def open_slow_checkpoint(self, candidate: Candidate, moment: Moment, nodes: Nodes) -> None:
-        """Take slow checkpoints; several in a row need no further confirmation."""
+        """Record slow checkpoints; several in a row need no further confirmation."""
         if self._slow_checkpoints is None:
             self._slow_checkpoints = self._store.open(
                 candidate, moment.window, moment, nodes(candidate)
             )
 
     def close_slow_checkpoint(self, now: float) -> None:
-        """Take a checkpoint that was written in the usual time."""
+        """Record a checkpoint that was written in the usual time."""
         if self._slow_checkpoints is not None:
             self._store.close(self._slow_checkpoints, now, for_good=True)
             self._slow_checkpoints = None
@@ -247,7 +247,7 @@ def _since(winner: Candidate | None, moment: Moment) -> float:
 
 
 def _required_seconds(winner: Candidate) -> float:
-    """Return the seconds that a cause must hold."""
+    """Return the seconds that a cause must persist."""
     everybody = winner.kind in OF_ALL and not winner.ranks
     return HELD_SECONDS_BY_ALL if everybody else HELD_SECONDS
 

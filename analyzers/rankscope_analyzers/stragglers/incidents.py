@@ -1,4 +1,4 @@
-"""The incidents of a job, one per fault: a cause that comes back soon goes on as the same one."""
+"""The incidents of a job, one per fault: a cause that returns soon reopens its incident."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.stragglers.view import Candidate, SampleImbalance
 
 COOL_DOWN = 15
-"""Evaluations after the close in which the same cause reopens its incident."""
+"""Evaluations after its end during which the same cause reopens an incident."""
 
 KEPT_INCIDENTS = 128
-"""Of a job that has more, those that ended first are put together with later ones of their cause,
-or forgotten: a cause that comes and goes all week is one fault, and noise is none."""
+"""If a job has more, those that ended first are merged with later ones of the same cause or
+dropped: a cause that comes and goes all week is one fault, and noise is none."""
 
 BASE_CONFIDENCE, TIMING_ALONE = 0.5, 0.8
 """A costlier fault is harder to mistake; without hardware evidence nothing is certain."""
@@ -30,7 +30,7 @@ class Incident:
         detected_at: record clock of the newest record that the verdict used.
         since: record clock at the start of the first window that showed it.
         until: record clock when it was seen for the last time, None while it goes on.
-        ranks: best first, as numbered when it was detected.
+        ranks: most certain first, as numbered when it was detected.
         nodes: node names of these ranks.
         stage: heavy pipeline stage, -1 where none.
         lost_fraction: share of the step time when it was detected.
@@ -41,10 +41,10 @@ class Incident:
         shown_by: what shows it, as of its candidate.
         sample_imbalance: how unevenly samples are dealt, likewise.
         cost: mean share of the step time over the evaluations that saw it.
-        earlier: incidents of the same cause that it stands for, too.
+        earlier: number of earlier incidents of the same cause that were merged into it.
         lasted_earlier: seconds that these lasted.
-        lost_earlier: seconds that they took from every rank.
-        began_earlier: record clock when the first of them began, infinite where there is none.
+        lost_earlier: seconds that every rank lost in them.
+        began_earlier: record clock at which the first of them began, infinite if none.
     """
 
     kind: FaultClass
@@ -68,7 +68,7 @@ class Incident:
     began_earlier: float = np.inf
 
     def merged_with(self, other: Incident) -> Incident:
-        """Return the incident with one that ended before it and need not be kept itself."""
+        """Return the incident with an earlier one merged into it."""
         lasted = max((other.until or other.since) - other.since, 0.0)
         return replace(
             self,
@@ -104,9 +104,9 @@ class Moment:
 
 
 def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool:
-    """Say whether two diagnoses of a class may be about one cause: a stage, or any common rank.
+    """Return True if two diagnoses of a class may have one cause: a stage, or any common rank.
 
-    One that names nobody is about the same cause as one that does: with time more is known.
+    A diagnosis without ranks matches one with ranks: more is known as time passes.
     """
     if one.stage != other.stage:
         return min(one.stage, other.stage) < 0
@@ -114,7 +114,7 @@ def same_culprit(one: Incident | Candidate, other: Incident | Candidate) -> bool
 
 
 def same_fault(one: Incident, other: Incident) -> bool:
-    """Say whether two incidents are spells of one fault: of one class and one named culprit."""
+    """Return True if two incidents are episodes of one fault: of one class and one culprit."""
     named = bool(one.ranks) == bool(other.ranks)
     return one.kind == other.kind and named and same_culprit(one, other)
 
@@ -124,9 +124,9 @@ def _share(candidate: Candidate) -> float:
 
 
 class IncidentStore:
-    """The incidents of a job in order of detection, and which of them are over; bounded.
+    """Stores the incidents of a job in order of detection, and which have ended; bounded.
 
-    Each has a number, by which it is spoken of while it goes on.
+    Open incidents are referred to by number.
     """
 
     __slots__ = ("_closed", "_ended", "_evaluations", "_incidents", "_next", "_seen")
@@ -141,15 +141,15 @@ class IncidentStore:
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
-        """Return what is kept of them, in order of detection."""
+        """Return the stored incidents, in order of detection."""
         return tuple(self._incidents.values())
 
     def __getitem__(self, number: int) -> Incident:
-        """Return an incident that goes on."""
+        """Return an open incident."""
         return self._incidents[number]
 
     def next_evaluation(self) -> None:
-        """Count an evaluation; incidents that ended long ago stay closed for good."""
+        """Count an evaluation; incidents that ended long ago can no longer be reopened."""
         self._evaluations += 1
         for number, when in list(self._ended.items()):
             if self._evaluations - when > COOL_DOWN:
@@ -158,7 +158,7 @@ class IncidentStore:
     def open(
         self, candidate: Candidate, since: float, moment: Moment, nodes: tuple[str, ...]
     ) -> int:
-        """Return the number of the incident of a cause: one that just ended, or a new one."""
+        """Open or reopen the incident of a cause; return its number."""
         for number in self._ended:
             known = self._incidents[number]
             if known.kind == candidate.kind and same_culprit(known, candidate):
@@ -176,7 +176,7 @@ class IncidentStore:
         return number
 
     def update(self, number: int, candidate: Candidate) -> None:
-        """Take what an incident costs at one more evaluation."""
+        """Update the cost of an incident by one more evaluation."""
         count, peak = self._seen.get(number, (1, 0.0))
         known = self._incidents[number]
         share = _share(candidate)
@@ -194,7 +194,7 @@ class IncidentStore:
         self._incidents[number] = known
 
     def close(self, number: int, until: float, *, for_good: bool = False) -> None:
-        """End an incident; it goes on if its cause comes back soon, unless it is over for good."""
+        """End an incident; it is reopened if its cause returns soon, unless `for_good`."""
         self._incidents[number] = replace(self._incidents[number], until=until)
         self._ended[number] = self._evaluations
         if for_good:
@@ -211,7 +211,7 @@ class IncidentStore:
             self._merge_into_next(self._closed.popleft())
 
     def _merge_into_next(self, number: int) -> None:
-        """Let the next incident of the same fault stand for one that is over."""
+        """Merge an incident that is over into the next one of the same fault."""
         ended = self._incidents.pop(number)
         for other, known in self._incidents.items():
             if other > number and same_fault(ended, known):

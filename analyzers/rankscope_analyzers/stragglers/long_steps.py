@@ -1,8 +1,8 @@
-"""Single steps that are several times as long as usual: whose they are, and what they are.
+"""Single steps that take several times as long as usual: who made them long, and why.
 
-They are kept out of what is compared: one checkpoint of 30 s outweighs a rank that is a fifth
-slower for all the steps in between. Steps that stay long are no exception but the new pace, and are
-handed on with a short delay.
+They are not compared with other steps: one checkpoint of 30 s outweighs a rank that is 20 % slower
+in all the steps in between. Steps that stay long are the new pace, and are passed on after a short
+delay.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ LONG = 2.0
 """Times the usual duration: stalls of hosts that are part of a job's pace are shorter."""
 
 LONG_SECONDS = 0.003
-"""And longer by at least the turn of a scheduler."""
+"""And longer by at least one time slice of the scheduler."""
 
 PACE_STEPS = 30
 """Steps whose median is the usual duration."""
 
 LEAST_STEPS = 6
-"""Steps before which nothing is usual yet."""
+"""Steps needed before anything counts as usual."""
 
 MOST_IN_A_ROW = 3
-"""Long steps that may follow each other; with one more they are the pace."""
+"""Consecutive long steps that are still exceptions; one more makes them the pace."""
 
 SMOOTHING = 0.15
 """Weight of a step in what is usual for a rank."""
 
 SHARE_OF_WORST = 0.5
-"""Ranks with at least this part of the longest excess made the step long together, and whoever
-explains less than this part of what the step took longer did not make it long."""
+"""Ranks with at least this part of the largest excess made the step long together. A rank that
+explains less than this part of the extra time did not make it long."""
 
 MOST_TOGETHER = 0.5
-"""When more ranks than this did, it was what all do at once: an evaluation, say."""
+"""If more ranks than this did, it was something that all do at once, such as an evaluation."""
 
 ALONE = 2.0
-"""Times any other rank's excess: who is not clearly the longest is not said to be the reason."""
+"""Times any other rank's excess: a rank that does not clearly stand out is not the reason."""
 
 REGULAR_STEPS = 5
-"""Steps at least from one checkpoint to the next: what comes more often is the pace."""
+"""Minimum number of steps between checkpoints: what comes more often is the pace."""
 
 REMEMBERED = 64
-"""Long steps among which those that come at equal distances are looked for."""
+"""Long steps that are searched for equal distances."""
 
 MINIMUM_REPEATS = 3
-"""Earlier ones at the same distance that make a long step a regular one."""
+"""Distances in a row that must be equal for a long step to be a regular one."""
 
 SIMILAR_LENGTH = 0.1
-"""Part of its length that the earlier ones took at least: slow storage makes one five times, and
-ten times, as long as they were."""
+"""Minimum length of the earlier ones, as a part of its own: slow storage makes a checkpoint five or
+ten times as long."""
 
 IN_OTHER = 0.7
-"""Part of the excess that lies outside of input, compute and exchange where somebody writes a
-checkpoint, evaluates or logs."""
+"""Part of the excess outside of input, compute and exchange from which on a rank was writing a
+checkpoint, evaluating or logging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class LongStep:
     """One long step.
 
     Args:
-        position: of the rank that made it long, -1 where all did or nobody can be told.
+        position: of the rank that made it long, -1 if all did or none can be identified.
         seconds: by how much.
-        times: how many usual steps it took.
-        housekeeping: it is what first ranks do for all: writing, evaluating, logging.
+        times: its duration over the usual one.
+        housekeeping: rank 0 (or local rank 0) was writing, evaluating or logging for all.
         input: it waited for its input.
-        excess: (P, D, T) what each rank spent beyond its usual, outside of collectives.
-        by_rank_zero: first ranks alone made it long.
-        waited: seconds that every rank waited in collectives beyond its usual.
+        excess: (P, D, T) seconds beyond each rank's usual time outside of collectives.
+        by_rank_zero: only ranks 0 of the job or of a node made it long.
+        waited: seconds beyond its usual time that every rank waited in collectives.
     """
 
     position: int
@@ -89,7 +89,7 @@ class LongStep:
 
 
 class RecurringSteps:
-    """Long steps of one kind, to see which of them come as regularly as checkpoints do."""
+    """Remembers long steps of one kind, to find those that come as regularly as checkpoints."""
 
     __slots__ = ("_seen",)
 
@@ -97,7 +97,7 @@ class RecurringSteps:
         self._seen: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
 
     def is_regular(self, counter: int, seconds: float) -> bool:
-        """Take a long step; say whether several before it lie at equal distances."""
+        """Add a long step; return True if several steps before it lie at equal distances."""
         known = {step for step, lasted in self._seen if lasted >= SIMILAR_LENGTH * seconds}
         self._seen.append((counter, seconds))
         return any(
@@ -108,7 +108,7 @@ class RecurringSteps:
 
 
 class LongSteps:
-    """Tells long steps of a run.
+    """Finds the long steps of a run and describes them.
 
     Args:
         shape: arrangement of the ranks.
@@ -124,14 +124,14 @@ class LongSteps:
         self._rank_zeros = _rank_zeros(shape)
 
     def is_long(self, duration: float) -> bool:
-        """Say whether a step is far longer than usual."""
+        """Return True if a step is far longer than usual."""
         if len(self._durations) < LEAST_STEPS:
             return False
         usual = middle(self._durations)
         return duration > LONG * usual and duration > usual + LONG_SECONDS
 
     def learn(self, now: Quantities, row: int) -> None:
-        """Take a step that shows what is usual."""
+        """Add an ordinary step."""
         self._durations.append(float(now.duration[row]))
         self._busy = _updated(self._busy, now.busy[row])
         if now.cpu_wait is not None:
@@ -143,7 +143,7 @@ class LongSteps:
         }
 
     def describe(self, now: Quantities, row: int) -> LongStep:
-        """Say who made a long step long; whoever waited for a CPU is judged elsewhere."""
+        """Return who made a long step long; waits for a CPU are judged elsewhere."""
         excess = now.busy[row] - self._busy
         if now.cpu_wait is not None:
             excess = excess - np.maximum(np.nan_to_num(now.cpu_wait[row]) - self._waits, 0.0)
@@ -175,7 +175,7 @@ class LongSteps:
         )  # fmt: skip
 
     def _is_housekeeping(self, now: Quantities, row: int, together: Booleans, most: float) -> bool:
-        """Say whether first ranks alone did what is neither input nor compute, if that is known."""
+        """Return True if only ranks 0 were busy outside of input and compute, if that is known."""
         if not self._rank_zeros[together].all():
             return False
         rest = (now.rest[row] - self._parts["rest"]).ravel()[together]
@@ -184,7 +184,7 @@ class LongSteps:
 
 
 def _rank_zeros(shape: Shape) -> Booleans:
-    """Return which places hold the first rank of the job or of a node."""
+    """Return which positions hold rank 0 of the job or the first rank of a node."""
     nodes = shape.nodes.ravel()
     ranks = np.arange(shape.world) if shape.ranks is None else shape.ranks.ravel()
     found = np.asarray(ranks == 0)
@@ -196,6 +196,6 @@ def _rank_zeros(shape: Shape) -> Booleans:
 
 
 def _updated(usual: Floats, now: Floats) -> Floats:
-    """Return what is usual after one more step; unknown values change nothing."""
+    """Return the moving average after one more step; unknown values change nothing."""
     step = np.where(np.isfinite(usual), usual + SMOOTHING * (now - usual), now)
     return np.asarray(np.where(np.isfinite(now), step, usual))

@@ -1,7 +1,7 @@
-"""What a dashboard of step times would say: blame the rank with the longest step.
+"""The naive answer of a dashboard of step times: blame the rank with the longest step.
 
-Kept beside every verdict because it is what people try first. Steps are synchronous, so the answer
-is noise; the spread tells how little the step times differ.
+Reported beside every verdict because it is what people try first. Steps are synchronous, so the
+answer is noise; the spread shows how little the step times differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conclusions about how the work is split: a heavy stage, or replicas with unequal sequences."""
+"""Checks of how the work is split: a heavy stage, or replicas with unequal sequences."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _comparable(view: View, weights: Floats, heavy: int) -> Floats:
 
 
 def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
-    """Say whether a stage grew since the start, and the others by less than half of that."""
+    """Return True if a stage grew since the start, and the others by less than half of that."""
     if view.baseline is None:
         return False
     before = view.baseline.stage
@@ -165,7 +165,7 @@ def spread_within_steps(ratios: Floats, wall: bool) -> float:
 
 
 def _leader_changes(ratios: Floats, count: int) -> bool:
-    """Say whether the slowest replica changes from step to step.
+    """Return True if the slowest replica changes from step to step.
 
     In n steps each of D replicas leads n/D times by chance; 2.2 times that, or six standard
     deviations of such a count, is still no single culprit: batches are not dealt evenly.

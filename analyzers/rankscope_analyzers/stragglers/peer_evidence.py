@@ -1,4 +1,4 @@
-"""What was measured of a culprit and of its peers while a fault went on, as evidence."""
+"""Evidence: measurements of a culprit beside those of its peers while a fault was active."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.incidents import Incident
 
 CLOCK_SLACK_SECONDS = 0.5
-"""Clocks of nodes differ by less."""
+"""Tolerance for the clocks of nodes, which differ by less."""
 
 
 def peer_evidence(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
-    """Return the waiting and the step of the worst rank beside those of the ranks not accused.
+    """Return the waiting and the step time of the worst rank beside those of healthy ranks.
 
-    Nothing where the frame does not show the fault's time or the rank on its node.
+    Empty if the frame does not contain the time of the fault, or the rank on its node.
     """
     column = _column(frame, incident)
     rows = _during(frame, incident)
@@ -26,7 +26,7 @@ def peer_evidence(frame: StepFrame, incident: Incident) -> tuple[Evidence, ...]:
     accused = np.isin(frame.ranks, incident.ranks)
     measured = (
         ("sync_seconds", frame.sync, "waiting in collectives: its peers wait for it"),
-        ("step_seconds", frame.step, "the whole step: equal on all ranks, so it names nobody"),
+        ("step_seconds", frame.step, "the whole step: equal on all ranks, so it identifies none"),
     )
     evidence = []
     for name, values, meaning in measured:

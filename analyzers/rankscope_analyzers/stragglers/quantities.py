@@ -20,7 +20,7 @@ from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
 
 REPLICA_RANKS = 3
-"""With fewer ranks the median of a replica is, or halves with, the culprit itself."""
+"""With fewer ranks the median of a replica is the culprit itself, or its mean with one other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Steps:
     """Measured durations of n consecutive executed steps, all (n, P, D, T), NaN where missing.
 
     Args:
-        other: optimizer, evaluation, checkpoint, logging; None where it is what the others leave.
+        other: optimizer, evaluation, checkpoint, logging; None if it is what the other parts leave.
         cpu_wait: waiting for a CPU, ready to run, outside of collectives; None if not measured.
-        work: tokens or samples; None if nobody counted them.
+        work: tokens or samples; None if not counted.
         steps: of how many steps a record is the mean; None where every record is one step.
         exit_lateness: how much later than the other ranks of its node a rank left the exchange,
             by the wall clock; None where clocks are not compared.
@@ -60,7 +60,7 @@ class Steps:
 
     @property
     def rest(self) -> Floats:
-        """Return what of each step is neither input, compute, exchange nor waiting for a CPU."""
+        """Return the time that is neither input, compute, exchange nor waiting for a CPU."""
         unaccounted = self.step - self.data - self.compute - self.sync
         if self.cpu_wait is not None:
             unaccounted = unaccounted - np.nan_to_num(self.cpu_wait)
@@ -73,7 +73,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Quantities:
-    """What n steps say.
+    """Quantities derived from n steps.
 
     Args:
         duration: (n,) longest step time.
@@ -88,14 +88,14 @@ class Quantities:
         compute: (n, P, D, T) as measured.
         rest: (n, P, D, T) the residual itself.
         sync: (n, P, D, T) as measured.
-        busy: (n, P, D, T) what of the step is not spent in collectives.
+        busy: (n, P, D, T) time of the step that is not spent in collectives.
         input: (n, P, D, T) input time as measured.
-        rest_is_separate: the rest is measured apart from compute, which holds it otherwise.
+        rest_is_separate: the rest is measured separately; otherwise compute contains it.
         cpu_wait: (n, P, D, T) as measured, None where it is not.
-        work: (n, P, D, T) as counted, None where nobody did.
+        work: (n, P, D, T) as counted, None if not counted.
         exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left
             the exchange; None where clocks are not compared.
-        steps: (n,) steps that each of them stands for.
+        steps: (n,) number of steps that each row stands for.
     """
 
     duration: Floats
@@ -118,7 +118,7 @@ class Quantities:
     steps: Floats
 
     def single_step(self, row: int) -> Quantities:
-        """Return one of the steps as a copy that does not keep the others in memory."""
+        """Return a copy of one step that does not keep the others in memory."""
         values: dict[str, Any] = {
             field.name: value[row : row + 1].copy()
             for field in fields(self)
@@ -128,7 +128,7 @@ class Quantities:
 
 
 def derive(steps: Steps, shape: Shape) -> Quantities:
-    """Return the quantities of some steps; every step stands for itself."""
+    """Return the quantities of some steps; each step is independent of the others."""
     rest = steps.rest
     residual = rest - median(rest, 2)
     stage = median(steps.compute, (2, 3))
@@ -162,9 +162,9 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
 
 
 def _is_rest_separate(steps: Steps, rest: Floats) -> bool:
-    """Say whether the rest is known apart: by a column of its own, or as what the others leave.
+    """Return True if the rest is known: by its own column, or as what the other parts leave.
 
-    Probes that know nothing of it put it into compute, and their parts leave nothing.
+    Probes that do not measure it include it in compute, so that the parts leave nothing.
     """
     if steps.other is not None:
         return True
@@ -172,12 +172,12 @@ def _is_rest_separate(steps: Steps, rest: Floats) -> bool:
 
 
 NOTHING_SHARE = 0.005
-"""Share of the step: the optimizer alone takes more. Waits for a CPU that nobody counted are in no
-part of some steps, and of others they are most."""
+"""Share of the step: the optimizer alone takes more. Uncounted waits for a CPU are in no part of
+some steps, and are most of others."""
 
 
 def _weights(steps: Steps) -> Floats:
-    """Return (n,) how many steps each of some steps stands for."""
+    """Return (n,) the number of steps that each row stands for."""
     if steps.steps is None:
         return np.ones(len(steps.step))
     counts = median(np.where(steps.steps >= 1, steps.steps, np.nan), (1, 2, 3)).ravel()
@@ -185,11 +185,11 @@ def _weights(steps: Steps) -> Floats:
 
 
 def _stage_ready_times(steps: Steps) -> Floats:
-    """Return (n, P) when stages are ready, from how far they are apart inside each replica.
+    """Return (n, P) when stages are ready, from the distances between them within each replica.
 
-    Stages of a replica end at fixed distances, whoever made the replica late: typical distances do
-    not see slow input or a slow replica, differences of medians would. The last stage is that
-    of the fastest replica: what makes all replicas late is the work, not a rank.
+    Stages of a replica end at fixed distances whatever made the replica late: typical distances are
+    not affected by slow input or a slow replica, differences of medians would be. The last stage is
+    that of the fastest replica: what delays all replicas is the work, not a rank.
     """
     ready = median(steps.data + steps.compute, 3)[..., 0]
     compute = median(steps.compute[:, -1:], 3)[..., 0]
@@ -203,9 +203,9 @@ STALL_SHARE = 0.02
 
 
 def _transfer(steps: Steps, shape: Shape, residual: Floats) -> Floats:
-    """Return (n, P, T) what the last arriver of each group, who does not wait, needs.
+    """Return (n, P, T) the time of the last arriver of each group, which does not wait.
 
-    A silent rank may be that one; then it is judged by its tensor peers, who arrive with it.
+    If that rank may be a silent one, its tensor peers stand in for it: they arrive together.
     """
     bare = steps.sync if shape.wall else steps.sync - _waits(steps, shape, residual)
     if shape.tensor > 1 and np.isnan(bare).any():
@@ -227,7 +227,7 @@ def _waits(steps: Steps, shape: Shape, residual: Floats) -> Floats:
 
 
 def _filled(values: Floats) -> Floats:
-    """Put the stage's median in place of silent members; a silent stage stays unknown."""
+    """Replace silent members by the median of their stage; a silent stage stays unknown."""
     if not np.isnan(values).any():
         return values
     return np.where(np.isnan(values), median(values, 2), values)

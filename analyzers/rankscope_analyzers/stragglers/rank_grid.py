@@ -1,8 +1,8 @@
-"""How the ranks of a run are arranged, by the groups that they say they belong to.
+"""Arrange the ranks of a run by the groups that their records name.
 
-dp_group = pp_stage * TP + t and tp_group = pp_stage * DP + d in the trace contract; here only that
-ranks of one number are in one group is relied on, and any order of ranks is understood. Where the
-groups are no grid, ranks are compared inside their stages, or all with each other.
+In the trace contract dp_group = pp_stage * TP + t and tp_group = pp_stage * DP + d. Here it only
+matters that ranks with the same number are in the same group, in any order of ranks. If the groups
+form no grid, ranks are compared within their stages, or all with each other.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from rankscope_analyzers.numeric.arrays import Integers
 from rankscope_analyzers.steps.layout import ReportedGroups
 
 MINIMUM_FILLED = 0.5
-"""Share of the places that ranks must fill: a node may be silent, but a grid of which most is
-missing is a misunderstanding."""
+"""Share of the positions that ranks must fill: a node may be silent, but a grid of which most is
+missing is wrong."""
 
 MAXIMUM_PADDING = 4
-"""Times the ranks that stages of unequal size may take up."""
+"""Positions per rank, at most, where stages are of unequal size."""
 
 
 def grid(reported: ReportedGroups) -> Integers:
-    """Return (P, D, T) the rank in each place, -1 where there is none.
+    """Return (P, D, T) the rank at each position, -1 where there is none.
 
     Args:
-        reported: what the run's first records say; of several of one rank the first counts.
+        reported: groups in the run's first records; of several of one rank the first counts.
     """
     ranks, first = np.unique(reported.rank, return_index=True)
     groups = {name: values[first] for name, values in reported.columns.items()}
@@ -44,10 +44,10 @@ def _numbered(values: Integers) -> Integers:
 
 
 def _within(stage: Integers, group: Integers) -> Integers:
-    """Return which group of its stage each rank is in.
+    """Return the index of each rank's group within its stage.
 
-    A stage of which a whole group is silent counts its groups as a full one would: by how far each
-    number is from the stage's first, where stages are numbered one after the other.
+    Where a whole group of a stage is silent, the index is the distance from the number of the
+    stage's first group, as long as stages are numbered one after the other.
     """
     numbers = np.zeros(len(stage), dtype=np.int64)
     sizes = [len(np.unique(group[stage == number])) for number in range(int(stage.max()) + 1)]
@@ -61,7 +61,7 @@ def _within(stage: Integers, group: Integers) -> Integers:
 
 
 def _filled(ranks: Integers, stage: Integers, replica: Integers, tensor: Integers) -> Integers:
-    """Put ranks into their places; into those of their stage alone where two claim one."""
+    """Put ranks into their positions; by stage alone if two ranks name the same position."""
     sizes = tuple(int(values.max()) + 1 for values in (stage, replica, tensor))
     if len(ranks) < MINIMUM_FILLED * np.prod(sizes, dtype=np.float64):
         return _staged(ranks, stage)
@@ -74,7 +74,7 @@ def _filled(ranks: Integers, stage: Integers, replica: Integers, tensor: Integer
 
 
 def _staged(ranks: Integers, stage: Integers) -> Integers:
-    """Return ranks by their stage, each stage's in their order; all as one where that is absurd."""
+    """Return ranks by stage, in order within each; as one stage if that is too sparse."""
     count = np.bincount(stage)
     if len(count) * int(count.max()) > MAXIMUM_PADDING * len(ranks):
         return _flat(ranks)

@@ -1,7 +1,7 @@
-"""What first ranks do alone while all others wait: checkpoints, evaluations, logging.
+"""Work that only rank 0 does while all others wait: checkpoints, evaluations, logging.
 
-That is how many jobs are written and no fault; it is told with what it costs. When it takes far
-longer than it did, what it waits for is slow.
+Many jobs are written that way, so it is reported with its cost and not as a fault. If it takes far
+longer than before, the storage that it writes to is slow.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ IN_A_ROW = 2
 """One slow checkpoint may be another job's burst on the same file system."""
 
 REMEMBERED = 12
-"""Chores whose median is the usual length."""
+"""Pieces of work whose median is the usual length."""
 
 FEWEST = 2
-"""Of usual length before any can be slow."""
+"""Pieces of work of usual length that are needed before one can be slow."""
 
 ALIKE = 2.0
-"""Times the shortest of those that are remembered that the longest may take: what varies by more is
-not one kind of chore, and has no usual length."""
+"""Ratio of the longest to the shortest that are remembered: if it is larger, the work is of several
+kinds and has no usual length."""
 
 MINIMUM_SECONDS = 0.1
-"""Chores that take less wait for the scheduler rather than for a disk."""
+"""Shorter work waits for the scheduler rather than for a disk."""
 
 MINIMUM_COST = 0.015
-"""Share of the time between two of them; the contract counts from 2 %."""
+"""Share of the time between two checkpoints; the contract counts from 2 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankZeroWaits:
-    """In how many steps all ranks waited for a first one, and for how many seconds together."""
+    """In how many steps all ranks waited for rank 0, and for how many seconds in total."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -47,7 +47,7 @@ NO_WAITS = RankZeroWaits()
 
 
 class RankZeroWork:
-    """The chores of a job; bounded."""
+    """The work of a job's rank 0, or of the first ranks of its nodes; bounded memory."""
 
     __slots__ = ("_last", "_slow", "_usual", "waits")
 
@@ -60,11 +60,11 @@ class RankZeroWork:
     def add(
         self, counter: int, seconds: float, step_seconds: float
     ) -> tuple[bool, Candidate | None]:
-        """Take one chore; return whether it took its usual time, and what is wrong.
+        """Add one piece of work; return whether it took its usual time, and the fault if any.
 
         Args:
-            counter: of its step.
-            seconds: that it took.
+            counter: step counter.
+            seconds: duration of the work.
             step_seconds: duration of ordinary steps.
         """
         self.waits = RankZeroWaits(self.waits.steps + 1, self.waits.seconds + seconds)

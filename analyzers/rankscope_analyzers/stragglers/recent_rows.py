@@ -1,4 +1,4 @@
-"""The newest steps of a run in bounded memory, and what its beginning was like."""
+"""The newest rows of an array in bounded memory."""
 
 from __future__ import annotations
 

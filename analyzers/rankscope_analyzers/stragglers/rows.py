@@ -1,4 +1,4 @@
-"""Records as arrays of one length, as they pass from their source to the steps of a run."""
+"""Step records as arrays of equal length, on their way from the source to the steps of a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from rankscope_analyzers.steps.records import (
 )
 
 REQUIRED = (*COUNTERS, CLOCK, DURATIONS[0])
-"""Without these a record says nothing at all."""
+"""Columns without which a record is useless."""
 
 PARTS = (*DURATIONS[1:], OTHER, CPU_WAIT)
-"""What a step is made of, each where it is measured."""
+"""Parts of a step, each where it is measured."""
 
 COUNTS = ("tokens", "samples", "microbatches", "steps")
-"""What a rank was given to do, how its step was divided, how many steps a record is the mean of."""
+"""Size of a rank's batch, micro-batches of its step, and the number of steps that a record
+averages."""
 
 GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
 MARKS = ("attempt", "flags", TIMING)
@@ -35,7 +36,7 @@ MARKS = ("attempt", "flags", TIMING)
 FLOATS = (DURATIONS[0], *PARTS, *COUNTS)
 WHOLE = (*GROUP_COLUMNS, *MARKS)
 USED = (*COUNTERS, CLOCK, *FLOATS, *WHOLE)
-"""All columns that are looked at."""
+"""All columns that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Rows:
 
     @property
     def end(self) -> Floats:
-        """Return when each record's step, or the last of its steps, ended, by its own clock."""
+        """Return when each record's (last) step ended, by the clock of its node."""
         steps = self.floats.get("steps")
         if steps is None:
             return np.asarray(self.start + self.duration)
@@ -79,7 +80,7 @@ class Rows:
 
     @property
     def groups(self) -> Mapping[str, Integers]:
-        """Return what the records say about their place in the job's layout."""
+        """Return the groups that the records name, by column."""
         return {name: self.whole[name] for name in GROUP_COLUMNS if name in self.whole}
 
     def at(self, index: Integers | Booleans | slice) -> Rows:
@@ -135,7 +136,7 @@ def _joined(parts: Sequence[Rows], column: Callable[[Rows], Integers]) -> Intege
 
 
 def _whole(values: npt.NDArray[Any], keep: Booleans | None) -> Integers:
-    """Return whole numbers, -1 for unknown ones and for those that no place or mark can have."""
+    """Return integers, -1 for unknown values and for those that no group or mark can have."""
     chosen = values if keep is None else values[keep]
     if chosen.dtype.kind == "f":
         known = np.abs(chosen) <= LARGEST_WHOLE
@@ -144,7 +145,7 @@ def _whole(values: npt.NDArray[Any], keep: Booleans | None) -> Integers:
 
 
 LARGEST_WHOLE = 2.0**53
-"""Beyond it a float is not exact as a whole number, and before long none that fits."""
+"""Larger floats are not exact integers, and soon exceed 64 bits."""
 
 
 def _float(values: npt.NDArray[Any], keep: Booleans | None) -> Floats:

@@ -1,4 +1,4 @@
-"""One run between restarts: its newest steps, its baseline and its special steps."""
+"""One run between restarts: its newest steps, its baseline and its stalls."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from rankscope_analyzers.stragglers.view import (
 )
 
 BASELINE_STEPS = 30
-"""Usable steps at the start of a run that stand for its health."""
+"""Usable steps at the start of a run that define its baseline."""
 
 BASELINE_SECONDS = 10.0
-"""Short steps take longer than 30 of them to show their pace."""
+"""30 short steps are not enough to show their pace."""
 
 SPIKE_STEPS = 128
 """Steps over which stalls are remembered: a noisy host may stall in 3 % of the steps only."""
 
 BRIEF_SPIKE_STEPS = 512
-"""The same where steps are brief: half a minute at most, as short as 128 steps of most jobs."""
+"""The same for brief steps: half a minute at most, as 128 steps of most jobs."""
 
 STALL_SHARE = 0.05
 """Share of the step time; shorter stalls hide in the noise of the others."""
 
 STALL_SECONDS = 0.003
-"""The turn that Linux's scheduler gives a process on a shared core: its base slice."""
+"""Time slice of a process on a shared core: the base slice of Linux's scheduler."""
 
 STALL_SIGMAS = 5.0
-"""Stalls must stick out of the noise of replicas too, where they hide in compute."""
+"""Standard deviations: stalls that hide in compute must also exceed the noise of replicas."""
 
 KNOWN_SHARE = 0.5
-"""Share of the ranks and steps of which a part must be measured to be compared at all."""
+"""Share of the ranks and steps in which a part must be measured to be compared."""
 
 KEPT_STEPS = {
     "replica": LONG_STEPS,
@@ -62,7 +62,7 @@ KEPT_STEPS = {
     "work": WINDOW_STEPS,
     "exit_lateness": LONG_STEPS,
 }
-"""Steps that something looks at, of fields other than those of the baseline's `BASELINE_STEPS`."""
+"""Steps that are kept of each field; `BASELINE_STEPS` of all others."""
 
 KNOWN_BY: Mapping[Part, str] = {
     "data": "data", "compute": "compute", "sync": "sync", "rest": "residual",
@@ -76,7 +76,7 @@ class Run:
 
     Args:
         shape: arrangement of the ranks.
-        before: the run before the restart; if it had the same size, its start stays the baseline.
+        before: the run before the restart; if it had the same size, its baseline is kept.
         bin_seconds: time over which short steps are averaged.
     """
 
@@ -121,17 +121,17 @@ class Run:
         self.rest_is_unmeasured = False
 
     def is_comparable(self, now: Quantities, index: int) -> bool:
-        """Say whether a step is to be compared: where compute is measured now and then, then only.
+        """Return True if a step can be compared with others.
 
-        Flight Recorders are looked into for some steps of many; what lies between is no end of
-        a fault.
+        Where compute is measured in some steps only, as by Flight Recorders, the steps in between
+        are left out: they are no end of a fault.
         """
         known = bool(np.isfinite(now.compute[index]).any())
         self._timed = self._timed or known
         return known or not self._timed
 
     def push(self, now: Quantities, index: int) -> bool:
-        """Add a usable step, row `index` of some quantities; say whether a window moved on."""
+        """Add a usable step, row `index` of `now`; return True if the window moved on."""
         row = _row(now, index)
         self.rest_is_unmeasured = not now.rest_is_separate
         for name in ("duration", "replica", "stage", "residual", *self._stall_fields):
@@ -152,16 +152,16 @@ class Run:
         return True
 
     def add_pause(self, seconds: float, position: int) -> None:
-        """Remember a step that was too long to be compared, on account of one rank."""
+        """Remember a step that one rank made too long to be compared."""
         node = int(self.shape.nodes.ravel()[position])
         self._spikes.append((seconds, (node,) if node >= 0 else (), position))
 
     def forget_stalls(self) -> None:
-        """Drop the stalls so far: they belong to a fault of another class."""
+        """Discard the stalls so far: they belong to a fault of another class."""
         self._spikes.clear()
 
     def view(self) -> View:
-        """Return what the newest steps look like."""
+        """Return the newest steps as a view for the checks."""
         newest = {name: recent.last(WINDOW_STEPS) for name, recent in self._recent.items()}
         count = len(newest["duration"])
         newest = {name: values for name, values in newest.items() if len(values) == count}
@@ -209,7 +209,7 @@ class Run:
         )
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
-        """Return the longest stall of the newest step, the nodes struck and the worst rank."""
+        """Return the longest stall of the newest step, the affected nodes and the worst rank."""
         stall = self._stalls()
         usual = middle(self._raw["duration"].last(WINDOW_STEPS).tolist())
         struck = np.asarray(stall > max(STALL_SHARE * usual, STALL_SECONDS))
@@ -228,7 +228,8 @@ class Run:
     def _stalls(self) -> Floats:
         """Return the stall of each rank (or, under wall timing, replica) in the newest step.
 
-        Of compute by the clock of the host a stall is a part, also where waits are none.
+        Compute that is measured by the host's clock contains stalls even where it contains no
+        waits.
         """
         residual = self._raw["residual"].last(1)[0]
         stage = self._raw["stage"].last(1)[0]
@@ -244,9 +245,9 @@ class Run:
         return np.asarray(stall)
 
     def _excess_over_noise(self, name: str) -> Floats:
-        """Return by how much ratios of the newest step exceed their own usual and their noise.
+        """Return how much ratios of the newest step exceed their own median, 0 within noise.
 
-        A ratio to nothing, of ranks that only waited for a CPU, says nothing.
+        Ratios to zero, of ranks that only waited for a CPU, are ignored.
         """
         ratios = self._raw[name].last(WINDOW_STEPS)
         ratios = np.where(np.isfinite(ratios), ratios, np.nan)
@@ -267,7 +268,7 @@ class Run:
 
 
 def _row(now: Quantities, index: int) -> dict[str, Floats]:
-    """Return what one step adds to the fields that are kept."""
+    """Return one step's values of the fields that are kept."""
     row = {
         name: getattr(now, name)[index]
         for name in (

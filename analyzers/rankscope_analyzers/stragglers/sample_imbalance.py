@@ -1,7 +1,7 @@
-"""Conclusion: ranks get unequal numbers of samples, and those with more hold the others up.
+"""Check: ranks get unequal numbers of samples, and those with more delay the others.
 
-A rank that computes longer because it was given more samples is no slow GPU. What its samples
-explain is therefore judged before compute.
+A rank that computes longer because it was given more samples has no slow GPU. Differences that
+samples explain are therefore judged before compute.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ MINIMUM_SKEW = 0.05
 """Share by which the largest count of a step exceeds the mean: packed sequences stay below it."""
 
 MINIMUM_COST = 0.025
-"""Share of the step, as for slow ranks: less pays for nobody's attention."""
+"""Share of the step, as for slow ranks: less is not worth anyone's attention."""
 
 MINIMUM_COUNTED = 0.9
-"""Share of the ranks with a count: a comparison of few says nothing about all."""
+"""Share of the ranks that must have a count: a few do not represent all."""
 
 MINIMUM_EXPLAINED = 0.5
-"""Part of the differences in compute that the counts must explain, or they are not the reason."""
+"""Part of the differences in compute that the counts must explain to be the reason."""
 
 SAME_RANK = 0.7
-"""Share of the steps in which one rank has the most for it to be always the same one."""
+"""Share of the steps in which one rank must have the most to be named."""
 
 
 def uneven_samples(view: View) -> Candidate | None:
@@ -67,9 +67,9 @@ def _describe(work: Floats, rate: float, explained: float) -> SampleImbalance:
 
 
 def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
-    """Return the seconds for one more of what is counted, and the share of variance explained.
+    """Return the seconds per additional sample, and the share of variance explained.
 
-    Least squares over all steps and ranks, each step against its own middle.
+    Least squares over all steps and ranks, each step relative to its own mean.
     """
     known = np.isfinite(more) & np.isfinite(longer)
     x, y = more[known] - more[known].mean(), longer[known] - longer[known].mean()

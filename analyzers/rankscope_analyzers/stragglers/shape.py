@@ -1,4 +1,4 @@
-"""How the ranks of a run are arranged, and what that says about its timing columns."""
+"""How the ranks of a run are arranged, and how their compute was timed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Shape:
         replicas: data-parallel replicas D.
         tensor: tensor-parallel ranks T.
         microbatches: micro-batches of a step.
-        wall: compute is wall time: stalls of the host hide in it, and waits where `locked` says so.
+        wall: compute is wall time that contains stalls of the host and waits for peers.
         nodes: (P, D, T) node number of each rank, -1 where it never reported.
-        ranks: (P, D, T) global rank in each place, -1 where there is none; None where places are
-            numbered as the ranks are. Conclusions count places, and ranks are named at the end.
-        timing: how compute was timed, one of `steps.records.TIMINGS`, 0 where nobody says.
+        ranks: (P, D, T) global rank at each position, -1 where there is none; None where positions
+            are numbered as the ranks are. Checks work on positions, the flat indices into (P, D,
+            T); global ranks are looked up at the end.
+        timing: how compute was timed, one of `steps.records.TIMINGS`, 0 if unknown.
         counted: the number of micro-batches is known, not assumed.
     """
 
@@ -44,7 +45,7 @@ class Shape:
 
     @property
     def world(self) -> int:
-        """Return the number of places."""
+        """Return the number of positions."""
         return self.pipeline * self.replicas * self.tensor
 
     @property
@@ -54,11 +55,11 @@ class Shape:
 
     @property
     def rank_count(self) -> int:
-        """Return the number of ranks, silent ones included where their places are known."""
+        """Return the number of ranks, including silent ones whose positions are known."""
         return self.world if self.ranks is None else int((self.ranks >= 0).sum())
 
     def positions_of(self, ranks: Integers) -> Integers:
-        """Return the place of each of some global ranks, -1 for those that have none."""
+        """Return the positions of some global ranks, -1 for those that have none."""
         if self.ranks is None:
             return np.where(ranks < self.world, ranks, -1)
         known = self.ranks.ravel()
@@ -70,16 +71,16 @@ class Shape:
         return np.asarray(positions[ranks])
 
     def ranks_at(self, positions: Sequence[int]) -> tuple[int, ...]:
-        """Return the global ranks in some places, in their order."""
+        """Return the global ranks at some positions, in their order."""
         if self.ranks is None:
             return tuple(positions)
         return tuple(int(rank) for rank in self.ranks.ravel()[list(positions)] if rank >= 0)
 
     def positions_on(self, node: int) -> Integers:
-        """Return the places of the ranks on a node, rising."""
+        """Return the positions of the ranks on a node, ascending."""
         return np.flatnonzero(self.nodes.ravel() == node)
 
     def replica(self, index: int) -> Integers:
-        """Return the places of a replica, rising."""
+        """Return the positions of a replica, ascending."""
         ranks = np.arange(self.world).reshape(self.sizes)
         return np.sort(ranks[:, index].ravel())

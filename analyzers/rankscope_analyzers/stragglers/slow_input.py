@@ -13,16 +13,16 @@ MINIMUM_COST = 0.025
 """Share of the step: a prefetching loader costs less when it works."""
 
 MINIMUM_SHARE = 0.6
-"""Share of the newest `COST_STEPS` that must be slow: less is a prefetch queue that runs dry now
-and then."""
+"""Share of the newest `COST_STEPS` that must be slow: fewer are a prefetch queue that runs dry
+occasionally."""
 
 MAXIMUM_RANKS = 0.5
-"""When more ranks than this wait for input, what they share is slow."""
+"""If more ranks than this wait for input, something that they share is slow."""
 
 MINIMUM_PERIODIC_WAITS = 4
 """Or so many waits in the newest `LONG_STEPS` steps: slow loader workers finish their batches
-together, so the wait of as many steps as there are workers, eight are usual, falls on one of them.
-A queue that ran dry now and then, in one of twenty steps, makes two."""
+together, so that the wait for as many steps as there are workers (usually eight) falls on one step.
+A queue that runs dry in one of twenty steps causes two."""
 
 SIGNIFICANCE = 5.0
 """Standard errors: thousands of ranks are compared every few steps."""
@@ -59,16 +59,16 @@ def slow_ranks(view: View) -> Candidate | None:
 
 
 def _waits_periodically(view: View, limit: float) -> Floats:
-    """Say which ranks wait in every few steps for as long as their loader needs in all of them."""
+    """Return which ranks wait every few steps for what their loader needs in all of them."""
     waits_long = view.data_long
     waits = np.nansum(np.where(np.isfinite(waits_long), waits_long > limit, 0.0), axis=0)
     return np.asarray(waits >= MINIMUM_PERIODIC_WAITS)
 
 
 def _others_increase(view: View, accused: Booleans) -> float:
-    """Return by how much those who are not accused wait longer for input than at the start.
+    """Return how much longer the ranks that are not accused wait for input than at the start.
 
-    Behind a rank whose input is slow the queues of the others fill: they wait less, not more.
+    While one rank's input is slow, the queues of the others fill: they wait less, not more.
     """
     if view.baseline is None:
         return 0.0
@@ -77,7 +77,8 @@ def _others_increase(view: View, accused: Booleans) -> float:
 
 
 SHARED = 0.2
-"""Part of a rank's excess from which on the others' rise shows that what they share is slow."""
+"""Part of a rank's excess from which on an increase of the others shows that something shared is
+slow."""
 
 
 def _rise(view: View) -> float:
@@ -90,7 +91,7 @@ def _rise(view: View) -> float:
 
 
 FAST_RANKS_SHARE = 0.3
-"""Share of the ranks that wait less than this one, which is no culprit's where few are."""
+"""Quantile over ranks at which no culprit stands as long as culprits are few."""
 
 
 def slow_for_all(view: View) -> Candidate | None:
@@ -113,10 +114,10 @@ def slow_for_all(view: View) -> Candidate | None:
 
 
 def _alternating_increase(view: View) -> Floats:
-    """Return (n,) by how much nearly all ranks wait longer, each in steps of its own.
+    """Return (n,) how much longer nearly all ranks wait, each of them in different steps.
 
-    Workers that are slow deliver their batches together, so that each rank waits in some steps only
-    and the median rank of a step in none: what a rank waits is the mean of half a window.
+    Slow workers deliver their batches together, so that each rank waits in some steps only and the
+    median rank of a step in none: the wait of a rank is therefore averaged over half a window.
     """
     before = view.baseline.data if view.baseline else 0.0
     half = len(view.input) // 2

@@ -1,4 +1,4 @@
-"""Conclusion: some ranks, or all ranks of a replica, compute longer than their peers."""
+"""Check: some ranks, or all ranks of a replica, compute longer than their peers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARE_OF_WORST = 0.5
 """Ranks with at least this part of the worst excess are accused with it."""
 
 MINIMUM_COST = 0.015
-"""Share of the step below which nobody would act; the contract counts from 2 %."""
+"""Share of the step below which it is not worth acting; the contract counts from 2 %."""
 
 REPLICA_CERTAINTY = 0.5
 """Only the replica is identified, not the rank in it."""
@@ -69,11 +69,11 @@ def slow_replicas(view: View) -> Candidate | None:
 
 
 ROUNDING_MARGIN = 0.999
-"""Margin for rounding where most windows are seen at a glance to hold nobody slow."""
+"""Margin for rounding in the quick test that rules out most windows."""
 
 
 def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
-    """Return what own history may explain; before there is one, the most that it could."""
+    """Return the ratio that a rank's history explains; without one, the largest it could be."""
     if history is None:
         return np.full(like.shape[1:], 1 + SILICON)
     known = np.where(np.isfinite(history), history, 1.0)
@@ -81,7 +81,7 @@ def _expected_ratio(history: Floats | None, like: Floats) -> Floats:
 
 
 def _slow(excess: Floats, minimum: float, sigmas: float) -> tuple[Booleans, Floats]:
-    """Return who is slow and the mean excess of everybody, over the first axis."""
+    """Return who is slow, and the mean excess of all, over the first axis."""
     noise = typical(spread(excess))
     limit = max(minimum, sigmas * noise / float(np.sqrt(len(excess))))
     level = mean(excess)
@@ -114,7 +114,7 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
 
 
 def stage_excess(view: View, newest: Floats) -> Floats:
-    """Return (n, P, D, T) how far ranks exceed their stage, sequence length of replicas aside."""
+    """Return (n, P, D, T) the relative excess of ranks over the median of their stage."""
     count = len(newest)
     by_stage = newest / view.stage[-count:][:, :, None, None] - 1
     return np.asarray(np.where(np.isfinite(by_stage), by_stage, 0.0))

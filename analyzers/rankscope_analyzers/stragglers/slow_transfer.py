@@ -1,4 +1,4 @@
-"""Conclusions from the gradient exchange: one link is slow (network_link), or the whole fabric."""
+"""Checks of the gradient exchange: one link is slow (network_link), or the whole fabric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rankscope_analyzers.stragglers.view import (
 )
 
 MINIMUM_RISE = 0.02
-"""Share of the step: a slower exchange that takes less is not worth a call."""
+"""Share of the step: less is not worth reporting."""
 
 RELATIVE_RISE = 0.20
 """Congestion moves the transfer time by less than this from minute to minute."""
@@ -26,13 +26,13 @@ SIGMAS = 5.0
 """Standard errors of the mean of a window."""
 
 STEADY_STEPS = 10
-"""Newest steps whose median must be up as well: stalls of hosts raise the mean now and then."""
+"""Newest steps whose median must be raised as well: stalls of hosts raise the mean."""
 
 RISE_FROM_START = 0.5
-"""Without a healthy past a group must exceed the median group by this much."""
+"""Share by which a group must exceed the median group if there is no baseline."""
 
 FEW_GROUPS = 0.6
-"""When more groups than this are slow, the fabric is, unless some rank visibly lags."""
+"""If a larger share of the groups is slow, the fabric is, unless some rank clearly lags."""
 
 UNCLEAR_SIGMAS = 4.7
 """From here on a lag may be real and more steps will tell: the largest of a hundred ranks' noise,
@@ -65,7 +65,7 @@ MINIMUM_COST = 0.015
 """Share of the step; the contract counts from 2 %."""
 
 LAG_FROM_START = 12.0
-"""Standard errors of lag that convict without any rise: every group was born slow."""
+"""Standard errors of lag that are conclusive without any rise: a link slow from the start."""
 
 
 def slow_exchange(view: View) -> Candidate | None:
@@ -85,7 +85,7 @@ def slow_exchange(view: View) -> Candidate | None:
     since = _steps_since(view, before + limit / 2)
     lag, score = _lag(view, since)
     if not np.isfinite(lag[members]).any():
-        return None  # whoever has been in these groups is silent by now
+        return None  # all ranks of these groups are silent by now
     rise = mean(view.transfer_long[-since:]) - before
     fits = bool((lag > LEAST_LAG_SHARE * rise[:, None, :])[members].any())
     doubt = _strongest_score(view, np.where(members, score, np.nan))
@@ -102,13 +102,13 @@ def slow_exchange(view: View) -> Candidate | None:
 
 
 def _longest(view: View, slow: Booleans, before: Floats) -> Floats:
-    """Return (n,) by how much the slowest of some groups took longer than usual in each step."""
+    """Return (n,) the largest excess of the slow groups in each step, seconds."""
     late = np.where(slow, view.transfer - before, np.nan)
     return np.asarray(np.fmax.reduce(late.reshape(len(late), -1), axis=1))
 
 
 def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
-    """Return each group's normal transfer time and the rise that is too much."""
+    """Return each group's normal transfer time and the rise that makes it slow."""
     least = max(MINIMUM_RISE * view.step_seconds, attribution.MINIMUM_SECONDS)
     usual = np.full_like(level, typical(level))
     start_limit = np.maximum(least, RISE_FROM_START * usual)
@@ -120,7 +120,7 @@ def _expected(view: View, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _steps_since(view: View, limit: Floats) -> int:
-    """Return for how many of the newest steps some group has been slow without a break."""
+    """Return for how many of the newest steps some group has been slow continuously."""
     slow = np.asarray((view.transfer_long > limit).any(axis=(1, 2)))[::-1]
     return max(FEWEST_LAGS, int(np.argmin(slow)) if not slow.all() else len(slow))
 
@@ -128,7 +128,7 @@ def _steps_since(view: View, limit: Floats) -> int:
 def _strongest_score(view: View, score: Floats) -> float:
     """Return the largest score of a rank, or of a node, whose ranks err independently.
 
-    Lag is measured from the earliest ranks, so everybody has some: nodes are compared without it.
+    Lag is measured from the earliest ranks, so that all have some: nodes are compared without it.
     """
     flat, nodes = score.ravel(), view.shape.nodes.ravel()
     known = np.isfinite(flat) & (nodes >= 0)
@@ -155,9 +155,9 @@ def _lag(view: View, steps: int) -> tuple[Floats, Floats]:
 
 
 def _lateness(view: View) -> Floats:
-    """Return (n, P, D, T) how late ranks leave: as less rest before a barrier, or by their clock.
+    """Return (n, P, D, T) how late ranks leave: as a shorter rest before a barrier, or by clock.
 
-    Clocks of one node are one; those of several are compared with how far they were apart before.
+    Ranks of one node share a clock; clocks of several nodes are compared with their earlier offset.
     """
     late = np.asarray(-view.residual_long)
     before = view.baseline.exit_lateness if view.baseline else None
@@ -168,7 +168,7 @@ def _lateness(view: View) -> Floats:
 
 
 RESOLUTION_SECONDS = 1e-6
-"""Of records."""
+"""Resolution of records."""
 
 EARLY_SHARE = 0.2
 """The earliest fifth of a group is far from the slow hop even where a node holds half of it."""
@@ -206,7 +206,7 @@ def _lead(view: View) -> Floats:
 
 
 def _slow_from_start(view: View) -> Candidate | None:
-    """Convict by lag alone: at most two ranks, or one node, leave clearly after all others."""
+    """Find a link by lag alone: at most two ranks, or one node, leave clearly after all others."""
     if view.shape.replicas < FEWEST_MEMBERS or len(view.residual_long) < STEPS_FROM_START:
         return None
     least = COST_FROM_START * LAG_SHARE * view.step_seconds
@@ -225,11 +225,11 @@ def _slow_from_start(view: View) -> Candidate | None:
     if float(lag[late].max()) > MAXIMUM_LAG_SHARE * level:
         return None  # more than an exchange of that length can leave anybody behind
     expected = max(level - cost * view.step_seconds, 0.0)
-    return Candidate("network_link", cost, ranks, -1, level, expected, 0.5, shown_by="born")
+    return Candidate("network_link", cost, ranks, -1, level, expected, 0.5, shown_by="from_start")
 
 
 def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans:
-    """Return the places on the node whose ranks are only together too late to be chance."""
+    """Return the positions on a node whose ranks only jointly are too late for chance."""
     nodes = view.shape.nodes
     known = np.isfinite(score) & (nodes >= 0)
     if not known.any():
@@ -243,20 +243,21 @@ def _late_node(view: View, lag: Floats, score: Floats, least: float) -> Booleans
 
 
 NODE_TIMES = 2.0
-"""Times the least lag of one rank that ranks of a node must have who are convicted together: hosts
-differ a little in what they need beside a step."""
+"""Times the minimum lag of a single rank for ranks of a node that are named together: hosts differ
+slightly in what they need besides a step."""
 
 FEWEST_MEMBERS = 4
-"""In smaller groups both ends of a hop are half of the group and nobody is left to lag behind."""
+"""In smaller groups both ends of a hop are half of the group and nothing is left to compare
+with."""
 
 MAXIMUM_LAG_SHARE = 0.1
-"""Of the whole exchange: beyond it a rank is late for another reason."""
+"""Share of the whole exchange: a rank that lags by more is late for another reason."""
 
 STEPS_FROM_START = 32
-"""Steps over which lag is averaged before it convicts alone."""
+"""Steps over which lag is averaged before it is conclusive alone."""
 
 COST_FROM_START = 0.04
-"""Share of the step: lag is a twenty-fifth of the excess and smaller ones drown in noise."""
+"""Share of the step: lag is 4 % of the excess, and a smaller one drowns in noise."""
 
 MAXIMUM_LATE = 0.5
 """The ends of one hop are few."""

@@ -1,7 +1,7 @@
-"""Which steps end with a checkpoint or an evaluation, and how long the writing takes.
+"""Find steps that end with a checkpoint or an evaluation, and compare the checkpoints.
 
-In such a step even the rank with the smallest residual has a large one. The step after it carries
-the wait for the slowest writer, so neither is compared with ordinary steps.
+In such a step even the smallest residual of all ranks is large. The next step contains the wait for
+the slowest writer, so neither is compared with ordinary steps.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.view import Candidate
 
 ORDINARY_STEPS = 30
-"""Steps that show what the smallest residual is like."""
+"""Steps over which the smallest residual is learned."""
 
 LEAST_STEPS = 6
-"""Steps before which nothing is ordinary yet."""
+"""Steps needed before anything counts as ordinary."""
 
 SMOOTHING = 0.15
-"""Weight of a step in what is usual for a rank: seven steps, faster than causes come and go."""
+"""Weight of a step in a rank's moving average: seven steps, faster than causes come and go."""
 
 MOST_IN_A_ROW = 3
-"""Special steps that may follow each other: of more the rest is longer than it was."""
+"""Consecutive special steps; if there are more, the residual itself has grown."""
 
 JUMP_SHARE = 0.05
-"""Share of the step by which the smallest residual must jump: writing takes longer than this."""
+"""Share of the step by which the smallest residual must jump: writing takes longer."""
 
 JUMP_SIGMAS = 8.0
-"""And out of its own noise, which has a long tail."""
+"""And in standard deviations of its own noise, which has a long tail."""
 
 NODE_RATIO = 1 / 0.6
-"""A writer that needs this much longer than the median node is slow on its own."""
+"""Time of a node over that of the median node from which on it alone is slow."""
 
 SLOWER = 2.0
-"""All writers need this much longer than they did: their common storage is slow."""
+"""Time over the usual one from which on the shared storage is slow."""
 
 UNEVEN = 0.02
-"""Nodes write for unequal times; an evaluation is equally long for all within this share."""
+"""Nodes take unequally long to write; an evaluation takes all of them equally long within this
+share."""
 
 SAME = 1.25
-"""An even special step this near to the normal writing, either way, may have been one."""
+"""Ratio to the normal checkpoint, either way, within which an even special step may be one."""
 
 IN_A_ROW = 2
 """One slow checkpoint may be another job's burst on the same file system."""
 
 IN_A_ROW_ALONE = 3
-"""With one node evaluations cannot be told from checkpoints, and two may follow each other."""
+"""On one node evaluations look like checkpoints, and two may follow each other."""
 
 REMEMBERED = 12
 """Checkpoints whose median is the normal time."""
@@ -60,7 +61,7 @@ MINIMUM_COST = 0.015
 
 
 class SpecialStepFilter:
-    """Tells special steps by the residual of the rank whose residual grew least.
+    """Recognizes special steps by the residual of the rank whose residual grew least.
 
     Args:
         sizes: (P, D, T) of the run.
@@ -76,7 +77,7 @@ class SpecialStepFilter:
         self._in_a_row = 0
 
     def judge(self, rest: Floats, duration: float) -> tuple[bool, Floats | None]:
-        """Return whether the step is ordinary and, if it is special, what each rank added to it.
+        """Return whether the step is ordinary, and if it is special, what each rank added to it.
 
         Args:
             rest: (P, D, T) residual of the step.
@@ -118,7 +119,7 @@ class SpecialStepFilter:
 class _Checkpoint:
     """One special step: seconds of the slowest node and of the median node.
 
-    Nodes that are `even` within a small share rather evaluated than wrote.
+    If all nodes took nearly the same time (`even`), it was rather an evaluation.
     """
 
     step: int
@@ -129,7 +130,7 @@ class _Checkpoint:
 
 
 class CheckpointHistory:
-    """Compares checkpoints with each other, across restarts; bounded."""
+    """Compares checkpoints with each other, across restarts; bounded memory."""
 
     __slots__ = ("_checkpoints", "_levels", "_normal")
 
@@ -141,7 +142,7 @@ class CheckpointHistory:
     def add(
         self, step: int, written: Floats, shape: Shape, step_seconds: float
     ) -> tuple[bool, Candidate | None]:
-        """Take a special step; return whether it wrote a checkpoint and what is wrong with it.
+        """Add a special step; return whether it wrote a checkpoint, and the fault if any.
 
         Args:
             step: step counter.
@@ -162,9 +163,9 @@ class CheckpointHistory:
         return True, candidate
 
     def _end_slow_series(self, even: _Checkpoint | None) -> None:
-        """Let an even step that is as long as a normal checkpoint end a row of slow ones.
+        """Let an even step that is as long as a normal checkpoint end a series of slow ones.
 
-        Where evaluations fall together with every other checkpoint, the ones between are short.
+        Where every other checkpoint coincides with an evaluation, those in between are short.
         """
         usual = median(self._normal) if self._normal else np.inf
         if even and usual / SAME < even.median < usual * SAME:
@@ -191,7 +192,7 @@ class CheckpointHistory:
 
 
 def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | None:
-    """Return how long the nodes wrote, None where none of them is known.
+    """Return how long the nodes wrote, None if no node is known.
 
     One of several nodes alone does not show that they took unequally long.
     """

@@ -1,7 +1,7 @@
-"""Short steps put together, so that what is compared lasts long enough to mean something.
+"""Averages short steps, so that what is compared lasts long enough to be meaningful.
 
-A window of sixteen steps of twenty milliseconds is a third of a second: less than the whim of a
-busy node. Steps shorter than `BIN_SECONDS` are therefore averaged until they have lasted as long.
+A window of sixteen steps of 20 ms is a third of a second, within the jitter of a busy node. Steps
+shorter than `BIN_SECONDS` are therefore averaged until together they have lasted that long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from rankscope_analyzers.numeric.arrays import Floats
 
 BIN_SECONDS = 0.125
-"""Sixteen of them, a window, are two seconds: dozens of turns of a scheduler."""
+"""A window of sixteen is two seconds: many time slices of a scheduler."""
 
 
 class StepAverager:
@@ -34,12 +34,12 @@ class StepAverager:
     def add(
         self, now: Mapping[str, Floats], seconds: float, steps: float
     ) -> Mapping[str, Floats] | None:
-        """Take one step; return the means once there are enough.
+        """Add one step; return the means once there are enough.
 
         Args:
             now: its quantities, NaN where one is unknown.
-            seconds: how long it took.
-            steps: how many steps it is the mean of itself.
+            seconds: duration of the step.
+            steps: number of steps that it is already the mean of.
         """
         if not self._sums and seconds * steps >= self._long_enough:
             return now

@@ -47,19 +47,19 @@ class RankTimes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What holds a job back, and how much of it could be seen.
+    """What slows a job down, and how much of the job could be observed.
 
     Args:
-        cause: the finding that explains it, None when there is no straggler.
+        cause: the finding that explains it, None if there is no straggler.
         others: findings that the cause explains or outweighs.
         confidence: of the cause, or of there being none; 0 to 1.
-        unobserved: what could not be seen, as sentences.
+        unobserved: what could not be observed, as sentences.
         ranks: each rank's medians.
-        naive: what step times alone would say.
+        naive: the answer of step times alone.
         steps: usable steps that were judged.
-        what_if: how much faster the job would be if nobody was slow, None where that is not known.
-        clock_offsets: by how much the clocks of the job's nodes differ; none with one node.
-        asides: what else is worth knowing of how the job spends its time, as sentences.
+        what_if: how much faster the job would be without slow ranks, None if that is unknown.
+        clock_offsets: differences between the clocks of the job's nodes; empty for one node.
+        asides: other remarks on how the job spends its time, as sentences.
     """
 
     job_id: str
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part]) -> Verdict:
-    """Weigh what was found in one job.
+    """Return the verdict on one job.
 
     Args:
         frame: the job.
@@ -102,7 +102,7 @@ def judge(frame: StepFrame, findings: Sequence[Finding], known: frozenset[Part])
 
 
 def urgency(finding: Finding) -> tuple[bool, bool, float]:
-    """Order findings: what goes on before what is over, then by urgency, then by cost."""
+    """Sort key of findings: active ones before past ones, then by severity, then by cost."""
     return (
         finding.until_unix_seconds is not None,
         finding.severity != "page",
@@ -119,21 +119,21 @@ def _confidence(
 
 
 def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:
-    """Return how sure it is that nothing is wrong: by ranks, steps and classes that were seen."""
+    """Return the confidence that nothing is wrong: by observed ranks, steps and classes."""
     observed = len(frame.ranks) / frame.world_size
     classes = 1 - len(undetectable(known)) / len(CLASSES)
     return observed * min(1.0, steps / FULL_COVERAGE_STEPS) * classes
 
 
 def undetectable(known: frozenset[Part]) -> tuple[FaultClass, ...]:
-    """Return the classes that cannot be told by what is measured of the step."""
+    """Return the classes that cannot be detected by the parts of the step that are measured."""
     detectable = {one.kind for one in CHECKS if one.needs and one.needs <= known}
     return tuple(kind for kind in CLASSES if kind not in detectable)
 
 
 def _undetectable(known: frozenset[Part]) -> Iterator[str]:
     if kinds := undetectable(known):
-        yield f"{', '.join(kinds)} cannot be told without these times"
+        yield f"{', '.join(kinds)} cannot be detected without these times"
 
 
 def _unobserved(frame: StepFrame, steps: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What the conclusions look at: the newest steps of a run and its healthy beginning."""
+"""What the checks work on: the newest steps of a run and its baseline."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ WINDOW_STEPS = 16
 """Long enough to average the noise of steps, short enough to name a fault within 15 of them."""
 
 LONG_STEPS = 40
-"""For what does not happen in every step."""
+"""Window for what does not happen in every step."""
 
 COST_STEPS = 8
-"""The newest steps lie inside a fault that is just being found; the window's older half may not."""
+"""Steps that costs are measured over: they lie within a fault that has just been found, while the
+window's older half may not."""
 
 
 Part = Literal["data", "compute", "sync", "rest", "cpu_wait"]
-"""What a step is made of."""
+"""Parts of a step."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
 CROWDED_SHARE = 0.01
-"""Share of the step that ranks wait for a CPU, on average: one that has its CPUs to itself waits a
-tenth of that."""
+"""Mean share of the step that ranks wait for a CPU: ranks with their own CPUs wait a tenth of
+it."""
 
 BRIEF_SECONDS = 0.25
-"""Steps by the clock of the host that are so short hold many turns of its scheduler."""
+"""Steps that are timed by the host's clock and shorter than this depend on its scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Spikes:
 
     Args:
         longest: (n,) longest stall of a step, 0 where none.
-        nodes: (N,) in how many of the steps a rank of the node was stalled.
+        nodes: (N,) number of steps in which a rank of the node was stalled.
         worst: (n,) rank with the longest stall, -1 where none.
     """
 
@@ -88,17 +89,17 @@ class Spikes:
 class View:
     """The newest `WINDOW_STEPS` steps (fewer at the start), oldest first; see `Quantities`.
 
-    Where steps are short, each of them stands for several: see `bins`.
+    Where steps are short, each row stands for several: see `step_averaging`.
 
     Args:
         step_seconds: mean of their durations.
-        cpu_wait: (n, P, D, T) waiting for a CPU; None where that is not measured.
+        cpu_wait: (n, P, D, T) seconds waiting for a CPU; None if not measured.
         input: (n, P, D, T) input time itself.
         sync: (n, P, D, T) time in collectives, waiting included.
-        work: (n, P, D, T) tokens or samples; None where nobody counted them.
+        work: (n, P, D, T) tokens or samples; None if not counted.
         exit_lateness: (n, P, D, T) lateness in leaving the exchange, None where it is not known.
-        means: the records are means over many steps, and single ones cannot be seen.
-        known: which of `PARTS` are measured, of most ranks in most of these steps.
+        means: the records are means over many steps; single steps are unknown.
+        known: those of `PARTS` that are measured for most ranks in most of these steps.
     """
 
     shape: Shape
@@ -129,29 +130,29 @@ class View:
 
     @property
     def flat(self) -> bool:
-        """Say whether every rank is a replica of its own: then replicas are ranks."""
+        """Return True if every rank is a replica of its own."""
         return self.shape.pipeline == self.shape.tensor == 1
 
     @property
     def crowded(self) -> bool:
-        """Say whether ranks share CPUs, so that their times change with whose turn it is."""
+        """Return True if ranks share CPUs, so that their times depend on the scheduler."""
         brief = self.step_seconds < BRIEF_SECONDS and self.shape.timing != TIMINGS["kernel"]
         if self.cpu_wait is None:
             return brief
         return brief or float(mean(mean(self.cpu_wait).ravel())) > CROWDED_SHARE * self.step_seconds
 
     def saved_share(self, compute: Floats) -> float:
-        """Return the share of the newest steps that `compute` instead of the real one would save.
+        """Return the share of the newest steps that `compute` would save.
 
         Args:
-            compute: (COST_STEPS or fewer, P, D, T) what the ranks should have needed.
+            compute: (COST_STEPS or fewer, P, D, T) what the ranks should have needed, seconds.
         """
         real = self.compute[-COST_STEPS:]
         seconds = self._finish_time(real) - self._finish_time(compute)
         return float(mean(seconds / self.duration[-COST_STEPS:]))
 
     def _finish_time(self, compute: Floats) -> Floats:
-        """Return (n,) when the last replica is done; missing ranks hold nobody up."""
+        """Return (n,) when the last replica finishes; missing ranks delay none."""
         busy = np.nan_to_num(np.fmax.reduce(compute, axis=3))
         if self.shape.wall:
             return np.asarray(busy.max(axis=(1, 2)))
@@ -161,13 +162,13 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SampleImbalance:
-    """How unevenly samples (or tokens) are dealt.
+    """How unevenly samples (or tokens) are distributed.
 
     Args:
-        rank: that has the most in nearly every step, -1 where it changes.
-        largest: mean of the largest count of a step, or that of the rank.
-        mean: of all ranks.
-        rate: seconds of compute for one more.
+        rank: that has the most in nearly every step, -1 if it changes.
+        largest: mean of the largest count of a step, or mean count of `rank`.
+        mean: over all ranks.
+        rate: seconds of compute per additional sample.
         explained: share of the differences in compute that the counts explain.
     """
 
@@ -185,15 +186,15 @@ class Candidate:
     Args:
         kind: class of the fault.
         cost: share of the step time that it takes.
-        ranks: best first, empty when nobody is to blame.
-        stage: heavy pipeline stage, -1 where none.
-        observed: what the culprit shows.
-        expected: what it should show.
-        certainty: factor on the confidence, 1 where the culprit itself is identified.
-        stages: compute of each pipeline stage, where the class is about them.
-        shown_by: what shows it, where a class can show in several ways: "cpu_wait", "pause",
+        ranks: most certain first, empty if no rank is responsible.
+        stage: heavy pipeline stage, -1 if none.
+        observed: value of the culprit.
+        expected: value that it should have.
+        certainty: factor on the confidence, 1 if the culprit itself is identified.
+        stages: compute of each pipeline stage, for classes about stages.
+        shown_by: how a class shows that can show in several ways: "cpu_wait", "pause",
             "freeze", "wait", "input", "checkpoint", "samples", "exchange", "steps".
-        sample_imbalance: how unevenly samples are dealt, where that is what is wrong.
+        sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.
     """
@@ -212,10 +213,10 @@ class Candidate:
     ended: int = -1
 
     def with_extent(self, series: Floats) -> Candidate:
-        """Return the candidate with the steps of the window from and to which it shows.
+        """Return the candidate with the first and the last step of the window that show it.
 
         Args:
-            series: (n,) by how much the culprit was late in each step, NaN where unknown.
+            series: (n,) how late the culprit was in each step, NaN where unknown.
         """
         known = np.nan_to_num(np.ravel(series))
         level = float(np.sort(known)[-max(1, len(known) // 4) :].mean())

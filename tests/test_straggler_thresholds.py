@@ -146,6 +146,11 @@ class TestSlowInput:
     def test_who_has_half_of_the_worst_wait_is_named_with_it(self, second, culprits):
         assert named(slow_input.slow_ranks(view(data=ranks({3: 0.2, 5: second})))) == culprits
 
+    @pytest.mark.parametrize(("many", "culprits"), [(4, (7,)), (5, None)])
+    def test_when_most_ranks_wait_for_input_no_rank_is_named(self, many, culprits):
+        data = ranks({7: 0.2} | dict.fromkeys(range(many - 1), 0.03))
+        assert named(slow_input.slow_ranks(view(data=data))) == culprits
+
     @pytest.mark.parametrize(("seconds", "culprits"), [(0.11, None), (0.14, (3,))])
     def test_a_mean_wait_counts_from_five_of_its_standard_errors_on(self, seconds, culprits):
         data = swinging(ranks({3: seconds}), 0.1)

@@ -46,7 +46,7 @@ def slow_ranks(view: View) -> Candidate | None:
         return None
     worst = float(excess[flagged].max())
     accused = np.asarray(flagged & (excess >= SHARE_OF_WORST * worst))
-    if not attribution.is_conclusive(view, excess, accused) or worst < _rise(view):
+    if not attribution.is_conclusive(view, excess, accused):
         return None
     if _others_increase(view, accused) > max(limit, SHARED * worst):
         return None
@@ -79,15 +79,6 @@ def _others_increase(view: View, accused: Booleans) -> float:
 SHARED = 0.2
 """Part of a rank's excess from which on an increase of the others shows that something shared is
 slow."""
-
-
-def _rise(view: View) -> float:
-    """Return by how much the input of all became slower: who is slower by less is one of them."""
-    if view.baseline is None:
-        return 0.0
-    return (
-        float(lower(mean(view.input), (0, 1, 2), FAST_RANKS_SHARE).ravel()[0]) - view.baseline.data
-    )
 
 
 FAST_RANKS_SHARE = 0.3

@@ -136,7 +136,7 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
     ),
     ("host_transient", "wait"): Template(
         "sync_seconds",
-        "all ranks waited in one collective for {observed}; the rank that they waited for is unknown",
+        "all ranks waited in one collective for {observed}; the rank they waited for is unknown",
         "wait of the rank that waited least, beyond its usual wait",
         FROZEN_HOST,
     ),

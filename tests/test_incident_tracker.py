@@ -215,7 +215,7 @@ def quantities(duration=1.0, busy=1.0, **parts):
     """Return one step of eight ranks."""
     zero = np.zeros((1, 1, 8, 1))
     filled = {name: zero + value for name, value in parts.items()}
-    values = {"input": zero, "rest": zero, "sync": zero, "rest_apart": True, "cpu_wait": None}
+    values = {"input": zero, "rest": zero, "sync": zero, "rest_is_separate": True, "cpu_wait": None}
     return SimpleNamespace(duration=np.array([duration]), busy=zero + busy, **values | filled)
 
 

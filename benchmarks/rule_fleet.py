@@ -18,6 +18,7 @@ from rankscope_agent.contract.metrics import (
     kernel_log,
     nccl_log,
     netdev,
+    pod_netdev,
     pods,
     rdma,
     summary,
@@ -209,6 +210,10 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(summary.PCI_REDUCED, f'{on},pci="0000:1d:00.0"', 0.5)
     unhealthy = f'{on},pci="0000:1d:00.0",reporter="fw_fatal"'
     yield _line(netdev.ADAPTER_UNHEALTHY, unhealthy, 1)
+    inside = f'{on},{job},pod_uid="u-{node}",device="net1"'
+    for metric, value in ((pod_netdev.MTU, 9000), (pod_netdev.UP, 1)):
+        yield _line(metric, inside, value)
+    yield _line(pod_netdev.ERRORS, f'{inside},direction="receive"', 0)
     amiss = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
     for condition in ("socket_fallback", "gdr_missing", "ranks_waiting", "shared_memory"):
         why = f'condition="{condition}",reason="plugin_failed"'

@@ -217,6 +217,21 @@ CASES: dict[str, Case] = {
     "RankscopeNetworkSaturated": Case(
         (gauge(f"rankscope_rdma_port_busy_ratio{{{PORT}}}", 0.97, None, 0.94),)
     ),
+    "RankscopePodInterface": Case(
+        (
+            gauge(
+                f'rankscope_pod_nic_mtu_bytes{{{NODE},{JOB},pod_uid="p-1",device="net1"}}',
+                9000,
+                None,
+            ),
+            gauge(
+                f'rankscope_pod_nic_mtu_bytes{{{OTHER},{JOB},pod_uid="p-2",device="net1"}}',
+                1500,
+                9000,
+            ),
+            *JOB_KNOWN,
+        )
+    ),
     "RankscopeLinkDown": finding("link_down"),
     "RankscopeLinkRateLow": finding("rate_below_maximum"),
     "RankscopeLinkCongestion": finding("congestion"),

@@ -27,6 +27,9 @@ UNMEASURABLE = () if Path("/proc/pressure/cpu").exists() else ("Host pressure",)
 OF_ADAPTERS = ("Blocks that error correction met", "Adapters by health and firmware")
 """Panels of what only a real adapter tells, by netlink: a simulated node has none."""
 
+IN_PODS = ("Frames lost by interfaces inside pods", "Interfaces inside pods")
+"""Panels of pods' own network namespaces: the ranks here are in no pods."""
+
 NEVER_HERE = (agent.INVALID_SAMPLES.name,)
 """Series of what goes wrong with a collector's samples, which nothing does here."""
 
@@ -92,7 +95,7 @@ def unanswered(address: str, model: Any, values: dict[str, str]) -> list[str]:
         (panel, target)
         for panel in panels_of(model)
         for target in panel["targets"]
-        if panel["title"] not in (*UNMEASURABLE, *OF_ADAPTERS)
+        if panel["title"] not in (*UNMEASURABLE, *OF_ADAPTERS, *IN_PODS)
         and not any(name in target["expr"] for name in NEVER_HERE)
     ]
     deadline = time.monotonic() + PATIENCE_SECONDS

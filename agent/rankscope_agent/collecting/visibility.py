@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
+from rankscope_agent.sources.netdev.namespace import in_node_network, may_enter_networks, node_net
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 
 
@@ -23,7 +23,11 @@ def unseen_parts(
         sysfs: the sysfs that it reads.
         collectors: those that are switched on.
     """
-    parts = {"netdev": tuple(_network(procfs, sysfs)), "host": tuple(_processes(procfs))}
+    parts = {
+        "netdev": tuple(_network(procfs, sysfs)),
+        "host": tuple(_processes(procfs)),
+        "pod_netdev": tuple(_pod_networks(procfs, sysfs)),
+    }
     return {name: lines for name, lines in parts.items() if lines and name in collectors}
 
 
@@ -48,4 +52,14 @@ def _processes(procfs: Path) -> list[str]:
     return [
         f"limits of training processes and the node's NFS mounts: {procfs} shows a PID namespace"
         " other than the node's (takes hostPID: component tier-1)"
+    ]
+
+
+def _pod_networks(procfs: Path, sysfs: Path) -> list[str]:
+    if not shows_node_processes(procfs) or may_enter_networks(procfs, sysfs):
+        return []
+    return [
+        "kind, MTU, state and speed of interfaces inside pods: the agent may not enter their"
+        " network namespaces (takes the node's network, CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no"
+        " component gives)"
     ]

@@ -21,6 +21,7 @@ from rankscope_agent.contract.metrics import (
     nccl_log,
     nccl_ras,
     netdev,
+    pod_netdev,
     pods,
     rdma,
     starvation,
@@ -186,6 +187,17 @@ SOURCES: tuple[Source, ...] = (
         needs="hostPath /sys at --path.sysfs: base; the node's TCP: component tier-1;"
         " ethtool: component host-network",
         remedy="say where the host's /sys is (--path.sysfs), and run with hostPID for /proc/1/net",
+    ),
+    Source(
+        "pod_netdev",
+        "rankscope_agent.sources.pod_netdev.collector.create",
+        (pod_netdev,),
+        importance=125,
+        needs="hostPID for counters: component tier-1; kind, MTU and speed: an agent in the node's"
+        " network with CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no component gives",
+        remedy="run with hostPID, so that pods' processes and their /proc/PID/net are seen",
+        comes_with_jobs=True,
+        shares=("pods",),
     ),
     Source(
         "topology",

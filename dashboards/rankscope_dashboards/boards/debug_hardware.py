@@ -6,14 +6,17 @@ from rankscope_agent.contract.metrics import (
     nccl_inspector,
     nccl_log,
     netdev,
+    pod_netdev,
     rdma,
     topology,
     training,
 )
 from rankscope_agent.contract.model import Metric
+from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     FEW,
+    JOB,
     MANY,
     NODE,
     PLACE,
@@ -175,6 +178,7 @@ def network(runbooks: str) -> list[Panel]:
         _sent_again(runbooks),
         _lost_blocks(runbooks),
         _adapter_health(runbooks),
+        *_pod_interfaces(runbooks),
     ]  # fmt: skip
 
 
@@ -286,6 +290,53 @@ def _adapter_health(runbooks: str) -> Panel:
         missing=_NETLINK,
         links=[links.runbook(runbooks, "RankscopeAdapterUnhealthy")],
     )
+
+
+def _pod_interfaces(runbooks: str) -> list[Panel]:
+    keys = ("node", "pod_uid", "device")
+    lost = " + ".join(
+        f"sum {by(*keys)} (increase({of(metric, JOB)}[$__range]))"
+        for metric in (pod_netdev.ERRORS, pod_netdev.DROPPED)
+    )
+    largest_packet = worst(whole("last_over_time", of(pod_netdev.MTU, JOB)), *keys)
+    kinds = worst(whole("last_over_time", of(pod_netdev.INFO, JOB)), *keys, "kind")
+    described = f"{largest_packet} * on (cluster, node, pod_uid, device) group_left (kind) {kinds}"
+    shown = {**shared.CLUSTER_COLUMN, "node": "node", "pod_name": "pod", "device": "interface"}
+    runbook = [links.runbook(runbooks, "RankscopePodInterface")]
+    return [
+        Table(
+            title="Frames lost by interfaces inside pods",
+            description="Frames with errors and dropped frames of the job's own interfaces in the"
+            " time range, in its pods' network namespaces. Macvlan interfaces drop what"
+            " is not meant for them: compare pods with each other.",
+            targets=rows(f"topk({MANY}, {_with_pod(f'({lost})')})"),
+            transformations=columns({**shown, "Value": "lost"}),
+            largest_first="lost",
+            widths={"lost": 80},
+            missing="no agent that sees pods' processes (component tier-1), or no pods",
+            decimals=0,
+            links=runbook,
+        ),
+        Table(
+            title="Interfaces inside pods",
+            description="Kind and MTU of the job's own interfaces. An MTU that differs between"
+            " pods stops collectives whose packets do not fit.",
+            targets=rows(f"topk({MANY}, {_with_pod(described)})"),
+            transformations=columns({**shown, "kind": "kind", "Value": "MTU"}),
+            widths={"MTU": 80},
+            missing="no agent that may enter pods' network namespaces (CAP_SYS_ADMIN)",
+            decimals=0,
+            links=runbook,
+        ),
+    ]
+
+
+def _with_pod(expression: str) -> str:
+    """Add the pod's name, empty where ranks do not tell it."""
+    key = ("node", "pod_uid")
+    named = worst(whole("last_over_time", of(training.RANK_INFO, JOB)), *key, "pod_name")
+    joined = join(f"({expression})", key, ("pod_name",), one_of(named, *key))
+    return f"({joined} or on (cluster, node, pod_uid) ({expression}))"
 
 
 _NETLINK = (

@@ -15,7 +15,12 @@ from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.host import node, pod_samples
 from rankscope_agent.sources.host.nfs import parse_mountstats
-from rankscope_agent.sources.host.pod_groups import PodGroup, PodGroups, training_volumes
+from rankscope_agent.sources.host.pod_groups import (
+    PodGroup,
+    PodGroups,
+    members_of_jobs,
+    training_volumes,
+)
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -41,13 +46,6 @@ def create(config: Config, directory: PodDirectory) -> HostCollector:
         time.monotonic,
         whole_node=shows_node_processes(config.procfs),
     )
-
-
-def members_of_jobs(directory: PodDirectory) -> Iterator[str]:
-    """Yield the uids of this node's pods that belong to jobs and run."""
-    for pod in directory.pods():
-        if not pod.ended and directory.member(pod) is not None:
-            yield pod.uid
 
 
 class HostCollector:

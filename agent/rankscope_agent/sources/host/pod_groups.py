@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import names_in, read_text
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 MAX_PODS = 64
 """Training pods followed: a node has one for each GPU at most, and some that ended."""
@@ -61,6 +62,13 @@ def training_volumes(kubelet: Path) -> Iterator[str]:
     for name in names:
         if (kubelet / "pods" / name / "volumes" / "kubernetes.io~empty-dir" / "rankscope").is_dir():
             yield name
+
+
+def members_of_jobs(directory: PodDirectory) -> Iterator[str]:
+    """Yield the uids of this node's pods that belong to jobs and run."""
+    for pod in directory.pods():
+        if not pod.ended and directory.member(pod) is not None:
+            yield pod.uid
 
 
 class PodGroups:

@@ -28,6 +28,7 @@ PAUSE_GET, FEC_GET = 21, 29  # ETHTOOL_MSG_PAUSE_GET, ETHTOOL_MSG_FEC_GET
 WITH_STATISTICS = 4  # ETHTOOL_FLAG_STATS
 
 BYTES_PER_MEGABIT = 1e6 / 8
+SPEED_UNKNOWN = 2**32 - 1  # SPEED_UNKNOWN is -1 in include/uapi/linux/ethtool.h, in a u32
 
 _SPEED = re.compile(r"(\d+)base")
 
@@ -126,6 +127,11 @@ class EthtoolNetlink(NlEthtool):
         with refused_as_os_error():
             return fastest_of(self.get_linkmode(interface)[0])
 
+    def speed(self, interface: str) -> float | None:
+        """Return the negotiated bytes per second, None while unknown."""
+        with refused_as_os_error():
+            return speed_of(self.get_linkmode(interface)[0])
+
     def _first(self, message: Any, command: int, header: str, interface: str) -> Any:
         with refused_as_os_error():
             asked = self.asyncore.ask
@@ -171,3 +177,10 @@ def fastest_of(message: Any) -> float | None:
         and (speed := _SPEED.match(bit.get("ETHTOOL_A_BITSET_BIT_NAME") or ""))
     ]
     return max(speeds, default=None)
+
+
+def speed_of(message: Any) -> float | None:
+    """Return the negotiated bytes per second; the kernel writes an unknown speed as -1."""
+    megabits = message.get("ETHTOOL_A_LINKMODES_SPEED")
+    known = megabits is not None and 0 < megabits < SPEED_UNKNOWN
+    return megabits * BYTES_PER_MEGABIT if known else None

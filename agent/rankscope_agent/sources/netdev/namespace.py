@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankscope_agent.sources.kernel_files import names_in
+from rankscope_agent.sources.kernel_files import names_in, read_text
 from rankscope_agent.sources.pid_namespace import OWN_PROCFS, shows_node_processes
 
 OWN_SYSFS = Path("/sys")
+
+CAP_SYS_ADMIN, CAP_SYS_PTRACE = 21, 19  # include/uapi/linux/capability.h
 
 MAX_LOOKED_AT = 8192
 """Interfaces looked at; a node has a few for each pod."""
@@ -57,3 +59,27 @@ def has_hardware(sysfs: Path) -> bool:
     root = sysfs / "class" / "net"
     devices = (root / name / "device" for name in names_in(root, MAX_LOOKED_AT)[0])
     return any(device.exists() and not (device / "physfn").exists() for device in devices)
+
+
+def may_enter_networks(procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS) -> bool:
+    """Return True if this process is in the node's network and may enter those of pods.
+
+    setns(2) takes CAP_SYS_ADMIN, and finding the namespace of another user's process the right to
+    trace it (CAP_SYS_PTRACE).
+    """
+    held = effective_capabilities(read_text(own_procfs / "self" / "status"))
+    needed = 1 << CAP_SYS_ADMIN | 1 << CAP_SYS_PTRACE
+    return (
+        held & needed == needed
+        and shows_node_processes(procfs, own_procfs)
+        and in_node_network(procfs, sysfs, own_procfs)
+    )
+
+
+def effective_capabilities(status: str) -> int:
+    """Read the effective capabilities, a bit each, in /proc/PID/status; 0 where none are told."""
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return int(value, 16)
+    return 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import netdev, summary
+from rankscope_agent.contract.metrics import netdev, pod_netdev, summary
 from rankscope_dashboards.expressions.joins import finding, with_owner
-from rankscope_dashboards.expressions.promql import PORT, worst
+from rankscope_dashboards.expressions.promql import PORT, by, worst
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
@@ -28,6 +28,9 @@ SLOT_SHARE = 0.75
 SATURATED_SHARE = 0.95
 """Of the port's rate; above 0.9 collectives queue, headers take the rest."""
 
+POD_ERRORS = 100
+"""Frames with errors in 15 minutes inside a pod, as of ports: virtual interfaces have none."""
+
 THIS_DEVICE = "cluster=%q,node=%q,device=%q"
 
 
@@ -35,6 +38,14 @@ def _told(query: str, text: str) -> str:
     """Return a text for each result of a query about the alert's device; THIS_DEVICE selects it."""
     return texts.known(query, text, "cluster", "node", "device")
 
+
+_IN_PODS = ("job_id", "device")
+_MTU = f'{pod_netdev.MTU.name}{{job_id!=""}}'
+_UP = f'{pod_netdev.UP.name}{{job_id!=""}}'
+_POD_ERRORS = f"increase({pod_netdev.ERRORS.name}[15m])"
+_UNLIKE_MTUS = f"({worst(_MTU, *_IN_PODS)} != min {by(*_IN_PODS)} ({_MTU}))"
+_DOWN_IN_SOME = f"(min {by(*_IN_PODS)} ({_UP}) == 0 and {worst(_UP, *_IN_PODS)} == 1)"
+_LOSING = f"(sum {by(*_IN_PODS)} ({_POD_ERRORS}) > {POD_ERRORS})"
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -141,6 +152,20 @@ ALERTS: tuple[Alert, ...] = (
 )
 
 JOB_ALERTS: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopePodInterface",
+        expression=with_owner(f"({_LOSING}\nor {_UNLIKE_MTUS}\nor {_DOWN_IN_SOME})"),
+        hold="5m",
+        keep="15m",
+        why="Pods of a job start within minutes of each other; interfaces that differ after five"
+        " were set up differently.",
+        severity="ticket",
+        scope="job",
+        summary=f"Interface {{{{ $labels.device }}}} inside pods of {texts.JOB} is faulty",
+        description=f"Inside pods of {texts.JOB}, interface {{{{ $labels.device }}}} loses frames"
+        " to errors, has an MTU that differs between pods, or is down in some of them alone."
+        " The panel Interfaces inside pods shows which.",
+    ),
     Alert(
         name="RankscopeLinkDown",
         expression=with_owner(finding(("link_down", "network_nic"))),

@@ -1,0 +1,1 @@
+"""Network interfaces inside training pods, whose network namespaces are their own."""

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -183,11 +184,8 @@ def test_a_visit_leaves_all_other_threads_where_they_are(node, pod_process):
     assert not [thread for thread in threading.enumerate() if thread.name == "pod-network"]
 
 
-def test_an_agent_without_any_privilege_reads_counters_and_nothing_else(
-    node, pod_process, tmp_path
-):
+def test_an_agent_without_any_privilege_reads_counters_and_nothing_else(pod_process):
     process, *_ = pod_process
-    node.real(UID, process.pid)
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -199,13 +197,16 @@ def test_an_agent_without_any_privilege_reads_counters_and_nothing_else(
         "print(sorted(found.traffic))\n"
         "os.open(f'/proc/{pid}/ns/net', os.O_RDONLY)\n"
     )
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    group = f"cgroup/kubepods/pod{UID}"
-    command = [sys.executable, "-c", script, str(process.pid), str(tmp_path), UID, group]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=agent_environment(), timeout=60
-    )
+    # Not below pytest's own folder, which is closed to other users again and again.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        Node(Path(folder)).real(UID, process.pid)
+        group = f"cgroup/kubepods/pod{UID}"
+        command = [sys.executable, "-c", script, str(process.pid), folder, UID, group]
+        environment = agent_environment()
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=60
+        )
     assert done.stdout == "['eth0', 'net1']\n", done.stderr
     assert "PermissionError" in done.stderr
 

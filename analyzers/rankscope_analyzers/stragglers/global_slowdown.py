@@ -37,7 +37,7 @@ def slow_compute(view: View) -> Candidate | None:
     if view.baseline is None:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        rise = view.stage / view.baseline.stage - 1
+        rise = view.paces / view.baseline.paces - 1
     steady = median(rise[-STEADY_STEPS:], 0)[0]
     level = typical(np.fmin(mean(rise), steady))
     if level <= _limit(view, view.baseline, len(rise)):
@@ -48,10 +48,12 @@ def slow_compute(view: View) -> Candidate | None:
     known = ratio[np.isfinite(ratio)]
     if not len(known) or float((known > 1 + level / 2).mean()) < EVERYBODY:
         return None
+    if float((mean(rise) > level / 2).mean()) < EVERYBODY:
+        return None  # a heavy stage keeps all of them waiting
     newest = view.compute[-COST_STEPS:]
     now = typical(mean(rise[-COST_STEPS:]))
     cost = view.saved_share(newest / (1 + max(now, level)))
-    observed = typical(mean(view.stage))
+    observed = typical(mean(view.paces))
     candidate = Candidate("global_slowdown", cost, (), -1, observed, observed / (1 + level))
     return candidate.with_extent(median(rise, 1)[:, 0])
 

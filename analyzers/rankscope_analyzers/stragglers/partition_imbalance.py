@@ -6,7 +6,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.numeric.medians import mean, median, typical
-from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
+from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
 HEAVY = 1.08
@@ -61,18 +61,12 @@ def heavy_stage(view: View) -> Candidate | None:
     if weights is None:
         return None
     heavy = int(np.argmax(weights))
-    if (
-        view.shape.wall
-        and heavy == len(weights) - 1
-        and weights[heavy] <= HEAVY * weights[:-1].max()
-    ):
-        heavy = int(np.argmax(weights[:-1]))
-    others = _comparable(view, weights, heavy)
-    usual = typical(others) if len(others) else float(weights[-1])
-    above = len(others) > 0 and weights[heavy] > HEAVY * others.max()
+    others = np.delete(weights, heavy)
+    usual = typical(others)
+    above = weights[heavy] > HEAVY * others.max()
     if (not above and not _has_grown(view, weights, heavy)) or weights.min() < weights.max() / ODD:
         return None
-    ideal = np.minimum(weights, max(usual, float(np.max(others, initial=0.0))))
+    ideal = np.minimum(weights, float(others.max()))
     ideal[heavy] = min(usual, weights[heavy])
     lasted = float(mean(view.duration[-COST_STEPS:]))
     cost = (_finish_time(view, weights) - _finish_time(view, ideal)) / lasted
@@ -85,40 +79,23 @@ def heavy_stage(view: View) -> Candidate | None:
 
 def _weights(view: View) -> Floats | None:
     """Return what each stage computes, None where too few steps show all of them."""
-    recent = view.stage[-WEIGHT_STEPS:]
+    recent = view.paces[-WEIGHT_STEPS:]
     recent = recent[np.isfinite(recent).all(axis=1)]
     if len(recent) < FEWEST_STEPS:
         return None
-    recent = median(recent, 0)[0]
-    return stage_weights(recent, view.shape.microbatches) if view.shape.wall else recent
+    return np.asarray(median(recent, 0)[0])
 
 
 WEIGHT_STEPS = 12
 """Steps of which stages are the median: stalls of a whole stage are not its weight."""
 
 
-def _comparable(view: View, weights: Floats, heavy: int) -> Floats:
-    """Return the weights of the other stages.
-
-    Under wall timing the last stage is left out unless it is the heavy one: while another stage
-    sets the pace its weight shows only in the filling of the pipeline, below the noise.
-    """
-    others = np.delete(weights, heavy)
-    last = heavy == len(weights) - 1
-    return others[:-1] if view.shape.wall and not last else others
-
-
 def _has_grown(view: View, weights: Floats, heavy: int) -> bool:
     """Return True if a stage grew since the start, and the others by less than half of that."""
     if view.baseline is None:
         return False
-    before = view.baseline.stage
-    if view.shape.wall:
-        before = stage_weights(before, view.shape.microbatches)
-    growth = weights / np.maximum(before, weights.max() / ODD)
-    rest = _comparable(view, growth, heavy)
-    if not len(rest):
-        return False
+    growth = weights / np.maximum(view.baseline.paces, weights.max() / ODD)
+    rest = np.delete(growth, heavy)
     rise = float(growth[heavy]) - 1
     enough = rise > RISEN - 1 and typical(rest) < 1 + rise / 2
     return bool(enough and weights[heavy] > weights.max() / HEAVY)

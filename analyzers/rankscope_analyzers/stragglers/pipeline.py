@@ -29,10 +29,7 @@ def gradients_ready(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
         return arrival + busy
     each = busy / microbatches
     forward = each * FORWARD_SHARE
-    start = arrival.copy()
-    for stage in range(1, stages):
-        previous = start[..., stage - 1, :] + forward[..., stage - 1, :]
-        start[..., stage, :] = np.maximum(start[..., stage, :], previous)
+    start = _starts(arrival, forward)
     backward = each - forward
     before = np.cumsum(backward, axis=-2) - backward
     following = each.sum(axis=-2, keepdims=True) - np.cumsum(each, axis=-2)
@@ -42,24 +39,40 @@ def gradients_ready(arrival: Floats, busy: Floats, microbatches: int) -> Floats:
     return np.asarray(end - before)
 
 
-def stage_weights(ready: Floats, microbatches: int) -> Floats:
-    """Return (P,) compute of each stage from when its gradients were ready (P,).
+def stage_weights(arrival: Floats, ready: Floats, microbatches: int) -> Floats:
+    """Return (..., P, D) compute of each stage from when its gradients were ready.
 
     Under wall timing only the end of a stage is seen. Adjacent stages end one backward apart, so
-    their difference is 2/3 of a micro-batch of the earlier one. The last stage is then the one with
-    which the schedule takes as long as it did: the largest such value, where several do.
+    their difference is 2/3 of a micro-batch of the earlier one. The last stage is the heaviest with
+    which no chain of the schedule takes longer than it did: while another stage sets the pace, the
+    filling of the pipeline still shows it. All ends are of one step of one replica, so that neither
+    its sequence length nor its input is taken for the work of a stage.
+
+    Args:
+        arrival: (..., P, D) when the input of the stage is there.
+        ready: (..., P, D) when its gradients are complete.
+        microbatches: micro-batches of a step.
     """
-    known = np.maximum(ready[:-1] - ready[1:], 0.0) / (1 - FORWARD_SHARE) * microbatches
-    low, high = 0.0, float(ready[-1])
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        weights = np.append(known, middle)[:, None]
-        if gradients_ready(np.zeros_like(weights), weights, microbatches).max() > ready[0]:
-            high = middle
-        else:
-            low = middle
-    return np.append(known, low)
+    if ready.shape[-2] == 1:
+        return ready - arrival
+    backward = np.maximum(ready[..., :-1, :] - ready[..., 1:, :], 0.0)
+    each = backward / (1 - FORWARD_SHARE)
+    start = _starts(arrival, each * FORWARD_SHARE)
+    before = np.cumsum(backward, axis=-2)
+    end = ready[..., :1, :]
+    longest = (end - start[..., -1:, :] - before[..., -1:, :]) / microbatches
+    following = each.sum(axis=-2, keepdims=True) - np.cumsum(each, axis=-2)
+    ahead = (np.arange(each.shape[-2], 0, -1, dtype=np.float64))[:, None] * each * FORWARD_SHARE
+    chain = start[..., :-1, :] + microbatches * each + before - backward + following - ahead
+    last = np.minimum(longest, (end - chain).min(axis=-2, keepdims=True))
+    known = np.concatenate([each, np.maximum(last, 0.0)], axis=-2)
+    return np.asarray(known * microbatches)
 
 
-BISECTIONS = 14
-"""Halvings of the last stage's range: to within a ten-thousandth of the step."""
+def _starts(arrival: Floats, forward: Floats) -> Floats:
+    """Return when each stage begins: its input is there, and a micro-batch of the one before."""
+    start = arrival.copy()
+    for stage in range(1, start.shape[-2]):
+        previous = start[..., stage - 1, :] + forward[..., stage - 1, :]
+        start[..., stage, :] = np.maximum(start[..., stage, :], previous)
+    return start

@@ -16,7 +16,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.medians import HALVES, median, reference, typical
-from rankscope_analyzers.stragglers.pipeline import gradients_ready
+from rankscope_analyzers.stragglers.pipeline import gradients_ready, stage_weights
 from rankscope_analyzers.stragglers.shape import Shape
 
 REPLICA_RANKS = 3
@@ -96,6 +96,8 @@ class Quantities:
         exit_lateness: (n, P, D, T) how much later than the other ranks of its node a rank left
             the exchange; None where clocks are not compared.
         steps: (n,) number of steps that each row stands for.
+        weights: (n, P) compute of each stage under wall timing of a pipeline, None elsewhere: there
+            `stage` is it.
     """
 
     duration: Floats
@@ -116,6 +118,7 @@ class Quantities:
     work: Floats | None
     exit_lateness: Floats | None
     steps: Floats
+    weights: Floats | None = None
 
     def single_step(self, row: int) -> Quantities:
         """Return a copy of one step that does not keep the others in memory."""
@@ -158,6 +161,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         work=steps.work,
         exit_lateness=steps.exit_lateness,
         steps=_weights(steps),
+        weights=_unchained(steps, shape) if shape.wall and shape.pipeline > 1 else None,
     )
 
 
@@ -196,6 +200,14 @@ def _stage_ready_times(steps: Steps) -> Floats:
     last = np.fmin.reduce(compute, axis=2)
     apart = reference(ready[:, :-1] - ready[:, 1:], (2,))[..., 0]
     return np.asarray(np.concatenate([last + np.cumsum(apart[:, ::-1], 1)[:, ::-1], last], axis=1))
+
+
+def _unchained(steps: Steps, shape: Shape) -> Floats:
+    """Return (n, P) what each stage computes in the median replica."""
+    arrival = np.fmax.reduce(steps.data, axis=3)
+    ready = median(steps.data + steps.compute, 3)[..., 0]
+    weights = stage_weights(arrival, ready, shape.microbatches)
+    return np.asarray(median(weights, 2)[..., 0])
 
 
 STALL_SHARE = 0.02

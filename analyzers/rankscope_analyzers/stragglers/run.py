@@ -47,6 +47,10 @@ STALL_SECONDS = 0.003
 STALL_SIGMAS = 5.0
 """Standard deviations: stalls that hide in compute must also exceed the noise of replicas."""
 
+EVEN_SHARE = 0.5
+"""Part of the largest excess by which another one is as much below its usual: unequal work makes
+some replicas faster and others slower, and a stall makes none faster."""
+
 KNOWN_SHARE = 0.5
 """Share of the ranks and steps in which a part must be measured to be compared."""
 
@@ -63,6 +67,9 @@ KEPT_STEPS = {
     "exit_lateness": LONG_STEPS,
 }
 """Steps that are kept of each field; `BASELINE_STEPS` of all others."""
+
+NOT_ALWAYS = ("cpu_wait", "work", "exit_lateness", "weights")
+"""Fields that not all jobs have."""
 
 KNOWN_BY: Mapping[Part, str] = {
     "data": "data", "compute": "compute", "sync": "sync", "rest": "residual",
@@ -184,14 +191,14 @@ class Run:
             residual_long=self._recent["residual"].last(LONG_STEPS),
             means=self.means,
             known=known,
-            **({"cpu_wait": None, "work": None, "exit_lateness": None} | newest),  # type: ignore[arg-type]
+            **(dict.fromkeys(NOT_ALWAYS) | newest),  # type: ignore[arg-type]
         )
 
     def _learn(self) -> Baseline:
         """Return the baseline; links and storage are those from before an elastic restart."""
         first = {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
         old = self.inherited
-        pace = median(first["stage"], 1)[:, 0]
+        pace = median(first.get("weights", first["stage"]), 1)[:, 0]
         transfer = median(first["transfer"], 0)[0]
         return Baseline(
             relative=median(first["relative"], 0)[0],
@@ -206,6 +213,7 @@ class Run:
             exit_lateness=median(first["exit_lateness"], 0)[0]
             if "exit_lateness" in first
             else None,
+            weights=median(first["weights"], 0)[0] if "weights" in first else None,
         )
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
@@ -253,7 +261,11 @@ class Run:
         ratios = np.where(np.isfinite(ratios), ratios, np.nan)
         excess = ratios - median(ratios, 0)[0]
         noise = 1.4826 * typical(np.abs(excess))
-        return np.asarray(np.where(excess[-1] > STALL_SIGMAS * noise, excess[-1], 0.0))
+        newest = excess[-1]
+        longest, shortest = np.fmax.reduce(newest, axis=None), np.fmin.reduce(newest, axis=None)
+        if -shortest > EVEN_SHARE * longest:
+            return np.zeros_like(newest)
+        return np.asarray(np.where(newest > STALL_SIGMAS * noise, newest, 0.0))
 
     def _spike_arrays(self) -> Spikes:
         brief = middle(self._raw["duration"].last(WINDOW_STEPS).tolist()) < BRIEF_SECONDS
@@ -276,11 +288,8 @@ def _row(now: Quantities, index: int) -> dict[str, Floats]:
             "residual", "compute", "input", "sync",
         )
     }  # fmt: skip
-    for name, values in (
-        ("cpu_wait", now.cpu_wait),
-        ("work", now.work),
-        ("exit_lateness", now.exit_lateness),
-    ):
+    for name in NOT_ALWAYS:
+        values = getattr(now, name)
         if values is not None:
             row[name] = values[index]
     return row

@@ -68,6 +68,12 @@ class Baseline:
     data: float
     duration: float
     exit_lateness: Floats | None = None
+    weights: Floats | None = None
+
+    @property
+    def paces(self) -> Floats:
+        """Return (P,) what each stage computes, without what it waits for the others."""
+        return self.stage if self.weights is None else self.weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,12 @@ class View:
     exit_lateness_long: Floats | None
     means: bool
     known: frozenset[Part]
+    weights: Floats | None = None
+
+    @property
+    def paces(self) -> Floats:
+        """Return (n, P) what each stage computes, without what it waits for the others."""
+        return self.stage if self.weights is None else self.weights
 
     @property
     def flat(self) -> bool:

@@ -148,7 +148,8 @@ def _wall_models(compute: Floats, data: Floats, microbatches: int) -> tuple[Floa
     kept = np.fmax.reduce(by_stage, axis=1)
     if by_stage.shape[1] == 1:
         return actual, kept, kept
-    weights = stage_weights(np.nan_to_num(median(by_stage, 0)[0]), microbatches)
+    ready = np.nan_to_num(median(by_stage, 0)[0])[:, None]
+    weights = stage_weights(np.zeros_like(ready), ready, microbatches)[:, 0]
     each = np.full((len(weights), 1), np.median(weights))
     least = float(gradients_ready(np.zeros_like(each), each, microbatches).max())
     real = weights[:, None]

@@ -34,6 +34,8 @@ from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.leadership import Alone, Leadership, Lease
+from rankscope_analyzers.watch.memory import Memory
+from rankscope_analyzers.watch.store import FileStore
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
@@ -79,6 +81,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep a record of each run in DIR, for rankscope diff (agents only)",
     )
     parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="keep what is known of jobs and incidents in FILE, so that a watch that is started"
+        " anew goes on where the last one ended",
+    )
+    parser.add_argument(
         "--once",
         action="store_true",
         help="evaluate once, print the series and exit: with 1 if nothing could be read",
@@ -95,11 +104,13 @@ class Sight:
         records: where records of runs are kept, None if they are not.
         followed: what is known of jobs from look to look; None where looks show other records of
             the same time, as Prometheus' means over intervals are.
+        memory: keeps all that over restarts.
     """
 
     read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
     followed: FollowedJobs | None = field(default_factory=FollowedJobs)
+    memory: Memory = field(default_factory=lambda: Memory(None, _say))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -113,12 +124,14 @@ def run(options: argparse.Namespace) -> int:
     listen, guard = watch_server.place(options)
     records = RunRecordFiles(options.records) if options.records else None
     followed = None if options.prometheus else FollowedJobs()
-    sight = Sight(reader(options, interval), records, followed)
+    memory = Memory(FileStore(options.state) if options.state else None, _say)
+    sight = Sight(reader(options, interval), records, followed, memory)
     leadership = _leadership(options)
     exported = Exported(leadership)
     log = ErrorLog(_say)
     if options.once:
         evaluate(sight, exported, log)
+        memory.save(exported, followed)
         sys.stdout.write(exported.text())
         return 1 if exported.failed else 0
     server = watch_server.start(exported, listen, guard)
@@ -128,6 +141,8 @@ def run(options: argparse.Namespace) -> int:
         while True:
             turn(sight, exported, leadership, interval, log)
     except KeyboardInterrupt:
+        if leadership.held():
+            memory.save(exported, followed)
         leadership.close()
         return 0
 
@@ -143,6 +158,7 @@ def turn(
         time.sleep(max(1.0, began + interval - time.monotonic()))
     else:
         exported.stand_by()
+        sight.memory.forget()
         time.sleep(STAND_BY_SECONDS)
 
 
@@ -211,6 +227,7 @@ def evaluate(sight: Sight, exported: Exported, log: ErrorLog) -> None:
 
     It ends nothing: whatever agents, jobs or files hold, the next evaluation comes.
     """
+    sight.memory.begin(exported, sight.followed)
     made = attempt("look", "", partial(_evaluated, sight, exported))
     if isinstance(made, AnalysisError):
         _say(f"nothing could be judged: {made}")
@@ -220,6 +237,10 @@ def evaluate(sight: Sight, exported: Exported, log: ErrorLog) -> None:
     errors = dict.fromkeys(made)
     exported.note_errors(errors)
     log.note(errors)
+    changed = bool(exported.news)
+    sight.memory.end(exported, sight.followed, changed=changed)
+    for event in exported.news:
+        _say(visible(f"job {event.job_id}: {event.said}"))
 
 
 def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
@@ -242,8 +263,6 @@ def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
         metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
     ]
     unexported = exported.update(reports, now, len(timing.unusable), more)
-    for event in exported.news:
-        _say(visible(f"job {event.job_id}: {event.said}"))
     unkept = _keep_records(sight.records, found.look, reports, now)
     return [*found.errors, *_of_reports(reports), *unexported, *unkept]
 

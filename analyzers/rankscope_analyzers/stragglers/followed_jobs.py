@@ -8,6 +8,7 @@ incident stays the same from poll to poll.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -58,6 +59,24 @@ class FollowedJobs:
     def __len__(self) -> int:
         """Return the number of jobs."""
         return len(self._jobs)
+
+    @property
+    def polls(self) -> int:
+        """Return the number of polls."""
+        return self._poll
+
+    def jobs(self) -> Iterator[tuple[str, FollowedJob]]:
+        """Yield each job by name, those not seen for longest first."""
+        yield from self._jobs.items()
+
+    def restore(self, jobs: Mapping[str, FollowedJob], polls: int) -> None:
+        """Continue with the jobs of another instance.
+
+        Args:
+            jobs: in the order of `jobs()`.
+            polls: their number so far.
+        """
+        self._jobs, self._poll = dict(jobs), polls
 
     def start_poll(self) -> None:
         """Start a poll: forget jobs that have not been seen for long."""

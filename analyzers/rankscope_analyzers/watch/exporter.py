@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -75,6 +75,11 @@ class Exported(Collector):
             self._failed = False
         self._evaluated.set()
         return errors
+
+    def with_watch(self, use: Callable[[Watch], None]) -> None:
+        """Call `use` with the watch while nobody scrapes it."""
+        with self._lock:
+            use(self._watch)
 
     @property
     def news(self) -> tuple[Event, ...]:

@@ -6,10 +6,12 @@ part of every second between two evaluations, from all GPUs of the job.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_agent.contract.model import Sample
@@ -75,6 +77,33 @@ class Watch:
         self.news = tuple(chain.from_iterable(one for one in lived if isinstance(one, tuple)))
         return tuple(one for one in (*made, *lived) if isinstance(one, AnalysisError))
 
+    def kept(self) -> dict[str, Any]:
+        """Return what is to outlive this watch, as JSON can hold it: sums and lives."""
+        return {
+            "lost": {job_id: dict(by_cause) for job_id, by_cause in self._lost.items()},
+            "observed": self._observed,
+            "failures": self._failures,
+            "errors": self._errors,
+            "lives": self._lives.kept(),
+        }
+
+    def restore(self, kept: Any) -> None:
+        """Go on from what another watch kept.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing; nothing changed.
+        """
+        lost = {
+            str(job_id): defaultdict(float, {str(cause): _sum(n) for cause, n in by.items()})
+            for job_id, by in kept["lost"].items()
+        }
+        observed = {job_id: _sum(kept["observed"][job_id]) for job_id in lost}
+        failures = int(_sum(kept["failures"]))
+        errors: dict[Part, int] = {part: int(_sum(kept["errors"][part])) for part in PARTS}
+        lives = Lives.of(kept["lives"])
+        self._lost, self._observed = dict(lost), observed
+        self._failures, self._errors, self._lives = failures, errors, lives
+
     def fail(self) -> None:
         """Note that nothing could be read: what was found before is not known to be true now."""
         self._reports = self._of_jobs = self.news = ()
@@ -129,6 +158,17 @@ class Watch:
             yield metrics.WATCH_ANALYSIS_ERRORS.sample(count, part=part)
         if self._newest is not None:
             yield metrics.WATCH_LAST.sample(self._newest)
+
+
+def _sum(value: float) -> float:
+    """Return a sum as it was kept.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not 0 <= float(value) < math.inf:
+        raise ValueError(f"{value!r} is no sum")
+    return float(value)
 
 
 def _of_job(report: JobReport) -> tuple[Sample, ...]:

@@ -6,9 +6,9 @@ nothing, as long as its cause is of the same kind. What a look could not see end
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import clock
@@ -80,6 +80,26 @@ class Lives:
             del self._jobs[next(iter(self._jobs))]
         return events
 
+    def kept(self) -> dict[str, Any]:
+        """Return what is remembered, as JSON can hold it."""
+        return {
+            job_id: {key: [one.kind, one.ranks, one.summary, one.over] for key, one in own.items()}
+            for job_id, own in self._jobs.items()
+        }
+
+    @classmethod
+    def of(cls, kept: Any) -> Lives:
+        """Return incidents that remember what others kept.
+
+        Raises:
+            TypeError, ValueError, AttributeError: it is no such thing.
+        """
+        made = cls()
+        for job_id, own in list(kept.items())[-MOST_JOBS:]:
+            known = list(own.items())[-LIVES_OF_A_JOB:]
+            made._jobs[str(job_id)] = {str(key): _life(*one) for key, one in known}
+        return made
+
     def recovered(self) -> Iterator[tuple[str, str, float]]:
         """Yield job, kind and time of what is over; of several of one kind, of the last one."""
         for job_id, lives in self._jobs.items():
@@ -89,6 +109,11 @@ class Lives:
                 if one.over is not None and one.kind not in going:
                     ended[one.kind] = max(one.over, ended.get(one.kind, one.over))
             yield from ((job_id, kind, at) for kind, at in ended.items())
+
+
+def _life(kind: str, ranks: Sequence[int], summary: str, over: float | None) -> Life:
+    known = None if over is None else float(over)
+    return Life(str(kind), tuple(int(rank) for rank in ranks), str(summary), known)
 
 
 def running(report: JobReport) -> list[Incident]:

@@ -13,6 +13,8 @@ from rankscope_analyzers.intake.step_history import StepHistory
 from rankscope_analyzers.steps.job_records import SourceError
 from simulated_jobs import Job, records
 
+WINDOWS_SECONDS = 900.0
+
 
 class FakeAgent:
     """An HTTP server that answers like an agent, or wrongly."""
@@ -251,7 +253,7 @@ def test_windows_of_collectives_are_fetched_where_sync_is_unknown_not_too_far_ba
     assert job.windows == ({"job_id": "a/b", "rank": 1},)
     assert asked[0]["job"] == ["a/b"]
     back = rows["t_start_unix_seconds"].max() - float(asked[0]["since"][0])
-    assert back == pytest.approx(agent_steps.WINDOWS_SECONDS)
+    assert back == pytest.approx(WINDOWS_SECONDS)
 
 
 def test_no_windows_are_fetched_where_sync_is_known():

@@ -16,10 +16,11 @@ from rankscope_agent.contract.model import STEP_COLUMNS, RankIdentity
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.flight_recorder.dump import Dump, Launch
 from rankscope_agent.sources.flight_recorder.windows import NS
-from rankscope_agent.web import handler
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 from served_agents import PATIENCE_SECONDS, RANK, Agent, Steps, WithoutSource, Working, row
+
+MAX_HEAVY = 4
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     answers = []
     clients = [
         threading.Thread(target=lambda: answers.append(agent.ask("/api/v1/steps")[0]))
-        for _ in range(handler.MAX_HEAVY)
+        for _ in range(MAX_HEAVY)
     ]
     for client in clients:
         client.start()
@@ -258,7 +259,7 @@ def test_few_long_answers_are_sent_at_once_and_short_ones_go_on(agent):
     go_on.set()
     for client in clients:
         client.join(PATIENCE_SECONDS)
-    assert answers == [200] * handler.MAX_HEAVY
+    assert answers == [200] * MAX_HEAVY
     agent.steps.steps = Steps().steps
     assert agent.ask("/api/v1/steps")[0] == 200
 

@@ -6,10 +6,12 @@ from datetime import datetime, timezone
 
 import pytest
 
-from rankscope_agent.sources.nccl_log.step_lines import collectives
 from rankscope_agent.sources.nccl_log.step_lines.collectives import repeat
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
 from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
+
+MAX_SHAPES = 4096
+WINDOW = 8192
 
 NOW = 1_795_000_000.0
 DDP = [("AllReduce", 1_000_000), ("AllReduce", 2_500_000), ("AllReduce", 300)]
@@ -128,5 +130,5 @@ def test_memory_is_bounded():
     text = "".join(coll("AllReduce", n, n) for n in range(20_000))
     log.feed(text.encode(), NOW, None)
     period = log._collectives
-    assert len(period._order) <= collectives.WINDOW
-    assert len(period._shapes) <= collectives.MAX_SHAPES
+    assert len(period._order) <= WINDOW
+    assert len(period._shapes) <= MAX_SHAPES

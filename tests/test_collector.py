@@ -7,7 +7,10 @@ import logging
 import time
 
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.sources.collector import MAX_FAILURE_CHARACTERS, MAX_SAMPLES, NoData, scrape
+from rankscope_agent.sources.collector import NoData, scrape
+
+MAX_FAILURE_CHARACTERS = 500
+MAX_SAMPLES = 200_000
 
 SAMPLE = metrics.RINGS.sample(3)
 

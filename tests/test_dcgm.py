@@ -13,8 +13,10 @@ from gpu_nodes import Page
 from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Scrape
-from rankscope_agent.sources.gpus.dcgm import MAX_GPUS, DcgmPage
+from rankscope_agent.sources.gpus.dcgm import DcgmPage
 from rankscope_agent.sources.gpus.dcgm_page import parse_page
+
+MAX_GPUS = 64
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "dcgm"
 

@@ -12,14 +12,11 @@ import pytest
 from gpu_nodes import Page
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.gpus.collector_dcgm import (
-    FETCH_SECONDS,
-    MAX_PAGE_BYTES,
-    STALE_SECONDS,
-    DcgmCollector,
-    EndpointError,
-    create,
-)
+from rankscope_agent.sources.gpus.collector_dcgm import DcgmCollector, EndpointError, create
+
+FETCH_SECONDS = 5.0
+MAX_PAGE_BYTES = 8 << 20
+STALE_SECONDS = 150.0
 
 PATIENCE = 20.0  # of answers that come, on a busy machine
 SHORT = 0.3  # of answers that do not

@@ -16,11 +16,14 @@ from fake_api_server import FakeApiServer
 from rankscope_analyzers.intake import agent_client, agent_timeouts, cluster, prometheus_api
 from rankscope_analyzers.intake import deadline as deadlines
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
-from rankscope_analyzers.intake.agent_timeouts import LATE_SECONDS, SHORT_TIMEOUTS, AgentTimeouts
+from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.cluster import ClusterError
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.deadline import Deadline, connect
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
+
+LATE_SECONDS = 1.5
+SHORT_TIMEOUTS = 9
 
 SECONDS = 0.4
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from rankscope_analyzers.watch.election import LEASE_SECONDS, Election, Held, LeaseError
+from rankscope_analyzers.watch.election import Election, Held, LeaseError
+
+LEASE_SECONDS = 30.0
 
 
 @dataclass

@@ -19,7 +19,7 @@ from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers import command
 from rankscope_analyzers.fusion.job_reports import Evidence, reports
 from rankscope_analyzers.reports import html, job_json, markdown, terminal
-from rankscope_analyzers.reports.verdict_text import BAR_WIDTH, rank_table
+from rankscope_analyzers.reports.verdict_text import rank_table
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -28,6 +28,8 @@ from rankscope_analyzers.stragglers.diagnosis import diagnose_each, diagnosis
 from rankscope_analyzers.stragglers.verdict import RankTimes
 from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.watch.exporter import Exported
+
+BAR_WIDTH = 24
 
 START = 1.76e9
 COLUMNS = ("step_seconds", "data_seconds", "compute_seconds", "sync_seconds")

@@ -7,13 +7,9 @@ import json
 import pytest
 
 from flight_servers import dump, entry
-from rankscope_agent.sources.flight_recorder.dump import (
-    MAX_ENTRIES,
-    MESSAGES,
-    FlightError,
-    Launch,
-    parse_dump,
-)
+from rankscope_agent.sources.flight_recorder.dump import MESSAGES, FlightError, Launch, parse_dump
+
+MAX_ENTRIES = 8_000
 
 NOW = 1_795_272_662_623_976_391
 

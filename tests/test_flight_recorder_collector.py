@@ -19,18 +19,18 @@ from flight_servers import answer_with, dump, entry, recorder, serving
 from known_pods import pods_of
 from probe_jobs.running import Nursery, Outcome, read_rings
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.flight_recorder.budget import CORE_SHARE, SAVED_SECONDS, Budget, period
+from rankscope_agent.sources.flight_recorder.budget import Budget, period
 from rankscope_agent.sources.flight_recorder.collector import FlightRecorderCollector
 from rankscope_agent.sources.flight_recorder.dump import Dump, Launch, parse_dump
 from rankscope_agent.sources.flight_recorder.stream import windows_json
-from rankscope_agent.sources.flight_recorder.windows import (
-    KEPT_SECONDS,
-    MAX_LAUNCHES,
-    NS,
-    FlightWindows,
-)
+from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_analyzers.profiles.flight_records import complete
 from ring_writer import HEADER_FIELDS, RingWriter
+
+CORE_SHARE = 0.01
+KEPT_SECONDS = 3600.0
+MAX_LAUNCHES = 512_000
+SAVED_SECONDS = 3.0
 
 NOW = 1_795_000_000.0
 

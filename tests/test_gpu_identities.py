@@ -9,9 +9,8 @@ from gpu_nodes import Clock, FaultyDevice, Library, device, read, session_of
 from gpu_sessions import SHORT, gpus, until_responsive
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.sources.gpus.nvml import NvmlError
-from rankscope_agent.sources.gpus.session import (
-    REOPEN_SECONDS,
-)
+
+REOPEN_SECONDS = 5.0
 
 
 class SlowIdentity(FaultyDevice):

@@ -33,7 +33,8 @@ from rankscope_agent.sources.gpus.bus import gpus_on_bus, short_pci
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvidia import NvidiaLibrary
 from rankscope_agent.sources.gpus.nvml import NvmlError
-from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
+
+REOPEN_SECONDS = 5.0
 
 PER_GPU = sorted(set(hopper(0)) - {"nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMetricsGet"})
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gpu_nodes import Clock, FaultyDevice, device
 from rankscope_agent.contract.metrics import gpus as metrics
-from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS, NvlinkReader
+from rankscope_agent.sources.gpus.nvlink import NvlinkReader
+
+PERIOD_SECONDS = 10.0
 
 
 def looks(gpu, clock, times, *, erring=False):

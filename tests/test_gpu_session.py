@@ -17,12 +17,11 @@ from rankscope_agent.contract.model import Scrape
 from rankscope_agent.sources.collector import scrape
 from rankscope_agent.sources.gpus.collector_nvml import NvmlCollector
 from rankscope_agent.sources.gpus.nvml import NvmlError
-from rankscope_agent.sources.gpus.session import (
-    MAX_CLOSED_SECONDS,
-    MAX_REOPEN_SECONDS,
-    REOPEN_SECONDS,
-    SILENT_SECONDS,
-)
+
+MAX_CLOSED_SECONDS = 60.0
+MAX_REOPEN_SECONDS = 600.0
+REOPEN_SECONDS = 5.0
+SILENT_SECONDS = 30.0
 
 
 def test_a_lost_gpu_is_lost_under_its_name_and_the_others_go_on():

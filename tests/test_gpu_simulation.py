@@ -18,8 +18,6 @@ from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.settings.simulation import SCENARIOS, parse_simulation
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
-from rankscope_agent.sources.gpus.nvlink import PERIOD_SECONDS
-from rankscope_agent.sources.gpus.session import REOPEN_SECONDS
 from rankscope_agent.sources.gpus.simulation.ports import (
     FLAP_DOWN,
     FLAP_PERIOD,
@@ -33,6 +31,9 @@ from rankscope_agent.sources.gpus.simulation.ports import (
 from rankscope_agent.sources.pods.directory import PodDirectory
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
+
+PERIOD_SECONDS = 10.0
+REOPEN_SECONDS = 5.0
 
 MAX_SERIES_OF_A_GPU = 55
 MAX_SERIES_OF_A_NODE = 900

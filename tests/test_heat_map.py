@@ -7,9 +7,11 @@ from job_reports import frame
 from rankscope_analyzers.reports import heat_map
 from simulated_jobs import Fault, Job
 
+LEVELS = 254
+
 
 def decoded(drawn):
-    share = (drawn.cells.astype(float) - 1) / heat_map.LEVELS
+    share = (drawn.cells.astype(float) - 1) / LEVELS
     values = (
         drawn.low * (drawn.high / drawn.low) ** share
         if drawn.scale == "ratio"

@@ -10,10 +10,13 @@ import pytest
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.host.collector import LOOK_SECONDS, POD_SECONDS, HostCollector, create
+from rankscope_agent.sources.host.collector import HostCollector, create
 from rankscope_agent.sources.host.pod_groups import PodGroups
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rdma_files import write
+
+LOOK_SECONDS = 5.0
+POD_SECONDS = 30.0
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "0a1b2c3d-1111-2222-3333-444455557777"

@@ -11,8 +11,12 @@ from rankscope_analyzers.reports import html, job_json, markdown, terminal
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.watch.findings import Watch
-from rankscope_analyzers.watch.lives import LIVES_OF_A_JOB, MOST_JOBS, REMEMBERED_SECONDS, Lives
+from rankscope_analyzers.watch.lives import Lives
 from suite_jobs import fault, made
+
+LIVES_OF_A_JOB = 32
+MOST_JOBS = 4096
+REMEMBERED_SECONDS = 86400.0
 
 RECOVERED = "rankscope_finding_recovered_timestamp_seconds"
 

@@ -19,13 +19,7 @@ from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_reports import Evidence
 from rankscope_analyzers.intake.agent_pages import Look
 from rankscope_analyzers.intake.page_history import Page, from_pages
-from rankscope_analyzers.isolation.boundary import (
-    ERRORS_KEPT,
-    PARTS,
-    AnalysisError,
-    ErrorLog,
-    attempt,
-)
+from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import job_json, job_summary
@@ -37,6 +31,8 @@ from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_eac
 from rankscope_analyzers.watch.exporter import Exported
 from rankscope_analyzers.watch.leadership import Alone
 from simulated_jobs import Fault, Job, records
+
+ERRORS_KEPT = 4096
 
 FIXTURES = Path(__file__).parent / "fixtures" / "running_jobs"
 SLOW = Job(ranks=16, steps=120, faults=(Fault("compute", (13,), 0.5, first_step=60),))

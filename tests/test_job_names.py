@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from pod_json import pod
 from rankscope_agent.contract.job_names import (
-    MAX_JOB_ID,
-    MAX_NAME,
     JobNameError,
     is_job_id,
     is_name,
@@ -19,6 +17,9 @@ from rankscope_agent.contract.job_names import (
 from rankscope_agent.sources.pods.job_naming import job_of_pod, refusal
 from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.records import parse_pod
+
+MAX_JOB_ID = 320
+MAX_NAME = 253
 
 HARMLESS = set(string.ascii_letters + string.digits + "._/:@-")
 

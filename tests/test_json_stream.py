@@ -6,6 +6,8 @@ import pytest
 from rankscope_analyzers.profiles import json_stream
 from rankscope_analyzers.profiles.json_stream import JsonStream, JsonStreamError
 
+CHUNK_CHARACTERS = 1 << 20
+
 TRACE = {
     "schemaVersion": 1,
     "info": {"rank": 3, "name": 'a "quoted" } ] name'},
@@ -96,4 +98,4 @@ def test_only_what_is_being_read_is_held():
         return next(pieces, "")
 
     assert sum(1 for _ in JsonStream(read_on, 1 << 40).members("events")) == 5001
-    assert max(sizes) == json_stream.CHUNK_CHARACTERS
+    assert max(sizes) == CHUNK_CHARACTERS

@@ -17,7 +17,10 @@ from rankscope_agent.sources.kernel_log.collector import KernelLogCollector, Nod
 from rankscope_agent.sources.kernel_log.processes import pod_of_process
 from rankscope_agent.sources.kernel_log.reboots import ended
 from rankscope_agent.sources.kernel_log.records import Batch, Record
-from rankscope_agent.sources.kernel_log.tally import MAX_PODS, MAX_SUBJECTS, Tally, from_json
+from rankscope_agent.sources.kernel_log.tally import Tally, from_json
+
+MAX_PODS = 32
+MAX_SUBJECTS = 64
 
 NOW, UPTIME = 1_800_000_000.0, 5_000.0
 UUID = "GPU-00000000-1111-2222-3333-444444444444"

@@ -11,8 +11,10 @@ from kernel_text import log_of, xid
 from rankscope_agent.contract.kernel import scanner
 from rankscope_agent.contract.kernel.log import KernelLog, read
 from rankscope_agent.contract.kernel.matcher import RULES, shape
-from rankscope_agent.contract.kernel.scanner import MAX_SHAPES_BYTES, Screen
+from rankscope_agent.contract.kernel.scanner import Screen
 from test_kernel_events import LINES
+
+MAX_SHAPES_BYTES = 2 << 20
 
 MINIMUM_LETTERS = 2
 """Of a needle in a shape: one letter stands in nearly every line."""

@@ -10,8 +10,10 @@ import pytest
 from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.sightings import Signs
 from rankscope_agent.contract.kernel.lines import is_kernel
-from rankscope_agent.contract.log_text.prefixes import MAX_RANK, split, unix_seconds
+from rankscope_agent.contract.log_text.prefixes import split, unix_seconds
 from rankscope_agent.sources.nccl_log.step_lines.prefix import words_begin
+
+MAX_RANK = 1 << 20
 
 AGENT = Path(__file__).parents[1] / "agent" / "rankscope_agent"
 

@@ -10,7 +10,6 @@ import pytest
 
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.streams import (
-    MAX_SEGMENTS,
     NO_POD,
     LogLocation,
     LogStream,
@@ -18,6 +17,8 @@ from rankscope_agent.sources.nccl_log.streams import (
     pod_logs,
     rotated,
 )
+
+MAX_SEGMENTS = 6
 
 
 def read_all(stream: LogStream) -> bytes:

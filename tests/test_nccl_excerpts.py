@@ -8,9 +8,11 @@ import pytest
 
 from nccl_job_text import comm, edge, facts_of, info, start, verdict_of
 from rankscope_agent.contract.nccl.facts import Transport
-from rankscope_agent.contract.nccl.job_size import HEAD_BYTES, world_size
+from rankscope_agent.contract.nccl.job_size import world_size
 from rankscope_analyzers import cli
 from rankscope_analyzers.logs.nccl_findings import findings
+
+HEAD_BYTES = 256 << 10
 
 
 @pytest.mark.parametrize(

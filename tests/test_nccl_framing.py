@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope_agent.contract.log_text.framing import MAX_PARTIAL_BYTES, Unframer
+from rankscope_agent.contract.log_text.framing import Unframer
+
+MAX_PARTIAL_BYTES = 64 << 10
 
 STAMP = b"2026-11-21T02:14:00.123456789Z"
 

@@ -7,9 +7,11 @@ import pytest
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.metrics import nccl_ras as metrics
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.nccl_ras.client import MAX_REPLY_BYTES, RasError
+from rankscope_agent.sources.nccl_ras.client import RasError
 from rankscope_agent.sources.nccl_ras.collector import NcclRasCollector
 from ras_server import RasServer, closed_port, communicator, json_report, rank_entry
+
+MAX_REPLY_BYTES = 2 << 20
 
 LATE = json_report(
     communicator(4, [rank_entry(rank, AllReduce=9 - 5 * (rank == 3)) for rank in range(4)], [])

@@ -8,11 +8,13 @@ import pytest
 
 from rankscope_agent.contract.metrics import netdev as metrics
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
-from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN
+from rankscope_agent.sources.netdev.collector import NetdevCollector
 from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rdma_files import add_port, write
+
+MAX_SHOWN = 32
+SLOW_SECONDS = 10.0
 
 HEADER = "Inter-|\n face |\n"
 

@@ -12,8 +12,10 @@ from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.sources.nccl_log import follower as following
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.nccl_log.memory import estimated_bytes
-from rankscope_agent.sources.nccl_log.pod import MAX_POD_BYTES, POD_LIMITS, PodLogs
+from rankscope_agent.sources.nccl_log.pod import POD_LIMITS, PodLogs
 from rankscope_agent.sources.nccl_log.streams import LogOwner
+
+MAX_POD_BYTES = 4 << 20
 
 OWNER = LogOwner("team", "train-0", "uid-1")
 NOW = 1_795_000_000.0

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from pod_json import uid
 from rankscope_agent.sources.pods.cgroups import Placement, parse_cgroup
-from rankscope_agent.sources.pods.process_scan import LOOKS, ProcessScanner
+from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.pods.processes import environment_hash, parse_environ, process_identity
+
+LOOKS = 2
 
 UID = uid(1)
 LOW = UID.replace("-", "_")

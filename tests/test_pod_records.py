@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pod_json import field_ref, pod, uid
-from rankscope_agent.sources.pods.records import (
-    MAX_TEXT,
-    DeviceHealth,
-    Pod,
-    PodError,
-    is_kept,
-    parse_pod,
-)
+from rankscope_agent.sources.pods.records import DeviceHealth, Pod, PodError, is_kept, parse_pod
+
+MAX_TEXT = 256
 
 
 def variables(**env):

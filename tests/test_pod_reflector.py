@@ -17,6 +17,10 @@ from rankscope_agent.sources.pods.api_client import ApiError, ApiServer
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.reflector import Reflector
 
+FIRST_PAUSE_SECONDS = 2.0
+MAX_PAUSE_SECONDS = 30.0
+START_JITTER_SECONDS = 30.0
+
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "golden" / "kubernetes"
 KUBECTL = shutil.which("kubectl")
 
@@ -101,7 +105,7 @@ def test_pods_are_listed_once_and_then_watched(server, follow):
 def test_the_first_list_waits_for_its_share_of_the_jitter(server, follow):
     following = follow()
     assert eventually(lambda: bool(following.reflector.requests["watch"]))
-    assert following.pauses[0] == pytest.approx(reflector.START_JITTER_SECONDS / 2)
+    assert following.pauses[0] == pytest.approx(START_JITTER_SECONDS / 2)
 
 
 def test_a_pod_that_leaves_the_node_is_forgotten(server, follow):
@@ -176,7 +180,7 @@ def test_a_server_in_trouble_is_asked_at_most_three_times_in_ten_seconds(server,
     pauses = following.pauses[1:6]
     assert sum(pauses[:2]) <= 10 < sum(pauses[:3])
     assert pauses == sorted(pauses)
-    assert max(following.pauses) <= 1.5 * reflector.MAX_PAUSE_SECONDS
+    assert max(following.pauses) <= 1.5 * MAX_PAUSE_SECONDS
 
 
 def test_a_server_that_ends_watches_at_once_is_asked_no_more_often(server, follow):
@@ -184,7 +188,7 @@ def test_a_server_that_ends_watches_at_once_is_asked_no_more_often(server, follo
     following = follow()
     assert eventually(lambda: following.reflector.errors >= 3)
     failures = [pause for pause in following.pauses[1:] if pause]
-    assert failures[0] >= reflector.FIRST_PAUSE_SECONDS
+    assert failures[0] >= FIRST_PAUSE_SECONDS
     assert failures == sorted(failures)
 
 
@@ -210,7 +214,7 @@ def test_an_answer_that_is_no_list_is_an_error_and_nothing_is_lost(server, tmp_p
     server.faults.garbage = body
     directory = PodDirectory()
     made = Reflector(ApiServer(server.url, tmp_path), directory, "n1", jitter=lambda: 0.0)
-    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= FIRST_PAUSE_SECONDS
     assert made.failure
     assert not directory.pods()
 
@@ -218,14 +222,14 @@ def test_an_answer_that_is_no_list_is_an_error_and_nothing_is_lost(server, tmp_p
 def test_a_list_without_a_version_is_not_asked_for_again_without_a_pause(server, tmp_path):
     server.faults.garbage = b'{"kind": "PodList", "items": []}'
     made = Reflector(ApiServer(server.url, tmp_path), PodDirectory(), "n1")
-    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= FIRST_PAUSE_SECONDS
 
 
 def test_a_server_that_cannot_be_reached_is_an_error(tmp_path):
     gone = FakeApiServer()
     gone.close()
     made = Reflector(ApiServer(gone.url, tmp_path), PodDirectory(), "n1")
-    assert made._iteration() >= reflector.FIRST_PAUSE_SECONDS
+    assert made._iteration() >= FIRST_PAUSE_SECONDS
     assert "refused" in made.failure
 
 

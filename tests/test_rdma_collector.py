@@ -10,10 +10,13 @@ import pytest
 from rankscope_agent.contract.metrics import rdma as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.rdma.collector import RESCAN_SECONDS, RdmaCollector
-from rankscope_agent.sources.rdma.counters import MAX_SERIES
-from rankscope_agent.sources.rdma.tree import MAX_PORTS, RdmaTree
+from rankscope_agent.sources.rdma.collector import RdmaCollector
+from rankscope_agent.sources.rdma.tree import RdmaTree
 from rdma_files import COUNTERS, HW_COUNTERS, add_port, write
+
+MAX_PORTS = 64
+MAX_SERIES = 96
+RESCAN_SECONDS = 10.0
 
 BUDGET = 28  # series that a port may have while nothing rare has happened
 

@@ -16,6 +16,8 @@ from rankscope_analyzers import cli
 from rankscope_analyzers.steps import job_records, record_files, tables
 from rankscope_analyzers.steps.job_records import SourceError
 
+MAX_COLUMNS = 256
+
 STEPS = "step,rank,t_start_unix_seconds,step_seconds\n"
 
 
@@ -89,7 +91,7 @@ def test_an_array_that_claims_more_than_its_file_holds_is_refused(tmp_path):
 
 
 def test_columns_beyond_the_most_are_refused(tmp_path):
-    names = [f"c{number}" for number in range(record_files.MAX_COLUMNS + 1)]
+    names = [f"c{number}" for number in range(MAX_COLUMNS + 1)]
     (tmp_path / "records.csv").write_text(",".join(names) + "\n")
     refused(tmp_path, "257 columns, and a trace may have 256")
 

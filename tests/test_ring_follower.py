@@ -11,9 +11,11 @@ import pytest
 from known_pods import pods_of
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import ring_directory as ring_directory
-from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower
+from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import REASONS
 from ring_writer import RingWriter, header_page
+
+PODS_RESCAN_SECONDS = 5.0
 
 NOW = 1_700_000_000.0
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankscope_agent.sources.training.format import (
-    MAX_STEP_NS,
     REASONS,
     RingError,
     RingHeader,
@@ -19,6 +18,8 @@ from rankscope_agent.sources.training.format import (
     seq_in_slot,
 )
 from ring_writer import HEADER, NS, RECORD, header_page, record_bytes
+
+MAX_STEP_NS = 7 * 86_400 * 10**9
 
 
 def refusal(page: bytes) -> RingError:

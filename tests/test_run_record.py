@@ -4,13 +4,16 @@ import re
 import pytest
 
 from faulty_clusters import Cluster
-from rankscope_agent.sources.pods.command_line import MAX_ARGUMENTS, parse_command
+from rankscope_agent.sources.pods.command_line import parse_command
 from rankscope_analyzers import cli
-from rankscope_analyzers.runs.files import RENEW_SECONDS, RunRecordFiles, file_stem
+from rankscope_analyzers.runs.files import RunRecordFiles, file_stem
 from rankscope_analyzers.runs.record import RankFacts, RecordFormatError, differences, record, speed
 from ring_writer import RingWriter
 from running_agent import running_agent
 from simulated_jobs import Fault, Job
+
+MAX_ARGUMENTS = 256
+RENEW_SECONDS = 600.0
 
 NODES = {"gpu-0": "healthy", "gpu-1": "healthy"}
 

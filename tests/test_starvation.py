@@ -14,15 +14,8 @@ import pytest
 
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.sources.collector import NoData
-from rankscope_agent.sources.starvation.collector import (
-    AGAIN_SECONDS,
-    FIND_SECONDS,
-    LOOK_SECONDS,
-    StarvationCollector,
-)
+from rankscope_agent.sources.starvation.collector import StarvationCollector
 from rankscope_agent.sources.starvation.schedule import (
-    MAX_THREADS,
-    WATCHED_THREADS,
     Waits,
     busiest_threads,
     parse_lock_holders,
@@ -33,6 +26,12 @@ from rankscope_agent.sources.starvation.schedule import (
 from rankscope_agent.sources.training.reader import RingStepSource
 from rdma_files import write
 from ring_writer import RingWriter
+
+AGAIN_SECONDS = 5.0
+FIND_SECONDS = 30.0
+LOOK_SECONDS = 5.0
+MAX_THREADS = 512
+WATCHED_THREADS = 16
 
 S = 10**9
 SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from rankscope_analyzers.intake.step_history import REREAD_LOOKS, StepHistory, step_answer
+from rankscope_analyzers.intake.step_history import StepHistory, step_answer
+
+REREAD_LOOKS = 20
 
 COLUMNS = ["job_id", "rank", "step", "t_start_unix_seconds", "step_seconds"]
 URL = "http://n1:9877"

@@ -6,7 +6,9 @@ import json
 import math
 
 from rankscope_agent.contract.model import STEP_COLUMNS
-from rankscope_agent.serving.step_stream import ROWS_PER_PIECE, steps_json
+from rankscope_agent.serving.step_stream import steps_json
+
+ROWS_PER_PIECE = 500
 
 
 def row(step, seconds=0.5):

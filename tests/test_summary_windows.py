@@ -2,7 +2,9 @@
 
 import pytest
 
-from rankscope_agent.collecting.summary.windows import RESOLUTION_SECONDS, Increases, Means
+from rankscope_agent.collecting.summary.windows import Increases, Means
+
+RESOLUTION_SECONDS = 15.0
 
 
 def fed(window, values):

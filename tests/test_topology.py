@@ -12,9 +12,11 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.simulation.nvml import simulated_gpus
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.topology.collector import TopologyCollector
-from rankscope_agent.sources.topology.distance import MAX_NEAREST, distance, location, nearest
+from rankscope_agent.sources.topology.distance import distance, location, nearest
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus, parse_uuid
 from rdma_files import add_port, write
+
+MAX_NEAREST = 8
 
 UUID = "GPU-00000000-0000-0000-0000-00000000000{}"
 

@@ -7,9 +7,11 @@ import math
 
 import pytest
 
-from rankscope_agent.collecting.validation import MAX_LABEL_BYTES, validate
+from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
+
+MAX_LABEL_BYTES = 1024
 
 GOOD = metrics.RINGS.sample(3)
 

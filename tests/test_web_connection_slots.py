@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from rankscope_agent.web import connection_slots
 from rankscope_agent.web.connection_slots import Slots
-from rankscope_agent.web.refusals import MAX_KEPT, REFUSAL, Refusals
+from rankscope_agent.web.refusals import REFUSAL, Refusals
+
+MAX_KEPT = 32
 
 MOST, MOST_PER_PEER = 4, 3
 

@@ -10,9 +10,11 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.web import health
-from rankscope_agent.web.connection_slots import MAX_CONNECTIONS
-from rankscope_agent.web.health import MAX_HEAD_BYTES, HealthServer
+from rankscope_agent.web.health import HealthServer
 from serving import LOOPBACK, PATIENCE_SECONDS
+
+MAX_CONNECTIONS = 64
+MAX_HEAD_BYTES = 1024
 
 # As the kubelet's prober sends it.
 PROBE = (

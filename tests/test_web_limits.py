@@ -12,10 +12,13 @@ import pytest
 
 from certificates import Authority
 from rankscope_agent.web import handler, timed_socket
-from rankscope_agent.web.connection_slots import MAX_ANSWERS_PER_PEER, MAX_CONNECTIONS, MAX_PER_PEER
-from rankscope_agent.web.refusals import MAX_KEPT
 from rankscope_agent.web.routes import Route, sentence
 from serving import LOOPBACK, PATIENCE_SECONDS, ROUTES, Serving
+
+MAX_ANSWERS_PER_PEER = 16
+MAX_CONNECTIONS = 64
+MAX_KEPT = 32
+MAX_PER_PEER = 32
 
 NEIGHBOURS = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 

@@ -10,14 +10,11 @@ import ssl
 
 import pytest
 
-from rankscope_agent.web.request_head import (
-    MAX_HEAD_BYTES,
-    READ_BYTES,
-    HeadTooLargeError,
-    RequestHeads,
-)
+from rankscope_agent.web.request_head import READ_BYTES, HeadTooLargeError, RequestHeads
 from serving import LOOPBACK, PATIENCE_SECONDS, Serving
 from test_web_limits import tls_of
+
+MAX_HEAD_BYTES = 16384
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\n"
 TOKEN = "correct-horse-battery-staple"

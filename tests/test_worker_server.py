@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from flight_servers import answer_with, dump, entry, recorder, serving
-from rankscope_agent.sources.flight_recorder.dump import MAX_DUMP_BYTES, FlightError
-from rankscope_agent.sources.flight_recorder.worker_server import MAX_HEAD_BYTES, fetch
+from rankscope_agent.sources.flight_recorder.dump import FlightError
+from rankscope_agent.sources.flight_recorder.worker_server import fetch
+
+MAX_DUMP_BYTES = 4 << 20
+MAX_HEAD_BYTES = 16 << 10
 
 LIST = answer_with(json.dumps(["fr_trace_json"]).encode())
 

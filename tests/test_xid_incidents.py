@@ -14,8 +14,10 @@ from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_analyzers.findings.advice import ADVICE
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_incidents import analyze
-from rankscope_analyzers.gpus.xid_rates import PUBLISHED_GPU_HOURS, rates
+from rankscope_analyzers.gpus.xid_rates import rates
 from rankscope_analyzers.text import runbooks
+
+PUBLISHED_GPU_HOURS = 16_384 * 54 * 24
 
 START = 1_800_000_000.0
 ROOT = Path(__file__).parent.parent

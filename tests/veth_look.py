@@ -12,9 +12,11 @@ import subprocess
 import time
 from pathlib import Path
 
-from rankscope_agent.sources.netdev.collector import SLOW_SECONDS, NetdevCollector
+from rankscope_agent.sources.netdev.collector import NetdevCollector
 from rankscope_agent.sources.netdev.ethtool import Ethtool
 from rankscope_agent.sources.netdev.host_links import open_host_links
+
+SLOW_SECONDS = 10.0
 
 FRAMES = 5
 LINK_WATCH_SECONDS = 1.2  # the kernel announces changes of a carrier once a second at most

@@ -14,49 +14,46 @@ import pytest
 
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.settings import file_descriptors
-from rankscope_agent.settings.file_descriptors import SHARES, WANTED, share
+from rankscope_agent.settings.file_descriptors import SHARES, share
 from rankscope_agent.sources.host.collector import HostCollector
 from rankscope_agent.sources.kernel_files import names_in, read_number, read_text
-from rankscope_agent.sources.nccl_inspector.follower import MAX_FILES, file_limit
+from rankscope_agent.sources.nccl_inspector.follower import file_limit
 from rankscope_agent.sources.nccl_log.follower import stream_limit
-from rankscope_agent.sources.nccl_log.streams import MAX_SEGMENTS, MAX_STREAMS
 from rankscope_agent.sources.netdev.collector import interface_limit
-from rankscope_agent.sources.netdev.counters import FILES_KEPT, InterfaceFiles
-from rankscope_agent.sources.netdev.interfaces import MAX_SHOWN, Interface
-from rankscope_agent.sources.training.files import MAX_RINGS
+from rankscope_agent.sources.netdev.counters import InterfaceFiles
+from rankscope_agent.sources.netdev.interfaces import Interface
 from rankscope_agent.sources.training.follower import ring_limit
-from rankscope_agent.web import connection_slots, refusals
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 from running_agent import COMMAND, HEALTH, PATIENCE_SECONDS, running_agent
 from test_agent_process import until
 
-WEB = connection_slots.MAX_CONNECTIONS + connection_slots.MAX_ENDING + refusals.MAX_KEPT
-LIVENESS = connection_slots.MAX_CONNECTIONS + connection_slots.MAX_ENDING
+WEB = 64 + 64 + 32  # connections, those that end, and refusals
+LIVENESS = 64 + 64
 SPARE = 16  # standard streams, listening sockets, and what is open for a moment
 
 
-@pytest.mark.parametrize("limit", [1024, 4096, WANTED, 1 << 20, resource.RLIM_INFINITY])
+@pytest.mark.parametrize("limit", [1024, 4096, 16_384, 1 << 20, resource.RLIM_INFINITY])
 def test_all_that_may_be_kept_open_at_once_is_less_than_there_is(monkeypatch, limit):
     monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (limit, limit))
     kept = {
         "training": 2 * ring_limit(),
         "rdma": share("rdma"),
-        "nccl_log": MAX_SEGMENTS * stream_limit(),
+        "nccl_log": 6 * stream_limit(),
         "nccl_inspector": file_limit(),
-        "netdev": FILES_KEPT * interface_limit(),
+        "netdev": 1 * interface_limit(),
         "web": WEB,
         "liveness": LIVENESS,
     }
     assert set(kept) == {*SHARES, "web", "liveness"}
-    assert sum(kept.values()) + SPARE <= (limit if limit > 0 else WANTED)
+    assert sum(kept.values()) + SPARE <= (limit if limit > 0 else 16_384)
     assert min(kept.values()) > 0
 
 
 def test_with_what_is_wanted_no_source_has_to_do_with_less(monkeypatch):
-    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (WANTED, WANTED))
-    assert (ring_limit(), stream_limit(), file_limit()) == (MAX_RINGS, MAX_STREAMS, MAX_FILES)
-    assert interface_limit() == MAX_SHOWN
+    monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (16_384, 16_384))
+    assert (ring_limit(), stream_limit(), file_limit()) == (1024, 256, 256)
+    assert interface_limit() == 32
 
 
 def test_the_agent_raises_its_own_limit_as_far_as_it_may(tmp_path):

@@ -11,11 +11,10 @@ from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import Account, RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed, state
-from rankscope_analyzers.stragglers.assembly import MAXIMUM_RESTARTS
 from rankscope_analyzers.stragglers.faults import merge_incidents
 from rankscope_analyzers.stragglers.feed import Feed
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
-from rankscope_analyzers.stragglers.incidents import KEPT_INCIDENTS, IncidentStore, Moment
+from rankscope_analyzers.stragglers.incidents import IncidentStore, Moment
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.state import StateError
 from rankscope_analyzers.stragglers.view import Candidate
@@ -181,7 +180,7 @@ def test_a_job_that_never_settles_keeps_as_much_in_memory_as_one_that_does():
         tracker.update((), False, moment, lambda one: ("node",))
         if evaluation % 10_000 == 5_000:
             sizes.append(size(tracker))
-    assert len(tracker.incidents) <= KEPT_INCIDENTS
+    assert len(tracker.incidents) <= 128
     assert max(sizes) < 1.05 * min(sizes)
 
 
@@ -193,12 +192,12 @@ def spell(book, rank, began):
 
 def test_spells_that_are_no_longer_kept_count_in_the_fault_that_they_belong_to():
     book = IncidentStore()
-    for number in range(3 * KEPT_INCIDENTS):
+    for number in range(3 * 128):
         spell(book, number % 2, 100.0 * number)
     first, second = merge_incidents(book.incidents, 1e9)
-    assert first.count + second.count == 3 * KEPT_INCIDENTS
+    assert first.count + second.count == 3 * 128
     assert min(first.since, second.since) == 0.0
-    assert first.lost + second.lost == pytest.approx(0.5 * 10.0 * 3 * KEPT_INCIDENTS)
+    assert first.lost + second.lost == pytest.approx(0.5 * 10.0 * 3 * 128)
     assert first.lost_fraction == pytest.approx(0.5)
 
 
@@ -206,7 +205,7 @@ def test_an_incident_that_goes_on_is_kept_whatever_comes_and_goes_beside_it():
     book = IncidentStore()
     found = Candidate("data_loader", 0.5, (7,), -1, 2.0, 1.0)
     going = book.open(found, 1.0, Moment(2.0, 1.0), ("node",))
-    for number in range(3 * KEPT_INCIDENTS):
+    for number in range(3 * 128):
         spell(book, number + 10, 100.0 * number)
     assert book[going] in book.incidents
     assert (book[going].since, book[going].until) == (1.0, None)
@@ -231,7 +230,7 @@ def test_a_counter_that_is_none_makes_no_more_runs_than_a_job_can_have(column):
     rising = np.arange(count)
     changes = {"step": {"step": odd}, "attempt": {"step": rising % 7, "attempt": rising}}[column]
     made_of = runs(counters(count, **changes), Layout(1, 1, 1, 0, wall=True, by_groups=True))
-    assert MAXIMUM_RESTARTS < made_of <= 2 * MAXIMUM_RESTARTS
+    assert 100 < made_of <= 2 * 100
 
 
 def test_a_job_that_restarts_once_a_day_for_years_is_followed_through_all_restarts():

@@ -18,7 +18,7 @@ from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.findings import LONGEST_GAP_SECONDS, Watch
+from rankscope_analyzers.watch.findings import Watch
 from rankscope_analyzers.watch.leadership import Alone
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
@@ -79,11 +79,12 @@ def test_lost_time_adds_up_while_the_finding_lasts(report):
     assert found["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * 120
 
 
-def test_nobody_knows_what_happened_in_a_long_pause(report):
+@pytest.mark.parametrize(("pause", "observed"), [(299.0, 299.0), (301.0, 0.0)])
+def test_nobody_knows_what_happened_in_a_long_pause(report, pause, observed):
     watch = Watch()
     watch.update([report], 1000.0)
-    watch.update([report], 1001.0 + LONGEST_GAP_SECONDS)
-    assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 0
+    watch.update([report], 1000.0 + pause)
+    assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * observed
 
 
 @pytest.mark.parametrize("confidence", [None, 0.0])

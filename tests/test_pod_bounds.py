@@ -27,18 +27,7 @@ from rankscope_agent.sources.pods.processes import parse_environ
 from rankscope_agent.sources.pods.protobuf import fields
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.pods.reflector import Reflector
-
-
-class Clock:
-    """Seconds that pass when a test says so; stands for the module `time`."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-    time = monotonic
+from standing_clock import Clock
 
 
 @pytest.fixture

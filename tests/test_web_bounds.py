@@ -33,21 +33,8 @@ from rankscope_agent.web.routes import Route, sentence
 from rankscope_agent.web.server import WebServer
 from rankscope_agent.web.watched_files import Watched, read_bounded
 from serving import LOOPBACK, Serving
+from standing_clock import Clock
 from test_web_health import PROBE, connected, conversation
-
-
-class Clock:
-    """Seconds that pass when a test says so; stands for the module `time`."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.slept = []
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
 
 
 @pytest.fixture

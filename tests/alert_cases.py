@@ -5,6 +5,8 @@ Rates are per minute. The values beside a limit stand on both of its sides, clos
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from alert_series import (
     AGENTS,
     ALIVE,
@@ -265,6 +267,7 @@ CASES: dict[str, Case] = {
     ),
     # The cluster, and ourselves.
     "RankscopeJobFailureCascade": cascade(),
+    "RankscopeJobInCascade": replace(cascade(), alerts=3),
     "RankscopeGoodputBurnFast": burn(570, 6, 425, Case((), lag=62, settle=380, step=1, gap=3)),
     "RankscopeGoodputBurnSlow": burn(
         100, 6, 28, Case((), lag=24 * 60 + 30, settle=3 * 1440 + 60, step=4, gap=20, again=20)

@@ -23,6 +23,9 @@ TEXTS = Path(__file__).parent / "fixtures/alerts/texts.json"
 State = Literal["good", "bad", "below"]
 Values = Callable[[Sequence[State], int], list[str]]
 
+LINKS = Links(paging_namespaces=("team", "of-others"))
+"""Rules of a cluster in which the jobs of two namespaces may page."""
+
 _UNITS = {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}
 
 
@@ -248,10 +251,15 @@ def _needed(alert: Alert) -> list[dict]:
 
 
 def run(
-    folder: Path, promtool: str, alert: Alert, case: Case, expected: Sequence[dict] | None
+    folder: Path,
+    promtool: str,
+    alert: Alert,
+    case: Case,
+    expected: Sequence[dict] | None,
+    links: Links = LINKS,
 ) -> subprocess.CompletedProcess[str]:
     """Let promtool try an alert."""
-    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, Links())]}]
+    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, links)]}]
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     blocks = [_fires(case, alert, expected)]
     if case.has_below:
@@ -287,7 +295,7 @@ def follow(
         length: minutes that are looked at.
         checks: pairs of minute and number of firing alerts.
     """
-    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, Links())]}]
+    groups = [*_needed(alert), {"name": "alert", "rules": [rule(alert, LINKS)]}]
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     states: list[State] = ["bad"] * (length // case.step + 1)
     test = {
@@ -312,7 +320,7 @@ def run_all(
         }
         for group in recording_rules.GROUPS
     ]
-    groups.append({"name": "alerts", "rules": [rule(alert, Links()) for alert in alerts]})
+    groups.append({"name": "alerts", "rules": [rule(alert, LINKS) for alert in alerts]})
     (folder / "rules.yaml").write_text(json.dumps({"groups": groups}))
     step, names = 2, "count by (alertname) (ALERTS)"
     states: list[State] = ["good"] * (hours * 60 // step)

@@ -63,7 +63,9 @@ def test_odd_names_of_jobs_can_be_put_into_a_shell_and_a_link(job_id, shell, url
         .replace("Job team/llm", f"Job {job_id}")
         for key, text in known["annotations"].items()
     }
-    expected = [{"labels": known["labels"] | {"job_id": job_id}, "annotations": texts}]
+    severity = "page" if job_id.startswith("team/") else "ticket"
+    labels = known["labels"] | {"job_id": job_id, "severity": severity}
+    expected = [{"labels": labels, "annotations": texts}]
     done = run(
         tmp_path, require_server("promtool"), BY_NAME[name], replace(case, series=series), expected
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from alert_cases import CASES
 from alert_series import (
@@ -30,9 +31,11 @@ from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.kernel.xid import XIDS
 from rankscope_agent.contract.metrics import summary
 from rankscope_dashboards.expressions.joins import with_owner
+from rankscope_dashboards.generate import everything
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS, GROUPS
 from rankscope_dashboards.rules.alerts.gpu import FATAL_XIDS
+from rankscope_dashboards.rules.rule_files import Links
 from servers import require_server
 
 BY_NAME = {alert.name: alert for alert in ALERTS}
@@ -276,8 +279,28 @@ def test_who_is_paged_is_written_down():
     assert all(alert.why and alert.summary and alert.description for alert in ALERTS)
 
 
+@pytest.mark.parametrize("namespaces", [(), ("prod",), ("tea", "eam", "team-b", "a/team")])
+def test_a_jobs_labels_alone_page_nobody(namespaces, tmp_path):
+    """Whoever starts a pod chooses its class, but not its namespace."""
+    name = "RankscopePodFailed"
+    (known,) = json.loads(TEXTS.read_text())[name]
+    assert (known["labels"]["severity"], known["labels"]["class"]) == ("page", "production")
+    assert known["labels"]["job_id"].startswith("team/")
+    expected = [known | {"labels": known["labels"] | {"severity": "ticket"}}]
+    links = Links(paging_namespaces=namespaces)
+    promtool = require_server("promtool")
+    done = run(tmp_path, promtool, BY_NAME[name], CASES[name], expected, links)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_committed_rule_pages_by_what_a_label_says():
+    made = everything(Links())["rules/alerts.yaml"]
+    rules = [rule for group in yaml.safe_load(made)["groups"] for rule in group["rules"]]
+    assert {rule["labels"]["severity"] for rule in rules} == {"page", "ticket", "none"}
+
+
 def test_alerts_of_jobs_carry_whose_the_job_is():
-    of_jobs = [alert for alert in ALERTS if alert.scope == "job"]
+    of_jobs = [alert for alert in ALERTS if alert.scope == "job" and alert.severity != "none"]
     assert of_jobs
     joined = with_owner("X").split("X")[1]
     assert all(joined.split("\n")[0] in alert.expression for alert in of_jobs)

@@ -183,6 +183,9 @@ SENT = {
     ),
     "node in maintenance": alert("RankscopeLinkErrors", "ticket", "node", node="gpu-99"),
     "slow burn beside a fast one": alert("RankscopeGoodputBurnSlow", "ticket", "cluster"),
+    "failure that a cascade explains": alert(
+        "RankscopePodFailed", "page", "job", job_id="team/fell"
+    ),
     # told
     "page": alert("RankscopeJobStalled", "page", "job", **LLM),
     "another job": alert("RankscopeSyncShareHigh", "ticket", "job", **OTHER),
@@ -193,9 +196,13 @@ SENT = {
     "other node": alert("RankscopeLinkErrors", "ticket", "node", node="gpu-08"),
     "maintenance": alert("RankscopeNodeMaintenance", "none", "node", node="gpu-99"),
     "fast burn": alert("RankscopeGoodputBurnFast", "page", "cluster"),
+    "job of the cascade": alert("RankscopeJobInCascade", "none", "job", job_id="team/fell"),
+    "failure of a job beside a cascade": alert(
+        "RankscopePodFailed", "ticket", "job", job_id="other/x"
+    ),
     "job unknown": alert("RankscopeNonFiniteLoss", "ticket", "job", node="gpu-08"),
 }
-MUTED = list(SENT)[:4]
+MUTED = list(SENT)[:5]
 
 
 def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp_path):
@@ -205,7 +212,7 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
         for one in reversed(SENT.values()):
             post(address, [one])
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(told.got) < 7 and time.monotonic() < deadline:
+        while len(told.got) < 8 and time.monotonic() < deadline:
             time.sleep(0.1)
         muted = {
             frozenset(one["labels"].items())
@@ -226,6 +233,7 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
         ("ticket", "RankscopeLinkErrors"),
         ("ticket", "RankscopeNonFiniteLoss"),
         ("ticket", "RankscopeXidFatal"),
+        ("ticket-owner", "RankscopePodFailed"),
         ("ticket-owner", "RankscopeSyncShareHigh"),
     ]
 

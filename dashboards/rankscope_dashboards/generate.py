@@ -6,6 +6,7 @@ A kind of output is a function that returns files by name; GENERATORS is their t
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,12 @@ def write(folder: Path, files: Files) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit code 1 if --check finds a difference."""
     options = _parser().parse_args(arguments)
-    files = everything(Links(options.runbook_url.rstrip("/"), options.grafana_url.rstrip("/")))
+    links = Links(
+        options.runbook_url.rstrip("/"),
+        options.grafana_url.rstrip("/"),
+        tuple(options.paging_namespace),
+    )
+    files = everything(links)
     if options.check:
         found = differences(options.out, files)
         sys.stdout.writelines(f"{line}\n" for line in found)
@@ -94,7 +100,27 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--grafana-url", default=defaults.dashboards, metavar="URL", help="default: %(default)s"
     )
+    generate.add_argument(
+        "--paging-namespace",
+        type=_namespace,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="namespace whose jobs of the class production may page; may be given again"
+        " (default: alerts about jobs are tickets)",
+    )
     return parser
+
+
+def _namespace(text: str) -> str:
+    """Return a namespace's name, which goes into rules.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a namespace")
+    return text
 
 
 if __name__ == "__main__":

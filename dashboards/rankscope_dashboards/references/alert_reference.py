@@ -17,7 +17,8 @@ INTRODUCTION = """# Alerts
 Made from the tables in `dashboards/rankscope_dashboards/rules/alerts`; do not edit.
 [Who hears of them, and how](alerts.md).
 
-Severity `page or ticket` depends on the job's class. An alert fires when its condition has held for
+Severity `page or ticket` depends on the job's class, and on whether its namespace
+may page. An alert fires when its condition has held for
 `after`, and goes on for `keeps` when it has ended.
 
 | alert | severity | scope | after | keeps | what it says |

@@ -197,7 +197,8 @@ def _inhibits(source: list[str], target: list[str], *equal: str) -> Value:
 
 
 INHIBITION: tuple[Value, ...] = (
-    _inhibits(['alertname="RankscopeJobFailureCascade"'], ['scope="job"', _named(OF_FAILING_JOBS)]),
+    # Those of the jobs that failed in it: nobody's failing pods mute the alerts of another's job.
+    _inhibits(['alertname="RankscopeJobInCascade"'], [_named(OF_FAILING_JOBS)], "job_id"),
     _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
     _inhibits(['alertname="RankscopeJobStalled"'], [_named(OF_STANDING_JOBS)], "job_id"),
     # Only tickets: a production job that is hit still pages.
@@ -214,7 +215,7 @@ _TEXT = '{{ template "rankscope.text" . }}'
 _SLACK_TITLE = '{{ template "rankscope.slack.title" . }}'
 _SLACK_TEXT = '{{ template "rankscope.slack.text" . }}'
 _TEAM_CHANNEL = (
-    "{{ with .CommonLabels.team }}#rankscope-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
+    "{{ with .CommonLabels.team }}#rankscope-team-{{ . }}{{ else }}#rankscope-tickets{{ end }}"
 )
 _OWNER_ADDRESS = (
     "{{ with .CommonLabels.owner }}{{ . }}@example.com{{ else }}platform@example.com{{ end }}"
@@ -255,7 +256,8 @@ RECEIVERS: Mapping[str, Value] = {
         "slack_configs": [_slack("#rankscope-tickets")],
         "email_configs": [_email("platform@example.com")],
     },
-    # Whose the job is stands on its pods' labels: team is a channel, owner an address.
+    # Whose the job is stands on its pods' labels: team is a channel, owner an address. Whoever may
+    # start a pod chooses both, so that no team's channel has the name of another one.
     OWNER: {
         "slack_configs": [_slack(_TEAM_CHANNEL)],
         "email_configs": [_email(_OWNER_ADDRESS)],

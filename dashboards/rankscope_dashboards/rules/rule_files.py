@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rankscope_dashboards.rules import alerts, recording_rules
-from rankscope_dashboards.rules.alerts.alert import SEVERITY_BY_CLASS, Alert, Group
+from rankscope_dashboards.rules.alerts.alert import Alert, Group, severity_by_class
 from rankscope_dashboards.rules.alerts.texts import sentence
 from rankscope_dashboards.rules.recording_rules import RecordGroup
 from rankscope_dashboards.yaml_text import Value, dump
@@ -19,15 +19,17 @@ VARIABLES = ("cluster", "job_id", "node", "rank")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where links of alerts lead.
+    """What alerts have of the place that they are made for: where links lead, and who may page.
 
     Args:
         runbooks: address under which docs/runbooks is served, without a slash at the end.
         dashboards: address of Grafana.
+        paging_namespaces: namespaces whose jobs may page.
     """
 
     runbooks: str = "https://rankscope.example.com/docs/runbooks"
     dashboards: str = "https://grafana.example.com"
+    paging_namespaces: tuple[str, ...] = ()
 
 
 def files(links: Links) -> Mapping[str, str]:
@@ -75,7 +77,9 @@ def rule(alert: Alert, links: Links) -> Value:
         "expr": alert.expression,
         **{name: time for name, time in times.items() if time != "0s"},
         "labels": {
-            "severity": SEVERITY_BY_CLASS if by_class else alert.severity,
+            "severity": (
+                severity_by_class(links.paging_namespaces) if by_class else alert.severity
+            ),
             "scope": alert.scope,
         },
         "annotations": dict(_annotations(alert, links)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 Severity = Literal["page", "ticket", "none", "by_class"]
 """Whom it reaches: somebody at once, somebody's queue, nobody. `by_class` pages for jobs of the
-production class and makes a ticket for the owner of any other."""
+production class in the namespaces that may page, and makes a ticket for the owner of any other."""
 
 Scope = Literal["job", "node", "cluster", "project"]
 """What alerts are grouped by: those of one job, node, cluster or project go together."""
@@ -17,9 +18,21 @@ Dashboard = Literal["rankscope-executive", "rankscope-on-call", "rankscope-debug
 PRODUCTION = "production"
 """The class of jobs that page, a value of the `class` label of rankscope_job_info."""
 
-SEVERITY_BY_CLASS = (
-    f'{{{{ if eq $labels.class "{PRODUCTION}" }}}}page{{{{ else }}}}ticket{{{{ end }}}}'
-)
+
+def severity_by_class(paging_namespaces: Sequence[str]) -> str:
+    """Return the severity of alerts about jobs, a template.
+
+    Whoever may start a pod chooses its labels, the class among them, but not its namespace, which
+    a job's name begins with.
+
+    Args:
+        paging_namespaces: those whose jobs may page; without any, every such alert is a ticket.
+    """
+    if not paging_namespaces:
+        return "ticket"
+    named = f'match "^({"|".join(paging_namespaces)})/" $labels.job_id'
+    paging = f'and (eq $labels.class "{PRODUCTION}") ({named})'
+    return f"{{{{ if {paging} }}}}page{{{{ else }}}}ticket{{{{ end }}}}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,19 @@ CASCADE = Alert(
     " share (switch, storage, image, driver).",
 )
 
+IN_CASCADE = Alert(
+    name="RankscopeJobInCascade",
+    expression=f"({FAILED_NOW})\nand on (cluster) ({CASCADE.expression})",
+    hold="1m",
+    keep="15m",
+    why="As long as the cascade: it mutes the alerts of the jobs that failed in it, and of no"
+    " other.",
+    severity="none",
+    scope="job",
+    summary="Job {{ $labels.job_id }} failed together with others",
+    description="{{ $value }} of its pods failed within 15 minutes, as did those of other jobs.",
+)
+
 BURNS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeGoodputBurnFast",
@@ -328,7 +341,7 @@ OWN: tuple[Alert, ...] = (
 )
 
 GROUPS: tuple[Group, ...] = (
-    Group("rankscope-cascade", (CASCADE,)),
+    Group("rankscope-cascade", (CASCADE, IN_CASCADE)),
     Group("rankscope-cluster", (*BURNS, WAITING), interval="1m"),
     Group("rankscope-own", OWN),
 )

@@ -14,6 +14,8 @@ A step ends when `step()` of the primary optimizer returns; there the next one b
 the optimizer that steps first. Called again with other parameters (DeepSpeed's sub-groups) it is
 still in that step, until those it began with come round. The first call (step 0) leaves no record,
 as nobody saw its beginning. A GradScaler update with no step before it ends a step too: SKIPPED.
+A program that computes gradients for ten seconds and takes no step gets a ring without records, so
+that it is seen; its first step makes another one.
 
 * data: blocked in torch's DataLoader with gradients enabled; -1 while none was used so far.
 * sync: blocked in collectives on gloo: in `Work.wait()` and its like, and at the end of a backward,
@@ -108,6 +110,7 @@ _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batche
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
+_STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
 _MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
 _LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms)
 _IDLE_NS = 500_000  # less than that off the CPU holds no such wait; schedstat costs 5 to 40 us
@@ -359,8 +362,7 @@ class _Ring:
             self.extend(created)
             os.rename(self.slots.path, self.path)
         except BaseException:
-            for slots in filter(None, (self.slots, self.extension)):
-                slots.remove()
+            self.remove()
             raise
         self.slots.path = self.path
 
@@ -374,6 +376,11 @@ class _Ring:
             self.extension = _Slots(path, _EXTENSION_HEADER.pack(*words))
         except OSError as error:
             self.refused = error
+
+    def remove(self) -> None:
+        """Delete both files, which hold no record so far."""
+        for slots in filter(None, (self.slots, self.extension)):
+            slots.remove()
 
     def close(self) -> None:
         """Close what is ours of the descriptors, and leave the files."""
@@ -913,8 +920,11 @@ class _Backwards:
     those of CUDA, where the device waits at that place and not the host.
     """
 
-    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
+    def __init__(
+        self, torch: Any, guard: _Guard, clock: _StepClock, stepless: Callable[[], None]
+    ) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
+        self.stepless = guard.guarded(stepless)  # called for backwards before any step
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.hooked = False
         self.restart()
@@ -932,6 +942,7 @@ class _Backwards:
         self.hooked = True
         autograd, thread_id, guarded = self.torch.autograd, threading.get_ident, self.guard.guarded
         now, backward, clock = time.perf_counter_ns, autograd.backward, self.clock
+        stepless = self.stepless
         arm, ended = guarded(self.arm), guarded(self.ended)
         self.on_begin, self.on_computed = guarded(self.begun), guarded(self.computed)
 
@@ -939,6 +950,8 @@ class _Backwards:
         def running(tensors: Any, *arguments: Any, **options: Any) -> Any:
             # One that begins within another recomputes what a checkpoint of activations left out.
             if clock.in_backward or thread_id() != clock.thread:
+                if not clock.thread:
+                    stepless()
                 return backward(tensors, *arguments, **options)
             clock.in_backward = True
             clock.backwards += 1
@@ -1106,7 +1119,7 @@ class _Probe:
         self.guard = _Guard(torch)
         self.clock = clock = _StepClock(torch)
         self.loader = _Loader(torch, self.guard, clock)
-        self.backwards = _Backwards(torch, self.guard, clock)
+        self.backwards = _Backwards(torch, self.guard, clock, self.backward_without_step)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.ring: _Ring | None = None
@@ -1122,7 +1135,7 @@ class _Probe:
         self.backwards.restart()
         self.loader.used = False
         self.flight.socket = ""
-        self.step = self.rings = 0
+        self.step = self.rings = self.stepless = self.stepless_ns = 0
         self.stepped = self.watches_step_begins = False  # stepped: since the scaler
         self.primary: tuple[int, int] | None = None
         self.others: dict[tuple[int, int], int] = {}
@@ -1146,11 +1159,20 @@ class _Probe:
         self.others.clear()
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
+            self.end_stepless()
         flags = 0
         if options or len(arguments) > 1:
-            closure = options.get("closure", next(iter(arguments[1:]), None))  # behind the optimizer
+            closure = options.get(
+                "closure", next(iter(arguments[1:]), None)
+            )  # behind the optimizer
             flags = _CLOSURE if closure is not None else 0
         self.end_step(flags)
+
+    def end_stepless(self) -> None:
+        """Remove the ring of a program that seemed to take no steps: the next one says more."""
+        if self.ring is not None:
+            ring, self.ring = self.ring, None
+            ring.remove()
 
     def adopts(self, key: tuple[int, int]) -> bool:
         """Decide whether an optimizer becomes the primary one: there is none, or it is gone."""
@@ -1239,8 +1261,23 @@ class _Probe:
                 sync_ns = left
         self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
 
-    def open_ring(self) -> None:
-        """Make a ring; a full disk, or what else refuses the first, is not asked again."""
+    def backward_without_step(self) -> None:
+        """Make a program seen that computes gradients and takes no step that we would see."""
+        if self.ring is not None or self.rings:
+            return
+        now = time.perf_counter_ns()
+        self.stepless += 1
+        self.stepless_ns = self.stepless_ns or now
+        if self.stepless >= _STEPLESS_BACKWARDS and now - self.stepless_ns > _STEPLESS_NS:
+            self.connected = self.initialized()
+            self.open_ring(stepless=True)
+
+    def open_ring(self, stepless: bool = False) -> None:
+        """Make a ring; a full disk, or what else refuses the first, is not asked again.
+
+        Args:
+            stepless: it has no records, and gives way to that of a first step.
+        """
         again, self.rings = self.rings, _MAX_RINGS
         directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
         joined = self.distributed if self.connected else None
@@ -1255,6 +1292,9 @@ class _Probe:
         if self.ring.refused is not None:
             self.guard.errors += 1
             self.guard.report(self.ring.refused)
+        if stepless:
+            self.rings = 0
+            return
         blind = not self.timing or self.backwards.device_waits is not None
         if joined is not None and blind and joined.get_world_size() > 1 and not again:
             self.guard.guarded(self.flight.serve)(self.ring.path)
@@ -1294,7 +1334,7 @@ class _Probe:
                 compute_ns -= cpu.total_ns - in_data
                 if compute_ns < 0:
                     compute_ns = 0
-                data_ns -= in_data if in_data < data_ns else data_ns
+                data_ns -= min(data_ns, in_data)
                 flags |= _CPU_WAIT
                 cpu_wait_ns = step_ns - data_ns - compute_ns - sync_ns
         if not self.loader.used:

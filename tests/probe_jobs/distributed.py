@@ -1,5 +1,6 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | exit | killed | compiled |
-stages | tensor | busy."""
+stages | tensor | busy | stepless | late-step | stepless-for-long |
+few-backwards."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -34,6 +36,38 @@ def torchrun() -> None:
 def exit_during_collective() -> None:
     train(DistributedDataParallel(torch.nn.Linear(4, 2)))
     dist.all_reduce(torch.ones(1 << 16), async_op=True)
+
+
+def without_steps(most: int = 0) -> None:
+    """Update parameters by hand, in a loop that no optimizer sees, until that is noticed."""
+    import rankscope_probe
+
+    rankscope_probe._STEPLESS_NS = 50_000_000
+    model = DistributedDataParallel(torch.nn.Linear(4, 2))
+    for _ in range(most or rankscope_probe._STEPLESS_BACKWARDS + 4):
+        model(torch.randn(8, 4)).square().mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+        time.sleep(0.005)
+
+
+def without_steps_for_long() -> None:
+    without_steps(10_000)
+
+
+def few_backwards() -> None:
+    model = torch.nn.Linear(4, 2)
+    for _ in range(100):
+        model(torch.randn(8, 4)).square().mean().backward()
+
+
+def late_step() -> None:
+    without_steps()
+    dist.barrier()
+    print(len(list(Path(os.environ["RANKSCOPE_RING_DIR"]).glob("*.ring"))))
+    dist.barrier()
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
 
 
 def killed() -> None:
@@ -139,6 +173,10 @@ JOBS = {
     "stages": stages,
     "tensor": tensor,
     "busy": busy,
+    "stepless": without_steps,
+    "late-step": late_step,
+    "few-backwards": few_backwards,
+    "stepless-for-long": without_steps_for_long,
 }
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
+from rankscope_agent.contract.metrics import training
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
 from rankscope_analyzers.fusion.incidents import fuse
@@ -16,10 +17,10 @@ from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
-from rankscope_analyzers.layers.rank_locations import RankLocations, rank_locations
+from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
 from rankscope_analyzers.stragglers.diagnosis import Diagnosis, TimingResults
 from rankscope_analyzers.stragglers.verdict import Verdict
-from rankscope_analyzers.text.name_lists import named
+from rankscope_analyzers.text.name_lists import named, ranks_named
 
 READS = tuple(dict.fromkeys((*layers.READS, *LOCATION_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
 """All series that a report is made of."""
@@ -205,7 +206,7 @@ def _report(
     verdict = _headed(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,
-        *(_no_steps(blank) if verdict is None else verdict.unobserved),
+        *(_no_steps(blank, evidence.observed) if verdict is None else verdict.unobserved),
         *_not_looked(evidence, view),
         *_guessed(view.locations),
         *_clocks(evidence, view),
@@ -257,9 +258,17 @@ def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
     )
 
 
-def _no_steps(blank: JobReport) -> tuple[str, ...]:
+def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if blank.missing:
         return ()  # there are records, or should be: that is said
+    living = [
+        rank
+        for rank, series in by_rank(observed, training.RANK_ALIVE, blank.job_id).items()
+        if series.last
+    ]
+    if living:
+        seen = f"{ranks_named(sorted(living))} {'is' if len(living) == 1 else 'are'} seen"
+        return (f"{seen}, without steps: no torch.optim optimizer has ended one so far",)
     return (
         "no step records: without the probe in the job nobody knows which rank waits for which",
     )

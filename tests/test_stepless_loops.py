@@ -1,0 +1,101 @@
+"""Programs that compute gradients and never step an optimizer are seen, without steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from probe_jobs.running import (
+    JOBS,
+    Nursery,
+    end_of,
+    free_port,
+    read_rings,
+    start_script,
+)
+from rankscope_analyzers import cli
+from running_agent import PATIENCE_SECONDS, RunningAgent, running_agent
+
+pytest.importorskip("torch", reason="these tests train with PyTorch")
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield made
+    made.close()
+
+
+def test_loop_without_an_optimizer_gets_rings_without_records(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    outcomes = nursery.run(tmp_path, "distributed.py", "stepless", ranks=2)
+    assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
+    rings = read_rings(tmp_path)
+    assert sorted((ring.rank, ring.world_size, len(ring.records)) for ring in rings) == [
+        (0, 2, 0),
+        (1, 2, 0),
+    ]
+
+
+def test_a_first_step_after_long_makes_a_ring_that_knows_its_groups(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    outcomes = nursery.run(tmp_path, "distributed.py", "late-step", ranks=2)
+    assert [ended.code for ended in outcomes] == [0, 0]
+    assert [ended.output for ended in outcomes] == ["2\n", "2\n"]  # rings before the first step
+    assert [len(ring.records) for ring in read_rings(tmp_path)] == [9, 9]
+    assert len(list(tmp_path.glob("*.ext"))) == 2
+
+
+def test_few_backwards_make_no_ring(nursery: Nursery, tmp_path: Path) -> None:
+    outcomes = nursery.run(tmp_path, "distributed.py", "few-backwards", ranks=2)
+    assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_running_loop_without_an_optimizer_is_said_to_be_seen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rings, port = tmp_path / "rings", str(free_port())
+    places = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [str(JOBS / "distributed.py"), "stepless-for-long"]
+    processes = [
+        start_script(command, rings, RANKSCOPE_JOB_ID="team/own", RANK=rank, **places)
+        for rank in ("0", "1")
+    ]
+    try:
+        with running_agent(tmp_path, "--collector.interval=0.5") as agent:
+            page = await_ranks(agent, 2)
+            assert cli.main(["diagnose", "--agent", agent.url, "--json"]) == 0
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            end_of(process)
+    assert re.findall(r'^rankscope_steps_total\{.*rank="(\d)"\} (\S+)$', page, re.MULTILINE) == [
+        ("0", "0.0"),
+        ("1", "0.0"),
+    ]
+    said = json.loads(capsys.readouterr().out)["team/own"]
+    assert (
+        "ranks 0, 1 are seen, without steps: no torch.optim optimizer has ended one so far"
+        in said["unobserved"]
+    )
+    assert read_rings(rings)[0].records == ()
+
+
+def await_ranks(agent: RunningAgent, count: int) -> str:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        page = agent.get("/metrics")
+        if page.count("\nrankscope_rank_alive{") == count:
+            return page
+        time.sleep(0.2)
+    raise AssertionError(f"no {count} ranks within {PATIENCE_SECONDS} s")

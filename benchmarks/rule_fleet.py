@@ -15,6 +15,7 @@ from rankscope_agent.contract.metrics import (
     gpus,
     host,
     job_logs,
+    job_status,
     kernel_log,
     nccl_log,
     netdev,
@@ -90,6 +91,11 @@ def _pod(node: int, on: str, job: str) -> Iterator[str]:
     owner = 'kind="PyTorchJob",project="p",class="production",owner="o",team="t",queue="q"'
     yield _line(pods.JOB_INFO, f'{on},{job},{owner},gang="",parent=""', 1)
     yield _line(pods.JOB_PODS, f'{on},{job},phase="Running"', 1)
+    for counted in (job_status.JOB_FAILURES, job_status.JOB_RESTARTS, job_status.JOB_PREEMPTIONS):
+        yield _line(counted, f"{on},{job}", 0)
+    yield _line(job_status.JOB_CONTAINER_RESTARTS, f"{on},{job}", 1)
+    for bound in ("min", "max"):
+        yield _line(job_status.JOB_ELASTIC_PODS, f'{on},{job},bound="{bound}"', NODES_OF_A_JOB)
     pod = f'{on},pod_namespace="team",pod_name="p-{node}"'
     yield _line(summary.POD_JOB_INFO, f'{pod},{job},pod_uid="u-{node}"', 1)
     yield _line(nccl_log.NCCL_SOCKET_FALLBACK, f'{pod},reason="none"', 0)
@@ -199,6 +205,9 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(agent.INVALID_SAMPLES, f'{on},collector="pods"', 2)
     yield _line(gpus.GPU_NVLINK_LINK_UP, f'{device},link="3"', 0)
     yield _line(gpus.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
+    failed = f'{on},{job},reason="Error",detail="application"'
+    yield _line(job_status.JOB_LAST_FAILURE, failed, 1.7e9)
+    yield _line(job_status.JOB_WAITING_PODS, f'{on},{job},reason="CrashLoopBackOff"', 1)
     port = f'{on},device="mlx5_3",port="1"'
     for metric in (
         *(summary.PORT_RECENT_ERRORS, summary.PORT_RECENT_RETRANSMISSIONS),

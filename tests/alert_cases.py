@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from alert_series import (
-    AGENTS,
     ALIVE,
     HOLDER,
     JOB,
@@ -24,11 +23,13 @@ from alert_series import (
     burn,
     cascade,
     condition,
+    failure,
     finding,
     of_gpu,
     pods_by_phase,
     steps_of,
     utilization,
+    waiting,
 )
 from alert_timelines import Case, born, counter, event, gauge, heartbeat, steady
 
@@ -46,9 +47,29 @@ CASES: dict[str, Case] = {
         (counter(steps_of(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
     ),
     "RankscopePodFailed": Case(
-        (gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Failed"}}', 3, 1, 1), OWNER, AGENTS),
+        (
+            event(failure("OOMKilled", detail="sigkill")),
+            event(failure("DisruptionTarget", detail="PreemptionByScheduler"), below=True),
+            OWNER,
+        ),
         linger=15,
-        settle=60,
+        gap=5,
+    ),
+    "RankscopeCrashLoop": Case(
+        (
+            event(failure("OOMKilled", detail="sigkill")),
+            *waiting("CrashLoopBackOff", "ImagePullBackOff"),
+        )
+    ),
+    "RankscopeImagePullFailing": Case(waiting("Init:ImagePullBackOff", "ContainerCreating")),
+    "RankscopeContainerNotCreated": Case(waiting("CreateContainerConfigError", "PodInitializing")),
+    "RankscopeJobPreempted": Case(
+        (
+            event(failure("DisruptionTarget", detail="PreemptionByScheduler")),
+            event(failure("Evicted"), below=True),
+            OWNER,
+        ),
+        linger=15,
         gap=5,
     ),
     "RankscopeJobPending": Case(pods_by_phase((2, 0, 2), (0, 2, 1))),

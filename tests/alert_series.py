@@ -104,6 +104,22 @@ def utilization(bad: float, good: float, below: float) -> tuple[Series, ...]:
     )
 
 
+def failure(reason: str, job: str = JOB, detail: str = "") -> str:
+    """Return the series of a job's newest failure on a node."""
+    keys = f'{NODE},{job},reason="{reason}",detail="{detail}"'
+    return f"rankscope_job_last_failure_timestamp_seconds{{{keys}}}"
+
+
+def waiting(reason: str, other: str) -> tuple[Series, ...]:
+    """Return pods that wait for a reason; below, for another one."""
+    keys = f"{NODE},{JOB}"
+    return (
+        gauge(f'rankscope_job_waiting_pods{{{keys},reason="{reason}"}}', 2, None),
+        gauge(f'rankscope_job_waiting_pods{{{keys},reason="{other}"}}', None, None, 1),
+        OWNER,
+    )
+
+
 def pods_by_phase(pending: tuple[float, ...], running: tuple[float, ...]) -> tuple[Series, ...]:
     return (
         gauge(f'rankscope_job_pods{{{NODE},{JOB},phase="Pending"}}', *pending),
@@ -203,8 +219,7 @@ UNWATCHED_PAIR = Case((*busy("8", NODE, (1.55, 1.05, 1.5), (1.55, 1.0, 1.5)), *P
 def cascade() -> Case:
     """Three jobs of six fail; below, two."""
     series = [
-        gauge(f'rankscope_job_pods{{{NODE},job_id="team/j{i}",phase="Failed"}}', 1, 0, int(i < 2))
-        for i in range(3)
+        event(failure("Error", f'job_id="team/j{i}"', "application"), below=i < 2) for i in range(3)
     ]
     running = [
         steady(f'rankscope_job_pods{{{NODE},job_id="team/r{i}",phase="Running"}}', 4)

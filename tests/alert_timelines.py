@@ -95,13 +95,19 @@ def born(selector: str) -> Series:
     return Series(selector, values)
 
 
-def event(selector: str) -> Series:
-    """Return a timestamp that follows the clock while it is bad, and stands after that."""
+def event(selector: str, *, below: bool = False) -> Series:
+    """Return a timestamp that follows the clock while it is bad, and stands after that.
+
+    Args:
+        selector: name and labels.
+        below: it follows the clock below the limit as well.
+    """
+    follows = {"bad", "below"} if below else {"bad"}
 
     def values(states: Sequence[State], step: int) -> list[str]:
         texts, last = [], None
         for i, state in enumerate(states):
-            last = i * step * 60 if state == "bad" else last
+            last = i * step * 60 if state in follows else last
             texts.append("_" if last is None else str(last))
         return texts
 

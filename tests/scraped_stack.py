@@ -20,6 +20,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,14 +53,27 @@ class Stack:
 QUICK = Pace()
 
 
-def api_server() -> FakeApiServer:
-    """Run an API server that knows two pods of the node: one that trains and one that failed.
+WAITING_POD = ("waiting-2", "waiting", "Pending")
+STATES = {
+    "Failed": {
+        "terminated": {
+            "reason": "OOMKilled",
+            "exitCode": 137,
+            "finishedAt": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        }
+    },
+    "Pending": {"waiting": {"reason": "ImagePullBackOff"}},
+}
 
-    The latter calls itself after a job of another namespace, which nobody believes.
+
+def api_server() -> FakeApiServer:
+    """Run an API server that knows three pods of the node: one trains, one failed, one waits.
+
+    The second calls itself after a job of another namespace, which nobody believes.
     """
     server = FakeApiServer()
     for number, (name, job, phase) in enumerate(
-        (("train-0", "job", "Running"), ("broken-1", "broken", "Failed")), start=1
+        (("train-0", "job", "Running"), ("broken-1", "broken", "Failed"), WAITING_POD), start=1
     ):
         kubeflow = {"job-name": job, "operator-name": "pytorchjob-controller"}
         kubeflow |= {"replica-type": "worker", "replica-index": "0"}
@@ -75,6 +89,8 @@ def api_server() -> FakeApiServer:
             phase=phase,
         )
         made["spec"]["nodeName"] = NODE
+        if phase in STATES:
+            made["status"]["containerStatuses"][0]["state"] = STATES[phase]
         server.put(made)
     return server
 

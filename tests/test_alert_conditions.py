@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from alert_cases import CASES
-from alert_series import LOST_AT_RESTART
-from alert_timelines import Case, Series, follow, gauge, run, steady
+from alert_series import LOST_AT_RESTART, failure
+from alert_timelines import Case, Series, event, follow, gauge, run, steady
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
@@ -100,10 +100,7 @@ def test_what_failed_before_a_gap_of_scrapes_is_not_new_after_it(tmp_path):
     pod, gap = 'node="n",pod_namespace="t",pod_name="p"', range(100, 104)
     series = (
         steady('rankscope_build_info{node="other"}'),
-        *(
-            with_gap(f'rankscope_job_pods{{node="n",job_id="j{i}",phase="Failed"}}', 3, gap)
-            for i in range(5)
-        ),
+        *(with_gap(failure("Error", f'job_id="j{i}"'), 3, gap) for i in range(5)),
         with_gap(f'rankscope_nccl_ib_errors_total{{{pod},device="m",status="12"}}', 3, gap),
         with_gap(f'rankscope_nccl_collective_timeouts_total{{{pod},op="ALLREDUCE"}}', 3, gap),
         with_gap(
@@ -140,7 +137,7 @@ def test_a_cascade_that_leaves_no_job_running_is_one(tmp_path):
 def test_failures_of_one_namespace_mute_nobody_else(tmp_path, third, fires):
     """Three failing jobs of one tenant are no cascade, where other tenants have jobs."""
     failed = [
-        gauge(f'rankscope_job_pods{{node="n",job_id="{team}/j{i}",phase="Failed"}}', 1, 0)
+        event(failure("Error", f'job_id="{team}/j{i}"'))
         for i, team in enumerate(("team", "team", third))
     ]
     running = steady('rankscope_job_pods{node="n",job_id="others/llm",phase="Running"}', 4)

@@ -16,6 +16,7 @@ from rankscope_agent.contract.metrics import (
     gpus,
     host,
     job_logs,
+    job_status,
     kernel_log,
     nccl_inspector,
     nccl_log,
@@ -83,7 +84,7 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "pods",
         "rankscope_agent.sources.pods.collector.create",
-        (pods,),
+        (pods, job_status),
         importance=10,
         needs="hostPath /var/lib/kubelet/pod-resources, root and a role for pods: base",
         remedy="run with a service account that may list and watch pods, and as root",

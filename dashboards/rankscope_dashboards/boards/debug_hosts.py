@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import host, kernel_log, starvation, training
+from rankscope_agent.contract.metrics import host, job_status, kernel_log, starvation, training
 from rankscope_dashboards.expressions.promql import worst
 from rankscope_dashboards.expressions.queries import (
     JOB,
@@ -100,6 +100,7 @@ def panels(runbooks: str) -> list[Panel]:
             letters=LARGE,
         ),
         _ended_processes(runbooks),
+        _pods_of_the_job(runbooks),
     ]
 
 
@@ -128,6 +129,31 @@ def _ended_processes(runbooks: str) -> Panel:
         widths={"when": 120},
         missing="no process was ended since the agents started, or they read no kernel log",
         links=[links.runbook(runbooks, "RankscopeOomRepeated")],
+    )
+
+
+def _pods_of_the_job(runbooks: str) -> Panel:
+    counted = (
+        (job_status.JOB_FAILURES, "failed"),
+        (job_status.JOB_RESTARTS, "started again"),
+        (job_status.JOB_PREEMPTIONS, "taken away"),
+    )
+    return TimeSeries(
+        title="Failures and restarts of the job's pods",
+        description="Containers and pods of the job that failed, were started again or made anew,"
+        " and pods that were taken away for others, as often as agents saw it.",
+        minimum=0,
+        decimals=0,
+        targets=targets(
+            *((f"sum(increase({of(one, JOB)}[$__rate_interval]))", name) for one, name in counted)
+        ),
+        overrides=colored([name for _, name in counted]),
+        missing="no agent, or agents have no access to the API server",
+        links=[
+            links.runbook(runbooks, "RankscopePodFailed"),
+            links.runbook(runbooks, "RankscopeCrashLoop"),
+        ],
+        width=24,
     )
 
 

@@ -7,12 +7,11 @@ from rankscope_agent.contract.metrics import (
     gpus,
     kernel_log,
     nccl_log,
-    pods,
     summary,
     training,
     watch,
 )
-from rankscope_dashboards.boards import on_call_nodes
+from rankscope_dashboards.boards import on_call_jobs, on_call_nodes
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -194,7 +193,6 @@ def _incidents(runbooks: str) -> list[Panel]:
     # A rank that was started again on another node is told of by two agents for a while.
     alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
     ranks = f"sum {by('job_id')} ({alive})"
-    failed = worst(of(pods.JOB_PODS, JOB, 'phase="Failed"'), "node", "job_id")
     return [
         Table(
             title="Incidents and culprits",
@@ -230,20 +228,8 @@ def _incidents(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
             width=6,
         ),
-        Table(
-            title="Failed pods by job",
-            description="Pods of training jobs that ended with an error and were not removed,"
-            " according to the API server. `rankscope explain job-log FILE` finds"
-            " the rank that failed first.",
-            targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({failed}) > 0)")),
-            transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
-            overrides=shared.to_debug(),
-            largest_first="failed",
-            steps=ANY_IS_BAD,
-            missing="no pod failed, or agents have no access to the API server",
-            links=[links.runbook(runbooks, "RankscopePodFailed")],
-            width=6,
-        ),
+        on_call_jobs.waiting(runbooks),
+        on_call_jobs.failing(runbooks),
     ]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rankscope_agent.contract.metrics import (
     agent,
     job_logs,
+    job_status,
     nccl_log,
     pods,
     summary,
@@ -47,6 +48,7 @@ NODE_JOB_STEP_TIME = "node_job:rankscope_step_latency_seconds:rate5m"
 JOB_SYNC_SHARE = "job:rankscope_sync_time:ratio_rate5m"
 JOB_WORLD_SIZE = "job:rankscope_world_size:max"
 JOB_PODS = "job_phase:rankscope_job_pods:sum"
+JOB_WAITING = "job_reason:rankscope_job_waiting_pods:sum"
 JOB_ENVIRONMENTS = "job:rankscope_environments:count"
 JOB_NCCL_VERSIONS = "job:rankscope_nccl_versions:count"
 CLUSTER_AGENTS = "cluster:rankscope_agents:count"
@@ -209,6 +211,7 @@ JOB = RecordGroup(
         Record(JOB_WORLD_SIZE, f"max {by('job_id')} ({summary.JOB_WORLD_SIZE.name})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
         Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
+        Record(JOB_WAITING, f"sum {by('job_id', 'reason')} ({job_status.JOB_WAITING_PODS.name})"),
         # The agent has added up its node's ranks: a stage per node would keep as many series again.
         Record(
             JOB_LATENCY,

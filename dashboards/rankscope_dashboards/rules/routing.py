@@ -82,6 +82,7 @@ SEEN_ON_A_NODE = (
 )
 
 OF_FAILING_JOBS = (
+    "RankscopeCrashLoop",
     "RankscopeGangPartial",
     "RankscopeJobStalled",
     "RankscopeMissingRank",
@@ -90,6 +91,16 @@ OF_FAILING_JOBS = (
     "RankscopeStraggler",
     "RankscopeStragglerData",
 )
+
+OF_PODS = ("RankscopeCrashLoop", "RankscopeJobPreempted")
+AFTER_ITS_PODS = (
+    "RankscopeElasticJobDegraded",
+    "RankscopeGangPartial",
+    "RankscopeJobStalled",
+    "RankscopeMissingRank",
+    "RankscopePodFailed",
+)
+"""What a job has, too, whose pods fail again and again, or are taken away."""
 
 OF_STANDING_JOBS = (
     "RankscopeGpusIdle",
@@ -200,6 +211,11 @@ INHIBITION: tuple[Value, ...] = (
     # Those of the jobs that failed in it: nobody's failing pods mute the alerts of another's job.
     _inhibits(['alertname="RankscopeJobInCascade"'], [_named(OF_FAILING_JOBS)], "job_id"),
     _inhibits(['severity="page"', 'scope="job"'], ['severity="ticket"', 'scope="job"'], "job_id"),
+    _inhibits(
+        ['alertname=~"RankscopeCrashLoop|RankscopeJobPreempted"'],
+        [_named(AFTER_ITS_PODS)],
+        "job_id",
+    ),
     _inhibits(['alertname="RankscopeJobStalled"'], [_named(OF_STANDING_JOBS)], "job_id"),
     # Only tickets: a production job that is hit still pages.
     _inhibits([_named(NODE_GONE)], ['severity="ticket"', _named(SEEN_ON_A_NODE)], "node"),

@@ -191,7 +191,9 @@ class PodsCollector:
             self._directory.publish(view)
             self._log_refusals(view)
             self._samples = tuple(
-                placement_samples(view, self._directory, self._node, self._job_labels)
+                placement_samples(
+                    view, self._directory, self._node, self._job_labels, self._clock()
+                )
             )
 
     def _log_refusals(self, view: PlacementView) -> None:

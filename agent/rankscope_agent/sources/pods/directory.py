@@ -11,10 +11,12 @@ from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_o
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
 from rankscope_agent.sources.pods.launchers import membership
+from rankscope_agent.sources.pods.lifecycles import JobLife, Lifecycles
 from rankscope_agent.sources.pods.log_directories import PodName
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import Pod
+from rankscope_agent.sources.pods.training_pods import is_training
 
 MAX_PODS = 20_000
 """Pods kept, eighty times what the largest nodes run; the memory for more is not spent."""
@@ -50,8 +52,10 @@ class PodDirectory:
         self._changes = 0
         self._view = PlacementView()
         self._probed: frozenset[tuple[str, int]] = frozenset()
+        self._probed_attempts: Mapping[str, int] = {}
         self._awaited: dict[str, float] = {}
         self._fallback: Callable[[str], PodName | None] = _nobody
+        self._lives = Lifecycles()
 
     def fall_back_on(self, names: Callable[[str], PodName | None]) -> None:
         """Take who else knows what a pod is called, where the API server does not tell of it."""
@@ -102,7 +106,12 @@ class PodDirectory:
         """Take a complete list."""
         with self._lock:
             self._changes += 1
+            for pod in sorted(pods[:MAX_PODS], key=lambda pod: pod.created_unix_seconds):
+                self._live(pod, now_unix_seconds)
+            gone = set(self._pods)
             self._pods = {pod.uid: pod for pod in pods[:MAX_PODS]}
+            for uid in gone - self._pods.keys():
+                self._lives.leave(uid)
             self._hashes = {h: pod.uid for pod in self._pods.values() if (h := _config_hash(pod))}
             self._members = {uid: self._members[uid] for uid in self._pods if uid in self._members}
             self._dropped = max(0, len(pods) - MAX_PODS)
@@ -117,8 +126,8 @@ class PodDirectory:
             if pod.uid not in self._pods and len(self._pods) >= MAX_PODS:
                 self._dropped += 1
                 return
+            self._live(pod, now_unix_seconds)
             self._pods[pod.uid] = pod
-            self._members.pop(pod.uid, None)
             if mirrored := _config_hash(pod):
                 self._hashes[mirrored] = pod.uid
 
@@ -129,8 +138,37 @@ class PodDirectory:
             self._changes += 1
             gone = self._pods.pop(uid, None)
             self._members.pop(uid, None)
+            self._lives.leave(uid)
             if gone and (mirrored := _config_hash(gone)):
                 self._hashes.pop(mirrored, None)
+
+    def _live(self, pod: Pod, now_unix_seconds: float) -> None:
+        """Take what a new version of a pod tells of its job; the lock is held."""
+        self._members[pod.uid] = member = membership(pod)
+        job = job_of_pod(pod, member)
+        if member is None or job is None:
+            return
+        # Devices that were claimed stand in no limit.
+        if is_training(pod, member) or any(h.pod_uid == pod.uid for h in self._view.devices):
+            self._lives.take(
+                job,
+                self._pods.get(pod.uid),
+                pod,
+                member,
+                counted=self._synced.is_set(),
+                now_unix_seconds=now_unix_seconds,
+            )
+
+    def lives(self, present: frozenset[str], now_unix_seconds: float) -> Mapping[str, JobLife]:
+        """Return what happened to jobs, given those that have pods of training now."""
+        with self._lock:
+            self._lives.settle(present, now_unix_seconds)
+            return self._lives.jobs()
+
+    def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
+        """Return the pods in a crash loop, by UID, and how kubectl calls that."""
+        with self._lock:
+            return self._lives.looping(now_unix_seconds)
 
     def note_contact(self, now_unix_seconds: float) -> None:
         """Record a sign of life without news."""
@@ -243,16 +281,29 @@ class PodDirectory:
         found = (one for one in self.view.processes if one.pid == pid)
         return next((one.placement.pod_uid for one in found), "")
 
-    def note_probed(self, ranks: frozenset[tuple[str, int]]) -> None:
-        """Take the ranks (job, rank) that probes make known, whose series come from their rings."""
+    def note_probed(
+        self, ranks: frozenset[tuple[str, int]], attempts: Mapping[str, int] | None = None
+    ) -> None:
+        """Take the ranks (job, rank) that probes make known, whose series come from their rings.
+
+        Args:
+            ranks: all of them.
+            attempts: how often torchrun has started jobs' processes again, by job.
+        """
+        told = dict(attempts or {})
         with self._lock:
-            self._changes += ranks != self._probed
-            self._probed = ranks
+            self._changes += ranks != self._probed or told != self._probed_attempts
+            self._probed, self._probed_attempts = ranks, told
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:
         """Return the ranks that probes make known."""
         with self._lock:
             return self._probed
+
+    def probed_attempts(self) -> Mapping[str, int]:
+        """Return how often torchrun has started jobs' processes again, as their probes know it."""
+        with self._lock:
+            return self._probed_attempts
 
     def rank_location(
         self, pod_uid: str, local_rank: int | None, local_world_size: int | None

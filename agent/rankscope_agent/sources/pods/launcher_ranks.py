@@ -214,8 +214,19 @@ def _torchrun(pod: Pod, member: Membership, *rank_variables: str) -> Membership:
         node_rank=stated,
         local_world_size=number(variable(pod, "PET_NPROC_PER_NODE")),
         elastic=member.elastic or ":" in (variable(pod, "PET_NNODES") or ""),
+        elastic_pods=_elastic_pods(variable(pod, "PET_NNODES") or ""),
+        max_restarts=number(variable(pod, "PET_MAX_RESTARTS")),
         source="none" if stated is None else "environment",
     )
+
+
+def _elastic_pods(stated: str) -> tuple[int, int] | None:
+    """Read min:max; a number alone is no range."""
+    least, colon, most = stated.partition(":")
+    low, high = number(least), number(most)
+    if not colon or low is None or high is None or low > high:
+        return None
+    return low, high
 
 
 def _sized(pod: Pod, member: Membership) -> Membership:

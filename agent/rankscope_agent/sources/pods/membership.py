@@ -32,6 +32,9 @@ class Membership:
         local_world_size: processes of the pod; None where it is decided at start ("auto").
         attempt: restarts of the whole job that the launcher counts on its pods.
         elastic: the number of pods may change while it runs.
+        elastic_pods: the least and the most of them; None where they are fixed or not known.
+        max_restarts: how often torchrun starts the job's processes again; None where it is not
+            said on the pod.
         source: where the numbers were found: environment, label, or none.
         queue: the queue that admitted it.
         gang: the group that is scheduled together.
@@ -49,6 +52,8 @@ class Membership:
     local_world_size: int | None = None
     attempt: int | None = None
     elastic: bool = False
+    elastic_pods: tuple[int, int] | None = None
+    max_restarts: int | None = None
     source: str = "none"
     queue: str = ""
     gang: str = ""

@@ -6,15 +6,29 @@ and transports are kept, and no reference to a secret or a config map is ever fo
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
-MAX_TEXT = 256
-"""Characters kept of a value: the longest name in Kubernetes has 253."""
+from rankscope_agent.sources.pods.json_fields import (
+    MAX_TEXT,
+    count_of,
+    mapping_of,
+    mappings_of,
+    moment_of,
+    text_of,
+    texts_of,
+)
+from rankscope_agent.sources.pods.pod_status import (
+    Failure,
+    container_failure,
+    disruption,
+    pod_failure,
+    waiting_reason,
+)
 
 MAX_ENVIRONMENT_TEXT = 4096
 """Characters kept of an environment value; TF_CONFIG of a large job is the longest that is read."""
@@ -103,6 +117,8 @@ class Container:
         limits: extended resources by name, in devices.
         started: the container runs now.
         image: what it was made from, by digest where the status tells it, else by name.
+        waiting: why it waits, a word of `contract.pod_reasons`; empty if it does not.
+        failure: its newest failure; None where it had none.
     """
 
     name: str
@@ -113,6 +129,8 @@ class Container:
     limits: Mapping[str, int]
     started: bool
     image: str = ""
+    waiting: str = ""
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,8 @@ class Pod:
         phase: Pending, Running, Succeeded, Failed or Unknown; empty where absent.
         reason: why the phase is what it is, such as Evicted; empty mostly.
         health: devices whose health the status names (Kubernetes 1.31 and newer, by gate).
+        failure: why it failed as a whole, such as by eviction; None where its containers did.
+        disruption: who takes it away from its node; None where nobody does.
     """
 
     uid: str
@@ -140,6 +160,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     health: tuple[DeviceHealth, ...] = ()
     scheduling_group: str = ""
+    failure: Failure | None = None
+    disruption: Failure | None = None
 
     @property
     def ended(self) -> bool:
@@ -157,22 +179,22 @@ def parse_pod(data: object) -> Pod:
     Raises:
         PodError: there is no uid, namespace or name.
     """
-    document = _mapping(data)
-    metadata, spec = _mapping(document.get("metadata")), _mapping(document.get("spec"))
-    status = _mapping(document.get("status"))
-    uid, namespace, name = (_text(metadata.get(key)) for key in ("uid", "namespace", "name"))
+    document = mapping_of(data)
+    metadata, spec = mapping_of(document.get("metadata")), mapping_of(document.get("spec"))
+    status = mapping_of(document.get("status"))
+    uid, namespace, name = (text_of(metadata.get(key)) for key in ("uid", "namespace", "name"))
     if not (uid and namespace and name):
         raise PodError(f"a pod has uid, namespace and name, got {[uid, namespace, name]}")
-    annotations = _texts(metadata.get("annotations"), MAX_ENVIRONMENT_TEXT)
-    labels = _texts(metadata.get("labels"), MAX_TEXT)
+    annotations = texts_of(metadata.get("annotations"), MAX_ENVIRONMENT_TEXT)
+    labels = texts_of(metadata.get("labels"), MAX_TEXT)
     return Pod(
         uid=uid,
         namespace=namespace,
         name=name,
-        node=_text(spec.get("nodeName")),
-        phase=_text(status.get("phase")),
-        reason=_text(status.get("reason")),
-        created_unix_seconds=_moment(metadata.get("creationTimestamp")),
+        node=text_of(spec.get("nodeName")),
+        phase=text_of(status.get("phase")),
+        reason=text_of(status.get("reason")),
+        created_unix_seconds=moment_of(metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         owner=_controller(metadata.get("ownerReferences")),
         labels=_TextBudget().fitting(labels),
@@ -180,11 +202,33 @@ def parse_pod(data: object) -> Pod:
             {key: annotations[key] for key in filter(_is_relevant, annotations)}
         ),
         containers=tuple(
-            _containers(spec, status, _fields(uid, namespace, name, spec, labels, annotations))
+            _containers(
+                spec,
+                status,
+                _fields(uid, namespace, name, spec, labels, annotations),
+                _end_begins(metadata, status),
+            )
         ),
         health=tuple(_health(status)),
         scheduling_group=_scheduling_group(spec),
+        failure=pod_failure(status),
+        disruption=disruption(status),
     )
+
+
+def _end_begins(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> float:
+    """Return when the pod as a whole began to end, in Unix seconds; infinity if it did not.
+
+    A deletion's timestamp lies ahead of the request by the grace period.
+    """
+    asked = moment_of(metadata.get("deletionTimestamp"))
+    asked -= count_of(metadata.get("deletionGracePeriodSeconds"))
+    taken, failed = disruption(status), pod_failure(status)
+    begins = [asked] if metadata.get("deletionTimestamp") else []
+    begins += [taken.unix_seconds] if taken else []
+    # What its containers did is then told with it.
+    begins += [0.0] if failed else []
+    return min(begins, default=math.inf)
 
 
 class _TextBudget:
@@ -223,7 +267,7 @@ def _fields(
         "metadata.name": name,
         "metadata.namespace": namespace,
         "metadata.uid": uid,
-        "spec.nodeName": _text(spec.get("nodeName")),
+        "spec.nodeName": text_of(spec.get("nodeName")),
     }
     named.update({f"metadata.labels['{key}']": value for key, value in labels.items()})
     named.update({f"metadata.annotations['{key}']": value for key, value in annotations.items()})
@@ -231,40 +275,61 @@ def _fields(
 
 
 def _containers(
-    spec: Mapping[str, Any], status: Mapping[str, Any], fields: Mapping[str, str]
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    fields: Mapping[str, str],
+    end_begins: float,
 ) -> Iterator[Container]:
     # Init containers with a restart policy are sidecars: they run beside the others, on devices.
     statuses = {
-        _text(entry.get("name")): entry
+        text_of(entry.get("name")): entry
         for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-        for entry in _mappings(status.get(key))
+        for entry in mappings_of(status.get(key))
     }
     listed = [
-        entry
+        (key, entry)
         for key in ("containers", "initContainers", "ephemeralContainers")
-        for entry in _mappings(spec.get(key))
+        for entry in mappings_of(spec.get(key))
     ]
     budget = _TextBudget()
-    for entry in listed[:MAX_CONTAINERS]:
-        name = _text(entry.get("name"))
-        found = _mapping(statuses.get(name))
+    for key, entry in listed[:MAX_CONTAINERS]:
+        name = text_of(entry.get("name"))
+        found = mapping_of(statuses.get(name))
         environment, unresolved = _environment(entry.get("env"), fields, budget)
         yield Container(
             name=name,
-            container_id=_text(found.get("containerID")).rpartition("://")[2],
-            restarts=_count(found.get("restartCount")),
+            container_id=text_of(found.get("containerID")).rpartition("://")[2],
+            restarts=count_of(found.get("restartCount")),
             environment=environment,
             unresolved=unresolved,
-            limits=_limits(_mapping(entry.get("resources"))),
-            started="running" in _mapping(found.get("state")),
+            limits=_limits(mapping_of(entry.get("resources"))),
+            started="running" in mapping_of(found.get("state")),
             image=_image(entry, found),
+            waiting=waiting_reason(found, init=_is_init(key, entry)),
+            failure=_failure(key, entry, found, end_begins),
         )
+
+
+def _is_init(key: str, entry: Mapping[str, Any]) -> bool:
+    return key == "initContainers" and entry.get("restartPolicy") != "Always"
+
+
+def _failure(
+    key: str, entry: Mapping[str, Any], found: Mapping[str, Any], end_begins: float
+) -> Failure | None:
+    """Return a container's failure; ends of sidecars and of people's debuggers are none.
+
+    The kubelet ends sidecars by signals when all other containers have completed.
+    """
+    if key == "containers" or _is_init(key, entry):
+        return container_failure(found, init=_is_init(key, entry), until=end_begins)
+    return None
 
 
 def _image(entry: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """Return an image's digest reference, without docker's scheme for pulled images."""
-    digest = _text(found.get("imageID"), MAX_IMAGE_TEXT).removeprefix("docker-pullable://")
-    return digest or _text(entry.get("image"), MAX_IMAGE_TEXT)
+    digest = text_of(found.get("imageID"), MAX_IMAGE_TEXT).removeprefix("docker-pullable://")
+    return digest or text_of(entry.get("image"), MAX_IMAGE_TEXT)
 
 
 def _environment(
@@ -273,8 +338,8 @@ def _environment(
     """Resolve what can be resolved and has room; later entries win, as in the container."""
     known: dict[str, str] = {}
     unknown: set[str] = set()
-    for entry in _mappings(entries):
-        name, value = _text(entry.get("name")), _value(entry, fields)
+    for entry in mappings_of(entries):
+        name, value = text_of(entry.get("name")), _value(entry, fields)
         if not is_kept(name):
             continue
         known.pop(name, None)
@@ -290,80 +355,44 @@ def _value(entry: Mapping[str, Any], fields: Mapping[str, str]) -> str | None:
     """Return an entry's value, None where it cannot be known from the pod alone."""
     source = entry.get("valueFrom")
     if source is None:
-        return _text(entry.get("value"), MAX_ENVIRONMENT_TEXT)
-    path = _mapping(_mapping(source).get("fieldRef")).get("fieldPath")
+        return text_of(entry.get("value"), MAX_ENVIRONMENT_TEXT)
+    path = mapping_of(mapping_of(source).get("fieldRef")).get("fieldPath")
     return fields.get(path) if isinstance(path, str) else None
 
 
 def _limits(resources: Mapping[str, Any]) -> Mapping[str, int]:
     """Return the extended resources: those whose name has a domain, such as nvidia.com/gpu."""
-    limits = _mapping(resources.get("limits"))
+    limits = mapping_of(resources.get("limits"))
     extended = {
-        key[:MAX_TEXT]: _count(value)
+        key[:MAX_TEXT]: count_of(value)
         for key, value in limits.items()
-        if "/" in key and _count(value) and not key.startswith("hugepages-")
+        if "/" in key and count_of(value) and not key.startswith("hugepages-")
     }
     return dict(islice(extended.items(), MAX_RESOURCES))
 
 
 def _health(status: Mapping[str, Any]) -> Iterator[DeviceHealth]:
     """Yield devices' health: containerStatuses[].allocatedResourcesStatus[].resources[]."""
-    for container in _mappings(status.get("containerStatuses")):
-        for resource in _mappings(container.get("allocatedResourcesStatus")):
-            for device in _mappings(resource.get("resources")):
+    for container in mappings_of(status.get("containerStatuses")):
+        for resource in mappings_of(container.get("allocatedResourcesStatus")):
+            for device in mappings_of(resource.get("resources")):
                 yield DeviceHealth(
-                    container=_text(container.get("name")),
-                    resource=_text(resource.get("name")),
-                    device=_text(device.get("resourceID")),
-                    health=_text(device.get("health")) or "Healthy",
+                    container=text_of(container.get("name")),
+                    resource=text_of(resource.get("name")),
+                    device=text_of(device.get("resourceID")),
+                    health=text_of(device.get("health")) or "Healthy",
                 )
 
 
 def _controller(references: object) -> Owner | None:
-    for entry in _mappings(references):
+    for entry in mappings_of(references):
         if entry.get("controller") is True:
-            fields = (_text(entry.get(key)) for key in ("apiVersion", "kind", "name", "uid"))
+            fields = (text_of(entry.get(key)) for key in ("apiVersion", "kind", "name", "uid"))
             return Owner(*fields)
     return None
 
 
 def _scheduling_group(spec: Mapping[str, Any]) -> str:
     """Return the gang of upstream Kubernetes: schedulingGroup since 1.36, workloadRef in 1.35."""
-    group = _mapping(spec.get("schedulingGroup")) or _mapping(spec.get("workloadRef"))
-    return _text(group.get("podGroupName") or group.get("name"))
-
-
-def _moment(value: object) -> float:
-    try:
-        return datetime.fromisoformat(_text(value).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: object) -> Sequence[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object, limit: int = MAX_TEXT) -> str:
-    return value[:limit] if isinstance(value, str) else ""
-
-
-def _texts(value: object, limit: int) -> Mapping[str, str]:
-    return {
-        key[:MAX_TEXT]: text[:limit]
-        for key, text in _mapping(value).items()
-        if isinstance(text, str)
-    }
-
-
-def _count(value: object) -> int:
-    """Read a whole number that may come as a number or as text; what is neither counts as none."""
-    if isinstance(value, bool):
-        return 0
-    if isinstance(value, int):
-        return max(0, value)
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
+    group = mapping_of(spec.get("schedulingGroup")) or mapping_of(spec.get("workloadRef"))
+    return text_of(group.get("podGroupName") or group.get("name"))

@@ -9,22 +9,16 @@ from rankscope_agent.contract.metrics import pods as metrics
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.job_series import Members, life_samples, status_samples
 from rankscope_agent.sources.pods.launchers import job_id
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement import PlacedRank, place_ranks, refused_names
 from rankscope_agent.sources.pods.placement_view import HeldDevice, PlacementView
 from rankscope_agent.sources.pods.processes import environment_hash
 from rankscope_agent.sources.pods.records import Pod
+from rankscope_agent.sources.pods.training_pods import is_training
 
 PHASES = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
-
-BATCH_KINDS = frozenset(
-    (
-        *("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob"),
-        *("JobSet", "LeaderWorkerSet", "VolcanoJob", "RayJob", "RayCluster", "ElasticJob"),
-    )
-)
-"""Kinds that exist for training; pods of other kinds count as a job if they hold devices."""
 
 
 def placement_samples(
@@ -32,11 +26,16 @@ def placement_samples(
     directory: PodDirectory,
     node: str,
     job_labels: Mapping[str, Sequence[str]],
+    now_unix_seconds: float,
 ) -> Iterator[Sample]:
     """Yield what is known of jobs, devices and ranks on this node."""
     ranks = tuple(place_ranks(view, directory))
+    jobs = jobs_of(view, directory)
     yield from _rejected(view, directory)
-    yield from _jobs(view, directory, job_labels)
+    yield from _jobs(jobs, job_labels)
+    loops = directory.looping(now_unix_seconds)
+    yield from status_samples(jobs, loops, ranks, directory.probed_attempts())
+    yield from _happened(jobs, directory, now_unix_seconds)
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
     probed = directory.probed_ranks()
@@ -51,24 +50,36 @@ def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:
         yield metrics.JOB_NAMES_REJECTED.sample(count, reason=reason)
 
 
-def _jobs(
-    view: PlacementView, directory: PodDirectory, job_labels: Mapping[str, Sequence[str]]
-) -> Iterator[Sample]:
-    """Yield one info series per job; where its pods disagree, the oldest pod's word counts."""
+def jobs_of(view: PlacementView, directory: PodDirectory) -> Mapping[str, Members]:
+    """Return the pods of each training job on this node, the oldest first."""
     holders = {held.pod_uid for held in view.devices}
-    stated: set[str] = set()
-    phases: Counter[tuple[str, str]] = Counter()
+    found: dict[str, list[tuple[Pod, Membership]]] = {}
     for pod in directory.pods():
         member = directory.member(pod)
-        if member is None or not _is_training(pod, member, holders):
-            continue
-        name = directory.job_of(pod.uid) or job_id(pod, member)
-        phases[name, pod.phase if pod.phase in PHASES else "Unknown"] += 1
-        if name not in stated:
-            stated.add(name)
-            yield _job(name, pod, member, job_labels)
-    for (name, phase), count in phases.items():
-        yield metrics.JOB_PODS.sample(count, job_id=name, phase=phase)
+        if member is not None and (pod.uid in holders or is_training(pod, member)):
+            name = directory.job_of(pod.uid) or job_id(pod, member)
+            found.setdefault(name, []).append((pod, member))
+    return found
+
+
+def _jobs(jobs: Mapping[str, Members], job_labels: Mapping[str, Sequence[str]]) -> Iterator[Sample]:
+    """Yield one info series per job; where its pods disagree, the oldest pod's word counts."""
+    for name, members in jobs.items():
+        yield _job(name, *members[0], job_labels)
+    for name, members in jobs.items():
+        phases = Counter(pod.phase if pod.phase in PHASES else "Unknown" for pod, _ in members)
+        for phase, count in phases.items():
+            yield metrics.JOB_PODS.sample(count, job_id=name, phase=phase)
+
+
+def _happened(
+    jobs: Mapping[str, Members], directory: PodDirectory, now_unix_seconds: float
+) -> Iterator[Sample]:
+    """Yield what happened to jobs of now, and lately to those whose pods are gone."""
+    running = frozenset(
+        name for name, members in jobs.items() if not all(pod.ended for pod, _ in members)
+    )
+    yield from life_samples(directory.lives(frozenset(jobs), now_unix_seconds), running)
 
 
 def _job(
@@ -83,12 +94,6 @@ def _job(
         parent=member.parent,
         **job_facts(pod, job_labels),
     )
-
-
-def _is_training(pod: Pod, member: Membership, holders: set[str]) -> bool:
-    if member.kind in BATCH_KINDS or pod.uid in holders:
-        return True
-    return any(container.limits for container in pod.containers)
 
 
 def _devices(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.metrics import training as metrics
@@ -96,13 +96,28 @@ class TrainingCollector:
         if not (self._follower.directories or self._jobs):
             raise NoData(self._absence())
         self._pods.note_probed(
-            frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks)
+            frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks),
+            self._attempts(),
         )
         yield from self._own_samples()
         # Jobs in the order in which they were first seen: newcomers cannot push others' series
         # over the page's limit.
         for job_id, job in self._jobs.items():
             yield from self._job_samples(job_id, job)
+
+    def _attempts(self) -> Mapping[str, int]:
+        """Return how often torchrun has started each job's processes again."""
+        return {
+            job_id: max(attempts)
+            for job_id, job in self._jobs.items()
+            if (
+                attempts := [
+                    rank.identity.attempt
+                    for rank in job.ranks.values()
+                    if rank.alive and rank.identity.launcher == "torchrun"
+                ]
+            )
+        }
 
     def _absence(self) -> str:
         """Say of both places for rings what is wrong with them."""

@@ -5,11 +5,12 @@ A new alert is a row in one of the tables and docs/runbooks/NAME.md.
 
 from __future__ import annotations
 
-from rankscope_dashboards.rules.alerts import cluster, gpu, host, links, nccl, training
+from rankscope_dashboards.rules.alerts import cluster, gpu, host, job_status, links, nccl, training
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 GROUPS: tuple[Group, ...] = (
     *training.GROUPS,
+    *job_status.GROUPS,
     *nccl.GROUPS,
     *gpu.GROUPS,
     *links.GROUPS,

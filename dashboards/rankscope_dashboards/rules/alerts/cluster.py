@@ -7,7 +7,7 @@ from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
-from rankscope_dashboards.rules.alerts.training import FAILED_NOW
+from rankscope_dashboards.rules.alerts.job_status import FAILED_NOW
 from rankscope_dashboards.rules.recording_rules import burn
 
 CASCADE_JOBS = 3
@@ -86,7 +86,8 @@ def _namespaces(jobs: str) -> str:
 
 
 _ONE_OF_SEVERAL = (
-    f"({_namespaces(FAILED_NOW)} == 1 and on (cluster) {_namespaces(records.JOB_PODS)} > 1)"
+    f"({_namespaces(FAILED_NOW)} == 1"
+    f" and on (cluster) {_namespaces(f'({records.JOB_PODS} or {FAILED_NOW})')} > 1)"
 )
 """All failures are of one namespace, and there are others: its own affair, which must not mute
 what others' jobs have."""

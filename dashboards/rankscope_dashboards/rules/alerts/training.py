@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import job_logs, watch
 from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
-from rankscope_dashboards.expressions.promql import LOG_POD, before, by, happened, worst
+from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
@@ -58,23 +58,6 @@ _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG
 _BUSY_HOUR = f"avg_over_time({records.JOB_GPU}[1h])"
 _DAY = f"avg_over_time({records.JOB_SAMPLES}[1d])"
 _DAY_BEFORE = f"avg_over_time({records.JOB_SAMPLES}[1d] offset 1d)"
-
-
-def _in_phase(phase: str) -> str:
-    return f'{records.JOB_PODS}{{phase="{phase}"}}'
-
-
-def _pods(phase: str) -> str:
-    return f"sum {by('job_id')} ({_in_phase(phase)})"
-
-
-_FAILED_BEFORE = f"sum {by('job_id')} ({before(_in_phase('Failed'), '15m')})"
-FAILED_NOW = (
-    f"({_pods('Failed')} - ({_FAILED_BEFORE} or {_pods('Failed')} * 0)) > 0"
-    # Without a look at what was before, what failed long ago would be new.
-    f" and on (cluster) ({records.CLUSTER_AGENTS} offset 15m)"
-)
-"""Pods of a job that failed within 15 minutes; those of yesterday do not count."""
 
 
 def _held_up(name: str, symptoms: str, what: str, why: str) -> Alert:
@@ -158,68 +141,6 @@ STANDING: tuple[Alert, ...] = (
         " although its processes are alive: a hang, a checkpoint that does not finish, or an"
         " evaluation." + texts.DIAGNOSE,
     ),
-    Alert(
-        name="RankscopePodFailed",
-        expression=with_owner(FAILED_NOW),
-        hold="0s",
-        keep="30m",
-        why="Restarts with back-off take minutes; half an hour combines them into one"
-        " notification.",
-        severity="by_class",
-        scope="job",
-        summary=f"Pods of {texts.JOB} failed",
-        description=f"{texts.number_of('pod')} of {texts.JOB} failed within 15 minutes."
-        + texts.DIAGNOSE,
-    ),
-    Alert(
-        name="RankscopeJobPending",
-        expression=with_owner(
-            f"({_pods('Pending')} > 0) unless on (cluster, job_id) ({_pods('Running')} > 0)"
-        ),
-        hold="30m",
-        keep="10m",
-        why="Images of tens of gigabytes take up to half an hour on a cold node.",
-        severity="ticket",
-        scope="job",
-        summary=f"{texts.JOB} has its nodes but does not start",
-        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('was', 'were')}"
-        f" given to nodes and {texts.by_number('is', 'are')} pending, none runs: images, volumes or"
-        " devices are missing.",
-    ),
-    Alert(
-        name="RankscopeGangPartial",
-        expression=with_owner(
-            f"({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
-        ),
-        hold="15m",
-        keep="10m",
-        why="The last node of a gang pulls its image while the others wait; after 15 minutes"
-        " of idle GPUs it is worth a look.",
-        severity="ticket",
-        scope="job",
-        summary=f"{texts.JOB} waits for some of its pods",
-        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
-        " pending while others run and hold their GPUs.",
-    ),
-)
-
-ELASTIC = Alert(
-    name="RankscopeElasticJobDegraded",
-    expression=with_owner(
-        f"(1 - {records.JOB_WORLD_SIZE} / max_over_time({records.JOB_WORLD_SIZE}[6h]) > 0)"
-        f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
-    ),
-    hold="10m",
-    keep="30m",
-    why="A launcher that loses a node continues without it at once, and adds it again after"
-    " its reboot, within ten minutes if all goes well. If the job was made smaller on"
-    " purpose, the alert fires for six hours.",
-    severity="ticket",
-    scope="job",
-    summary=f"{texts.JOB} continues with {{{{ $value | humanizePercentage }}}} fewer ranks",
-    description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than at"
-    " its maximum within six hours: the launcher continued without the ranks that it lost.",
-    since="6h",
 )
 
 QUALITY: tuple[Alert, ...] = (
@@ -331,6 +252,6 @@ QUALITY: tuple[Alert, ...] = (
 
 GROUPS: tuple[Group, ...] = (
     Group("rankscope-stragglers", HELD_UP),
-    Group("rankscope-jobs", (*STANDING, ELASTIC)),
+    Group("rankscope-jobs", STANDING),
     Group("rankscope-quality", QUALITY, interval="1m"),
 )

@@ -1,0 +1,51 @@
+"""Readers of single values of the API server's JSON: what has a wrong type counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+MAX_TEXT = 256
+"""Characters kept of a value: the longest name in Kubernetes has 253."""
+
+
+def moment_of(value: object) -> float:
+    """Return a timestamp in Unix seconds, 0 where there is none."""
+    try:
+        return datetime.fromisoformat(text_of(value).replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return an object, an empty one where there is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings_of(value: object) -> Sequence[Mapping[str, Any]]:
+    """Return the objects of an array."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text_of(value: object, limit: int = MAX_TEXT) -> str:
+    """Return the beginning of a text, an empty one where there is none."""
+    return value[:limit] if isinstance(value, str) else ""
+
+
+def texts_of(value: object, limit: int) -> Mapping[str, str]:
+    """Return the texts of an object, each cut to `limit` characters."""
+    return {
+        key[:MAX_TEXT]: text[:limit]
+        for key, text in mapping_of(value).items()
+        if isinstance(text, str)
+    }
+
+
+def count_of(value: object) -> int:
+    """Read a whole number that may come as a number or as text; what is neither counts as none."""
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return max(0, value)
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0

@@ -1,0 +1,238 @@
+"""What happened to the pods of each job on this node: failures, restarts, preemptions.
+
+Counted where the API server's events come in, since a pod may be deleted and made anew between two
+scrapes. What had happened before the agent's first list is known by its time and is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from rankscope_agent.contract import pod_reasons
+from rankscope_agent.sources.pods.membership import Membership
+from rankscope_agent.sources.pods.pod_status import Failure
+from rankscope_agent.sources.pods.records import Pod
+
+MAX_JOBS = 256
+"""Jobs of which something is remembered: a kubelet runs 110 pods unless told otherwise."""
+
+MAX_REASONS = 4
+"""Reasons of failures kept of a job on a node, the newest: what fails repeatedly has one or two."""
+
+MAX_PLACES = 256
+"""Places of pods in a job on a node."""
+
+KEPT_SECONDS = 3600.0
+"""How long a job whose pods are gone is told of: long enough to be seen by who was paged."""
+
+MAX_GONE = 4
+"""Such jobs that are told of, those that ended last: their series come on top of running jobs'."""
+
+AWAITED_SECONDS = 300.0
+"""How long pods of a job are waited for that had none left, to know that they are made anew."""
+
+LOOP_SECONDS = 600.0
+"""A container that has run for so long is in no crash loop: the kubelet then forgets its pauses
+(twice the longest, MaxContainerBackOff in pkg/kubelet/kubelet.go)."""
+
+_RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""What the API server adds to `generateName` (apimachinery pkg/util/rand)."""
+
+_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+
+
+@dataclass(slots=True)
+class JobLife:
+    """What happened to one job's pods.
+
+    Args:
+        failed: containers and pods that failed.
+        restarted: containers started again, and pods made anew in the place of others.
+        preempted: pods taken away for others.
+        newest: Unix time of the newest failure by reason and detail.
+        places: the pod, and what made it, by its place in the job.
+        gone_unix_seconds: since when it has no pod here; None while it has any.
+    """
+
+    failed: int = 0
+    restarted: int = 0
+    preempted: int = 0
+    newest: dict[tuple[str, str], float] = field(default_factory=dict)
+    places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    gone_unix_seconds: float | None = None
+
+    @property
+    def eventful(self) -> bool:
+        """Whether anything happened that somebody may ask about."""
+        return bool(self.failed or self.restarted or self.preempted or self.newest)
+
+
+class Lifecycles:
+    """The jobs of a node; not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, JobLife] = {}
+        self._told: frozenset[str] = frozenset()
+        self._loops: dict[str, tuple[str, float]] = {}
+
+    def take(
+        self,
+        job: str,
+        before: Pod | None,
+        pod: Pod,
+        member: Membership,
+        *,
+        counted: bool,
+        now_unix_seconds: float,
+    ) -> None:
+        """Take a pod that is new or has changed.
+
+        Args:
+            job: its job.
+            before: the same pod as it was known, None if it is new.
+            pod: as it is now.
+            member: what it is to its job.
+            counted: false for what had happened before anybody looked.
+            now_unix_seconds: of failures that nobody dated.
+        """
+        life = self._life(job)
+        if life is None:
+            return
+        if looped := _loop(before, pod, now_unix_seconds):
+            self._loops[pod.uid] = looped
+        for failure in _new_failures(before, pod):
+            # A clock that is ahead, or a moment that nobody wrote, must not date it in the future.
+            at = min(failure.unix_seconds or now_unix_seconds, now_unix_seconds)
+            _remember(life, failure, at)
+            preempted = failure.reason in pod_reasons.PREEMPTIONS
+            life.preempted += counted and preempted
+            life.failed += counted and not preempted
+        if counted:
+            life.restarted += _restarts(before, pod)
+            life.restarted += _replaces(life, pod, member)
+        _occupy(life, pod, member)
+
+    def leave(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._loops.pop(uid, None)
+
+    def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
+        """Return the pods in a crash loop, by UID, and how kubectl calls that.
+
+        Between two failures a container runs for seconds or minutes: it is in the loop all the
+        same, and a scrape may never meet it in its pause.
+        """
+        return {
+            uid: word
+            for uid, (word, at) in self._loops.items()
+            if now_unix_seconds - at < LOOP_SECONDS
+        }
+
+    def settle(self, present: frozenset[str], now_unix_seconds: float) -> None:
+        """Note which jobs have pods, and forget those whose time is over."""
+        for job, life in self._jobs.items():
+            if job in present:
+                life.gone_unix_seconds = None
+            elif life.gone_unix_seconds is None:
+                life.gone_unix_seconds = now_unix_seconds
+        gone = [job for job, life in self._jobs.items() if life.gone_unix_seconds is not None]
+        gone.sort(key=lambda job: self._jobs[job].gone_unix_seconds or 0.0, reverse=True)
+        self._told = frozenset(
+            [job for job in gone if self._is_told(job, now_unix_seconds)][:MAX_GONE]
+        )
+        for job in gone:
+            since = self._jobs[job].gone_unix_seconds or 0.0
+            if job not in self._told and now_unix_seconds - since >= AWAITED_SECONDS:
+                del self._jobs[job]
+
+    def jobs(self) -> Mapping[str, JobLife]:
+        """Return copies of what is to be told of each job, for any thread."""
+        return {
+            job: replace(life, newest=dict(life.newest))
+            for job, life in self._jobs.items()
+            if life.gone_unix_seconds is None or job in self._told
+        }
+
+    def _is_told(self, job: str, now: float) -> bool:
+        life = self._jobs[job]
+        since = now if life.gone_unix_seconds is None else life.gone_unix_seconds
+        return life.eventful and now - since < KEPT_SECONDS
+
+    def _life(self, job: str) -> JobLife | None:
+        if job not in self._jobs and len(self._jobs) >= MAX_JOBS:
+            return None
+        return self._jobs.setdefault(job, JobLife())
+
+
+def _new_failures(before: Pod | None, pod: Pod) -> Iterator[Failure]:
+    """Yield the failures that were not there before; a new reason of the same end is none."""
+    known = {container.name: container.failure for container in before.containers} if before else {}
+    for container in pod.containers:
+        if container.failure and container.failure != known.get(container.name):
+            yield container.failure
+    if pod.failure and not (before and before.failure):
+        yield pod.failure
+    if pod.disruption and not (before and before.disruption):
+        yield pod.disruption
+
+
+def _loop(before: Pod | None, pod: Pod, now: float) -> tuple[str, float] | None:
+    """Return the crash loop that a pod is in, and its last failure in Unix seconds; None if none.
+
+    A container that the kubelet lets pause is in one, and one that has failed twice in little time.
+    """
+    known = {one.name: one.failure for one in before.containers} if before else {}
+    for container in pod.containers:
+        failure, earlier = container.failure, known.get(container.name)
+        at = min(failure.unix_seconds, now) if failure and failure.unix_seconds else now
+        if container.waiting.endswith(pod_reasons.CRASH_LOOP):
+            return container.waiting, at
+        if failure and earlier and 0 < at - earlier.unix_seconds < LOOP_SECONDS:
+            init = pod_reasons.INIT if failure.reason.startswith(pod_reasons.INIT) else ""
+            return f"{init}{pod_reasons.CRASH_LOOP}", at
+    return None
+
+
+def _remember(life: JobLife, failure: Failure, at: float) -> None:
+    key = (failure.reason, failure.detail)
+    life.newest[key] = max(at, life.newest.get(key, 0.0))
+    while len(life.newest) > MAX_REASONS:
+        del life.newest[min(life.newest, key=life.newest.__getitem__)]
+
+
+def _restarts(before: Pod | None, pod: Pod) -> int:
+    known = (
+        {container.name: container.restarts for container in before.containers} if before else {}
+    )
+    return sum(max(0, one.restarts - known.get(one.name, 0)) for one in pod.containers)
+
+
+def _replaces(life: JobLife, pod: Pod, member: Membership) -> bool:
+    """Return True if another pod of the same job had this one's place.
+
+    A job that is made anew under its old name is another one, of which nothing was restarted.
+    """
+    occupant = life.places.get(_place(pod, member))
+    return occupant is not None and occupant[0] != pod.uid and occupant[1] == _maker(pod)
+
+
+def _occupy(life: JobLife, pod: Pod, member: Membership) -> None:
+    life.places[_place(pod, member)] = (pod.uid, _maker(pod))
+    if len(life.places) > MAX_PLACES:
+        del life.places[next(iter(life.places))]
+
+
+def _place(pod: Pod, member: Membership) -> str:
+    """Name a pod's place by its name, without what is drawn by lot where an index is known.
+
+    Names tell more than role and index: groups of a LeaderWorkerSet and Jobs of a JobSet have each
+    their own pod of one index.
+    """
+    return pod.name if member.index is None else _RANDOM_SUFFIX.sub("", pod.name)
+
+
+def _maker(pod: Pod) -> str:
+    """Return the UID of what stays when the job is restarted: of a JobSet not its Jobs."""
+    return pod.labels.get(_JOBSET_UID) or (pod.owner.uid if pod.owner else "")

@@ -1,0 +1,220 @@
+"""Alerts about jobs whose pods do not run: failures, crash loops, images, secrets, preemptions.
+
+A job has one of them for one fault: what explains more silences what it explains.
+"""
+
+from __future__ import annotations
+
+from rankscope_agent.contract import pod_reasons
+from rankscope_agent.contract.metrics import job_status
+from rankscope_dashboards.expressions.joins import with_owner
+from rankscope_dashboards.expressions.promql import by, recent, worst
+from rankscope_dashboards.rules import recording_rules as records
+from rankscope_dashboards.rules.alerts import texts
+from rankscope_dashboards.rules.alerts.alert import Alert, Group
+
+FAILED_SECONDS = 900
+"""What failed longer ago is no news; failures with one cause come within that time."""
+
+LOOP_SEEN = "20m"
+"""Longer than failures are news, so that the end of a crash loop does not count as a failure."""
+
+
+def _any_of(reasons: tuple[str, ...]) -> str:
+    return f'reason=~"{"|".join(reasons)}"'
+
+
+def _waiting(*reasons: str) -> str:
+    """Return how many pods of each job wait for a reason, of init containers or others."""
+    chosen = _any_of(pod_reasons.with_init(reasons))
+    return f"sum {by('job_id')} ({records.JOB_WAITING}{{{chosen}}})"
+
+
+_LOOP_REASONS = _any_of(pod_reasons.with_init((pod_reasons.CRASH_LOOP,)))
+_LOOPED = (
+    f"group {by('job_id')} (max_over_time({records.JOB_WAITING}{{{_LOOP_REASONS}}}[{LOOP_SEEN}]))"
+)
+_NO_FAULT = "|".join(pod_reasons.STARTING)
+_FAULTS = f'({records.JOB_WAITING}{{reason!~"{_NO_FAULT}"}} > 0)'
+"""Pods that wait for what has an alert of its own."""
+
+_FAILURES = f'{job_status.JOB_LAST_FAILURE.name}{{reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"}}'
+_PREEMPTIONS = f"{job_status.JOB_LAST_FAILURE.name}{{{_any_of(pod_reasons.PREEMPTIONS)}}}"
+
+
+def _nodes_within(timestamps: str) -> str:
+    """Return on how many nodes something happened lately to each job."""
+    latest = recent(worst(timestamps, "node", "job_id"), FAILED_SECONDS)
+    return f"count {by('job_id')} ({latest})"
+
+
+FAILED_NOW = _nodes_within(_FAILURES)
+"""Jobs of which containers or pods failed within 15 minutes, and on how many nodes."""
+
+
+def _newest(more: str) -> str:
+    """Return the newest failure of the job in words."""
+    keys = "node, reason, detail"
+    series = f"{job_status.JOB_LAST_FAILURE.name}{{cluster=%q,job_id=%q,{more}}}"
+    return texts.known(
+        f"topk(1, max by ({keys}) ({series}))",
+        "Newest: {{ .Labels.reason }}{{ with .Labels.detail }} ({{ . }}){{ end }}"
+        "{{ with .Labels.node }} on node {{ . }}{{ end }}.",
+        *("cluster", "job_id"),
+    )
+
+
+_NEWEST_FAILURE = _newest(f'reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"')
+_NEWEST_PREEMPTION = _newest(_any_of(pod_reasons.PREEMPTIONS))
+_WAITS_FOR = texts.known(
+    f'sum by (reason) ({records.JOB_WAITING}{{cluster=%q,job_id=%q,reason!~"{_NO_FAULT}"}} > 0)',
+    "{{ .Value }} in {{ .Labels.reason }}.",
+    *("cluster", "job_id"),
+)
+_RANGE = texts.known(
+    f"max by (bound) ({job_status.JOB_ELASTIC_PODS.name}{{cluster=%q,job_id=%q}})",
+    "Its {{ .Labels.bound }} is {{ .Value }} pods.",
+    *("cluster", "job_id"),
+)
+
+
+def _in_phase(phase: str) -> str:
+    return f'{records.JOB_PODS}{{phase="{phase}"}}'
+
+
+def _pods(phase: str) -> str:
+    return f"sum {by('job_id')} ({_in_phase(phase)})"
+
+
+# The largest number of pods that ran counts as what the job can have: its limit may be far off.
+_MOST_PODS = f"max {by('job_id')} (max_over_time({_in_phase('Running')}[6h]))"
+_FEWER_PODS = (
+    f"(1 - ({_pods('Running')} > 0) / {_MOST_PODS} > 0)"
+    f" and on (cluster, job_id) {job_status.JOB_ELASTIC_PODS.name}"
+    f" unless on (cluster, job_id) {records.JOB_WORLD_SIZE}"
+)
+
+STANDING: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopePodFailed",
+        expression=with_owner(f"({FAILED_NOW}) unless on (cluster, job_id) {_LOOPED}"),
+        hold="1m",
+        keep="30m",
+        why="A container that fails again at once is in a crash loop within a minute, which has an"
+        " alert of its own. Restarts with back-off take minutes; half an hour combines them into"
+        " one notification.",
+        severity="by_class",
+        scope="job",
+        summary=f"Pods of {texts.JOB} failed",
+        description=f"Pods of {texts.JOB} failed on {texts.number_of('node')} within 15 minutes."
+        + _NEWEST_FAILURE
+        + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeCrashLoop",
+        expression=with_owner(f"({_waiting(pod_reasons.CRASH_LOOP)} > 0)"),
+        hold="0s",
+        keep="15m",
+        why="Kubernetes has started a container again and it failed again. The agent counts a pod"
+        " as in a crash loop until its containers have run for ten minutes.",
+        severity="by_class",
+        scope="job",
+        summary=f"Containers of {texts.JOB} fail again and again",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')} in a"
+        " crash loop: Kubernetes starts a container again, and it fails again."
+        + _NEWEST_FAILURE
+        + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeImagePullFailing",
+        expression=with_owner(f"({_waiting(*pod_reasons.IMAGE_FAULTS)} > 0)"),
+        hold="2m",
+        keep="10m",
+        why="A registry that is busy answers at the second or third request, within two minutes.",
+        severity="by_class",
+        scope="job",
+        summary=f"Nodes cannot pull an image of {texts.JOB}",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('waits', 'wait')}"
+        " for an image that does not come:" + _WAITS_FOR,
+    ),
+    Alert(
+        name="RankscopeContainerNotCreated",
+        expression=with_owner(f"({_waiting(*pod_reasons.CREATION_FAULTS)} > 0)"),
+        hold="1m",
+        keep="10m",
+        why="A secret or config map that is made together with the job may come a moment later.",
+        severity="by_class",
+        scope="job",
+        summary=f"Containers of {texts.JOB} cannot be created",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('has', 'have')} a"
+        " container that cannot be created, mostly for a secret or config map that is missing:"
+        + _WAITS_FOR,
+    ),
+    Alert(
+        name="RankscopeJobPreempted",
+        expression=with_owner(f"({_nodes_within(_PREEMPTIONS)})"),
+        hold="0s",
+        keep="30m",
+        why="Pods of one job are taken away within minutes of each other; half an hour combines"
+        " them into one notification.",
+        severity="by_class",
+        scope="job",
+        summary=f"Pods of {texts.JOB} were taken away",
+        description=f"Pods of {texts.JOB} were taken away from {texts.number_of('node')} within 15"
+        " minutes, for others or because the node is drained: no fault of the job."
+        + _NEWEST_PREEMPTION,
+    ),
+    Alert(
+        name="RankscopeJobPending",
+        expression=with_owner(
+            f"({_pods('Pending')} > 0) unless on (cluster, job_id) ({_pods('Running')} > 0)"
+            f" unless on (cluster, job_id) {_FAULTS}"
+        ),
+        hold="30m",
+        keep="10m",
+        why="Images of tens of gigabytes take up to half an hour on a cold node.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} has its nodes but does not start",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('was', 'were')}"
+        f" given to nodes and {texts.by_number('is', 'are')} pending, none runs: a large image,"
+        " volumes or devices are missing.",
+    ),
+    Alert(
+        name="RankscopeGangPartial",
+        expression=with_owner(
+            f"({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
+            f" unless on (cluster, job_id) {_FAULTS}"
+        ),
+        hold="15m",
+        keep="10m",
+        why="The last node of a gang pulls its image while the others wait; after 15 minutes"
+        " of idle GPUs it is worth a look.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} waits for some of its pods",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
+        " pending while others run and hold their GPUs.",
+    ),
+    Alert(
+        name="RankscopeElasticJobDegraded",
+        expression=with_owner(
+            f"((1 - {records.JOB_WORLD_SIZE} / max_over_time({records.JOB_WORLD_SIZE}[6h]) > 0)"
+            f" and on (cluster, job_id) ({records.JOB_ALIVE} > 0)\nor ({_FEWER_PODS}))"
+        ),
+        hold="10m",
+        keep="30m",
+        why="A launcher that loses a node continues without it at once, and adds it again after"
+        " its reboot, within ten minutes if all goes well. If the job was made smaller on"
+        " purpose, the alert fires for six hours. Jobs without the probe are judged by their pods.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} continues with {{{{ $value | humanizePercentage }}}} fewer ranks",
+        description=f"{texts.JOB} runs with {{{{ $value | humanizePercentage }}}} fewer ranks than"
+        " at its maximum within six hours: the launcher continued without the ranks that it lost."
+        + _RANGE,
+        since="6h",
+    ),
+)
+
+GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", STANDING),)

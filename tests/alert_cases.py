@@ -272,6 +272,15 @@ CASES: dict[str, Case] = {
         ),
         lag=10,
     ),
+    "RankscopeDeviceNotStarted": Case(
+        (
+            event(
+                f'rankscope_kernel_last_event_timestamp_seconds{{{NODE},kind="gpu_probe_failure"}}'
+            ),
+            event(f'rankscope_kernel_last_event_timestamp_seconds{{{OTHER},kind="link_down"}}'),
+        ),
+        lag=10,
+    ),
     "RankscopeNodeReboot": Case(
         (
             event(f'rankscope_node_last_reboot_timestamp_seconds{{{NODE},reason="crashed"}}'),

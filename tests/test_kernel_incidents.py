@@ -198,3 +198,37 @@ def test_partitions_of_a_disk_are_one_subject():
 def test_thousands_of_faults_on_one_gpu_are_told_apart_by_their_times():
     faults = [stamped(1000.0 * n, xid(31, pid=n)) for n in range(3000)]
     assert len(verdict_of(*faults).incidents) == 3000
+
+
+SEARCH = "python invoked oom-killer: gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE), order=0"
+KILL = "Out of memory: Killed process 71 (python) total-vm:1kB, anon-rss:1kB, file-rss:0kB"
+OF_GROUP = "Memory cgroup out of memory: Killed process 71 (python) total-vm:1kB, anon-rss:1kB"
+
+
+def test_a_log_that_ends_before_the_kill_still_says_that_memory_ran_out():
+    verdict = verdict_of(SEARCH)
+    assert (verdict.cause, verdict.action) == ("host_memory", "restart_app")
+    assert "whom it cost is cut off" in verdict.incidents[0].summary
+
+
+@pytest.mark.parametrize(("kill", "cause"), [(KILL, "host_memory"), (OF_GROUP, "app")])
+def test_who_asked_for_memory_and_whom_it_cost_are_one_incident(kill, cause):
+    assert conclusion(SEARCH, kill) == (cause, "restart_app", 1)
+
+
+STUCK = "watchdog: BUG: soft lockup - CPU#17 stuck for 2690s! [ksoftirqd/17:113]"
+IN_ADAPTER = "RIP: 0010:mlx5e_poll_ico_cq+0x6d/0x2a0 [mlx5_core]"
+SILENT = "mlx5_core 0000:8a:00.0 eth0: TX timeout detected"
+
+
+def test_a_cpu_stuck_in_an_adapters_driver_is_the_adapters_and_takes_a_reboot():
+    assert conclusion(STUCK, IN_ADAPTER) == ("network_nic", "reboot_node", 1)
+    assert conclusion(SILENT, STUCK, IN_ADAPTER) == ("network_nic", "reboot_node", 1)
+
+
+def test_a_cpu_stuck_elsewhere_stays_apart_from_an_adapter_that_stopped_sending():
+    assert conclusion(SILENT, STUCK)[2] == 2
+
+
+def test_a_disk_behind_a_network_that_is_lost_is_no_disk_to_replace():
+    assert conclusion("nvme nvme4: starting error recovery") == ("storage", "investigate", 1)

@@ -35,6 +35,7 @@ from rankscope_dashboards.parts.panels import (
     targets,
 )
 from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
+from rankscope_dashboards.rules.alerts.host import START_KINDS
 
 STALLED = ((None, GOOD), (0.1, WARN), (0.4, BAD))
 """Part of time in which some task of a node waited; loaders begin to suffer from a tenth on."""
@@ -101,7 +102,29 @@ def panels(runbooks: str) -> list[Panel]:
         ),
         _ended_processes(runbooks),
         _pods_of_the_job(runbooks),
+        _not_started(runbooks),
     ]
+
+
+def _not_started(runbooks: str) -> Panel:
+    last = worst(of(kernel_log.KERNEL_LAST_EVENT, NODE, f'kind=~"{START_KINDS}"'), "node", "kind")
+    return Table(
+        title="GPUs and adapters that did not start",
+        description="What the kernels of the job's nodes report of devices that their drivers"
+        " could not start, and of software RoCE, newest first."
+        " `rankscope explain kernel-log FILE` names the devices.",
+        unit="string",
+        width=24,
+        overrides=[override("when", {"unit": "dateTimeFromNow"})],
+        targets=rows(f"topk({MANY}, 1000 * {job_nodes(last)})"),
+        transformations=columns(
+            {**shared.CLUSTER_COLUMN, "node": "node", "kind": "what", "Value": "when"}
+        ),
+        largest_first="when",
+        widths={"when": 120},
+        missing="all devices started since the agents did, or they read no kernel log",
+        links=[links.runbook(runbooks, "RankscopeDeviceNotStarted")],
+    )
 
 
 def _ended_processes(runbooks: str) -> Panel:

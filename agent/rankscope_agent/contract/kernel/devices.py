@@ -90,11 +90,19 @@ RULES: tuple[Rule, ...] = (
         also="health",
     ),
     # mlx5_load_one and the kernel's driver core: the adapter is not there for the whole boot.
-    Rule(
-        MLX,
-        re.compile(_MLX + r"mlx5_(?:load|init)_one failed"),
-        plain("nic_probe_failure", "network_nic", "investigate", "error"),
-        also="failed with",
+    *(
+        Rule(
+            MLX,
+            re.compile(_MLX + rf"{step} failed"),
+            plain("nic_probe_failure", "network_nic", "investigate", "error"),
+            also=also,
+        )
+        for also, step in (
+            ("failed with", "mlx5_(?:load|init)_one"),
+            ("handle_hca_cap", r"handle_hca_cap\w*"),
+            ("enable hca failed", "enable hca"),
+            ("init hca failed", "init hca"),
+        )
     ),
     Rule(
         MLX,
@@ -181,6 +189,21 @@ RULES: tuple[Rule, ...] = (
         "TX timeout detected",
         re.compile(rf"\S{{1,40}} {_ADDRESS} (?P<device>\S{{1,40}}): TX timeout detected"),
         plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+    ),
+    # Drivers' own watchdogs: ena_netdev.c, and igb, ixgbe, e1000e of the Intel family.
+    *(
+        Rule(
+            needle,
+            re.compile(rf"\S{{1,40}} {_ADDRESS} (?P<device>\S{{1,40}}): {needle}"),
+            plain("nic_transmit_timeout", "network_nic", "investigate", "error"),
+        )
+        for needle in (
+            "Keep alive watchdog timeout",
+            "Found a Tx that wasn't completed on time",
+            "Detected Tx Unit Hang",
+            "Detected Hardware Unit Hang",
+            "Reset adapter unexpectedly",
+        )
     ),
     Rule(
         "transmit timeout: latency",

@@ -42,6 +42,7 @@ Kind = Literal[
     "port_state",
     "oom_kill",
     "oom_scope",
+    "oom_search",
     "hung_task",
     "soft_lockup",
     "hard_lockup",

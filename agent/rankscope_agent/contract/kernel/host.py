@@ -20,6 +20,12 @@ _DISK_ERROR = plain("disk_error", "storage", "drain", "error")
 _FS_ERROR = plain("filesystem_error", "storage", "drain", "error")
 
 RULES: tuple[Rule, ...] = (
+    # The one that asked for memory; whom it costs stands in a later line, which may be cut off.
+    Rule(
+        " invoked oom-killer: ",
+        re.compile(r"(?P<comm>\S.{0,63}) invoked oom-killer: gfp_mask="),
+        plain("oom_search", "host_memory", "restart_app", "error", True),
+    ),
     # Up to kernel 4.x the first of two lines says `Kill process N (comm) score M or sacrifice`.
     Rule(
         "out of memory: Kill",
@@ -225,6 +231,20 @@ RULES: tuple[Rule, ...] = (
         NVME,
         re.compile(r"nvme (?P<device>nvme\d+): I/O .{0,80}timeout"),
         plain("nvme_timeout", "storage", "drain", "error"),
+    ),
+    # drivers/nvme/host/tcp.c, rdma.c and multipath.c: a disk that stands behind a network.
+    Rule(
+        NVME,
+        re.compile(
+            r"nvme (?P<device>nvme\d+): (?:queue \d+: timeout|starting error recovery"
+            r"|failed nvme_keep_alive|Reconnecting in \d+ second)"
+        ),
+        plain("nvme_timeout", "storage", "investigate", "error"),
+    ),
+    Rule(
+        "block nvme",
+        re.compile(r"block (?P<device>nvme\d+)n\d+: no (?:usable|available) path"),
+        plain("nvme_timeout", "storage", "investigate", "error"),
     ),
     Rule(
         NVME,

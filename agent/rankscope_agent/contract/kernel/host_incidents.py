@@ -24,10 +24,11 @@ STORAGE_MODULES = frozenset(
 )
 """Modules in a hung task's stack that say what it waits for: its disk or file server."""
 
-DEVICE_MODULES = frozenset(
-    {"nvidia", "nvidia_uvm", "nvidia_modeset", "amdgpu", "mlx5_core", "mlx5_ib", "ib_core", "i915"}
-)
-"""Modules in a hung task's stack that say it waits in a device's driver."""
+DEVICE_MODULES = frozenset({"nvidia", "nvidia_uvm", "nvidia_modeset", "amdgpu", "i915"})
+"""Modules in a hung task's stack that say it waits in a GPU's driver."""
+
+ADAPTER_MODULES = frozenset({"mlx5_core", "mlx5_ib", "ib_core", "bnxt_en", "bnxt_re", "ice", "ena"})
+"""Modules in a hung task's stack that say it waits in a network adapter's driver."""
 
 SOFTWARE_RDMA_MODULES = frozenset({"rdma_rxe", "siw"})
 """Modules that do RDMA in software, over any Ethernet adapter."""
@@ -53,6 +54,7 @@ KINDS: Mapping[Kind, tuple[str, str]] = {
     "link_down": ("link {device}", "it went down"),
     "oom_kill": ("process {comm}", "killed for lack of memory"),
     "oom_scope": ("process {comm}", "killed for lack of memory"),
+    "oom_search": ("the node's memory", "{comm} found none left; whom it cost is cut off"),
     "hung_task": ("the kernel", "a task hangs in the kernel ({comm})"),
     "soft_lockup": ("the kernel", "a CPU was stuck ({comm})"),
     "hard_lockup": ("the kernel", "a CPU was stuck with interrupts off"),
@@ -168,7 +170,9 @@ def _waiting_for(events: Iterable[Seen], cause: Cause) -> Cause:
         return "storage"
     if modules & SOFTWARE_RDMA_MODULES:
         return "network_nic"
-    return "driver" if modules & DEVICE_MODULES else cause
+    if modules & DEVICE_MODULES:
+        return "driver"
+    return "network_nic" if modules & ADAPTER_MODULES else cause
 
 
 def settled(gpus: Sequence[Incident], hosts: Sequence[Incident]) -> tuple[Incident, ...]:
@@ -182,7 +186,7 @@ def settled(gpus: Sequence[Incident], hosts: Sequence[Incident]) -> tuple[Incide
     network = _first(kept, lambda one: one.root.event.kind in NETWORK)
     storage = _first(kept, lambda one: one.cause == "storage")
     if network is not None:
-        kept = _merge(kept, network, lambda one: one.root.event.kind == "network_storage_silent")
+        kept = _merge(kept, network, _comes_of_network)
     elif storage is not None:
         kept = _merge(kept, storage, _is_hang)
     if gpus and (hang := _first(kept, _is_hang)) is not None:
@@ -191,6 +195,9 @@ def settled(gpus: Sequence[Incident], hosts: Sequence[Incident]) -> tuple[Incide
             kept = _merge(kept, grave, _is_hang)
         elif hang.cause == "host_kernel":
             kept[kept.index(hang)] = replace(hang, cause="driver")
+    killed = _first(kept, lambda one: one.root.event.kind in {"oom_kill", "oom_scope"})
+    if killed is not None:
+        kept = _merge(kept, killed, lambda one: one.root.event.kind == "oom_search")
     killed = _first(kept, lambda one: one.root.event.kind == "oom_kill")
     if killed is not None:
         victims = {one.event.pid for one in killed.events if one.event.pid}
@@ -227,6 +234,13 @@ def _with_fabric(incidents: list[Incident]) -> list[Incident]:
 
 def _first(incidents: Iterable[Incident], wanted: Callable[[Incident], bool]) -> Incident | None:
     return next((one for one in incidents if wanted(one)), None)
+
+
+def _comes_of_network(one: Incident) -> bool:
+    """Return True for a silent file server, and for a CPU that is stuck in an adapter's driver."""
+    return one.root.event.kind == "network_storage_silent" or (
+        one.cause == "network_nic" and one.root.event.kind in TRACED
+    )
 
 
 def _is_hang(one: Incident) -> bool:

@@ -40,7 +40,7 @@ _DISK = re.compile(
     r"nvme\d{1,4}(?=n\d|$)|(?:[svh]|xv)d[a-z]{1,3}|mmcblk\d{1,3}|dm-\d{1,4}|md\d{1,4}|ata\d{1,3}"
 )
 
-_UNCOUNTED = {"xid", "sxid", "gpu_named", "oom_scope"}
+_UNCOUNTED = {"xid", "sxid", "gpu_named", "oom_scope", "oom_search"}
 _HARMLESS = {"link_up", "port_state", "nic_command_refused", "network_storage_back"}
 COUNTED: tuple[Kind, ...] = tuple(
     kind for kind in get_args(Kind) if kind not in _UNCOUNTED | _HARMLESS

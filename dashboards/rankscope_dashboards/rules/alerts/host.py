@@ -31,6 +31,18 @@ HARDWARE_KINDS = "|".join(
 )
 """Events of the kernel log after which a node is not trusted."""
 
+START_KINDS = "|".join(
+    (
+        "gpu_probe_failure",
+        "gpu_firmware_no_start",
+        "gpu_firmware_missing",
+        "gpu_firmware_crash",
+        "nic_probe_failure",
+        "software_rdma_error",
+    )
+)
+"""Events of the kernel log after which a GPU or an adapter is not there for the jobs to come."""
+
 
 _KILLS = summary.POD_RECENT_OOM_KILLS.name
 _OF_JOBS = worst(f'{_KILLS}{{job_id!=""}}', "node", "pod_uid", "job_id")
@@ -70,6 +82,21 @@ ALERTS: tuple[Alert, ...] = (
         summary=f"Hardware or kernel of {texts.NODE} is failing",
         description=f"The kernel of {texts.NODE} reported"
         " {{ with $labels.kind }}{{ . }}{{ else }}uncorrectable memory errors{{ end }}.",
+    ),
+    Alert(
+        name="RankscopeDeviceNotStarted",
+        expression=recent(
+            worst(f'{kernel_log.KERNEL_LAST_EVENT.name}{{kind=~"{START_KINDS}"}}', "node", "kind"),
+            HARDWARE_SECONDS,
+        ),
+        hold="0s",
+        keep="1h",
+        why="Drivers try at boot and when they are loaded, and give up: waiting changes nothing.",
+        severity="ticket",
+        scope="node",
+        summary=f"A GPU or adapter of {texts.NODE} is not usable",
+        description=f"The kernel of {texts.NODE} reported {{{{ $labels.kind }}}}"
+        " {{ $value | humanizeDuration }} ago.",
     ),
     Alert(
         name="RankscopeNodeReboot",

@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.straggler_speed import trace
 
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.fusion.job_reports import Evidence, reports
+from rankscope_analyzers.fusion.job_reports import JobEvidence, reports
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import job_summary
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -49,7 +49,7 @@ def measure() -> ReportCost:
 
 def _judged(records: pd.DataFrame) -> JobReport:
     (report,) = reports(
-        diagnose_each([JobRecords("big", records, RANKS, (), live=False)]), Evidence(), 1e9
+        diagnose_each([JobRecords("big", records, RANKS, (), live=False)]), JobEvidence(), 1e9
     )
     return report
 

@@ -15,7 +15,7 @@ from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
@@ -80,7 +80,7 @@ class Cluster:
     def report(self) -> JobReport:
         """Return what is reported about the job."""
         observed = from_pages(self.pages(), job_reports.READS, "pages")
-        (said,) = job_reports.reports(diagnose_each(self._jobs()), Evidence(observed), self.end)
+        (said,) = job_reports.reports(diagnose_each(self._jobs()), JobEvidence(observed), self.end)
         return said
 
     def _jobs(self):

@@ -79,7 +79,7 @@ def incident(cause: Finding, known: dict[int, RankLocation], **changes) -> Incid
     )
     values = {
         "cause": heat(replace(cause, where=where)),
-        "signals": (cause,),
+        "findings": (cause,),
         "where": where,
         "severity": cause.severity,
         "summary": f"{cause.summary}: HW thermal slowdown holds its SM clock at 1.2 GHz of 1.98",

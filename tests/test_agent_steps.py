@@ -292,6 +292,8 @@ def test_the_less_time_there_is_the_shorter_are_the_windows_and_none_are_said_to
     newest = rows["t_start_unix_seconds"].max()
     with fake as agent:
         for patience in (0.1, 0.01):
-            (job,) = agent_steps.from_agents([agent.url], None, 0.0, patience_seconds=patience).jobs
+            (job,) = agent_steps.from_agents(
+                [agent.url], None, 0.0, comparison_seconds=patience
+            ).jobs
     assert [newest - since for since in asked] == [pytest.approx(300.0)]
     assert job.notes[0].startswith("windows of collectives of 1 nodes, which are more")

@@ -113,7 +113,7 @@ ONE_APART = {
 
 @pytest.mark.parametrize("name", ONE_APART)
 def test_agents_of_the_version_before_and_after_are_understood(name, capsys, monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
     answers, version = ONE_APART[name]
     with agent_of(answers(), version) as url:
         (job,) = from_agents([url], None, 0.0).jobs

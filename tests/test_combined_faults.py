@@ -165,7 +165,7 @@ def test_the_physical_cause_is_the_one_incident(cluster, cause, ranks):
         [[one] for one in (cause if isinstance(cause, set) else {cause})]
     )
     (incident,) = said.incidents
-    assert len(incident.layers) >= 2 or len(incident.signals) >= 1
+    assert len(incident.layers) >= 2 or len(incident.findings) >= 1
     assert set(incident.where.ranks) >= ranks
 
 
@@ -175,7 +175,7 @@ def test_what_is_wrong_elsewhere_explains_nothing():
     said = cluster.report()
     assert [incident.cause.kind for incident in said.incidents] == ["gpu_compute"]
     assert said.incidents[0].where.ranks == (13,)
-    assert [signal.kind for signal in said.observations] == ["thermal_slowdown"]
+    assert [finding.kind for finding in said.observations] == ["thermal_slowdown"]
 
 
 def test_compute_that_holds_no_waits_for_cpus_is_not_explained_by_them():

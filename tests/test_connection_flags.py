@@ -111,7 +111,7 @@ def test_agents_of_a_cluster_keep_the_nodes_that_it_names(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
 
 
 def test_an_empty_record_is_refused_and_the_flag_that_helps_fills_it(tmp_path, capsys):

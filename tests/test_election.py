@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rankscope_analyzers.watch.election import Election, Held, LeaseError
+from rankscope_analyzers.watch.election import Election, LeaseError, LeaseRecord
 
 LEASE_SECONDS = 30.0
 
@@ -17,7 +17,7 @@ class Server:
     """What the API server stores; it refuses writes that are not based on the newest version."""
 
     now: float = 1000.0
-    stored: Held | None = None
+    stored: LeaseRecord | None = None
     version: int = 0
 
     def clock(self) -> float:
@@ -25,7 +25,7 @@ class Server:
 
     def write(self, holder: str) -> None:
         self.version += 1
-        self.stored = Held(holder, self.now, self.version)
+        self.stored = LeaseRecord(holder, self.now, self.version)
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Way:
     reads_alone: bool = False
     loses_answers: bool = False
 
-    def read(self) -> Held | None:
+    def read(self) -> LeaseRecord | None:
         if self.closed:
             raise LeaseError("no route to host")
         return self.server.stored
@@ -45,7 +45,7 @@ class Way:
     def create(self, holder: str) -> bool:
         return self._write(None, holder)
 
-    def replace(self, read: Held, holder: str) -> bool:
+    def replace(self, read: LeaseRecord, holder: str) -> bool:
         return self._write(read.stored, holder)
 
     def _write(self, based_on: object, holder: str) -> bool:
@@ -110,7 +110,7 @@ def test_a_lease_that_nobody_renews_is_taken_when_it_has_run_out(server, pair):
 
 def test_it_runs_out_by_the_clock_of_who_waits(server):
     """The holder's clock may stand anywhere: only that its time changes shows that it lives."""
-    server.stored = Held("one", -1e9, 0)
+    server.stored = LeaseRecord("one", -1e9, 0)
     two = Watch(server, "two")
     two.tries()
     assert not two.holds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope_analyzers.fusion import job_reports
-from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.endings import STALLED_SECONDS
 from rankscope_analyzers.reports import job_json, job_summary
@@ -45,7 +45,7 @@ def ranks(alive, **more):
 def reported(*pages, judged=False):
     """Return the report; `judged` adds steps in which nobody is slow."""
     timing = TimingResults((diagnosed(records(Job())),) if judged else (), {}, ())
-    (report,) = job_reports.reports(timing, Evidence(from_pages(pages, job_reports.READS)), NOW)
+    (report,) = job_reports.reports(timing, JobEvidence(from_pages(pages, job_reports.READS)), NOW)
     return report
 
 
@@ -152,7 +152,7 @@ def test_a_rank_that_was_stopped_is_whom_all_waited_for():
     assert frozen.where.ranks == ()
     stopped = {"rank_last_stopped_timestamp_seconds": [None, frozen.since_unix_seconds + 4, None]}
     pages = [ranks([1] * 4, rank_stopped=[0] * 4, **stopped)]
-    evidence = Evidence(from_pages(pages, job_reports.READS))
+    evidence = JobEvidence(from_pages(pages, job_reports.READS))
     (report,) = job_reports.reports(TimingResults((judged,), {}, ()), evidence, NOW)
     (incident,) = report.incidents
     assert (incident.cause.kind, incident.where.ranks) == ("rank_was_stopped", (1,))

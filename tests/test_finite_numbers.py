@@ -27,7 +27,7 @@ from rankscope_analyzers.stragglers import trace_verdicts
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each, diagnosis
 from rankscope_analyzers.stragglers.verdict import RankTimes
 from rankscope_analyzers.text import finite_json
-from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.exporter import FindingsExporter
 
 BAR_WIDTH = 24
 
@@ -134,7 +134,7 @@ def test_every_number_of_every_output_is_finite(job):
     screen = io.StringIO()
     terminal.show(Console(file=screen, width=120), made)
     assert words(page) + words(markdown.write(made)) + words(screen.getvalue()) == []
-    exported = Exported()
+    exported = FindingsExporter()
     for now in (START, START + 30.0):
         exported.update(made, now, 0, ())
     assert all(math.isfinite(value) for value in values_of(exported))
@@ -185,7 +185,7 @@ def test_what_is_no_number_is_null_wherever_json_is_written(value, capsys, tmp_p
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_no_series(value):
-    exported = Exported()
+    exported = FindingsExporter()
     exported.update((), START, 0, [metrics.WATCH_EVALUATION.sample(value)])
     assert "\nrankscope_watch_evaluation_seconds" not in exported.text()
     assert "rankscope_watch_jobs 0.0" in exported.text()

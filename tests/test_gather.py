@@ -14,12 +14,12 @@ from dripping import DRIPS, PAUSE_SECONDS
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.findings.finding import Where
 from rankscope_analyzers.fusion import gather, job_reports
-from rankscope_analyzers.fusion.gather import Earlier, of_agents
+from rankscope_analyzers.fusion.gather import EarlierPolls, of_agents
 from rankscope_analyzers.intake import agent_client, agent_timeouts, clock_skew
 from rankscope_analyzers.intake.agent_timeouts import AgentTimeouts
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.layers.rank_locations import rank_locations
-from rankscope_analyzers.layers.series_signals import query
+from rankscope_analyzers.layers.series_findings import query
 from rankscope_analyzers.steps.job_records import JobRecords, SourceError, from_traces
 from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
 from simulated_jobs import records
@@ -66,7 +66,7 @@ def reported(found):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
     monkeypatch.setattr(agent_client, "TIMEOUT_SECONDS", 4.0)
     monkeypatch.setattr(agent_client, "WHOLE_ANSWER_SECONDS", 5.0)
 
@@ -138,7 +138,7 @@ def test_an_agent_that_is_silent_once_costs_the_next_looks_little_and_comes_back
                 ended.wait()
             return super().answer(path)
 
-    asked, ended, earlier = [], threading.Event(), Earlier(1.0)
+    asked, ended, earlier = [], threading.Event(), EarlierPolls(1.0)
     monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", 0.5)
     real = AgentTimeouts.deadline
 
@@ -186,7 +186,7 @@ def test_variables_that_differ_are_named():
     with Agent() as one, Agent("n1", range(4, 8), environment={6: "mlx5_bad"}) as two:
         found = of_agents([one.url, two.url], None, 0.0)
     (said,) = reported(found)
-    (odd,) = [signal for signal in said.observations if signal.kind == "environment_differs"]
+    (odd,) = [finding for finding in said.observations if finding.kind == "environment_differs"]
     assert "NCCL_IB_HCA is 'mlx5' on 7 of 8 ranks, but 'mlx5_bad' on rank 6" in odd.summary
 
 
@@ -333,7 +333,7 @@ def test_a_second_look_asks_for_new_steps_alone_and_knows_what_the_first_did():
             rows["rows"] = [row for row in rows["rows"] if row[location] < self.shown]
             return json.dumps(rows).encode()
 
-    earlier = gather.Earlier(5.0)
+    earlier = gather.EarlierPolls(5.0)
     with Stepping(ranks=range(8)) as one:
         (first,) = of_agents([one.url], None, 0.0, earlier=earlier).jobs
         assert one.asked.count("/metrics") == 2
@@ -365,10 +365,10 @@ def test_a_job_is_judged_by_its_own_nodes_alone():
             ("n3", 'rankscope_rank_info{job_id="other",rank="0"} 1\n', 0.0),
         )
     ]
-    evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
+    evidence = job_reports.JobEvidence(from_pages(pages, job_reports.READS))
     job = next(
         one for one in job_reports.reports(TimingResults(), evidence, 1060.0) if one.job_id == "t/j"
     )
-    found = {signal.kind: signal.where.nodes for signal in job.observations}
+    found = {finding.kind: finding.where.nodes for finding in job.observations}
     found |= {one.cause.kind: one.where.nodes for one in job.incidents}
     assert found == {"pod_failed": ("n2",), "io_pressure": ("n1",)}

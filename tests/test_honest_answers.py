@@ -85,7 +85,7 @@ class Agent:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
 
 
 def diagnosed(capsys, *arguments):

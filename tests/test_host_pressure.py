@@ -37,8 +37,8 @@ def gauge(metric, node, value, **labels):
 
 
 def kinds(*read):
-    found = list(host_pressure.signals(gathered(read), JOB))
-    return [(signal.kind, signal.where.nodes) for signal in found]
+    found = list(host_pressure.findings(gathered(read), JOB))
+    return [(finding.kind, finding.where.nodes) for finding in found]
 
 
 def pressures(resource, *shares):
@@ -138,13 +138,13 @@ def waits(metric, *shares):
 def test_a_rank_is_starved_from_a_fifth_of_the_time_and_twice_its_peers_on(
     metric, share, peers, told
 ):
-    found = list(starved.signals(gathered(waits(metric, peers, share, peers)), JOB))
-    assert [signal.where.ranks for signal in found] == [(1,)] * told
+    found = list(starved.findings(gathered(waits(metric, peers, share, peers)), JOB))
+    assert [finding.where.ranks for finding in found] == [(1,)] * told
 
 
 def test_a_rank_whose_own_records_count_its_waits_is_left_to_them():
     read = waits(starvation.RANK_STARVED, 0.0, 0.9, 0.0)
     counted = waits(training.CPU_WAIT_SECONDS, 0.0, 0.0, 0.0)
-    assert list(starved.signals(gathered([*read, *counted]), JOB)) == []
+    assert list(starved.findings(gathered([*read, *counted]), JOB)) == []
     workers = waits(starvation.LOADER_STARVED, 0.0, 0.9, 0.0)
-    assert len(list(starved.signals(gathered([*workers, *counted]), JOB))) == 1
+    assert len(list(starved.findings(gathered([*workers, *counted]), JOB))) == 1

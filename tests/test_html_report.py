@@ -244,7 +244,7 @@ def test_what_a_sentence_says_already_is_not_listed_again():
     said = replace(made.incidents[0], summary=f"rank 5 is slow, because {cause.summary}")
     page = html_report.write([replace(made, incidents=(said,))])
     assert f"<li>GPU counters: {cause.summary}</li>" not in page
-    assert f"<li>step times: {said.signals[0].summary}</li>" in page
+    assert f"<li>step times: {said.findings[0].summary}</li>" in page
 
 
 def test_a_page_of_many_big_jobs_gives_each_fewer_bins():

@@ -51,8 +51,8 @@ def seen(kind="thermal_slowdown", layer="gpu", since=NOW, until=None, where=None
     return Finding(**values | changes)
 
 
-def judged(findings, signals=(), observed=EVERYTHING, locations=PLACES):
-    return fuse(findings, signals, locations, observed)
+def judged(timed, others=(), observed=EVERYTHING, locations=PLACES):
+    return fuse(timed, others, locations, observed)
 
 
 def causes(found):
@@ -86,14 +86,14 @@ def test_what_stops_a_job_may_be_forty_minutes_past_when_watchdogs_notice(stuck,
     lost = seen("oom_kill", "pod", since=NOW - 5000, until=NOW + ended)
     found = judged([], [everybody, lost])
     assert len(found.incidents) == (1 if is_cause else 2)
-    assert (everybody in found.incidents[0].signals) is is_cause
+    assert (everybody in found.incidents[0].findings) is is_cause
 
 
 def test_a_cause_on_another_gpu_explains_nothing():
     elsewhere = Where(nodes=("gpu-0",), uuids=("GPU-2",), gpus=("2",))
     found = judged([slow()], [seen(where=elsewhere)])
     assert causes(found) == ["gpu_compute"]
-    assert [signal.kind for signal in found.observations] == ["thermal_slowdown"]
+    assert [finding.kind for finding in found.observations] == ["thermal_slowdown"]
 
 
 @pytest.mark.parametrize(("bad", "explained"), [(3, False), (4, True), (8, True)])
@@ -119,7 +119,7 @@ def test_gpus_with_bad_links_slow_the_whole_job_down_if_half_have_them(bad, expl
 def test_a_second_finding_is_an_echo_if_it_costs_less_than_half_or_shares_ranks(second, is_echo):
     found = judged([slow(), second])
     assert len(found.incidents) == (1 if is_echo else 2)
-    assert [signal.kind for signal in found.incidents[0].signals] == [second.kind] * is_echo
+    assert [finding.kind for finding in found.incidents[0].findings] == [second.kind] * is_echo
 
 
 def test_a_second_finding_with_a_physical_cause_of_its_own_is_no_echo():
@@ -135,7 +135,7 @@ BUS = seen("pcie", "kernel")
 
 
 @pytest.mark.parametrize(
-    ("signals", "confidence"),
+    ("findings", "confidence"),
     [
         ([], 0.6 * 0.95),
         ([HOT], 1 - 0.4 * 0.5),
@@ -144,8 +144,8 @@ BUS = seen("pcie", "kernel")
     ],
     ids=["nobody", "one", "two", "one, twice"],
 )
-def test_every_other_layer_that_agrees_halves_the_doubt(signals, confidence):
-    incident = judged([slow()], signals).incidents[0]
+def test_every_other_layer_that_agrees_halves_the_doubt(findings, confidence):
+    incident = judged([slow()], findings).incidents[0]
     assert incident.confidence == pytest.approx(confidence)
 
 
@@ -171,8 +171,8 @@ def test_what_no_step_time_confirms_is_as_sure_as_it_is_severe(severity, confide
 
 
 def test_nothing_is_ever_certain():
-    signals = [LANES, BUS]
-    (incident,) = judged([slow(confidence=0.99)], signals).incidents
+    findings = [LANES, BUS]
+    (incident,) = judged([slow(confidence=0.99)], findings).incidents
     assert incident.confidence == 0.99
 
 
@@ -203,8 +203,8 @@ def test_an_incident_speaks_of_its_cause_and_of_its_symptoms_time_and_cost():
     ids=["of one GPU", "nearer to the cause", "severe", "early"],
 )
 def test_of_two_causes_one_is_the_root(narrow, wide):
-    for signals in ([narrow, wide], [wide, narrow]):
-        found = judged([slow()], signals)
+    for findings in ([narrow, wide], [wide, narrow]):
+        found = judged([slow()], findings)
         main = next(i for i in found.incidents if i.cost)
         assert main.cause.kind == narrow.kind
 
@@ -224,4 +224,4 @@ def test_what_goes_on_comes_before_what_is_over_then_pages_then_what_costs_more(
 def test_what_neither_costs_nor_explains_anything_is_an_observation():
     found = judged([], [seen("power_low"), seen("link_down", "link")])
     assert causes(found) == ["link_down"]
-    assert [signal.kind for signal in found.observations] == ["power_low"]
+    assert [finding.kind for finding in found.observations] == ["power_low"]

@@ -13,11 +13,11 @@ import rankscope_analyzers
 from faulty_clusters import JOB, Cluster
 from rankscope_analyzers import cli, layers
 from rankscope_analyzers.commands import watch as watch_command
-from rankscope_analyzers.commands.watch import Sight
+from rankscope_analyzers.commands.watch import JobSource
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import Gathered
-from rankscope_analyzers.fusion.job_reports import Evidence
-from rankscope_analyzers.intake.agent_pages import Look
+from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.layers.job_view import job_view
@@ -28,8 +28,8 @@ from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import trace_verdicts
 from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each, diagnosis
-from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.leadership import Alone
+from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.leadership import SingleInstance
 from simulated_jobs import Fault, Job, records
 
 ERRORS_KEPT = 4096
@@ -56,11 +56,11 @@ def two_jobs(error=None):
     return job("good", records(SLOW)), job("bad", Odd(error or ZeroDivisionError("by 7")))
 
 
-def watched(jobs, evidence=Evidence(), **more):  # noqa: B008 - it is frozen
+def watched(jobs, evidence=JobEvidence(), **more):  # noqa: B008 - it is frozen
     """Return what a watch exports of these jobs at its first look, and what it wrote."""
-    exported, said = Exported(), []
+    exported, said = FindingsExporter(), []
     log = ErrorLog(said.append)
-    watch_command.evaluate(Sight(lambda: Gathered(jobs, evidence), **more), exported, log)
+    watch_command.evaluate(JobSource(lambda: Gathered(jobs, evidence), **more), exported, log)
     return exported.text(), said
 
 
@@ -88,7 +88,7 @@ def test_a_job_on_which_an_analyzer_raises_costs_no_other_its_verdict(error):
 
 
 def test_the_report_says_what_was_not_concluded_in_every_form():
-    first, second = job_reports.reports(diagnose_each(two_jobs()), Evidence(), 1.0)
+    first, second = job_reports.reports(diagnose_each(two_jobs()), JobEvidence(), 1.0)
     assert (first.job_id, first.incidents[0].where.ranks) == ("good", (13,))
     assert second.job_id == "bad"
     assert job_summary.headline(second).startswith("No verdict: a verdict on its step times: ")
@@ -101,11 +101,11 @@ def test_the_report_says_what_was_not_concluded_in_every_form():
 
 def test_a_watch_goes_on_counts_and_names_it_and_writes_its_traceback_once(capsys):
     good, bad = two_jobs()
-    exported, said = Exported(), []
+    exported, said = FindingsExporter(), []
     log = ErrorLog(said.append)
-    sight = Sight(lambda: Gathered((good, bad), Evidence()))
+    sight = JobSource(lambda: Gathered((good, bad), JobEvidence()))
     for _ in range(3):
-        watch_command.turn(sight, exported, Alone(), 0.0, log)
+        watch_command.run_cycle(sight, exported, SingleInstance(), 0.0, log)
     page = exported.text()
     assert 'rankscope_finding_active{job_id="good",kind="gpu_compute"' in page
     assert 'rankscope_job_analysis_errors{job_id="bad"} 1.0' in page
@@ -132,15 +132,15 @@ def test_a_look_that_raises_is_a_failed_one_and_the_next_one_comes(error):
     def read():
         if looks.append(None) or len(looks) == 1:
             raise error
-        return Gathered((good,), Evidence())
+        return Gathered((good,), JobEvidence())
 
-    looks, said, exported = [], [], Exported()
+    looks, said, exported = [], [], FindingsExporter()
     good, _ = two_jobs()
     log = ErrorLog(said.append)
-    watch_command.evaluate(Sight(read), exported, log)
+    watch_command.evaluate(JobSource(read), exported, log)
     assert 'rankscope_watch_analysis_errors_total{part="look"} 1.0' in exported.text()
     assert "rankscope_watch_failed_evaluations_total 1.0" in exported.text()
-    watch_command.evaluate(Sight(read), exported, log)
+    watch_command.evaluate(JobSource(read), exported, log)
     assert 'rankscope_finding_active{job_id="good"' in exported.text()
 
 
@@ -160,7 +160,7 @@ def test_a_layer_that_raises_costs_what_it_would_have_said_and_is_not_taken_as_s
     cluster = Cluster({"gpu-0": "healthy", "gpu-1": "thermal@5"}, SLOW)
     seen = cluster.report()
     broken = tuple(
-        replace(one, signals=Raising(JOB)) if one.layer == "kernel" else one
+        replace(one, findings=Raising(JOB)) if one.layer == "kernel" else one
         for one in layers.SUBJECTS
     )
     monkeypatch.setattr(layers, "SUBJECTS", broken)
@@ -169,17 +169,19 @@ def test_a_layer_that_raises_costs_what_it_would_have_said_and_is_not_taken_as_s
     assert said.errors[0].part == "layer"
     assert any("KeyError: 'uuid'" in sentence for sentence in said.unobserved)
     assert not seen.errors
-    monkeypatch.setattr(layers, "SUBJECTS", (replace(layers.SUBJECTS[0], signals=Raising(JOB)),))
-    assert layers.signals_of_job(Evidence().observed, job_view(JOB, {})).failed_layers == {"gpu"}
+    monkeypatch.setattr(layers, "SUBJECTS", (replace(layers.SUBJECTS[0], findings=Raising(JOB)),))
+    assert layers.findings_of_job(JobEvidence().observed, job_view(JOB, {})).failed_layers == {
+        "gpu"
+    }
 
 
-def test_signals_that_cannot_be_put_together_leave_what_step_times_say(monkeypatch):
+def test_findings_that_cannot_be_put_together_leave_what_step_times_say(monkeypatch):
     fuse = job_reports.fuse
 
-    def odd(findings, signals, locations, observed):
+    def odd(timed, others, locations, observed):
         if observed:
             raise IndexError("no such place")
-        return fuse(findings, signals, locations, observed)
+        return fuse(timed, others, locations, observed)
 
     monkeypatch.setattr(job_reports, "fuse", odd)
     said = Cluster({"gpu-0": "healthy", "gpu-1": "thermal@5"}, SLOW).report()
@@ -194,7 +196,7 @@ def test_where_nothing_can_be_put_together_the_report_says_that_alone(monkeypatc
 
     monkeypatch.setattr(job_reports, "fuse", odd)
     good, _ = two_jobs()
-    (said,) = job_reports.reports(diagnose_each([good]), Evidence(), 1.0)
+    (said,) = job_reports.reports(diagnose_each([good]), JobEvidence(), 1.0)
     assert (said.verdict, said.incidents) == (None, ())
     assert job_summary.headline(said).startswith("No verdict: what its layers say together: ")
 
@@ -230,15 +232,17 @@ def test_a_report_that_makes_no_series_costs_no_other_its_own(monkeypatch):
 def test_a_run_record_that_raises_costs_no_other_its_own(monkeypatch, tmp_path):
     real = run_facts.facts
 
-    def odd(look, job_id):
+    def odd(poll, job_id):
         if job_id == "a":
             raise TypeError("unhashable")
-        return real(look, job_id)
+        return real(poll, job_id)
 
     monkeypatch.setattr(run_facts, "facts", odd)
     jobs = (job("a", records(Job())), job("b", records(Job())))
-    sight = Sight(lambda: Gathered(jobs, Evidence(), Look((), {}, ())), RunRecordFiles(tmp_path))
-    exported = Exported()
+    sight = JobSource(
+        lambda: Gathered(jobs, JobEvidence(), AgentPoll((), {}, ())), RunRecordFiles(tmp_path)
+    )
+    exported = FindingsExporter()
     watch_command.evaluate(sight, exported, ErrorLog(lambda _: None))
     assert [file.name for file in tmp_path.iterdir()] == ["b.attempt-0.json"]
     assert 'rankscope_watch_analysis_errors_total{part="report"} 1.0' in exported.text()
@@ -247,7 +251,7 @@ def test_a_run_record_that_raises_costs_no_other_its_own(monkeypatch, tmp_path):
 def test_diagnose_says_it_and_reports_the_rest(monkeypatch, capsys, tmp_path):
     odd = JobRecords("bad", Odd(ZeroDivisionError("by 7")), None, (), live=False)
     good = replace(odd, job_id="good", records=records(SLOW))
-    monkeypatch.setattr(gather, "of_files", lambda *_: Gathered((odd, good), Evidence()))
+    monkeypatch.setattr(gather, "of_files", lambda *_: Gathered((odd, good), JobEvidence()))
     page = tmp_path / "page.html"
     assert cli.main(["diagnose", "--trace", "x", "--html", str(page), "--no-color"]) == 0
     said = capsys.readouterr()
@@ -304,7 +308,7 @@ def test_a_gpu_whose_adapter_has_no_name_costs_no_job_its_place():
         'rankscope_rank_info{job_id="t/j",rank="0",uuid="GPU-1"} 1\n'
     )
     seen = from_pages([Page("n0", 1.0, text)], job_reports.READS)
-    (said,) = job_reports.reports(TimingResults(), Evidence(seen), 1.0)
+    (said,) = job_reports.reports(TimingResults(), JobEvidence(seen), 1.0)
     assert (said.locations[0].node, said.locations[0].nics, said.errors) == ("n0", (), ())
 
 

@@ -25,7 +25,7 @@ SLOW = Job(ranks=8, steps=80, faults=(Fault("compute", (7,), 0.8, first_step=30)
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
 
 
 class Node(FakeAgent):

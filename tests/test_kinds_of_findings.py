@@ -47,9 +47,9 @@ SEEN = [*FAULTS.items(), *BY_ANOTHER_LAYER.items()]
 
 def found(*odd):
     """Return what the layers of a running job say of these readings."""
-    said = layers.signals_of_job(faulty_series.observed(*odd), VIEW)
+    said = layers.findings_of_job(faulty_series.observed(*odd), VIEW)
     assert said.errors == ()
-    return said.signals
+    return said.findings
 
 
 def test_healthy_series_make_no_finding():
@@ -71,15 +71,15 @@ def test_step_times_make_the_kinds_that_they_declare():
     assert set(SLOW) == set(get_args(FaultClass))
 
 
-@pytest.mark.parametrize("subject", layers.SUBJECTS, ids=lambda one: one.signals.__module__)
+@pytest.mark.parametrize("subject", layers.SUBJECTS, ids=lambda one: one.findings.__module__)
 def test_a_layers_module_makes_all_kinds_that_it_declares_and_no_others(subject):
-    made_of = [subject.signals(faulty_series.observed(*readings), VIEW) for _, readings in SEEN]
+    made_of = [subject.findings(faulty_series.observed(*readings), VIEW) for _, readings in SEEN]
     assert {one.kind for several in made_of for one in several} == subject.kinds
 
 
-@pytest.mark.parametrize("subject", layers.SUBJECTS, ids=lambda one: one.signals.__module__)
+@pytest.mark.parametrize("subject", layers.SUBJECTS, ids=lambda one: one.findings.__module__)
 def test_a_layers_module_declares_the_kinds_that_its_source_names(subject):
-    module = importlib.import_module(subject.signals.__module__)
+    module = importlib.import_module(subject.findings.__module__)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     quoted = set(re.findall(r'"(\w+)"(?!:)', source))
     assert quoted & set(ADVICE) <= subject.kinds

@@ -15,7 +15,7 @@ from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents
 from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.isolation.boundary import ErrorLog
-from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.exporter import FindingsExporter
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 
@@ -122,8 +122,8 @@ def test_the_watch_goes_on_and_its_reports_say_how_old_the_addresses_are(tmp_pat
     with running_agent(tmp_path, "--collector.interval=0.2") as agent:
         until(lambda: "rankscope_rank_alive{" in agent.get("/metrics"))
         api.put(agents_pod(agent.url, "rankscope"))
-        sight = watch_command.Sight(watch_command.reader(options, 30.0))
-        exported, log = Exported(), ErrorLog(sys.stderr.write)
+        sight = watch_command.JobSource(watch_command.reader(options, 30.0))
+        exported, log = FindingsExporter(), ErrorLog(sys.stderr.write)
         watch_command.evaluate(sight, exported, log)
         before = exported.text()
         api.faults.status = 503

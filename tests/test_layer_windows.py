@@ -7,7 +7,7 @@ from rankscope_agent.contract.metrics import gpus, kernel_log, nccl_log, nccl_ra
 from rankscope_analyzers.findings.finding import RankLocation
 from rankscope_analyzers.intake.observed import Series, gathered
 from rankscope_analyzers.layers import gpu_health, nccl_transport, process_deaths
-from rankscope_analyzers.layers import kernel_log as kernel_signals
+from rankscope_analyzers.layers import kernel_log as kernel_findings
 from rankscope_analyzers.layers.job_view import job_view
 
 NOW = 1_760_000_000.0
@@ -26,7 +26,7 @@ def series(metric, value, **labels):
 
 
 def kinds(module, *read):
-    return [signal.kind for signal in module.signals(gathered(read), JOB)]
+    return [finding.kind for finding in module.findings(gathered(read), JOB)]
 
 
 @pytest.mark.parametrize(("busy", "told"), [(0.45, False), (0.55, True)])
@@ -43,8 +43,8 @@ def test_the_pcie_link_of_a_gpu_that_is_busy_half_of_the_time_is_up(busy, told):
 def test_what_the_kernel_reports_counts_for_an_hour(ago, told):
     panic = series(kernel_log.KERNEL_LAST_EVENT, NOW - ago, kind="kernel_panic")
     boot = series(kernel_log.BOOT_TIME, NOW - ago, reason="unclean")
-    assert kinds(kernel_signals, panic) == ["host_kernel"] * told
-    assert kinds(kernel_signals, boot) == ["node_reboot"] * told
+    assert kinds(kernel_findings, panic) == ["host_kernel"] * told
+    assert kinds(kernel_findings, boot) == ["node_reboot"] * told
 
 
 @pytest.mark.parametrize(("ago", "told"), [(3590, True), (3610, False)])

@@ -14,9 +14,9 @@ from fake_api_server import FakeApiServer
 from rankscope_analyzers.command import age_seconds
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.intake.cluster import ClusterError
-from rankscope_analyzers.watch import election, leadership, leases
-from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.leadership import Alone, Lease
+from rankscope_analyzers.watch import cluster_lease, election, leadership
+from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.leadership import LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.server import readiness
 
 PATIENCE_SECONDS = 30.0
@@ -29,7 +29,7 @@ def lease(api):
     made = []
 
     def make(say=lambda _: None):
-        made.append(Lease("watch", "rankscope", say))
+        made.append(LeaseLeadership("watch", "rankscope", say))
         return made[-1]
 
     yield make
@@ -43,15 +43,15 @@ def api(tmp_path, monkeypatch):
     kubeconfigs.point_at(server.url, tmp_path, monkeypatch)
     monkeypatch.setattr(election, "LEASE_SECONDS", 3.0)
     monkeypatch.setattr(leadership, "RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(leases, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(cluster_lease, "REQUEST_SECONDS", 1)
     yield server
     server.close()
 
 
 def test_a_lease_runs_out_after_one_evaluation_and_not_for_one_bad_answer():
     """The holder loses three answers before others take its lease, and is not stuck before that."""
-    assert 3 * (leadership.RETRY_SECONDS + leases.REQUEST_SECONDS) <= election.LEASE_SECONDS
-    longest = 2 * election.CONFLICTS * leases.REQUEST_SECONDS + leadership.RETRY_SECONDS
+    assert 3 * (leadership.RETRY_SECONDS + cluster_lease.REQUEST_SECONDS) <= election.LEASE_SECONDS
+    longest = 2 * election.CONFLICTS * cluster_lease.REQUEST_SECONDS + leadership.RETRY_SECONDS
     assert longest < leadership.STUCK_SECONDS
     # A lease that nobody renews is free after one evaluation is missed, and not after two.
     parser = argparse.ArgumentParser()
@@ -88,7 +88,7 @@ def series(*held):
     return [
         tuple(int(line.rpartition(" ")[2].partition(".")[0]) for line in lines)
         for one in held
-        for text in [Exported(one).text()]
+        for text in [FindingsExporter(one).text()]
         for lines in [[x for x in text.splitlines() if 'lease="rankscope/watch"' in x]]
     ]
 
@@ -145,9 +145,12 @@ def test_a_watch_without_the_right_to_the_lease_says_code_and_reason(api, lease)
     assert "the lease rankscope/watch cannot be read: 403 Forbidden: leases.coord" in sentence
     assert 'cannot get resource "leases"' in sentence
     assert sentence.endswith("; stands by")
-    code, ready = readiness(Exported(one))
+    code, ready = readiness(FindingsExporter(one))
     assert (code, series(one)) == (503, [(0, 0)])
-    assert "stands by, and knows of no other that evaluates: the lease rankscope/watch" in ready
+    assert (
+        "is on standby and does not know whether another evaluates: the lease rankscope/watch"
+        in ready
+    )
     api.leases.forbidden = {"create"}
     until(lambda: "cannot be created: 403" in said[-1])
     api.leases.forbidden = set()
@@ -172,20 +175,23 @@ def test_a_standby_that_may_not_take_what_has_run_out_says_so(api, lease):
 def test_before_the_lease_was_read_nobody_is_said_to_lead_or_to_be_ready(api, lease):
     api.leases.hang_seconds = HANG_SECONDS
     one = lease()
-    assert readiness(Exported(one))[0] == 503
+    assert readiness(FindingsExporter(one))[0] == 503
     assert series(one) == [(0,)]
 
 
 def test_ready_is_who_evaluates_and_who_knows_that_another_does(api, lease):
     one = lease()
     until(one.held)
-    exported = Exported(one)
+    exported = FindingsExporter(one)
     assert readiness(exported) == (503, "The first evaluation has not ended.")
     exported.fail()
     assert readiness(exported) == (200, "The first evaluation has ended.")
     two = lease()
     until(lambda: not two.problem())
-    assert readiness(Exported(two)) == (200, "Another watch evaluates; this one stands by.")
+    assert readiness(FindingsExporter(two)) == (
+        200,
+        "Another watch evaluates; this one is on standby.",
+    )
     api.faults.status = 503
     until(one.problem)
     code, said = readiness(exported)
@@ -210,12 +216,12 @@ def test_a_holder_that_looks_no_more_does_not_hold(monkeypatch):
     store = Stuck()
     store.go_on.set()
     monkeypatch.setattr(leadership, "RETRY_SECONDS", 0.0)
-    one = Lease("watch", "rankscope", print, store)
+    one = LeaseLeadership("watch", "rankscope", print, store)
     until(one.held)
     store.go_on.clear()
     monkeypatch.setattr(leadership, "STUCK_SECONDS", 0.1)
     until(lambda: not one.held())
-    assert "nothing was heard of the lease rankscope/watch" in one.problem()
+    assert "the lease rankscope/watch was not checked" in one.problem()
     monkeypatch.setattr(leadership, "STUCK_SECONDS", 120.0)
     store.go_on.set()
     one.close()
@@ -273,27 +279,27 @@ def test_without_a_cluster_there_is_no_lease(monkeypatch, tmp_path):
         "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none")
     )
     with pytest.raises(ClusterError, match="no cluster to ask for a lease"):
-        Lease("watch", "rankscope", print)
+        LeaseLeadership("watch", "rankscope", print)
 
 
-class Turn(Alone):
+class Turn(SingleInstance):
     """Leadership that a test gives and takes."""
 
-    leads = True
+    is_leader = True
 
     def held(self):
-        return self.leads
+        return self.is_leader
 
 
 def test_a_watch_that_stands_by_shows_nothing_and_begins_anew():
     turn = Turn()
-    exported = Exported(turn)
+    exported = FindingsExporter(turn)
     exported.update([], 1000.0, 3, [])
     assert "rankscope_watch_failed_evaluations_total 3.0" in exported.text()
-    turn.leads = False
+    turn.is_leader = False
     assert exported.text() == ""
     exported.stand_by()
-    turn.leads = True
+    turn.is_leader = True
     assert "rankscope_watch_failed_evaluations_total 0.0" in exported.text()
 
 

@@ -93,18 +93,18 @@ def test_evidence_has_a_row_for_every_measurement_of_all_layers(slow):
 def test_text_from_outside_is_inert():
     of = frame(SLOW_EIGHT, job_id=HOSTILE)
     made = report(of)
-    signal = replace(
+    finding = replace(
         made.observations[0], summary=HOSTILE, kind=HOSTILE, source=HOSTILE, runbook=HOSTILE
     )
     odd = incident(
-        made.verdict.cause, locations(of), summary=HOSTILE, action=HOSTILE, signals=(signal,)
+        made.verdict.cause, locations(of), summary=HOSTILE, action=HOSTILE, findings=(finding,)
     )
     written = markdown_report.write(
         [
             replace(
                 made,
-                incidents=(replace(odd, cause=signal),),
-                observations=(signal,),
+                incidents=(replace(odd, cause=finding),),
+                observations=(finding,),
                 unobserved=(HOSTILE,),
                 sources=(HOSTILE,),
             )

@@ -2,7 +2,7 @@
 
 from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.fusion import job_reports
-from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.reports import job_json
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from simulated_jobs import Fault, Job, diagnosed, records
@@ -10,10 +10,10 @@ from simulated_jobs import Fault, Job, diagnosed, records
 RUNBOOK = "RankscopeStraggler"
 
 
-def reported(*signals):
+def reported(*findings):
     past = Fault("compute", (3,), 0.5, first_step=60, last_step=120)
     judged = diagnosed(records(Job(faults=(past,))))
-    evidence = Evidence(signals=signals)
+    evidence = JobEvidence(findings=findings)
     (report,) = job_reports.reports(TimingResults((judged,)), evidence, 1_760_000_300.0)
     return report, job_json.as_object(report)
 

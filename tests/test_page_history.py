@@ -26,14 +26,14 @@ def seen(observed):
 
 
 def test_only_the_last_looks_are_kept():
-    history = PageHistory(READS, looks=3)
+    history = PageHistory(READS, polls=3)
     for at in range(6):
         history.add([page(at, {0: at * 10})])
     assert seen(history.observed()) == {("n", "0"): [(3.0, 30.0), (4.0, 40.0), (5.0, 50.0)]}
 
 
 def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
-    history = PageHistory(READS, looks=3)
+    history = PageHistory(READS, polls=3)
     history.add([page(0, {0: 1}), page(0, {1: 1}, node="m")])
     for at in (1, 2):
         history.add([page(at, {0: 1})])
@@ -45,14 +45,14 @@ def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
 
 
 def test_looks_from_before_a_long_pause_are_not_compared_with_those_after_it():
-    history = PageHistory(READS, looks=3)
+    history = PageHistory(READS, polls=3)
     history.add([page(100, {0: 1}), page(100, {0: 1}, node="gone")], oldest=-1700.0)
     history.add([page(9000, {0: 50})], oldest=7200.0)
     assert seen(history.observed()) == {("n", "0"): [(9000.0, 50.0)]}
 
 
 def test_series_come_go_and_change_places_between_looks():
-    history = PageHistory(READS, looks=4)
+    history = PageHistory(READS, polls=4)
     for at, values in enumerate(({0: 1, 1: 2}, {1: 3, 0: 4}, {0: 5}, {2: 6, 0: 7})):
         history.add([page(at, values)])
     assert seen(history.observed()) == {
@@ -68,7 +68,7 @@ def test_series_come_go_and_change_places_between_looks():
 
 
 def test_what_was_observed_before_stays_as_it_was():
-    history = PageHistory(READS, looks=2)
+    history = PageHistory(READS, polls=2)
     history.add([page(0, {0: 1})])
     before = history.observed()
     history.add([page(1, {0: 2})])
@@ -77,7 +77,7 @@ def test_what_was_observed_before_stays_as_it_was():
 
 
 def test_labels_of_series_that_stay_are_read_once():
-    history = PageHistory(READS, looks=3)
+    history = PageHistory(READS, polls=3)
     history.add([page(0, {0: 1})])
     (first,) = history.observed().of(STEP)
     history.add([page(1, {0: 1, 1: 1})])
@@ -86,7 +86,7 @@ def test_labels_of_series_that_stay_are_read_once():
 
 def test_times_follow_a_clock_that_was_set_right():
     """The clock was an hour ahead; once pages from then are gone nothing reminds of it."""
-    history = PageHistory(READS, looks=2)
+    history = PageHistory(READS, polls=2)
     history.add([page(1000, {0: 1}, taken=4600)])
     for at in (1030, 1060):
         history.add([page(at, {0: 1}, taken=at - 0.5)])

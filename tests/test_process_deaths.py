@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankscope_analyzers.fusion import job_reports
-from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
@@ -45,7 +45,7 @@ def reported(*texts: str, timing: TimingResults = NOBODY) -> dict[str, tuple[lis
         Page("n1", NOW - 60.0 * (len(texts) - 1 - number), text)
         for number, text in enumerate(texts)
     ]
-    evidence = Evidence(from_pages(pages, job_reports.READS))
+    evidence = JobEvidence(from_pages(pages, job_reports.READS))
     return {
         report.job_id: (
             [one.cause.kind for one in report.incidents],
@@ -68,7 +68,7 @@ def test_a_crash_likewise():
 
 def test_it_names_the_ranks_of_the_pod():
     text = pod("ml/a", "u-a", range(2)) + pod("ml/a", "u-c", range(2, 4)) + hit("u-c")
-    evidence = Evidence(from_pages([Page("n1", NOW, text)], job_reports.READS))
+    evidence = JobEvidence(from_pages([Page("n1", NOW, text)], job_reports.READS))
     (report,) = job_reports.reports(NOBODY, evidence, NOW)
     (incident,) = report.incidents
     assert (incident.where.ranks, incident.severity) == ((2, 3), "page")
@@ -108,13 +108,13 @@ def test_what_the_log_and_the_pods_own_counter_tell_is_told_once():
     evidence = from_pages(
         [Page("n1", NOW - 60, before), Page("n1", NOW, after + hit("u-a"))], job_reports.READS
     )
-    reports = job_reports.reports(NOBODY, Evidence(evidence), NOW)
+    reports = job_reports.reports(NOBODY, JobEvidence(evidence), NOW)
     told = {
         report.job_id: [
-            signal.layer
+            finding.layer
             for one in report.incidents
-            for signal in (one.cause, *one.signals)
-            if signal.kind == "oom_kill"
+            for finding in (one.cause, *one.findings)
+            if finding.kind == "oom_kill"
         ]
         for report in reports
     }

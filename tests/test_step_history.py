@@ -4,7 +4,7 @@ import pytest
 
 from rankscope_analyzers.intake.step_history import StepHistory, step_answer
 
-REREAD_LOOKS = 20
+REREAD_POLLS = 20
 
 COLUMNS = ["job_id", "rank", "step", "t_start_unix_seconds", "step_seconds"]
 URL = "http://n1:9877"
@@ -56,7 +56,7 @@ def first_look(history, *nodes):
     """Look for the first time, and often enough that no agent's turn to be read anew is near."""
     for node in nodes:
         node.told(history)
-        while history._agents[node.url].looks % REREAD_LOOKS != 1:
+        while history._agents[node.url].polls % REREAD_POLLS != 1:
             node.told(history)
 
 
@@ -101,7 +101,7 @@ def test_a_clock_that_was_set_back_is_found_out_within_some_looks(history):
     node = Node()
     first_look(history, node)
     node.begin, node.end = {0: -50, 1: -50}, {0: -20, 1: -20}
-    asked = [node.told(history, oldest=-100.0) for _ in range(REREAD_LOOKS)]
+    asked = [node.told(history, oldest=-100.0) for _ in range(REREAD_POLLS)]
     assert sum(since == -100.0 for since, _ in asked) == 1
     assert asked[-1][1] == whole(node, begin=-50)
 
@@ -110,7 +110,7 @@ def test_agents_take_turns_at_being_read_anew(history):
     nodes = [Node(url=f"http://n{number}:9877") for number in range(200)]
     history.add([node.answer(0.0) for node in nodes], 0.0)
     anew = []
-    for _ in range(2 * REREAD_LOOKS):
+    for _ in range(2 * REREAD_POLLS):
         asked = [history.since(node.url, node.identities(), 0.0) for node in nodes]
         anew.append(asked.count(0.0))
         answers = [node.answer(since) for node, since in zip(nodes, asked, strict=True)]

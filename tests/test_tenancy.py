@@ -84,7 +84,7 @@ def node(tmp_path, api) -> Node:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("rankscope_analyzers.intake.agent_pages.POLL_SECONDS", 0.05)
 
 
 def await_line(agent: RunningAgent, pattern: str) -> str:

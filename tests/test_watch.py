@@ -17,9 +17,9 @@ from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch import server as watch_server
-from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.findings import Watch
-from rankscope_analyzers.watch.leadership import Alone
+from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.leadership import SingleInstance
+from rankscope_analyzers.watch.series import WatchSeries
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 from simulated_jobs import Fault, Job
@@ -33,12 +33,12 @@ def report():
     return Cluster(NODES, SLOW, [pressure({})]).report()
 
 
-def values(watch: Watch) -> dict[tuple[str, ...], float]:
+def values(watch: WatchSeries) -> dict[tuple[str, ...], float]:
     return {(one.metric.name, *one.labels): one.value for one in watch.samples()}
 
 
 def test_a_finding_is_exported_with_cause_culprit_and_cost(report):
-    watch = Watch()
+    watch = WatchSeries()
     watch.update([report], 1000.0)
     found = values(watch)
     kind = "thermal_slowdown"
@@ -50,7 +50,7 @@ def test_a_finding_is_exported_with_cause_culprit_and_cost(report):
 
 
 def test_clocks_of_a_jobs_nodes_are_exported_as_far_as_they_are_apart(report):
-    watch = Watch()
+    watch = WatchSeries()
     ahead = ClockOffset("gpu-1", 0.25, 0.001, 0.0, 1000.0)
     verdict = replace(report.verdict, clock_offsets=(ahead,))
     watch.update([replace(report, verdict=verdict), replace(report, verdict=None)], 1000.0)
@@ -61,7 +61,7 @@ def test_clocks_of_a_jobs_nodes_are_exported_as_far_as_they_are_apart(report):
 
 
 def test_lost_time_adds_up_while_the_finding_lasts(report):
-    watch = Watch()
+    watch = WatchSeries()
     for now in (1000.0, 1030.0, 1060.0):
         watch.update([report], now)
     found = values(watch)
@@ -81,7 +81,7 @@ def test_lost_time_adds_up_while_the_finding_lasts(report):
 
 @pytest.mark.parametrize(("pause", "observed"), [(299.0, 299.0), (301.0, 0.0)])
 def test_nobody_knows_what_happened_in_a_long_pause(report, pause, observed):
-    watch = Watch()
+    watch = WatchSeries()
     watch.update([report], 1000.0)
     watch.update([report], 1000.0 + pause)
     assert values(watch)["rankscope_job_observed_gpu_seconds_total", JOB] == 16 * observed
@@ -92,7 +92,7 @@ def test_time_of_jobs_without_a_verdict_is_not_taken_for_time_that_was_not_lost(
     """Nobody knows what they lost: counted, it would make the share that is lost look smaller."""
     verdict = None if confidence is None else replace(report.verdict, confidence=confidence)
     blind = replace(report, verdict=verdict, incidents=())
-    watch = Watch()
+    watch = WatchSeries()
     for now in (1000.0, 1030.0, 1060.0):
         watch.update([blind], now)
     found = values(watch)
@@ -101,7 +101,7 @@ def test_time_of_jobs_without_a_verdict_is_not_taken_for_time_that_was_not_lost(
 
 
 def test_findings_go_when_nothing_can_be_read_and_sums_stay(report):
-    watch = Watch()
+    watch = WatchSeries()
     watch.update([report], 1000.0)
     watch.update([report], 1030.0)
     watch.fail()
@@ -115,7 +115,7 @@ def test_the_parts_of_several_findings_never_exceed_the_whole(report):
     (incident,) = report.incidents
     heavy = replace(incident, cost=replace(incident.cost, lost_fraction=0.7))
     other = replace(heavy, cause=replace(heavy.cause, kind="data_loader"))
-    watch = Watch()
+    watch = WatchSeries()
     for now in (0.0, 10.0):
         watch.update([replace(report, incidents=(heavy, other))], now)
     found = values(watch)
@@ -124,7 +124,7 @@ def test_the_parts_of_several_findings_never_exceed_the_whole(report):
 
 
 def test_names_that_lie_are_inert_in_labels(report):
-    watch = Watch()
+    watch = WatchSeries()
     watch.update([replace(report, job_id="evil\x1b[2Jjob\n")], 1.0)
     assert all("\x1b" not in text and "\n" not in text for key in values(watch) for text in key)
 
@@ -184,7 +184,7 @@ def test_the_page_is_served_to_those_who_may_read_it(report, tmp_path):
     tokens.write_text("the-scraper-of-this-test\n")
     flags = ("--web.listen-address", "127.0.0.1:0", "--web.token-file", str(tokens))
     listen, guard = watch_server.place(watch_command_options("--agent", "x", *flags))
-    exported = Exported()
+    exported = FindingsExporter()
     server = watch_server.start(exported, listen, guard)
     try:
         scraper = Agent(server.url, Entry(tokens))
@@ -218,8 +218,8 @@ def test_what_touches_a_whole_node_names_the_rank_that_ended_or_none(ended, rank
         )
         for at, count in ((1000.0, 0), (1030.0, 1))
     ]
-    evidence = job_reports.Evidence(from_pages(pages, job_reports.READS))
-    watch = Watch()
+    evidence = job_reports.JobEvidence(from_pages(pages, job_reports.READS))
+    watch = WatchSeries()
     watch.update(job_reports.reports(TimingResults(), evidence, 1030.0), 1030.0)
     (culprit,) = [one for one in watch.samples() if one.metric.name.endswith("culprit_info")]
     labels = dict(zip(culprit.metric.labels, culprit.labels, strict=True))
@@ -231,7 +231,7 @@ def test_a_watch_that_hangs_in_an_evaluation_is_not_healthy(monkeypatch):
     """The web server answers from a thread of its own, however long the other one stands still."""
     started, go_on = threading.Event(), threading.Event()
     monkeypatch.setattr(watch_command, "LONGEST_SECONDS", 0.2)
-    exported = Exported()
+    exported = FindingsExporter()
     assert watch_server.liveness(exported)[0] == 200  # it has not begun
 
     def hang():
@@ -239,10 +239,15 @@ def test_a_watch_that_hangs_in_an_evaluation_is_not_healthy(monkeypatch):
         go_on.wait()
         raise SourceError("at last")
 
-    turn = partial(
-        watch_command.turn, watch_command.Sight(hang), exported, Alone(), 0.0, ErrorLog(print)
+    run_cycle = partial(
+        watch_command.run_cycle,
+        watch_command.JobSource(hang),
+        exported,
+        SingleInstance(),
+        0.0,
+        ErrorLog(print),
     )
-    thread = threading.Thread(target=turn)
+    thread = threading.Thread(target=run_cycle)
     thread.start()
     try:
         assert started.wait(PATIENCE_SECONDS)
@@ -255,5 +260,7 @@ def test_a_watch_that_hangs_in_an_evaluation_is_not_healthy(monkeypatch):
         go_on.set()
         thread.join()
     monkeypatch.setattr(watch_command, "LONGEST_SECONDS", 900.0)
-    watch_command.turn(watch_command.Sight(hang), exported, Alone(), 0.0, ErrorLog(print))
+    watch_command.run_cycle(
+        watch_command.JobSource(hang), exported, SingleInstance(), 0.0, ErrorLog(print)
+    )
     assert watch_server.liveness(exported)[0] == 200

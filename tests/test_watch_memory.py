@@ -15,7 +15,7 @@ import pytest
 from faulty_clusters import JOB, Cluster, pressure
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
-from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.memory import SAVE_SECONDS, Memory
 from rankscope_analyzers.watch.store import FORMAT, VERSION, FileStore, Part, StoreError
 from ring_writer import RingWriter
@@ -37,7 +37,7 @@ class Process:
     """What one process of the watch has in memory, and the file that outlives it."""
 
     def __init__(self, path, **limits):
-        self.exported, self.followed, self.said = Exported(), FollowedJobs(), []
+        self.exported, self.followed, self.said = FindingsExporter(), FollowedJobs(), []
         self.memory = Memory(FileStore(path, **limits), self.said.append)
 
     def look(self, reports, now, shown=None, name="job", changed=False):
@@ -72,18 +72,18 @@ def test_a_watch_that_is_started_anew_at_every_look_finds_what_one_that_runs_on_
 def test_incidents_that_go_on_are_not_opened_again_and_sums_go_on(report, tmp_path):
     first = Process(tmp_path / "state")
     for now in (1000.0, 1030.0):
-        first.look([report], now, changed=bool(first.exported.news))
+        first.look([report], now, changed=bool(first.exported.events))
     first.save()
     second = Process(tmp_path / "state")
     second.look([report], 1060.0)
-    assert [event.change for event in first.exported.news] == []
-    assert second.exported.news == ()
+    assert [event.change for event in first.exported.events] == []
+    assert second.exported.events == ()
     lost = f'rankscope_job_observed_gpu_seconds_total{{job_id="{JOB}"}} '
     assert lost + "480.0" in first.exported.text()
     second.look([report], 1090.0)
     assert lost + "960.0" in second.exported.text()
     second.look([replace(report, incidents=())], 1120.0)
-    assert [event.change for event in second.exported.news] == ["over"]
+    assert [event.change for event in second.exported.events] == ["over"]
 
 
 def test_an_incident_is_kept_at_once_and_what_does_not_change_now_and_then(report, tmp_path):
@@ -114,7 +114,7 @@ def test_a_watch_that_takes_over_reads_what_the_other_one_kept(report, tmp_path)
     leading.look([report], 1000.0, changed=True)
     standing_by.save()
     standing_by.look([report], 1030.0)
-    assert standing_by.exported.news == (), "the other one told of it"
+    assert standing_by.exported.events == (), "the other one told of it"
 
 
 @pytest.fixture(scope="module")

@@ -66,16 +66,16 @@ def test_a_lost_gpu_takes_its_jobs_clean_up_on_all_nodes_into_one_incident():
         for gpu in range(8)
     ]
     (found,) = analyze([*clean_up, lost])
-    assert (found.cause, found.action, found.signal.severity) == ("pcie", "reboot_node", "page")
+    assert (found.cause, found.action, found.finding.severity) == ("pcie", "reboot_node", "page")
     assert (found.where.node, found.where.gpu, found.ranks) == ("gpu-07", "3", ("13",))
     assert found.codes == {"Xid 79": 1, "Xid 45": 4 * 8 * 1470}
     assert len(found.affected) == 31
-    assert found.signal.summary.startswith(
+    assert found.finding.summary.startswith(
         "GPU 3 of node gpu-07 (0000:03:00, GPU-gpu-07-3), rank 13 of job ml/llm-7b: Xid 79, "
     )
-    assert found.signal.summary.endswith("31 more GPUs are hit")
-    assert found.signal.since_unix_seconds == START
-    assert found.signal.until_unix_seconds == START + 27
+    assert found.finding.summary.endswith("31 more GPUs are hit")
+    assert found.finding.since_unix_seconds == START
+    assert found.finding.until_unix_seconds == START + 27
 
 
 def test_order_of_delivery_does_not_matter():
@@ -99,7 +99,7 @@ def test_effects_end_some_time_after_the_cause():
 def test_a_programs_fault_on_many_gpus_is_one_incident_of_the_program():
     faults = [error(31, gpu, f"gpu-{gpu % 2}", gpu / 10) for gpu in range(8)]
     (found,) = analyze([*faults, error(43, 9, "gpu-5", 30.0)])
-    assert (found.cause, found.action, found.signal.severity) == ("app", "restart_app", "ticket")
+    assert (found.cause, found.action, found.finding.severity) == ("app", "restart_app", "ticket")
     assert len(found.affected) == 8
 
 
@@ -113,8 +113,8 @@ def test_a_gpu_on_which_two_unrelated_jobs_fault_is_suspected(code):
     (found,) = analyze(errors)
     assert (found.cause, found.action, found.where.gpu) == ("gpu_hardware", "drain", "3")
     assert found.job_ids == ("ml/llm-7b", "vision/resnet")
-    assert found.signal.runbook == "RankscopeGpuHardwareFault"
-    assert "2 jobs that have nothing in common" in found.signal.summary
+    assert found.finding.runbook == "RankscopeGpuHardwareFault"
+    assert "2 jobs that have nothing in common" in found.finding.summary
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_programs_are_not_cleared_by_less(what, others):
 def test_the_same_fault_again_and_again_is_one_incident():
     (found,) = analyze([error(94, seconds=7200.0 * n) for n in range(5)])
     assert found.cause == "gpu_memory"
-    assert "5 times" in found.signal.summary
-    assert found.signal.until_unix_seconds - found.signal.since_unix_seconds == 4 * 7200
+    assert "5 times" in found.finding.summary
+    assert found.finding.until_unix_seconds - found.finding.since_unix_seconds == 4 * 7200
 
 
 def test_a_row_remap_is_a_ticket_for_the_jobs_boundary():
     (found,) = analyze([error(63)])
-    assert (found.action, found.signal.severity) == ("reset_gpu", "ticket")
-    assert "next boundary, not before" in found.signal.summary
-    assert found.signal.runbook == "RankscopeGpuRowRemapPending"
+    assert (found.action, found.finding.severity) == ("reset_gpu", "ticket")
+    assert "next boundary, not before" in found.finding.summary
+    assert found.finding.runbook == "RankscopeGpuRowRemapPending"
 
 
 def test_the_drivers_advice_decides_the_action():
@@ -195,8 +195,8 @@ def test_every_code_alone_is_an_incident_or_harmless_and_its_runbook_exists(code
     assert (found == ()) == (known.action == "none" and known.severity == "info")
     for one in found:
         assert one.cause == known.cause
-        assert (one.signal.severity == "page") == (known.severity == "fatal")
-        assert (ROOT / runbooks.path(one.signal.runbook)).is_file()
+        assert (one.finding.severity == "page") == (known.severity == "fatal")
+        assert (ROOT / runbooks.path(one.finding.runbook)).is_file()
 
 
 def test_every_cause_has_advice():

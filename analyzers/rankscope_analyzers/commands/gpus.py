@@ -29,7 +29,7 @@ from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """Time between two looks: agents read their GPUs every second."""
 
 MAX_SECONDS = 600.0
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
         InputError: there is no GPU, or the time cannot be watched.
         AgentError: no agent answers.
     """
-    if not LOOK_SECONDS <= options.seconds <= MAX_SECONDS:
-        raise InputError(f"--seconds takes {LOOK_SECONDS:.0f} to {MAX_SECONDS:.0f}")
+    if not POLL_SECONDS <= options.seconds <= MAX_SECONDS:
+        raise InputError(f"--seconds takes {POLL_SECONDS:.0f} to {MAX_SECONDS:.0f}")
     targets = connection.chosen_targets(options)
     pages, silent = watch(targets.agents(), options.seconds)
     samples, absent = of_pages(pages), states.of_pages(pages)
@@ -97,9 +97,9 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     """
     pages: list[Page] = []
     silent: list[str] = []
-    for look in range(1 + round(seconds / LOOK_SECONDS)):  # at least two: counters have to move
-        if look:
-            time.sleep(LOOK_SECONDS)
+    for poll in range(1 + round(seconds / POLL_SECONDS)):  # at least two: counters have to move
+        if poll:
+            time.sleep(POLL_SECONDS)
         found, silent = agent_pages.pages(agents)
         pages += found
     if not pages:

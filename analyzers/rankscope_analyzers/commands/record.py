@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if len(chosen) != 1:
         names = ", ".join(job.job_id for job in jobs) or "none"
         raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
-    told = list(run_facts.facts(found.look, chosen[0].job_id)) if found.look else []
+    told = list(run_facts.facts(found.poll, chosen[0].job_id)) if found.poll else []
     if not told and chosen[0].verdict is None:
         why = "; ".join(chosen[0].unobserved) or "agents do not say anything of its ranks"
         raise InputError(f"nothing is known of job {chosen[0].job_id} to be recorded: {why}")

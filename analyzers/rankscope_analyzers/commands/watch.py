@@ -16,9 +16,9 @@ from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
-from rankscope_analyzers.fusion.gather import Earlier, Gathered
+from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.intake.agent_pages import Look
+from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
 from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
@@ -32,8 +32,8 @@ from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import server as watch_server
-from rankscope_analyzers.watch.exporter import Exported
-from rankscope_analyzers.watch.leadership import Alone, Leadership, Lease
+from rankscope_analyzers.watch.exporter import FindingsExporter
+from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore
 
@@ -41,19 +41,19 @@ FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterEr
 
 DEFAULT_INTERVAL = "30s"
 
-STAND_BY_SECONDS = 1.0
-"""Pause between two looks at who is to evaluate."""
+STANDBY_SECONDS = 1.0
+"""Pause between two checks of which watch leads."""
 
 LONGEST_SECONDS = 900.0
-"""Time after which an evaluation is taken to hang: the first one of 2,048 nodes takes less than two
-minutes, and all that it asks answers or is given up within one."""
+"""Time after which an evaluation counts as hanging: the first one of 2,048 nodes takes less than
+two minutes, and all its requests are answered or time out within one."""
 
-COMPARING_SHARE = 0.15
-"""Part of the interval that may go into comparing collectives; there is all the rest to do, too."""
+COMPARISON_SHARE = 0.15
+"""Part of the interval that may be spent on comparing collectives."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare whom to watch and where to serve what is found."""
+    """Declare the options: what to watch and where to serve findings."""
     connection.add_arguments(parser, prometheus=True)
     parser.add_argument(
         "--lease",
@@ -95,22 +95,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(slots=True)
-class Sight:
-    """The jobs as they are now, read from wherever the options say.
+class JobSource:
+    """Where running jobs are read from.
 
     Args:
-        read: reads them. Raises SourceError where nothing can be read, and ClusterError where the
-            agents of the cluster are not known.
+        read: reads them. Raises SourceError if nothing can be read, and ClusterError if the agents
+            of the cluster are not known.
         records: where records of runs are kept, None if they are not.
-        followed: what is known of jobs from look to look; None where looks show other records of
-            the same time, as Prometheus' means over intervals are.
+        followed: the state of jobs from poll to poll; None if polls return different records of
+            the same time, such as Prometheus' means over intervals.
         memory: keeps all that over restarts.
     """
 
     read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
     followed: FollowedJobs | None = field(default_factory=FollowedJobs)
-    memory: Memory = field(default_factory=lambda: Memory(None, _say))
+    memory: Memory = field(default_factory=lambda: Memory(None, _log))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -121,57 +121,61 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.cluster.ClusterError: there is no cluster to ask at the start.
     """
     interval = age_seconds(options.interval)
-    listen, guard = watch_server.place(options)
+    listen, guard = watch_server.listen_settings(options)
     records = RunRecordFiles(options.records) if options.records else None
     followed = None if options.prometheus else FollowedJobs()
-    memory = Memory(FileStore(options.state) if options.state else None, _say)
-    sight = Sight(reader(options, interval), records, followed, memory)
+    memory = Memory(FileStore(options.state) if options.state else None, _log)
+    source = JobSource(reader(options, interval), records, followed, memory)
     leadership = _leadership(options)
-    exported = Exported(leadership)
-    log = ErrorLog(_say)
+    exporter = FindingsExporter(leadership)
+    log = ErrorLog(_log)
     if options.once:
-        evaluate(sight, exported, log)
-        memory.save(exported, followed)
-        sys.stdout.write(exported.text())
-        return 1 if exported.failed else 0
-    server = watch_server.start(exported, listen, guard)
-    _say(f"listening on {server.url}/metrics")
+        evaluate(source, exporter, log)
+        memory.save(exporter, followed)
+        sys.stdout.write(exporter.text())
+        return 1 if exporter.failed else 0
+    server = watch_server.start(exporter, listen, guard)
+    _log(f"listening on {server.url}/metrics")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a container's first process, too
     try:
         while True:
-            turn(sight, exported, leadership, interval, log)
+            run_cycle(source, exporter, leadership, interval, log)
     except KeyboardInterrupt:
         if leadership.held():
-            memory.save(exported, followed)
+            memory.save(exporter, followed)
         leadership.close()
         return 0
 
 
-def turn(
-    sight: Sight, exported: Exported, leadership: Leadership, interval: float, log: ErrorLog
+def run_cycle(
+    source: JobSource,
+    exporter: FindingsExporter,
+    leadership: Leadership,
+    interval: float,
+    log: ErrorLog,
 ) -> None:
-    """Evaluate if it is this watch's turn, and wait for the next time."""
+    """Evaluate if this watch leads, then wait for the next cycle."""
     began = time.monotonic()
-    exported.expect(interval + LONGEST_SECONDS)
+    exporter.set_deadline(interval + LONGEST_SECONDS)
     if leadership.held():
-        evaluate(sight, exported, log)
+        evaluate(source, exporter, log)
         time.sleep(max(1.0, began + interval - time.monotonic()))
     else:
-        exported.stand_by()
-        sight.memory.forget()
-        time.sleep(STAND_BY_SECONDS)
+        exporter.stand_by()
+        source.memory.forget()
+        time.sleep(STANDBY_SECONDS)
 
 
 def _leadership(options: argparse.Namespace) -> Leadership:
     if options.lease is None:
-        return Alone()
+        return SingleInstance()
     if not (options.cluster and options.namespace) or options.once:
         raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
-    return Lease(options.lease, options.namespace, _say)
+    return LeaseLeadership(options.lease, options.namespace, _log)
 
 
 def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:
-    """Return what reads all jobs as they are when it is called.
+    """Return a function that reads all jobs as they are when it is called.
 
     Args:
         options: of the command.
@@ -191,7 +195,7 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
 
         return of_prometheus
 
-    earlier = Earlier(patience_seconds=interval * COMPARING_SHARE)
+    earlier = EarlierPolls(patience_seconds=interval * COMPARISON_SHARE)
 
     def of_agents(urls: Sequence[str], cluster: NodeAgents | None = None) -> Gathered:
         since = time.time() - length
@@ -207,99 +211,99 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
 def _of_cluster(
     known: KnownAgents, read: Callable[[Sequence[str], NodeAgents], Gathered]
 ) -> Gathered:
-    """Read what the cluster's agents say; where these are not as of now, every report says so."""
+    """Read from the cluster's agents; if the list of agents is out of date, reports say so."""
     agents = known.now()
     answered: Sequence[str] = ()
     try:
-        found = read(list(agents.addresses.values()), agents.addresses)
-        answered = [agent.url for agent in found.look.agents.values()] if found.look else ()
+        gathered = read(list(agents.addresses.values()), agents.addresses)
+        answered = [agent.url for agent in gathered.poll.agents.values()] if gathered.poll else ()
     finally:
         known.note_answers(answered)
     if not agents.stale:
-        return found
-    _say(agents.stale)
-    notes = (agents.stale, *found.evidence.notes)
-    return replace(found, evidence=replace(found.evidence, notes=notes))
+        return gathered
+    _log(agents.stale)
+    notes = (agents.stale, *gathered.evidence.notes)
+    return replace(gathered, evidence=replace(gathered.evidence, notes=notes))
 
 
-def evaluate(sight: Sight, exported: Exported, log: ErrorLog) -> None:
-    """Read, judge and export once; what cannot be read or raises is said and counted.
+def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> None:
+    """Read, diagnose and export once; errors are logged and counted.
 
-    It ends nothing: whatever agents, jobs or files hold, the next evaluation comes.
+    Nothing that agents, jobs or files contain prevents the next evaluation.
     """
-    sight.memory.begin(exported, sight.followed)
-    made = attempt("look", "", partial(_evaluated, sight, exported))
-    if isinstance(made, AnalysisError):
-        _say(f"nothing could be judged: {made}")
-        exported.fail()
-        made = [made]
+    source.memory.begin(exporter, source.followed)
+    errors = attempt("look", "", partial(_evaluated, source, exporter))
+    if isinstance(errors, AnalysisError):
+        _log(f"nothing could be judged: {errors}")
+        exporter.fail()
+        errors = [errors]
     # An error that every job's report names is one all the same.
-    errors = dict.fromkeys(made)
-    exported.note_errors(errors)
+    errors = dict.fromkeys(errors)
+    exporter.note_errors(errors)
     log.note(errors)
-    changed = bool(exported.news)
-    sight.memory.end(exported, sight.followed, changed=changed)
-    for event in exported.news:
-        _say(visible(f"job {event.job_id}: {event.said}"))
+    changed = bool(exporter.events)
+    source.memory.end(exporter, source.followed, changed=changed)
+    for event in exporter.events:
+        _log(visible(f"job {event.job_id}: {event.sentence}"))
 
 
-def _evaluated(sight: Sight, exported: Exported) -> list[AnalysisError]:
-    """Evaluate; return the errors that cost single agents and jobs something."""
+def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisError]:
+    """Evaluate; return the errors of single agents and jobs."""
     began = time.monotonic()
     try:
-        found = sight.read()
+        gathered = source.read()
     except (SourceError, ClusterError) as error:
-        _say(f"nothing could be read: {error}")
-        exported.fail()
+        _log(f"nothing could be read: {error}")
+        exporter.fail()
         return list(error.errors) if isinstance(error, SourceError) else []
-    timing = diagnose_each(found.jobs, sight.followed)
+    timing = diagnose_each(gathered.jobs, source.followed)
     for job, why in timing.unusable.items():
-        _say(visible(f"job {job}: {why}"))
+        _log(visible(f"job {job}: {why}"))
     now = time.time()
-    reports = job_reports.reports(timing, found.evidence, now)
-    more = [
+    reports = job_reports.reports(timing, gathered.evidence, now)
+    extra = [
         metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
-        metrics.WATCH_AGENTS.sample(found.silent, state="silent"),
-        metrics.WATCH_AGENTS.sample(_answering(found), state="answering"),
+        metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),
+        metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
-    unexported = exported.update(reports, now, len(timing.unusable), more)
-    unkept = _keep_records(sight.records, found.look, reports, now)
-    return [*found.errors, *_of_reports(reports), *unexported, *unkept]
+    unexported = exporter.update(reports, now, len(timing.unusable), extra)
+    unkept = _keep_records(source.records, gathered.poll, reports, now)
+    return [*gathered.errors, *_report_errors(reports), *unexported, *unkept]
 
 
-def _of_reports(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:
+def _report_errors(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:
     return (error for report in reports for error in report.errors)
 
 
-def _answering(found: Gathered) -> int:
-    return len(found.look.agents if found.look else found.evidence.observed.nodes)
+def _answering(gathered: Gathered) -> int:
+    return len(gathered.poll.agents if gathered.poll else gathered.evidence.observed.nodes)
 
 
 def _keep_records(
-    files: RunRecordFiles | None, look: Look | None, reports: Sequence[JobReport], now: float
+    files: RunRecordFiles | None, poll: AgentPoll | None, reports: Sequence[JobReport], now: float
 ) -> list[AnalysisError]:
-    """Write the records of runs that are due; return what raised on the way."""
-    if files is None or look is None:
+    """Write the records of runs that are due; return the errors."""
+    if files is None or poll is None:
         return []
     errors = []
     for job in reports:
         if files.due(job.job_id, now):
             try:
-                made = attempt("report", job.job_id, partial(_recorded, look, job))
-                if isinstance(made, AnalysisError):
-                    errors.append(made)
+                result = attempt("report", job.job_id, partial(_recorded, poll, job))
+                if isinstance(result, AnalysisError):
+                    errors.append(result)
                 else:
-                    files.write(made, now)
+                    files.write(result, now)
             except OSError as error:
-                _say(f"the record of job {job.job_id!a} cannot be written: {error}")
+                _log(f"the record of job {job.job_id!a} cannot be written: {error}")
                 break
     return errors
 
 
-def _recorded(look: Look, job: JobReport) -> Mapping[str, Any]:
-    return record(job, list(run_facts.facts(look, job.job_id)))
+def _recorded(poll: AgentPoll, job: JobReport) -> Mapping[str, Any]:
+    return record(job, list(run_facts.facts(poll, job.job_id)))
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"rankscope watch: {text}\n")
     sys.stderr.flush()

@@ -91,10 +91,10 @@ def as_object(
 
 
 def _object(one: XidIncident) -> dict[str, Any]:
-    signal = one.signal
+    finding = one.finding
     return {
         "kind": one.cause,
-        "severity": signal.severity,
+        "severity": finding.severity,
         "action": one.action,
         "fatality": one.fatality,
         "where": asdict(one.where),
@@ -102,11 +102,11 @@ def _object(one: XidIncident) -> dict[str, Any]:
         "job_ids": one.job_ids,
         "ranks": one.ranks,
         "codes": one.codes,
-        "summary": signal.summary,
-        "evidence": [asdict(item) for item in signal.evidence],
-        "runbook": runbooks.path(signal.runbook),
-        "since_unix_seconds": signal.since_unix_seconds,
-        "until_unix_seconds": signal.until_unix_seconds,
+        "summary": finding.summary,
+        "evidence": [asdict(item) for item in finding.evidence],
+        "runbook": runbooks.path(finding.runbook),
+        "since_unix_seconds": finding.since_unix_seconds,
+        "until_unix_seconds": finding.until_unix_seconds,
     }
 
 
@@ -126,10 +126,10 @@ def _show(
     silent: Sequence[str],
 ) -> None:
     for one in findings:
-        style = "bold red" if one.signal.severity == "page" else "bold"
-        console.print(f"[{style}]{one.cause}[/]: {_text(one.signal.summary)}.")
+        style = "bold red" if one.finding.severity == "page" else "bold"
+        console.print(f"[{style}]{one.cause}[/]: {_text(one.finding.summary)}.")
         console.print(f"  {_when(one)}. First action: {ACTION_TEXTS[one.action]}.")
-        console.print(f"  See {runbooks.path(one.signal.runbook)}.")
+        console.print(f"  See {runbooks.path(one.finding.runbook)}.")
     if not findings:
         console.print("No GPU reported an error that asks for something.")
     for sentence in (*_unobserved(log), *silent):

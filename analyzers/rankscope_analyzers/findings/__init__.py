@@ -1,1 +1,1 @@
-"""The values that every conclusion is made of: findings, signals and where they hold."""
+"""The finding, the type of every conclusion, with its location and the advice on its kind."""

@@ -1,4 +1,4 @@
-"""What any layer concludes about a job: one type for all of them, so that they can be put together.
+"""The conclusion of any layer about a job: one type for all layers, so that they can be fused.
 
 Slow steps, a throttled GPU, an Xid, a lossy link, a socket fallback: each is a finding that says
 what, where, since when, by which evidence and at what cost. `fusion.incidents` then asks which of
@@ -19,7 +19,7 @@ FaultClass = Literal[
     "partition_imbalance",
     "host_transient",
 ]
-"""Kinds of findings that the timing of steps can make."""
+"""Kinds of findings that step times can show."""
 
 Severity = Literal["page", "ticket"]
 Layer = Literal["training", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"]
@@ -39,12 +39,12 @@ LAYER_NAMES: dict[Layer, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One measurement that speaks for a finding.
+    """One measurement that supports a finding.
 
     Args:
-        source: the column or series it was read from.
-        observed: the culprit's value.
-        expected: the value of those it is compared with.
+        source: the column or series that it was read from.
+        observed: value of the culprit.
+        expected: value of those that it is compared with.
         unit: unit of both values.
         meaning: what the two values are, in words.
     """
@@ -58,7 +58,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a fault took: the share of step time over its duration, and that in GPU-hours."""
+    """What a fault cost: the share of step time over its duration, and the same in GPU-hours."""
 
     lost_fraction: float
     gpu_hours: float
@@ -69,7 +69,7 @@ NO_COST = Cost(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class RankLocation:
-    """Where a rank runs; texts are empty where nobody says.
+    """Where a rank runs; texts are empty if unknown.
 
     Args:
         gpu: the driver's index of its GPU on the node.
@@ -77,7 +77,7 @@ class RankLocation:
         nics: RDMA devices or interfaces that serve this GPU, the nearest first.
         pod: namespace/name.
         pod_uid: the pod's UID.
-        by_local_rank: the GPU is only known by the rank's number on its node.
+        by_local_rank: the GPU is only inferred from the local rank.
     """
 
     rank: int
@@ -99,11 +99,11 @@ class Where:
         nodes: names of nodes, each once.
         ranks: global ranks, the worst first.
         uuids: of GPUs.
-        gpus: their indices on their nodes, as people call them.
+        gpus: their indices on their nodes.
         devices: network devices.
-        stage: heavy pipeline stage, -1 where it is about none.
-        culprits: each of the ranks where it ran when it was slow, if that was recorded; by now it
-            may run elsewhere.
+        stage: heavy pipeline stage, -1 if none.
+        culprits: where each of the ranks ran when it was slow, if that was recorded; it may have
+            moved since.
     """
 
     nodes: tuple[str, ...] = ()
@@ -116,26 +116,26 @@ class Where:
 
     @property
     def whole_job(self) -> bool:
-        """Whether it is about everybody."""
+        """Whether it is about the whole job."""
         return not (self.nodes or self.ranks or self.uuids or self.devices)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that one layer found.
+    """One conclusion of one layer.
 
     Args:
-        kind: what, a key of `advice.ADVICE`.
-        job_id: whose, empty if the layer does not know jobs.
-        summary: one sentence that names who and how much.
+        kind: a key of `advice.ADVICE`.
+        job_id: empty if the layer does not know jobs.
+        summary: one sentence that names the culprit and the size of the effect.
         action: what to do first.
-        runbook: name of the alert whose runbook says more.
-        since_unix_seconds: when it began, by the clock of its node; None if it was there when we
-            looked first.
-        until_unix_seconds: when it ended, None while it goes on.
+        runbook: name of the alert with the runbook.
+        since_unix_seconds: when it began, by the clock of its node; None if it was already there
+            at the first observation.
+        until_unix_seconds: when it ended, None while it is active.
         source: the series, file or query that it was read from.
-        cost: what it took, None where the layer itself cannot tell.
-        confidence: 0 to 1, None where it takes other layers to tell; timing alone never reaches 1.
+        cost: None if the layer cannot know it.
+        confidence: 0 to 1, None if it depends on other layers; timing alone never reaches 1.
     """
 
     kind: str
@@ -155,5 +155,5 @@ class Finding:
 
     @property
     def known_cost(self) -> Cost:
-        """What it is known to have taken: nothing where nobody can tell."""
+        """The cost, zero if unknown."""
         return self.cost or NO_COST

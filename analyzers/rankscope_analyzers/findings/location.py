@@ -1,4 +1,4 @@
-"""Which ranks a place touches, and how people call them."""
+"""Which ranks a location affects, and how wide a location is."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from rankscope_analyzers.findings.finding import RankLocation, Where
 Locations = Mapping[int, RankLocation]
 
 
-def ranks_touched(where: Where, locations: Locations) -> frozenset[int]:
-    """Return the ranks of a job that a place has to do with; all of them for the whole job.
+def affected_ranks(where: Where, locations: Locations) -> frozenset[int]:
+    """Return the ranks of a job that a location affects; all of them for the whole job.
 
-    The narrowest field decides: ranks, then GPUs, then devices on nodes, then nodes. A GPU that no
-    rank is known to hold is taken for its node's, as is a device of which nobody says whom it
-    serves.
+    The narrowest field decides: ranks, then GPUs, then devices on nodes, then nodes. A GPU without
+    a known rank affects the ranks of its node whose GPU is unknown; the same holds for devices.
     """
     if where.ranks:
         return frozenset(where.ranks)
@@ -43,14 +42,14 @@ def _holds(location: RankLocation, where: Where) -> bool:
 
 
 def breadth(where: Where) -> int:
-    """Return how wide a place is: 0 a rank or GPU, 1 a device, 2 a node, 3 the whole job."""
+    """Return how wide a location is: 0 a rank or GPU, 1 a device, 2 a node, 3 the whole job."""
     if where.ranks or where.uuids or where.gpus:
         return 0
     return 1 if where.devices else 2 if where.nodes else 3
 
 
-def full(ranks: Iterable[int], locations: Locations, extra: Where) -> Where:
-    """Return all that is known of the places of ranks, with what a signal knows beyond that."""
+def complete_location(ranks: Iterable[int], locations: Locations, extra: Where) -> Where:
+    """Return the complete location of ranks, including what the finding itself names."""
     known = [locations[rank] for rank in ranks if rank in locations]
     return Where(
         nodes=_unique([*(p.node for p in known), *extra.nodes]),

@@ -1,1 +1,1 @@
-"""Signals of all layers put together: evidence, causes, incidents and the report on a job."""
+"""Findings of all layers put together: evidence, causes, incidents and the report on a job."""

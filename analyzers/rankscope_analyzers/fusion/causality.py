@@ -1,9 +1,9 @@
-"""What can be the cause of what: one table, read by `incidents`.
+"""Which kinds of findings can cause which others: one table, read by `incidents`.
 
-A row says how deep in the machine a kind of signal sits and which other kinds it brings about on
-the ranks that it touches. Nothing else decides which of two signals is cause and which symptom: the
-order in which they were noticed does not, since counters are read every few seconds and a slow rank
-is sure only after a dozen steps.
+A row says how deep in the machine a kind of finding is and which other kinds it causes on the ranks
+that it affects. Nothing else decides which of two findings is cause and which symptom:
+the order in which they were noticed does not, since counters are read every few seconds and a slow
+rank is sure only after a dozen steps.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ HOST_FAULTS = frozenset(("host_transient", "cpu_pressure", "memory_pressure", "i
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of signal.
+    """One kind of finding.
 
     Args:
-        depth: 0 is what users feel, larger is nearer to the cause; of two signals that could each
+        depth: 0 is what users feel, larger is nearer to the cause; of two findings that could each
             explain a third, the deeper one is called the cause.
-        explains: kinds that it brings about on the ranks that it touches.
-        alone: worth an incident although no step time shows it.
+        explains: kinds that it causes on the ranks that it affects.
+        reported_alone: worth an incident even if step times do not show it.
         elsewhere: seen on ranks that wait for the one with the fault, so that it need not be seen
             where its cause is.
     """
 
     depth: int
     explains: frozenset[str] = frozenset()
-    alone: bool = False
-    elsewhere: bool = False
+    reported_alone: bool = False
+    seen_elsewhere: bool = False
 
 
 GONE = NO_RANK | STUCK | SLOW_RANK
-"""What a GPU, node or process that is gone brings about."""
+"""What a lost GPU, node or process causes."""
 
 KINDS: Mapping[str, Kind] = {
     # What the timing of steps shows.
@@ -59,24 +59,24 @@ KINDS: Mapping[str, Kind] = {
     "storage_checkpoint": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
     "host_transient": Kind(2, frozenset(("ras_lag",))),
     "network_link": Kind(2, frozenset(("global_slowdown", "ras_lag"))),
-    "missing_rank": Kind(3, STUCK, alone=True),
+    "missing_rank": Kind(3, STUCK, reported_alone=True),
     "rank_ended": Kind(0),
     "job_over": Kind(0),
-    "rank_stopped": Kind(4, STUCK | SLOW_RANK, alone=True),
+    "rank_stopped": Kind(4, STUCK | SLOW_RANK, reported_alone=True),
     "rank_was_stopped": Kind(4, SLOW_RANK),
-    "job_stalled": Kind(0, alone=True, elsewhere=True),
+    "job_stalled": Kind(0, reported_alone=True, seen_elsewhere=True),
     # What NCCL and the job's own logs say.
-    "ras_lag": Kind(0, elsewhere=True),
-    "ras_missing": Kind(1, elsewhere=True),
-    "init_incomplete": Kind(1, alone=True, elsewhere=True),
-    "collective_timeout": Kind(1, alone=True, elsewhere=True),
-    "gdr_missing": Kind(3, SLOW_NETWORK, alone=True),
-    "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, alone=True),
-    "ib_errors": Kind(6, SLOW_NETWORK | GONE, alone=True),
+    "ras_lag": Kind(0, seen_elsewhere=True),
+    "ras_missing": Kind(1, seen_elsewhere=True),
+    "init_incomplete": Kind(1, reported_alone=True, seen_elsewhere=True),
+    "collective_timeout": Kind(1, reported_alone=True, seen_elsewhere=True),
+    "gdr_missing": Kind(3, SLOW_NETWORK, reported_alone=True),
+    "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
+    "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),
     # Pods and environment.
-    "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), alone=True),
-    "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, alone=True),
-    "device_unhealthy": Kind(6, GONE, alone=True),
+    "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
+    "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, reported_alone=True),
+    "device_unhealthy": Kind(6, GONE, reported_alone=True),
     "environment_differs": Kind(
         7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}
     ),
@@ -93,7 +93,7 @@ KINDS: Mapping[str, Kind] = {
     "disk_full": Kind(6, NO_RANK | {"storage_checkpoint"}),
     "shm_full": Kind(6, NO_RANK | {"data_loader"}),
     "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),
-    "oom_kill": Kind(6, NO_RANK | STUCK | {"data_loader"}, alone=True),
+    "oom_kill": Kind(6, NO_RANK | STUCK | {"data_loader"}, reported_alone=True),
     "unattributed_kill": Kind(0),
     # GPUs.
     "power_low": Kind(2),
@@ -110,8 +110,8 @@ KINDS: Mapping[str, Kind] = {
     "row_remap_failed": Kind(7, GONE | {"gpu_recovery_needed"}),
     "ecc_uncorrected": Kind(7, GONE | {"gpu_recovery_needed"}),
     "fabric_unhealthy": Kind(7, SLOW_NETWORK | STUCK | {"nvlink_degraded"}),
-    "gpu_unresponsive": Kind(7, GONE | {"device_unhealthy"}, alone=True),
-    "gpu_lost": Kind(8, GONE | GPU_STATE, alone=True),
+    "gpu_unresponsive": Kind(7, GONE | {"device_unhealthy"}, reported_alone=True),
+    "gpu_lost": Kind(8, GONE | GPU_STATE, reported_alone=True),
     # Links.
     "asymmetric_rail": Kind(3, SLOW_NETWORK),
     "retransmission": Kind(7, SLOW_NETWORK | STUCK | {"ib_errors", "asymmetric_rail"}),
@@ -120,27 +120,32 @@ KINDS: Mapping[str, Kind] = {
     "rate_below_maximum": Kind(9, SLOW_NETWORK | {"asymmetric_rail", "congestion"}),
     "pci_link_degraded": Kind(9, SLOW_NETWORK | LOSSES - {"errors"}),
     "flapping": Kind(9, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES),
-    "link_down": Kind(10, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES | {"flapping"}, alone=True),
+    "link_down": Kind(
+        10, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES | {"flapping"}, reported_alone=True
+    ),
     # The kernel's log, by the cause that it names.
-    "app": Kind(6, NO_RANK | STUCK, alone=True),
+    "app": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "storage": Kind(7, SLOW_INPUT | {"io_pressure", "nfs_slow", "disk_full"}),
     "host_memory": Kind(8, GONE | HOST_FAULTS),
     "host_kernel": Kind(7, GONE | HOST_FAULTS | SLOW_INPUT),
-    "driver": Kind(9, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
-    "gpu_hardware": Kind(10, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
-    "gpu_memory": Kind(10, GONE | GPU_STATE | MEMORY | {"gpu_lost"}, alone=True),
-    "nvlink_fabric": Kind(10, GONE | GPU_STATE | SLOW_NETWORK | {"nvlink_degraded"}, alone=True),
+    "driver": Kind(9, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "gpu_hardware": Kind(10, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "gpu_memory": Kind(10, GONE | GPU_STATE | MEMORY | {"gpu_lost"}, reported_alone=True),
+    "nvlink_fabric": Kind(
+        10, GONE | GPU_STATE | SLOW_NETWORK | {"nvlink_degraded"}, reported_alone=True
+    ),
     "network_nic": Kind(
-        11, STUCK | TRANSPORT | SLOW_NETWORK | {"link_down", "flapping"}, alone=True
+        11, STUCK | TRANSPORT | SLOW_NETWORK | {"link_down", "flapping"}, reported_alone=True
     ),
     "pcie": Kind(
-        12, GONE | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"}, alone=True
+        12, GONE | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"}, reported_alone=True
     ),
-    "node_reboot": Kind(12, GONE | GPU_STATE | {"gpu_lost"}, alone=True),
+    "node_reboot": Kind(12, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
 }
-"""Every kind of signal. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its process
-and with it every collective), the transports that NCCL falls back to when a port is down, and the
-order in which a step spends its time. A kind explains shallower ones only, so there are no circles.
+"""Every kind of finding. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its
+process and with it every collective), the transports that NCCL falls back to when a port is down,
+and the order in which a step spends its time. A kind explains shallower ones only, so there are no
+circles.
 """
 
 UNKNOWN = Kind(0)

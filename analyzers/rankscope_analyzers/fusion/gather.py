@@ -1,4 +1,4 @@
-"""Reads step records and everything beside them from agents, Prometheus or files."""
+"""Read step records and all other series from agents, Prometheus or files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rankscope_analyzers.findings.finding import Finding
-from rankscope_analyzers.fusion.job_reports import READS, Evidence
+from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
 from rankscope_analyzers.intake import (
     agent_pages,
     clock_skew,
@@ -20,8 +20,8 @@ from rankscope_analyzers.intake import (
     prometheus_nodes,
 )
 from rankscope_analyzers.intake.agent_client import Agent
-from rankscope_analyzers.intake.agent_pages import Look
-from rankscope_analyzers.intake.agent_steps import PATIENCE_SECONDS, from_agents
+from rankscope_analyzers.intake.agent_pages import AgentPoll
+from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS, from_agents
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
@@ -36,41 +36,41 @@ from rankscope_analyzers.layers import environment
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 
 SHOWN_FAILURES = 8
-"""Agents without an answer that are named one by one; of a dead rack the rest is counted."""
+"""Agents without an answer that are named individually; the others are counted."""
 
 
-LOOKS_KEPT = 9
-"""Looks at agents' pages that counters are judged over: four minutes from the first to the last at
-the watch's default interval."""
+KEPT_POLLS = 9
+"""Polls of agents' pages that counters are judged over: four minutes at the watch's default
+interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Step records by job, and what was read beside them.
+    """Step records by job, and the other data that was read.
 
     Args:
-        look: the newest one at agents, None where none were asked.
-        silent: how many agents gave no answer.
-        errors: of agents whose answers made something raise.
+        poll: the newest poll of agents, None if none were polled.
+        silent: number of agents that did not answer.
+        errors: raised while agents' answers were processed.
     """
 
     jobs: tuple[JobRecords, ...]
-    evidence: Evidence
-    look: Look | None = None
+    evidence: JobEvidence
+    poll: AgentPoll | None = None
     silent: int = 0
     errors: tuple[AnalysisError, ...] = ()
 
 
-class Earlier:
-    """What agents told at the looks so far.
+class EarlierPolls:
+    """What earlier polls of agents returned.
 
     Args:
-        patience_seconds: how long a look may take to compare collectives.
+        comparison_seconds: time that a poll may spend on comparing collectives.
     """
 
-    def __init__(self, patience_seconds: float) -> None:
-        self.patience_seconds = patience_seconds
-        self.pages = PageHistory(READS, LOOKS_KEPT)
+    def __init__(self, comparison_seconds: float) -> None:
+        self.comparison_seconds = comparison_seconds
+        self.pages = PageHistory(READS, KEPT_POLLS)
         self.steps = StepHistory()
 
 
@@ -81,7 +81,7 @@ def of_files(read: Callable[[Sequence[Path]], Read], paths: Sequence[Path]) -> G
         SourceError: none can be read.
     """
     found = read(paths)
-    return Gathered(found.jobs, Evidence(sources=tuple(map(str, paths))), errors=found.errors)
+    return Gathered(found.jobs, JobEvidence(sources=tuple(map(str, paths))), errors=found.errors)
 
 
 @garbage_collection.paused()
@@ -90,36 +90,36 @@ def of_agents(
     job_id: str | None,
     since_unix_seconds: float,
     entry: Entry = NONE,
-    earlier: Earlier | None = None,
+    earlier_polls: EarlierPolls | None = None,
     cluster: NodeAgents | None = None,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
 
-    Pages are read twice, while records are fetched, unless there were earlier looks.
+    Pages are read twice, while records are fetched, unless there were earlier polls.
 
     Args:
         urls: addresses of agents.
         job_id: the job to ask for, None for all.
         since_unix_seconds: only steps that started later.
-        entry: what is shown to be let in.
-        earlier: what the same agents told before; what they tell now is added.
-        cluster: what an API server tells of these agents.
+        entry: credentials.
+        earlier_polls: earlier polls of the same agents; this poll is added.
+        cluster: the agents as the API server lists them.
 
     Raises:
         SourceError: no agent answers, or none knows of a job.
     """
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
-    told = Earlier(PATIENCE_SECONDS) if earlier is None else earlier
-    placed = {} if cluster is None else cluster.nodes
-    first = agent_pages.look(_agents(urls, entry, placed, told))
+    earlier = EarlierPolls(COMPARISON_SECONDS) if earlier_polls is None else earlier_polls
+    node_of_url = {} if cluster is None else cluster.nodes
+    first = agent_pages.poll(_agents(urls, entry, node_of_url, earlier))
     if not first.pages:
-        raise SourceError(_few(first.failures), errors=first.errors)
+        raise SourceError(_shortened(first.failures), errors=first.errors)
     started = time.monotonic()
-    errors = [*first.errors, *told.pages.add(first.pages, since_unix_seconds)]
+    errors = [*first.errors, *earlier.pages.add(first.pages, since_unix_seconds)]
     names = {agent.url: node for node, agent in first.agents.items()}
-    beside = job_ownership.PageContext(
-        names, placed, lambda: job_ownership.believed(told.pages.observed()).ranks
+    page_context = job_ownership.PageContext(
+        names, node_of_url, lambda: job_ownership.believed(earlier.pages.observed()).ranks
     )
     steps = partial(
         from_agents,
@@ -127,47 +127,47 @@ def of_agents(
         job_id,
         since_unix_seconds,
         entry,
-        told.steps,
-        told.patience_seconds,
-        beside,
+        earlier.steps,
+        earlier.comparison_seconds,
+        page_context,
     )
-    again = told.pages.looks == 1
+    repeat = earlier.pages.polls == 1
     with ThreadPoolExecutor(1) as pool:
-        later = pool.submit(agent_pages.again, first, started) if again else None
+        later = pool.submit(agent_pages.poll_again, first, started) if repeat else None
         read, problem = _steps(steps)
-        look = later.result() if later else first
-    if again:
-        errors.extend((*look.errors, *told.pages.add(look.pages)))
-    seen = job_ownership.believed(told.pages.observed("agents' pages"))
+        poll = later.result() if later else first
+    if repeat:
+        errors.extend((*poll.errors, *earlier.pages.add(poll.pages)))
+    seen = job_ownership.believed(earlier.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
-    # Whoever is not there has step records that nobody read, as has whoever refuses them.
+    # Agents that are missing or refuse access may have step records that were not read.
     absent = evidence.notes[:1] if first.failures else ()
-    found = _in_our_time(read, evidence, problem, absent)
-    every = (*errors, *failed, *found.errors)
-    return replace(found, look=look, silent=len(urls) - len(first.agents), errors=every)
+    found = _with_corrected_clocks(read, evidence, problem, absent)
+    errors_of_all = (*errors, *failed, *found.errors)
+    return replace(found, poll=poll, silent=len(urls) - len(first.agents), errors=errors_of_all)
 
 
 def _agents(
-    urls: Sequence[str], entry: Entry, placed: Mapping[str, str], told: Earlier
+    urls: Sequence[str], entry: Entry, node_of_url: Mapping[str, str], earlier: EarlierPolls
 ) -> list[Agent]:
-    timeouts = told.steps.timeouts
+    timeouts = earlier.steps.timeouts
     timeouts.keep(urls)
-    return [Agent(url, entry, placed.get(url, ""), timeouts) for url in urls]
+    return [Agent(url, entry, node_of_url.get(url, ""), timeouts) for url in urls]
 
 
 def _page_evidence(
-    first: Look, seen: Believed, urls: tuple[str, ...], cluster: NodeAgents | None
-) -> tuple[Evidence, tuple[AnalysisError, ...]]:
-    """Return what pages show beside step records, with whoever did not answer among the notes."""
+    first: AgentPoll, seen: Believed, urls: tuple[str, ...], cluster: NodeAgents | None
+) -> tuple[JobEvidence, tuple[AnalysisError, ...]]:
+    """Return the evidence on agents' pages; agents that did not answer are in its notes."""
     found = attempt("look", "", partial(_environment, first, seen.observed))
     failures = (*first.failures, *(cluster.doubts if cluster else ()))
     evidence = replace(
         _evidence(seen, urls),
-        notes=(*((_few(failures),) if failures else ()), *seen.notes.get("", ())),
+        notes=(*((_shortened(failures),) if failures else ()), *seen.notes.get("", ())),
     )
     if isinstance(found, AnalysisError):
         return evidence, (found,)
-    return replace(evidence, signals=tuple(found)), ()
+    return replace(evidence, findings=tuple(found)), ()
 
 
 @garbage_collection.paused()
@@ -184,12 +184,14 @@ def of_prometheus(
     seen = prometheus_nodes.from_prometheus(server, instances.nodes, READS, *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
     evidence = _evidence(job_ownership.believed(seen), (server.url,))
-    doubts = (_few(instances.doubts),) if instances.doubts else ()
-    return _in_our_time(read, replace(evidence, notes=(*doubts, *evidence.notes)), problem)
+    doubts = (_shortened(instances.doubts),) if instances.doubts else ()
+    return _with_corrected_clocks(
+        read, replace(evidence, notes=(*doubts, *evidence.notes)), problem
+    )
 
 
 def _steps(read: Callable[[], Read]) -> tuple[Read, SourceError | None]:
-    """Return step records; jobs without any can still be judged by everything else."""
+    """Return step records; jobs without any can still be judged by other evidence."""
     made = attempt("look", "", partial(_read_or_problem, read))
     if isinstance(made, AnalysisError):
         made = SourceError(f"step records: {made}", errors=(made,))
@@ -205,9 +207,9 @@ def _read_or_problem(read: Callable[[], Read]) -> Read | SourceError:
         return error
 
 
-def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
+def _evidence(seen: Believed, read_from: tuple[str, ...]) -> JobEvidence:
     ahead = clock_skew.ahead(seen.observed)
-    return Evidence(
+    return JobEvidence(
         clock_skew.of_series(seen.observed, ahead),
         notes=tuple(seen.notes.get("", ())),
         sources=read_from,
@@ -216,8 +218,8 @@ def _evidence(seen: Believed, read_from: tuple[str, ...]) -> Evidence:
     )
 
 
-def _in_our_time(
-    read: Read, evidence: Evidence, problem: SourceError | None, absent: tuple[str, ...] = ()
+def _with_corrected_clocks(
+    read: Read, evidence: JobEvidence, problem: SourceError | None, absent: tuple[str, ...] = ()
 ) -> Gathered:
     if problem is not None and not evidence.observed.by_node:
         raise problem
@@ -226,7 +228,7 @@ def _in_our_time(
     return Gathered(moved, replace(evidence, missing=missing), errors=read.errors)
 
 
-def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Finding]:
+def _environment(first: agent_pages.AgentPoll, seen: Observed) -> Sequence[Finding]:
     """Name the variables that differ in jobs whose ranks have different hashes."""
     hashes: dict[str, set[str]] = {}
     nodes: dict[str, set[str]] = {}
@@ -240,6 +242,6 @@ def _environment(first: agent_pages.Look, seen: Observed) -> Sequence[Finding]:
     return list(environment.of_differences(differences(ranks)))
 
 
-def _few(failures: Sequence[str]) -> str:
+def _shortened(failures: Sequence[str]) -> str:
     more = len(failures) - SHOWN_FAILURES
     return "; ".join(failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")

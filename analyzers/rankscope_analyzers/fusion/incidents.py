@@ -1,8 +1,8 @@
-"""From findings of all layers to incidents: cause before symptom, one culprit for each.
+"""Fuse findings of all layers into incidents: cause before symptom, one culprit each. Pure.
 
-A finding explains another if the table of causes says that its kind can, if it touches the same
-ranks and if it was there in time. What nothing explains is a root; every other finding belongs to
-its best root, and a root with all that it explains is one incident. Pure.
+A finding explains another if the table of causes allows it for their kinds, if both affect the same
+ranks and if it was there in time. A finding that none explains is a root; every other finding
+belongs to its best root, and a root with all that it explains is one incident.
 """
 
 from __future__ import annotations
@@ -12,38 +12,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rankscope_analyzers.findings.finding import Finding, Layer
-from rankscope_analyzers.findings.location import Locations, breadth, full, ranks_touched
+from rankscope_analyzers.findings.location import (
+    Locations,
+    affected_ranks,
+    breadth,
+    complete_location,
+)
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
 
 NOTICED_LATE_SECONDS = 120.0
-"""A cause may be noticed this much after what it brings about: counters are scraped every 15 to 60
-seconds and rates need two scrapes, while step records tell the first slow step."""
+"""A cause may be noticed this much later than its symptom: counters are scraped every 15 to 60
+seconds and rates need two scrapes, while step records show the first slow step."""
 
 GONE_BEFORE_SECONDS = 120.0
-"""What slows steps must still be there when they are slow, give or take as much."""
+"""A cause may have ended this much before the steps became slow."""
 
 TIMEOUT_SECONDS = 2400.0
-"""Jobs that are stuck are noticed by watchdogs, after 10 minutes with NCCL and 30 with gloo
-(PyTorch's defaults), so that the cause may lie so far back."""
+"""Stuck jobs are noticed by watchdogs after 10 minutes with NCCL and 30 with gloo (PyTorch's
+defaults), so that the cause may have ended that long ago."""
 
-WORTH_ITS_OWN = 0.5
-"""A second finding on other ranks that costs less than this part of the first may be its echo."""
+MAXIMUM_ECHO_COST = 0.5
+"""Part of the first finding's cost below which a second one on other ranks may be its echo."""
 
-EVERYBODY = 0.5
-"""Part of the ranks from which on a cause of slow ranks is one of a slow job."""
+MOST_RANKS = 0.5
+"""Share of the ranks from which on a cause of slow ranks explains a slow job."""
 
 ALONE_CONFIDENCE: Mapping[str, float] = {"page": 0.8, "ticket": 0.6}
-"""Confidence of a physical cause that no step time confirms, as nobody can say what it costs."""
+"""Confidence in a physical cause that step times do not confirm."""
 
 AGREEMENT = 0.5
-"""Doubt that is left by one more layer that says the same: its faults have other reasons."""
+"""Factor on the doubt for each additional layer that agrees: its errors are independent."""
 
-NOT_LOOKED = 0.93
-"""Confidence that is left by a layer that could have confirmed it and was not seen."""
+UNOBSERVED_LAYER = 0.93
+"""Factor on the confidence for each layer that could have confirmed it and was not observed."""
 
-NOTHING_SEEN = 0.95
-"""Confidence that is left if such layers were seen and none found a reason."""
+UNCONFIRMED = 0.95
+"""Factor on the confidence if such layers were observed and none confirmed it."""
 
 HIGHEST_CONFIDENCE = 0.99
 
@@ -60,8 +65,8 @@ CONFIRMING: Mapping[str, tuple[Layer, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What is wrong with a job, worst first, and what was seen besides."""
+class FusionResult:
+    """The incidents of a job, worst first, and findings that belong to none."""
 
     incidents: tuple[Incident, ...]
     observations: tuple[Finding, ...]
@@ -72,7 +77,7 @@ class _Case:
     """A root and what it explains.
 
     Args:
-        timing: what step times show of it, None where they show nothing.
+        timing: the finding of step times, None if there is none.
     """
 
     root: Finding
@@ -85,29 +90,31 @@ def fuse(
     others: Iterable[Finding],
     locations: Locations,
     observed: frozenset[Layer],
-) -> Judged:
+) -> FusionResult:
     """Return the incidents of one job.
 
     Args:
         timed: findings of step times, the one that explains most first.
-        others: those of all other layers, of this job or of the nodes that it runs on.
+        others: findings of all other layers, of this job or of the nodes that it runs on.
         locations: where its ranks run.
-        observed: layers that could be looked at on the job's nodes.
+        observed: layers that were observed on the job's nodes.
     """
     everything = list(dict.fromkeys((*timed, *others)))
-    touched = {found: ranks_touched(found.where, locations) for found in everything}
-    causes = {found: _causes(found, everything, touched, len(locations)) for found in everything}
+    affected = {finding: affected_ranks(finding.where, locations) for finding in everything}
+    causes = {
+        finding: _causes(finding, everything, affected, len(locations)) for finding in everything
+    }
     roots = _roots(everything, causes)
     cases, rest = _cases(everything, roots, timed)
-    cases = _echoes(cases, timed, touched)
+    cases = _merge_echoes(cases, timed, affected)
     incidents = [_incident(case, locations, observed) for case in cases]
-    return Judged(tuple(sorted(incidents, key=_weight)), tuple(rest))
+    return FusionResult(tuple(sorted(incidents, key=_sort_key)), tuple(rest))
 
 
 def _causes(
     symptom: Finding,
     everything: Sequence[Finding],
-    touched: Mapping[Finding, frozenset[int]],
+    affected: Mapping[Finding, frozenset[int]],
     ranks: int,
 ) -> list[Finding]:
     """Return the findings that explain one directly."""
@@ -115,19 +122,19 @@ def _causes(
         cause
         for cause in everything
         if symptom.kind in kind_of(cause.kind).explains
-        and _together(cause, symptom, touched, ranks)
+        and _share_ranks(cause, symptom, affected, ranks)
         and _in_time(cause, symptom)
     ]
 
 
-def _together(
-    cause: Finding, symptom: Finding, touched: Mapping[Finding, frozenset[int]], ranks: int
+def _share_ranks(
+    cause: Finding, symptom: Finding, affected: Mapping[Finding, frozenset[int]], ranks: int
 ) -> bool:
-    if kind_of(symptom.kind).elsewhere or cause.where.whole_job:
+    if kind_of(symptom.kind).seen_elsewhere or cause.where.whole_job:
         return True
     if symptom.kind == "global_slowdown" and "gpu_compute" in kind_of(cause.kind).explains:
-        return len(touched[cause]) >= EVERYBODY * ranks
-    return symptom.where.whole_job or bool(touched[cause] & touched[symptom])
+        return len(affected[cause]) >= MOST_RANKS * ranks
+    return symptom.where.whole_job or bool(affected[cause] & affected[symptom])
 
 
 def _in_time(cause: Finding, symptom: Finding) -> bool:
@@ -146,15 +153,15 @@ def _roots(
 ) -> Mapping[Finding, Finding]:
     """Return the best root of each finding; a root is its own."""
     roots: dict[Finding, Finding] = {}
-    # Causes are deeper than what they explain, so theirs are known when they are asked for.
-    for found in sorted(everything, key=lambda one: -kind_of(one.kind).depth):
-        candidates = [roots[cause] for cause in causes[found]]
-        roots[found] = min(candidates, key=_rank_of_cause) if candidates else found
+    # Causes are deeper than what they explain, so their roots are known already.
+    for finding in sorted(everything, key=lambda one: -kind_of(one.kind).depth):
+        candidates = [roots[cause] for cause in causes[finding]]
+        roots[finding] = min(candidates, key=_rank_of_cause) if candidates else finding
     return roots
 
 
 def _rank_of_cause(cause: Finding) -> tuple[object, ...]:
-    """Order causes: narrow before wide, deep before shallow, severe, early."""
+    """Sort key of causes: narrow before wide, deep before shallow, severe first, early first."""
     since = cause.since_unix_seconds
     return (
         breadth(cause.where),
@@ -170,32 +177,32 @@ def _cases(
     roots: Mapping[Finding, Finding],
     timed: Sequence[Finding],
 ) -> tuple[list[_Case], list[Finding]]:
-    """Put findings together by root; what neither hurts nor explains anything is left over."""
+    """Group findings by root; return those that neither hurt nor explain anything separately."""
     groups: dict[Finding, list[Finding]] = defaultdict(list)
-    for found in everything:
-        if roots[found] is not found:
-            groups[roots[found]].append(found)
+    for finding in everything:
+        if roots[finding] is not finding:
+            groups[roots[finding]].append(finding)
     cases: list[_Case] = []
     rest: list[Finding] = []
-    for found in everything:
-        if roots[found] is not found:
+    for finding in everything:
+        if roots[finding] is not finding:
             continue
-        members = groups[found]
-        together = (found, *members)
+        members = groups[finding]
+        together = (finding, *members)
         timing = next((one for one in timed if one in together), None)
-        if timing or any(kind_of(one.kind).alone for one in together):
-            cases.append(_Case(found, timing, members))
+        if timing or any(kind_of(one.kind).reported_alone for one in together):
+            cases.append(_Case(finding, timing, members))
         else:
             rest.extend(together)
     return cases, rest
 
 
-def _echoes(
+def _merge_echoes(
     cases: Sequence[_Case],
     timed: Sequence[Finding],
-    touched: Mapping[Finding, frozenset[int]],
+    affected: Mapping[Finding, frozenset[int]],
 ) -> list[_Case]:
-    """Add findings of step times that no physical cause backs to the one that outweighs them."""
+    """Merge findings of step times without a physical cause into the one that outweighs them."""
     first = next(iter(timed), None)
     main = next((case for case in cases if first in (case.root, *case.members)), None)
     if first is None or main is None:
@@ -203,34 +210,36 @@ def _echoes(
     kept = []
     for case in cases:
         bare = case is not main and case.root in timed and not case.members
-        if bare and _is_echo(case.root, first, touched):
+        if bare and _is_echo(case.root, first, affected):
             main.members.append(case.root)
         else:
             kept.append(case)
     return kept
 
 
-def _is_echo(found: Finding, first: Finding, touched: Mapping[Finding, frozenset[int]]) -> bool:
-    ended, began = found.until_unix_seconds, first.since_unix_seconds
+def _is_echo(finding: Finding, first: Finding, affected: Mapping[Finding, frozenset[int]]) -> bool:
+    ended, began = finding.until_unix_seconds, first.since_unix_seconds
     if ended is not None and began is not None and ended < began:  # it was over before that
         return False
-    inside = bool(touched[found] & touched[first]) or not found.where.ranks
-    return inside or found.known_cost.gpu_hours < WORTH_ITS_OWN * first.known_cost.gpu_hours
+    inside = bool(affected[finding] & affected[first]) or not finding.where.ranks
+    return inside or finding.known_cost.gpu_hours < MAXIMUM_ECHO_COST * first.known_cost.gpu_hours
 
 
 def _incident(case: _Case, locations: Locations, observed: frozenset[Layer]) -> Incident:
-    signals = sorted(case.members, key=lambda one: (-kind_of(one.kind).depth, one.summary))
+    findings = sorted(case.members, key=lambda one: (-kind_of(one.kind).depth, one.summary))
     symptom = case.timing or case.root
-    ranks = symptom.where.ranks or tuple(sorted(ranks_touched(case.root.where, locations)))
+    ranks = symptom.where.ranks or tuple(sorted(affected_ranks(case.root.where, locations)))
     wide = symptom.where.whole_job and case.root.where.whole_job
-    both = (case.root, *signals)
+    both = (case.root, *findings)
     starts = [
         s.since_unix_seconds for s in (case.root, symptom) if s.since_unix_seconds is not None
     ]
     return Incident(
         cause=case.root,
-        signals=tuple(signals),
-        where=replace(case.root.where) if wide else full(ranks, locations, case.root.where),
+        findings=tuple(findings),
+        where=replace(case.root.where)
+        if wide
+        else complete_location(ranks, locations, case.root.where),
         severity="page" if any(one.severity == "page" for one in both) else "ticket",
         summary=_summary(case.root, symptom),
         action=case.root.action,
@@ -250,21 +259,21 @@ def _summary(cause: Finding, symptom: Finding) -> str:
 
 
 def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> float:
-    layers = {found.layer for found in (case.root, *case.members)}
-    sure = case.timing.confidence if case.timing else None
-    sure = ALONE_CONFIDENCE[case.root.severity] if sure is None else sure
-    sure = 1.0 - (1.0 - sure) * AGREEMENT ** (len(layers) - 1)
+    layers = {finding.layer for finding in (case.root, *case.members)}
+    confidence = case.timing.confidence if case.timing else None
+    confidence = ALONE_CONFIDENCE[case.root.severity] if confidence is None else confidence
+    confidence = 1.0 - (1.0 - confidence) * AGREEMENT ** (len(layers) - 1)
     could = CONFIRMING.get(symptom.kind, ())
     for layer in could:
         if layer not in observed:
-            sure *= NOT_LOOKED
+            confidence *= UNOBSERVED_LAYER
     if could and len(layers) == 1 and observed.intersection(could):
-        sure *= NOTHING_SEEN
-    return min(HIGHEST_CONFIDENCE, sure)
+        confidence *= UNCONFIRMED
+    return min(HIGHEST_CONFIDENCE, confidence)
 
 
-def _weight(incident: Incident) -> tuple[object, ...]:
-    """Order incidents: what goes on first, then what costs or is known to hurt, then by time."""
+def _sort_key(incident: Incident) -> tuple[object, ...]:
+    """Sort key of incidents: active ones first, then by severity, cost and time."""
     lost = incident.cost.gpu_hours if incident.cost else 0.0
     return (
         incident.until_unix_seconds is not None,

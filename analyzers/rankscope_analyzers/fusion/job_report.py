@@ -1,4 +1,4 @@
-"""What is to be reported about one job, before it is written in any format."""
+"""The report on one job, independent of its output format."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Incident:
     """One fault with everything that it explains.
 
     Args:
-        cause: what comes first: the physical cause if one was seen, else what the timing shows.
-        signals: what else was seen of the same fault, symptoms among it; the cause is not repeated.
-        where: who suffers or is slow, by all layers together.
+        cause: the physical cause if one was found, else what the timing shows.
+        findings: other findings of the same fault, symptoms included, without the cause.
+        where: what is affected or slow, by all layers together.
         summary: one sentence: who, what, why.
-        confidence: 0 to 1; raised by layers that agree, lowered by layers that could not look.
-        cost: None where no step times tell.
-        timing: what step times show of it, None where they show nothing.
+        confidence: 0 to 1; raised by layers that agree, lowered by layers that were not observed.
+        cost: None if unknown, without step times.
+        timing: the finding of step times, None if there is none.
     """
 
     cause: Finding
-    signals: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     where: Where
     severity: Severity
     summary: str
@@ -40,8 +40,8 @@ class Incident:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers that speak for it, that of the cause first."""
-        return tuple(dict.fromkeys(signal.layer for signal in (self.cause, *self.signals)))
+        """The layers that found it, that of the cause first."""
+        return tuple(dict.fromkeys(finding.layer for finding in (self.cause, *self.findings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,17 @@ class JobReport:
     """One job.
 
     Args:
-        verdict: what the timing says, None for a job without step records.
-        frame: the steps it was judged by, None likewise.
-        incidents: what is wrong, what costs most first; the first one is the answer.
-        observations: findings that nothing suffers from as far as can be seen.
-        locations: each known rank's place, by rank.
-        unobserved: what could not be seen, as sentences.
-        sources: where all this was read, such as addresses and queries.
-        made_unix_seconds: when.
-        missing: what should have been seen and was not, as sentences: without it nobody can say
-            that nothing is wrong.
-        errors: what was not concluded because an analyzer raised.
+        verdict: by step times, None for a job without step records.
+        frame: the steps that the verdict is based on, None likewise.
+        incidents: the most severe and costly first; the first one is the answer.
+        observations: findings without any observed effect on the job.
+        locations: where each known rank runs, by rank.
+        unobserved: what could not be observed, as sentences.
+        sources: where the data was read, such as addresses and queries.
+        made_unix_seconds: when the report was made.
+        missing: what should have been observed and was not, as sentences: without it the job
+            cannot be called healthy.
+        errors: of analyzers that raised.
     """
 
     job_id: str

@@ -1,4 +1,4 @@
-"""From what was read to what is to be reported, job by job. Pure."""
+"""Build the reports of all jobs from what was read. Pure."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.name_lists import named, ranks_named
 
 READS = tuple(dict.fromkeys((*layers.READS, *LOCATION_READS, agent_metrics.SNAPSHOT_TIMESTAMP)))
-"""All series that a report is made of."""
+"""All series that reports need."""
 
-NAMING_JOBS = tuple(metric for metric in READS if "job_id" in metric.labels)
-"""Those that say of which job they are."""
+WITH_JOB_ID = tuple(metric for metric in READS if "job_id" in metric.labels)
+"""Those with a label for the job."""
 
 NO_SERIES = Observed({})
 
 EXPECTED_LAYERS: tuple[Layer, ...] = ("gpu", "link", "host", "kernel", "pod")
-"""Layers that every node of a cluster should show; NCCL's logs speak only if a job lets them."""
+"""Layers that every node of a cluster should have; NCCL's logs depend on the job's settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was read beside step records.
+class JobEvidence:
+    """What was read in addition to step records.
 
     Args:
         observed: series of the nodes.
-        signals: of jobs, from sources other than series.
+        findings: of jobs, from sources other than series.
         notes: what could not be read, as sentences.
-        missing: step records that should have been read and were not, as sentences.
+        missing: step records that could not be read, as sentences.
         sources: where it was read.
-        clocks_ahead: seconds by which nodes' clocks are ahead, of those that are far off.
-        of_jobs: notes on one job each, by its name.
+        clocks_ahead: seconds by which nodes' clocks are ahead, for those that are far off.
+        of_jobs: notes on single jobs, by name.
     """
 
     observed: Observed = NO_SERIES
-    signals: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -59,29 +59,29 @@ class Evidence:
 
 @garbage_collection.paused()
 def reports(
-    timing: TimingResults, evidence: Evidence, made_unix_seconds: float
+    timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float
 ) -> tuple[JobReport, ...]:
-    """Return a report of each job with step records, or ranks by its series; the worst first.
+    """Return a report of each job that has step records, or ranks in series; the worst first.
 
-    Where an analyzer raises, a report lacks what it would have said, and says so.
+    If an analyzer raises, a report lacks its findings and says so.
     """
     reporter = _reporter(timing, evidence, made_unix_seconds)
-    return tuple(sorted(map(reporter.report, reporter.names()), key=_weight))
+    return tuple(sorted(map(reporter.report, reporter.names()), key=_sort_key))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reporter:
-    """What is known of all jobs.
+    """Builds the reports of all jobs.
 
     Args:
         known: where their ranks run.
-        nodes: for each job, the nodes that have series about it; its ranks may be gone from them.
-        errors: of what was to be known of all jobs.
+        nodes: for each job, the nodes with series about it, even if its ranks have left them.
+        errors: raised while the data of all jobs was prepared.
     """
 
     timing: TimingResults
     judged: Mapping[str, Diagnosis]
-    evidence: Evidence
+    evidence: JobEvidence
     made_unix_seconds: float
     known: RankLocations
     nodes: Mapping[str, set[str]]
@@ -93,7 +93,7 @@ class _Reporter:
         return sorted({*self.judged, *self.known.jobs, *self.timing.unusable, *raised})
 
     def report(self, name: str) -> JobReport:
-        """Return a job's report; where that raises, the one that step times give alone."""
+        """Return a job's report; if that raises, the report by step times alone."""
         errors = (*(one for one in self.timing.errors if one.about == name), *self.errors)
         unusable = self.timing.unusable.get(name)
         missing = (
@@ -102,38 +102,38 @@ class _Reporter:
             *(self.evidence.missing if self._lacks_ranks(name) else ()),
         )
         blank = _blank(name, self.made_unix_seconds, self.evidence, missing, errors)
-        made = attempt("report", name, lambda: self._of_everything(blank))
-        if not isinstance(made, AnalysisError):
-            return made
-        poorer = _blamed(blank, made)
-        made = attempt("report", name, lambda: self._of_steps(poorer))
-        return _blamed(poorer, made) if isinstance(made, AnalysisError) else made
+        report = attempt("report", name, lambda: self._full_report(blank))
+        if not isinstance(report, AnalysisError):
+            return report
+        reduced = _with_errors(blank, report)
+        report = attempt("report", name, lambda: self._step_report(reduced))
+        return _with_errors(reduced, report) if isinstance(report, AnalysisError) else report
 
     def _lacks_ranks(self, name: str) -> bool:
-        """Whether ranks of a job were not seen, whose step records may be those not read."""
+        """Return True if ranks of a job are unobserved: their records may be the missing ones."""
         diagnosis = self.judged.get(name)
         return diagnosis is None or bool(diagnosis.frame.unobserved)
 
-    def _of_everything(self, blank: JobReport) -> JobReport:
+    def _full_report(self, blank: JobReport) -> JobReport:
         name = blank.job_id
         diagnosis = self.judged.get(name)
         frame = diagnosis.frame if diagnosis else None
         view = job_view(
             name, self.known.of(name, frame), frame.began_unix_seconds if frame else None
         )
-        # Of thousands of nodes a job has a few: nothing else is looked at for it.
+        # Only the job's own nodes, a few of thousands, are evaluated for it.
         seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
         return _report(blank, view, diagnosis, replace(self.evidence, observed=seen))
 
-    def _of_steps(self, blank: JobReport) -> JobReport:
+    def _step_report(self, blank: JobReport) -> JobReport:
         name = blank.job_id
         diagnosis = self.judged.get(name)
         view = job_view(name, RankLocations({}).of(name, diagnosis.frame if diagnosis else None))
-        alone = replace(self.evidence, observed=NO_SERIES, signals=(), clocks_ahead={})
+        alone = replace(self.evidence, observed=NO_SERIES, findings=(), clocks_ahead={})
         return _report(blank, view, diagnosis, alone)
 
 
-def _reporter(timing: TimingResults, evidence: Evidence, made_unix_seconds: float) -> _Reporter:
+def _reporter(timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float) -> _Reporter:
     seen = attempt(
         "look", "", lambda: (rank_locations(evidence.observed), _nodes_by_job(evidence.observed))
     )
@@ -146,11 +146,11 @@ def _reporter(timing: TimingResults, evidence: Evidence, made_unix_seconds: floa
 def _blank(
     name: str,
     made_unix_seconds: float,
-    evidence: Evidence,
+    evidence: JobEvidence,
     missing: Sequence[str],
     errors: Sequence[AnalysisError],
 ) -> JobReport:
-    """Return a report that says nothing but why."""
+    """Return a report without findings, with the reasons."""
     return JobReport(
         job_id=name,
         verdict=None,
@@ -168,50 +168,50 @@ def _blank(
     )
 
 
-def _blamed(report: JobReport, *errors: AnalysisError) -> JobReport:
-    """Return a report that lacks more, on account of these errors."""
-    said = tuple(map(str, errors))
+def _with_errors(report: JobReport, *errors: AnalysisError) -> JobReport:
+    """Return a report with these errors added."""
+    sentences = tuple(map(str, errors))
     return replace(
         report,
-        unobserved=tuple(dict.fromkeys((*said, *report.unobserved))),
-        missing=(*report.missing, *said),
+        unobserved=tuple(dict.fromkeys((*sentences, *report.unobserved))),
+        missing=(*report.missing, *sentences),
         errors=(*report.errors, *errors),
     )
 
 
 def _nodes_by_job(observed: Observed) -> Mapping[str, set[str]]:
-    """Return the nodes that have anything to say of each job."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for metric in NAMING_JOBS:
+    """Return the nodes with series about each job."""
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for metric in WITH_JOB_ID:
         for series in observed.of(metric):
-            found[series.labels.get("job_id", "")].add(series.node)
-    return found
+            nodes[series.labels.get("job_id", "")].add(series.node)
+    return nodes
 
 
-def _weight(job: JobReport) -> tuple[bool, bool, float]:
-    """Order jobs: those with something wrong now first, then by what that costs."""
+def _sort_key(job: JobReport) -> tuple[bool, bool, float]:
+    """Sort key of jobs: those with active incidents first, then by severity and cost."""
     running = [one for one in job.incidents if one.until_unix_seconds is None]
     lost = sum(one.cost.gpu_hours for one in running if one.cost)
     return not running, not any(one.severity == "page" for one in running), -lost
 
 
 def _report(
-    blank: JobReport, view: JobView, diagnosis: Diagnosis | None, evidence: Evidence
+    blank: JobReport, view: JobView, diagnosis: Diagnosis | None, evidence: JobEvidence
 ) -> JobReport:
-    known = [signal for signal in evidence.signals if signal.job_id == view.job_id]
-    found = layers.signals_of_job(evidence.observed, view)
-    signals = [*known, *_unless_known(found.signals, known)]
-    seen = _layers_seen(evidence.observed, view) - found.failed_layers
-    judged = fuse(_findings(diagnosis), signals, view.locations, seen)
-    verdict = _headed(diagnosis.verdict, judged.incidents) if diagnosis else None
+    known = [finding for finding in evidence.findings if finding.job_id == view.job_id]
+    from_layers = layers.findings_of_job(evidence.observed, view)
+    findings = [*known, *_unless_known(from_layers.findings, known)]
+    seen = _layers_seen(evidence.observed, view) - from_layers.failed_layers
+    judged = fuse(_findings(diagnosis), findings, view.locations, seen)
+    verdict = _aligned(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,
         *(_no_steps(blank, evidence.observed) if verdict is None else verdict.unobserved),
-        *_not_looked(evidence, view),
-        *_guessed(view.locations),
+        *_not_observed(evidence, view),
+        *_guessed_gpus(view.locations),
         *_clocks(evidence, view),
     )
-    made = replace(
+    report = replace(
         blank,
         verdict=verdict,
         frame=diagnosis.frame if diagnosis else None,
@@ -220,22 +220,22 @@ def _report(
         locations=view.locations,
         unobserved=tuple(dict.fromkeys(unobserved)),
     )
-    return _blamed(made, *found.errors)
+    return _with_errors(report, *from_layers.errors)
 
 
-def _headed(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
-    """Return a verdict that speaks of the same fault as the first incident of all layers.
+def _aligned(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:
+    """Return a verdict about the same fault as the first incident of all layers.
 
-    Where that one shows in no step time, neither does the verdict name a cause; what step times
-    show of others is among its others.
+    If step times do not show that incident, the verdict names no cause; findings of step times
+    about other incidents are among its others.
     """
     if not incidents or incidents[0].timing is verdict.cause:
         return verdict
     first = incidents[0].timing
-    found = (*([verdict.cause] if verdict.cause else []), *verdict.others)
-    others = tuple(one for one in found if one is not first)
-    sure = (first or incidents[0]).confidence
-    return replace(verdict, cause=first, others=others, confidence=sure or 0.0)
+    findings = (*([verdict.cause] if verdict.cause else []), *verdict.others)
+    others = tuple(one for one in findings if one is not first)
+    confidence = (first or incidents[0]).confidence
+    return replace(verdict, cause=first, others=others, confidence=confidence or 0.0)
 
 
 def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
@@ -245,14 +245,14 @@ def _findings(diagnosis: Diagnosis | None) -> tuple[Finding, ...]:
     return (*([verdict.cause] if verdict.cause else []), *verdict.others)
 
 
-def _unless_known(signals: Iterable[Finding], known: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield signals of kinds of which nothing better is known."""
-    kinds = {signal.kind for signal in known}
-    return (signal for signal in signals if signal.kind not in kinds)
+def _unless_known(findings: Iterable[Finding], known: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings whose kind is not among the known ones."""
+    kinds = {finding.kind for finding in known}
+    return (finding for finding in findings if finding.kind not in kinds)
 
 
 def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
-    """Return the layers that were seen on every node of a job."""
+    """Return the layers that were observed on every node of a job."""
     return frozenset(
         layer for layer, nodes in layers.nodes_seen(observed).items() if view.nodes <= nodes
     )
@@ -260,7 +260,7 @@ def _layers_seen(observed: Observed, view: JobView) -> frozenset[Layer]:
 
 def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if blank.missing:
-        return ()  # there are records, or should be: that is said
+        return ()  # there are records, or should be: that is reported already
     living = [
         rank
         for rank, series in by_rank(observed, training.RANK_ALIVE, blank.job_id).items()
@@ -269,12 +269,10 @@ def _no_steps(blank: JobReport, observed: Observed) -> tuple[str, ...]:
     if living:
         seen = f"{ranks_named(sorted(living))} {'is' if len(living) == 1 else 'are'} seen"
         return (f"{seen}, without steps: no torch.optim optimizer has ended one so far",)
-    return (
-        "no step records: without the probe in the job nobody knows which rank waits for which",
-    )
+    return ("no step records: without the probe it is unknown which rank waits for which",)
 
 
-def _not_looked(evidence: Evidence, view: JobView) -> Iterator[str]:
+def _not_observed(evidence: JobEvidence, view: JobView) -> Iterator[str]:
     if not evidence.observed.by_node:
         yield "GPUs, links, kernel logs and hosts: only step records were given"
         return
@@ -284,12 +282,12 @@ def _not_looked(evidence: Evidence, view: JobView) -> Iterator[str]:
             yield f"{LAYER_NAMES[layer]} of {named(blind, 'node')}"
 
 
-def _guessed(locations: Mapping[int, RankLocation]) -> Iterator[str]:
+def _guessed_gpus(locations: Mapping[int, RankLocation]) -> Iterator[str]:
     if any(location.by_local_rank and location.uuid for location in locations.values()):
-        yield "whose GPU is whose: ranks are taken to use the GPU of their number on the node"
+        yield "which rank uses which GPU: local rank n is assumed to use GPU n"
 
 
-def _clocks(evidence: Evidence, view: JobView) -> Iterator[str]:
+def _clocks(evidence: JobEvidence, view: JobView) -> Iterator[str]:
     for node, by in sorted(evidence.clocks_ahead.items()):
         if node in view.nodes:
             yield f"the clock of node {node} is {abs(by):.0f} s {'ahead' if by > 0 else 'behind'}"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
 from rankscope_analyzers.numeric.arrays import Floats
 from rankscope_analyzers.text.name_lists import named
@@ -113,7 +113,7 @@ def analyze(samples: pd.DataFrame) -> tuple[Finding, ...]:
     if gpus.empty:
         return ()
     found = [*_deviations(gpus), *_limits(gpus)]
-    return tuple(sorted(found, key=lambda signal: -seconds_lost(signal)))
+    return tuple(sorted(found, key=lambda finding: -seconds_lost(finding)))
 
 
 def summarize(samples: pd.DataFrame) -> pd.DataFrame:
@@ -264,7 +264,7 @@ def _lost(judged: _Judged) -> float:
 
 
 def _finding(members: Sequence[_Judged]) -> Finding:
-    """Put the GPUs of a node that have the same fault into one signal, the worst one's cost on it.
+    """Put the GPUs of a node that have the same fault into one finding, the worst one's cost on it.
 
     The cost is the time under load times the share of the clock that was missing.
     """
@@ -277,7 +277,7 @@ def _finding(members: Sequence[_Judged]) -> Finding:
     )
     summary = _summary_text(members, worst, seconds)
     evidence = tuple(_evidence(worst))
-    made = advised(worst.kind, "gpu", str(row["job_id"]), where, summary, evidence)
+    made = make_finding(worst.kind, "gpu", str(row["job_id"]), where, summary, evidence)
     loaded = float(row["loaded_seconds"])
     fraction = seconds / loaded if loaded > 0 else 0.0
     return replace(made, cost=Cost(fraction, seconds / SECONDS_PER_HOUR))
@@ -351,7 +351,7 @@ def _limit_finding(node: str, part: pd.DataFrame, usual: float) -> Finding:
     evidence = Evidence("power_limit_watts", lowest, usual, "W", meaning)
     where = Where((node,), uuids=tuple(str(uuid) for uuid in part["uuid"]), gpus=gpus)
     summary = f"{who}: power limit {lowest:.0f} W, {others} have {usual:.0f} W"
-    return advised("power_limit_differs", "gpu", job, where, summary, (evidence,))
+    return make_finding("power_limit_differs", "gpu", job, where, summary, (evidence,))
 
 
 def seconds_lost(deviation: Finding) -> float:

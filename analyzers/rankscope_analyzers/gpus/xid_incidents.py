@@ -18,7 +18,7 @@ from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause
 from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
 from rankscope_agent.contract.kernel.xid import ROW_REMAP
 from rankscope_analyzers.findings.advice import CODE_ACTIONS, Advice
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_cases import Case, GpuLocation, cases, location_of, name_of
@@ -50,7 +50,7 @@ class XidIncident:
     """One incident.
 
     Args:
-        signal: what happened, where it comes from as its kind, and what to do first. It pages if
+        finding: what happened, where it comes from as its kind, and what to do first. It pages if
             a GPU or its memory, link or driver is lost. Of no job, as it may have hit several.
         cause: where it comes from, as the kernel's words are.
         action: what to do first, likewise.
@@ -62,7 +62,7 @@ class XidIncident:
         codes: how often each error was reported, `Xid 79` or in words.
     """
 
-    signal: Finding
+    finding: Finding
     cause: Cause
     action: Action
     fatality: KernelSeverity
@@ -75,12 +75,12 @@ class XidIncident:
     @property
     def began(self) -> float:
         """Unix time of its first error."""
-        return self.signal.since_unix_seconds or 0.0
+        return self.finding.since_unix_seconds or 0.0
 
     @property
     def ended(self) -> float:
         """Unix time of its last error."""
-        return self.signal.until_unix_seconds or 0.0
+        return self.finding.until_unix_seconds or 0.0
 
 
 def analyze(errors: Iterable[GpuError]) -> tuple[XidIncident, ...]:
@@ -91,7 +91,7 @@ def analyze(errors: Iterable[GpuError]) -> tuple[XidIncident, ...]:
     """
     found = _again(list(cases(errors)))
     found = _one_program(_with_effects(_suspects(found)))
-    findings = [_finding(case) for case in found if not _is_harmless(case)]
+    findings = [_incident(case) for case in found if not _is_harmless(case)]
     return tuple(sorted(findings, key=_importance))
 
 
@@ -235,7 +235,7 @@ def _is_of_program(other: Case, case: Case) -> bool:
     return bool(other.jobs & case.jobs) or same_node
 
 
-def _finding(case: Case) -> XidIncident:
+def _incident(case: Case) -> XidIncident:
     codes: dict[str, int] = defaultdict(int)
     for error in case.errors:
         codes[name_of(error)] += error.count
@@ -243,7 +243,7 @@ def _finding(case: Case) -> XidIncident:
         location_of(e) for e in case.effects if location_of(e) != case.location
     )
     return XidIncident(
-        signal=_signal(case, codes, len(affected)),
+        finding=_finding(case, codes, len(affected)),
         cause=case.cause,
         action=case.action,
         fatality=case.severity,
@@ -255,9 +255,9 @@ def _finding(case: Case) -> XidIncident:
     )
 
 
-def _signal(case: Case, codes: Mapping[str, int], affected: int) -> Finding:
+def _finding(case: Case, codes: Mapping[str, int], affected: int) -> Finding:
     location = case.location
-    made = advised(
+    made = make_finding(
         case.cause,
         "kernel",
         "",

@@ -18,13 +18,13 @@ from rankscope_analyzers.text.name_lists import listed
 POOL_SIZE = 64
 """Agents asked at once. 2,048 agents of which a hundred are dead take two rounds of timeouts."""
 
-LOOK_SECONDS = 3.0
+POLL_SECONDS = 3.0
 """Time between two looks, as counters have to move before they say anything: agents read their
 sources every second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AgentPoll:
     """One look at agents.
 
     Args:
@@ -40,7 +40,7 @@ class Look:
     errors: tuple[AnalysisError, ...] = ()
 
 
-def look(agents: Sequence[Agent]) -> Look:
+def poll(agents: Sequence[Agent]) -> AgentPoll:
     """Ask every agent for its page; those that give none are named.
 
     Of several that say they are of one node nobody knows which is: none is believed.
@@ -51,7 +51,7 @@ def look(agents: Sequence[Agent]) -> Look:
         if isinstance(told, _NodePage):
             found[told.page.node].append((told, agent))
     alone = [several[0] for several in found.values() if len(several) == 1]
-    return Look(
+    return AgentPoll(
         pages=tuple(told.page for told, _ in alone),
         agents={told.page.node: agent for told, agent in alone},
         failures=(*map(_failure, _without_page(answers)), *_doubts(found)),
@@ -61,7 +61,7 @@ def look(agents: Sequence[Agent]) -> Look:
 
 def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
     """Return the agents' pages, and a sentence for each that gives none or is not believed."""
-    found = look(agents)
+    found = poll(agents)
     return list(found.pages), list(found.failures)
 
 
@@ -126,15 +126,15 @@ def _page(agent: Agent) -> _NodePage | str:
     return _NodePage(Page(agent.node or node, time.time(), text), node)
 
 
-def again(first: Look, started: float) -> Look:
+def poll_again(first: AgentPoll, started: float) -> AgentPoll:
     """Look a second time at the agents that answered, when enough time has passed.
 
     Args:
         first: the first look.
         started: `time.monotonic()` at its end.
     """
-    time.sleep(max(0.0, started + LOOK_SECONDS - time.monotonic()))
-    return look(list(first.agents.values()))
+    time.sleep(max(0.0, started + POLL_SECONDS - time.monotonic()))
+    return poll(list(first.agents.values()))
 
 
 def environments(agents: Mapping[str, Agent], nodes: Sequence[str]) -> Iterator[RankEnvironment]:

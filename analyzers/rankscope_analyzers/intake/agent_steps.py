@@ -48,7 +48,7 @@ hundred nodes take half a minute."""
 SHORTEST_WINDOWS_SECONDS = 60.0
 """Of less there may be no window at all: agents take one only as often as 1 % of a core allows."""
 
-PATIENCE_SECONDS = 30.0
+COMPARISON_SECONDS = 30.0
 """Time that comparing collectives may take where somebody waits for the answer."""
 
 MAXIMUM_ANSWER_BYTES = 512 << 20
@@ -72,7 +72,7 @@ def from_agents(
     since_unix_seconds: float,
     entry: Entry = NONE,
     history: StepHistory | None = None,
-    patience_seconds: float = PATIENCE_SECONDS,
+    comparison_seconds: float = COMPARISON_SECONDS,
     context: PageContext = NO_CONTEXT,
 ) -> Read:
     """Ask agents for the step records of their nodes and put them together by job.
@@ -83,7 +83,7 @@ def from_agents(
         since_unix_seconds: only steps that started later.
         entry: what is shown to be let in.
         history: what the same question was answered before.
-        patience_seconds: how long comparing collectives may take; the more nodes there are, the
+        comparison_seconds: how long comparing collectives may take; the more nodes there are, the
             shorter is the time that is looked at.
         context: what is known of the agents, and of ranks that are not to be believed.
 
@@ -107,7 +107,7 @@ def from_agents(
         none = f"no step records {wanted}at {', '.join(urls)}: is the probe injected?"
         raise SourceError("; ".join((*failures, none)), bool(failures), errors)
     blind = [node.agent for node in believed if known.lacks_sync(node.steps.url)]
-    length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * patience_seconds / max(1, len(blind)))
+    length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * comparison_seconds / max(1, len(blind)))
     windows = _windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
     starts = _by_job(step_table([node.start for node in believed if node.start is not None]))

@@ -67,15 +67,15 @@ class PageHistory:
 
     Args:
         reads: series that are kept; others are left out.
-        looks: how many looks are kept.
+        polls: number of polls that are kept.
     """
 
-    def __init__(self, reads: Iterable[Metric], looks: int) -> None:
+    def __init__(self, reads: Iterable[Metric], polls: int) -> None:
         names = "|".join(sorted(re.escape(metric.name) for metric in reads))
         self._line = re.compile(rf"^({names})(?:\{{(.*)\}})? (\S+)", re.MULTILINE)
-        self._kept = looks
+        self._kept = polls
         self._nodes: dict[str, _Node] = {}
-        self.looks = 0
+        self.polls = 0
 
     def add(self, pages: Iterable[Page], oldest: float = -math.inf) -> tuple[AnalysisError, ...]:
         """Take the pages of one look; of a node that answers no more the older ones stay a while.
@@ -90,15 +90,15 @@ class PageHistory:
         Returns:
             The errors of pages that made something raise; they are left out.
         """
-        self.looks += 1
+        self.polls += 1
         made = [attempt("source", page.node, partial(self._add, page)) for page in pages]
         for name, node in list(self._nodes.items()):
-            if not node.forget(self.looks - self._kept, oldest):
+            if not node.forget(self.polls - self._kept, oldest):
                 del self._nodes[name]
         return tuple(one for one in made if one is not None)
 
     def _add(self, page: Page) -> None:
-        self._nodes.setdefault(page.node, _Node()).add(page, self._line, self.looks)
+        self._nodes.setdefault(page.node, _Node()).add(page, self._line, self.polls)
 
     def observed(self, source: str = "") -> Observed:
         """Return the series of all pages that are kept."""
@@ -107,7 +107,7 @@ class PageHistory:
 
 def from_pages(pages: Iterable[Page], reads: Iterable[Metric], source: str = "") -> Observed:
     """Put pages together, of any number of nodes and times."""
-    history = PageHistory(reads, looks=1)
+    history = PageHistory(reads, polls=1)
     history.add(pages)
     return history.observed(source)
 

@@ -32,8 +32,8 @@ OWNER = frozenset(("job_id", "rank"))
 LARGEST = 2**63 - 1
 """Numbers beyond are in no record, and not all of them can be made floats."""
 
-REREAD_LOOKS = 20
-"""At every so many looks an agent is asked for everything: a node's clock may have been set back,
+REREAD_POLLS = 20
+"""At every so many polls an agent is asked for everything: a node's clock may have been set back,
 so that its new records look old. Ten minutes at the watch's default interval."""
 
 _Rank = tuple[Hashable, Hashable]
@@ -108,13 +108,13 @@ class _Agent:
 
     Args:
         number: that its records carry.
-        looks: how often it answered, counted from a number of its own.
+        polls: how often it answered, counted from a number of its own.
         newest: when the newest step of each of its ranks began.
         blind: whether its newest records lack sync time.
     """
 
     number: int
-    looks: int
+    polls: int
     blind: bool = False
     newest: dict[_Rank, float] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class StepHistory:
             oldest: Unix time from which on records are wanted at all.
         """
         agent = self._agents.get(url)
-        if agent is None or agent.looks % REREAD_LOOKS == 0 or not agent.newest:
+        if agent is None or agent.polls % REREAD_POLLS == 0 or not agent.newest:
             return oldest
         alive = [(rank.get("job_id"), rank.get("rank")) for rank in ranks if rank.get("alive")]
         if not all(rank in agent.newest for rank in alive):
@@ -196,10 +196,10 @@ class StepHistory:
         agent = self._agents.get(answer.url)
         if agent is None:
             # Agents take turns at being read anew: not all of them at one look.
-            turn = zlib.crc32(answer.url.encode()) % REREAD_LOOKS
+            turn = zlib.crc32(answer.url.encode()) % REREAD_POLLS
             agent = self._agents[answer.url] = _Agent(self._numbers, turn)
             self._numbers += 1
-        agent.looks += 1
+        agent.polls += 1
         if answer.since <= oldest:
             agent.newest = {}
         if answer.rows:

@@ -1,6 +1,6 @@
-"""The signals about a job from every layer other than step times.
+"""Findings about a job from every layer other than step times.
 
-One module per subject: `READS` says which series it needs, `signals` is pure.
+One module per subject: `READS` lists the series that it needs, `findings` is a pure function.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ class Subject:
     """One module of this package.
 
     Args:
-        layer: what it looks at.
+        layer: of its findings.
         reads: series that it needs.
-        kinds: of the signals that it can give.
-        signals: what it concludes of one job.
+        kinds: of findings that it can return.
+        findings: returns the findings about one job.
     """
 
     layer: Layer
     reads: tuple[Metric, ...]
     kinds: frozenset[str]
-    signals: Callable[[Observed, JobView], Iterator[Finding]]
+    findings: Callable[[Observed, JobView], Iterator[Finding]]
 
 
 SUBJECTS: tuple[Subject, ...] = (
-    Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.signals),
-    Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.signals),
-    Subject("kernel", kernel_log.READS, kernel_log.KINDS, kernel_log.signals),
-    Subject("kernel", process_deaths.READS, process_deaths.KINDS, process_deaths.signals),
-    Subject("link", link_faults.READS, link_faults.KINDS, link_faults.signals),
-    Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.signals),
-    Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.signals),
-    Subject("host", starvation.READS, starvation.KINDS, starvation.signals),
-    Subject("pod", endings.READS, endings.KINDS, endings.signals),
-    Subject("pod", membership.READS, membership.KINDS, membership.signals),
-    Subject("environment", environment.READS, environment.KINDS, environment.signals),
+    Subject("gpu", gpu_health.READS, gpu_health.KINDS, gpu_health.findings),
+    Subject("gpu", gpu_clocks.READS, gpu_clocks.KINDS, gpu_clocks.findings),
+    Subject("kernel", kernel_log.READS, kernel_log.KINDS, kernel_log.findings),
+    Subject("kernel", process_deaths.READS, process_deaths.KINDS, process_deaths.findings),
+    Subject("link", link_faults.READS, link_faults.KINDS, link_faults.findings),
+    Subject("nccl", nccl_transport.READS, nccl_transport.KINDS, nccl_transport.findings),
+    Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.findings),
+    Subject("host", starvation.READS, starvation.KINDS, starvation.findings),
+    Subject("pod", endings.READS, endings.KINDS, endings.findings),
+    Subject("pod", membership.READS, membership.KINDS, membership.findings),
+    Subject("environment", environment.READS, environment.KINDS, environment.findings),
 )
 
 SHARED = frozenset(
@@ -67,7 +67,7 @@ SHARED = frozenset(
         *process_deaths.READS,
     )
 )
-"""Series that layers need and that do not show that the layer was looked at."""
+"""Series that layers need but that do not show that the layer was observed."""
 
 READS: tuple[Metric, ...] = tuple(
     dict.fromkeys(metric for subject in SUBJECTS for metric in subject.reads)
@@ -76,40 +76,40 @@ READS: tuple[Metric, ...] = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class JobSignals:
-    """What the layers say of one job.
+class JobFindings:
+    """The findings of all layers about one job.
 
     Args:
         errors: of the modules that raised.
-        failed_layers: their layers, of which nobody knows all that there was to say.
+        failed_layers: their layers, whose findings are incomplete.
     """
 
-    signals: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     errors: tuple[AnalysisError, ...] = ()
     failed_layers: frozenset[Layer] = frozenset()
 
 
-def signals_of_job(observed: Observed, job: JobView) -> JobSignals:
-    """Return what each layer says of a job; one that raises costs what it would have said."""
-    signals: list[Finding] = []
+def findings_of_job(observed: Observed, job: JobView) -> JobFindings:
+    """Return the findings of all layers; a module that raises loses only its own."""
+    findings: list[Finding] = []
     errors: list[AnalysisError] = []
     failed_layers: set[Layer] = set()
     for subject in SUBJECTS:
-        found = attempt("layer", job.job_id, partial(_layer_signals, subject, observed, job))
+        found = attempt("layer", job.job_id, partial(_layer_findings, subject, observed, job))
         if isinstance(found, AnalysisError):
             errors.append(found)
             failed_layers.add(subject.layer)
         else:
-            signals.extend(found)
-    return JobSignals(tuple(signals), tuple(errors), frozenset(failed_layers))
+            findings.extend(found)
+    return JobFindings(tuple(findings), tuple(errors), frozenset(failed_layers))
 
 
-def _layer_signals(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
-    return list(subject.signals(observed, job))
+def _layer_findings(subject: Subject, observed: Observed, job: JobView) -> list[Finding]:
+    return list(subject.findings(observed, job))
 
 
 def nodes_seen(observed: Observed) -> Mapping[Layer, frozenset[str]]:
-    """Return the nodes of which each layer has any series."""
+    """Return the nodes for which each layer has any series."""
     found: dict[Layer, frozenset[str]] = {}
     for subject in SUBJECTS:
         nodes = observed.nodes_with(metric for metric in subject.reads if metric not in SHARED)

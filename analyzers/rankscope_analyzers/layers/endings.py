@@ -1,8 +1,8 @@
-"""Ranks that have ended or are stopped, jobs that stand still or are over, and who was the first.
+"""Ranks that have ended or are stopped, jobs that are stalled or over, and which rank was first.
 
-Why a process ended no series of its own tells: pods, the kernel's log and the job's log do. A job
-whose ranks all ended may have done its work. So that is no incident by itself; what is known is
-said: who ended first, when, and by how much before the others.
+The reason why a process ended is not in these series but in pods, the kernel's log and the job's
+log. A job whose ranks all ended may have finished, so that is no incident by itself; the finding
+says which rank ended first, when, and how long before the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import age, clock, duration
 
@@ -34,20 +34,20 @@ STOPPED, PAUSED, STALLED = "rank_stopped", "rank_was_stopped", "job_stalled"
 KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, STALLED))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
-"""By how much a rank must end before the others to be called the first: more than an agent takes to
-notice an end, and between nodes more than clocks differ by. Peers of a rank that is gone notice
-that by their connections and take a tenth of a second and more to give up."""
+"""How long before the others a rank must end to be called the first: longer than an agent takes to
+notice an end, and between nodes longer than clocks differ. Peers of a rank that is gone notice it
+by their connections and take 0.1 s and more to give up."""
 
 QUIET_SECONDS, QUIET_STEPS = 5.0, 10.0
-"""A stopped rank is one that ends no step either: debuggers that only look at a process (py-spy)
-stop it for milliseconds."""
+"""A rank counts as stopped if it also ends no step for so long: profilers such as py-spy stop a
+process for milliseconds."""
 
 STALLED_SECONDS, STALLED_STEPS = 600.0, 50.0
-"""So long nothing moves in a job that is stuck: checkpoints and evaluations take minutes."""
+"""Time without a step after which a job is stalled: checkpoints and evaluations take minutes."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield who is gone or stands still."""
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield the ranks that are gone or stopped, and jobs that are stalled or over."""
     alive = by_rank(observed, training.RANK_ALIVE, job.job_id)
     gone = sorted(rank for rank, series in alive.items() if series.last == 0)
     if gone and len(gone) == len(alive):
@@ -64,7 +64,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
 def _missing(
     observed: Observed, job: JobView, alive: Mapping[int, Series], gone: list[int]
 ) -> Finding:
-    """Return the ranks that ended while others live on."""
+    """Return the ranks that ended while others are alive."""
     known = {
         **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
         **by_rank(observed, training.RANK_ENDED, job.job_id),
@@ -76,22 +76,22 @@ def _missing(
     evidence = Evidence(training.RANK_ALIVE.name, 0.0, 1.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(gone))
     since = min(times, default=None)
-    return series_signal(MISSING, "training", job.job_id, where, sentence, (evidence,), since)
+    return series_finding(MISSING, "training", job.job_id, where, sentence, (evidence,), since)
 
 
 def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
-    """Yield how a job came to its end: with a rank that ended before the others, or all at once."""
+    """Yield how a job ended: with one rank before the others, or all at once."""
     ended = by_rank(observed, training.RANK_ENDED, job.job_id)
     times = {rank: ended[rank].last for rank in alive if rank in ended}
     if len(times) < len(alive):
-        return  # nobody looked when the others ended
+        return  # the end of some ranks was not observed
     first = _first(times, alive)
     begin, end = min(times.values()), max(times.values())
     if not first:
         within = f" within {duration(end - begin)}" if len(times) > 1 else ""
         sentence = f"the job is over: its ranks ended{within}, at {clock(begin)}"
         evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", sentence)
-        yield series_signal(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
+        yield series_finding(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
         return
     nodes = _nodes(alive, first)
     later = min(at for rank, at in times.items() if rank not in first)
@@ -101,11 +101,11 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     )
     evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
     where = Where(nodes=nodes, ranks=tuple(first))
-    yield series_signal(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
+    yield series_finding(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
 
 
 def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:
-    """Return the ranks that ended clearly before the others, at most half of them; none if none."""
+    """Return the ranks that ended clearly before the others, at most half of them, or none."""
     nodes = {series.node for series in alive.values()}
     apart = APART_SECONDS if len(nodes) == 1 else APART_ON_NODES_SECONDS
     order = sorted(times, key=lambda rank: (times[rank], rank))
@@ -138,11 +138,11 @@ def _stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
         sentence += f" and ended the last step at {clock(since)}"
     evidence = Evidence(starvation.RANK_STOPPED.name, 1.0, 0.0, "state", sentence)
     where = Where(nodes=nodes, ranks=tuple(held))
-    yield series_signal(STOPPED, "host", job.job_id, where, sentence, (evidence,), since)
+    yield series_finding(STOPPED, "host", job.job_id, where, sentence, (evidence,), since)
 
 
 def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield the ranks that were stopped and go on: steps alone do not tell whom all waited for."""
+    """Yield ranks that were stopped and continued: steps do not show that all waited for them."""
     now = by_rank(observed, starvation.RANK_STOPPED, job.job_id)
     for rank, series in by_rank(observed, starvation.RANK_LAST_STOPPED, job.job_id).items():
         if rank in now and now[rank].last == 1:
@@ -152,12 +152,14 @@ def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
         )
         evidence = Evidence(series.name, series.last, 0.0, "unix seconds", sentence)
         where = Where(nodes=(series.node,), ranks=(rank,))
-        told = series_signal(PAUSED, "host", job.job_id, where, sentence, (evidence,), series.last)
-        yield replace(told, until_unix_seconds=series.last)
+        finding = series_finding(
+            PAUSED, "host", job.job_id, where, sentence, (evidence,), series.last
+        )
+        yield replace(finding, until_unix_seconds=series.last)
 
 
 def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
-    """Yield that no rank of a job ends steps any longer although all live."""
+    """Yield that no rank of a job ends steps although all are alive."""
     last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
     if not last:
         return
@@ -168,7 +170,9 @@ def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> I
     if quiet >= max(STALLED_SECONDS, STALLED_STEPS * step):
         sentence = f"no rank has ended a step for {age(quiet)} although all live"
         evidence = Evidence(training.LAST_STEP_TIMESTAMP.name, quiet, step, "seconds", sentence)
-        yield series_signal(STALLED, "training", job.job_id, Where(), sentence, (evidence,), newest)
+        yield series_finding(
+            STALLED, "training", job.job_id, Where(), sentence, (evidence,), newest
+        )
 
 
 def _nodes(series: Mapping[int, Series], ranks: list[int]) -> tuple[str, ...]:

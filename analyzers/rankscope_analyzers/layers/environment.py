@@ -1,4 +1,4 @@
-"""Ranks whose transport variables differ from those of the job's other ranks, as signals."""
+"""Ranks whose transport variables differ from those of the job's other ranks, as findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankscope_analyzers.intake.environment_skew import EnvironmentDifference
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import ranks_named
 
 READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
@@ -20,7 +20,7 @@ READS: tuple[Metric, ...] = (pods.RANK_ENVIRONMENT_INFO,)
 KINDS = frozenset(("environment_differs",))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield the ranks whose variables have another hash than those of most ranks."""
     hashes = {
         rank: series.labels.get("hash", "")
@@ -31,7 +31,7 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
     ((usual, count),) = Counter(hashes.values()).most_common(1)
     odd = tuple(sorted(rank for rank, found in hashes.items() if found != usual))
     sentence = f"transport variables of {ranks_named(odd)} are not those of {count} other ranks"
-    yield _signal(job.job_id, odd, sentence, len(odd))
+    yield _finding(job.job_id, odd, sentence, len(odd))
 
 
 def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Finding]:
@@ -39,12 +39,12 @@ def of_differences(differences: Iterable[EnvironmentDifference]) -> Iterator[Fin
     for found in differences:
         if found.weight == "fail":
             odd = tuple(sorted(rank for _, ranks in found.values[1:] for rank in ranks))
-            yield _signal(found.job_id, odd, found.summary, len(odd))
+            yield _finding(found.job_id, odd, found.summary, len(odd))
 
 
-def _signal(job_id: str, odd: tuple[int, ...], sentence: str, count: int) -> Finding:
+def _finding(job_id: str, odd: tuple[int, ...], sentence: str, count: int) -> Finding:
     name = pods.RANK_ENVIRONMENT_INFO.name
     evidence = Evidence(name, float(count), 0.0, "count", "ranks that differ from most others")
-    return series_signal(
+    return series_finding(
         "environment_differs", "environment", job_id, Where(ranks=odd), sentence, (evidence,)
     )

@@ -1,4 +1,4 @@
-"""GPUs whose clock, power or temperature differs from their peers', as signals."""
+"""GPUs whose clock, power or temperature differs from their peers', as findings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rankscope_analyzers.gpus import frames as gpu_frames
 from rankscope_analyzers.gpus import throttle
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query_of
+from rankscope_analyzers.layers.series_findings import query_of
 
 READS = gpu_frames.READS
 
 KINDS = frozenset(get_args(throttle.Kind))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what deviates among the GPUs of the job."""
     samples = gpu_frames.of_observed(observed)
     samples = samples[samples["node"].isin(job.nodes)]

@@ -1,4 +1,4 @@
-"""GPUs that are lost, hang, have bad memory or degraded links, as signals."""
+"""GPUs that are lost, hang, have bad memory or degraded links, as findings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rankscope_analyzers.findings.advice import NVLINK_ERRORS, Advice
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named
 
 BUSY_UTILIZATION = 0.5
-"""An idle GPU lets its PCIe link fall back to save power; one that works has it up."""
+"""An idle GPU lowers its PCIe link speed to save power; a busy one does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class State:
 
     Args:
         wrong: whether a series shows it.
-        phrase: what is said of the GPU; {label} stands for a label of the series.
-        labels: of the series that are looked at.
-        counted: it is a counter, so that what counts is what it grew by.
-        instead: advice in place of the table's.
+        phrase: about the GPU; {label} stands for a label of the series.
+        labels: that select the series.
+        counted: it is a counter, so that its increase is judged.
+        instead: advice that replaces the table's.
     """
 
     metric: Metric
@@ -96,7 +96,7 @@ STATES: Sequence[State] = (
         "nvlink_degraded", counted=True, instead=NVLINK_ERRORS,
     ),
 )  # fmt: skip
-"""What is wrong by itself, whatever other GPUs show."""
+"""States that are wrong in themselves, without a comparison with other GPUs."""
 
 DOWNGRADES = (
     (metrics.GPU_PCIE_WIDTH, metrics.GPU_PCIE_WIDTH_MAX, "lanes"),
@@ -112,29 +112,29 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the job's GPUs."""
     for state in STATES:
         for series in observed.of(state.metric, **state.labels):
             where = job.of_gpu(series)
             if where and state.wrong(series):
-                yield _signal(state, series, where, job)
+                yield _finding(state, series, where, job)
     yield from _pcie(observed, job)
 
 
-def _signal(state: State, series: Series, where: Where, job: JobView) -> Finding:
+def _finding(state: State, series: Series, where: Where, job: JobView) -> Finding:
     phrase = state.phrase.format_map(series.labels)
     value, unit = (series.increase(), "count") if state.counted else (series.last, "state")
     since = series.first_change() if state.counted else series.held_since()
     evidence = Evidence(series.name, value, 1.0 if state.wrong is _is_down else 0.0, unit, phrase)
     sentence = f"{gpu_name(where)}: {phrase}"
-    return series_signal(
+    return series_finding(
         state.kind, "gpu", job.job_id, where, sentence, (evidence,), since, instead=state.instead
     )
 
 
 def gpu_name(where: Where) -> str:
-    """Name a GPU as people look for it: index, node and UUID."""
+    """Return a GPU's name: index, node and UUID."""
     gpu = named(where.gpus, "GPU") if where.gpus else "a GPU"
     uuid = f", {where.uuids[0]}" if len(where.uuids) == 1 else ""
     return f"{gpu} of node {', '.join(where.nodes)}{uuid}"
@@ -150,11 +150,11 @@ def _pcie(observed: Observed, job: JobView) -> Iterator[Finding]:
         most = {(s.node, s.labels.get("uuid")): s.last for s in observed.of(best)}
         for series in observed.of(now):
             where, key = job.of_gpu(series), (series.node, series.labels.get("uuid"))
-            # The largest value: a link may rest between two steps and is up in the next.
+            # The largest value: a link may be idle between two steps and faster in the next.
             value, full = float(series.values.max()), most.get(key, 0.0)
             if where and key in busy and value < full:
                 sentence = (
                     f"{gpu_name(where)}: its PCIe link runs at {what} {value:.0f} of {full:.0f}"
                 )
                 evidence = Evidence(series.name, value, full, what, "PCIe link under load")
-                yield series_signal(DOWNGRADED, "gpu", job.job_id, where, sentence, (evidence,))
+                yield series_finding(DOWNGRADED, "gpu", job.job_id, where, sentence, (evidence,))

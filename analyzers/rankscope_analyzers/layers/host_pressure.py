@@ -19,11 +19,12 @@ from rankscope_analyzers.findings.advice import MEMORY_EXHAUSTED, Advice
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.numeric.peers import peer_median
 
 TIMES_PEERS = 2.0
-"""Nodes of one job do the same work: twice the waiting of the median node is the node's own."""
+"""Nodes of one job do the same work: a node that waits twice as long as the median has a problem of
+its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ PRESSURES: Sequence[Pressure] = (
     Pressure("cpu", 0.2, "cpu_pressure"),
     # Any steady wait for memory means that pages are reclaimed or swapped while the job runs.
     Pressure("memory", 0.05, "memory_pressure"),
-    # Disks serve other pods as well, so that a tenth is the least worth a look.
+    # Disks serve other pods as well, so that less than a tenth is not worth reporting.
     Pressure("io", 0.1, "io_pressure"),
 )
 
@@ -59,7 +60,7 @@ LIMITS: Sequence[tuple[Metric, str, str]] = (
     (metrics.INODES_USED, "inodes for pods are used to", "disk_full"),
     (metrics.PIDS_USED, "process numbers are used to", "pids_exhausted"),
 )
-"""Ratios that must not reach their end."""
+"""Ratios that must not reach 1."""
 
 THROTTLED_SHARE = 0.1
 """Part of the periods of 100 ms in which a pod had used up its CPU limit before the end."""
@@ -71,7 +72,7 @@ SLOW_NFS_SECONDS = 0.05
 """Mean round trip of requests; a file server in the same hall answers in 1 to 5 ms."""
 
 FEWEST_REQUESTS = 20.0
-"""Requests whose mean says something."""
+"""Requests needed for a meaningful mean."""
 
 KINDS = frozenset(
     (
@@ -95,7 +96,7 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the job's nodes and pods."""
     for pressure in PRESSURES:
         yield from _pressure(observed, job, pressure)
@@ -104,9 +105,9 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
             where = job.of_node(series)
             if where and series.last >= FULL:
                 sentence = f"{what} {series.last:.0%}"
-                yield _signal(kind, job, where, series, sentence, (series.last, FULL, "ratio"))
-    for look in (_throttled, _shm, _memory, _nfs, _events):
-        yield from look(observed, job)
+                yield _finding(kind, job, where, series, sentence, (series.last, FULL, "ratio"))
+    for check in (_throttled, _shm, _memory, _nfs, _events):
+        yield from check(observed, job)
 
 
 def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[Finding]:
@@ -115,7 +116,7 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
         for series in observed.of(metrics.PRESSURE, resource=pressure.resource, kind="some")
         if series.node in job.on_node and np.isfinite(series.rate())
     }
-    if len(by_node) < 2:  # of a single node nobody knows what is usual, and all its ranks share it
+    if len(by_node) < 2:  # a single node has no peers, and all ranks share it
         return
     shares = np.array([series.rate() for series in by_node.values()], dtype=np.float64)
     of_peers = peer_median(shares[None, :])[0]
@@ -126,7 +127,7 @@ def _pressure(observed: Observed, job: JobView, pressure: Pressure) -> Iterator[
             sentence = f"tasks wait for {pressure.resource} {share:.0%} of the time"
             sentence += f", on its peers {usual:.0%}"
             values = (share, usual, "ratio")
-            yield _signal(pressure.kind, job, Where(nodes=(node,)), series, sentence, values)
+            yield _finding(pressure.kind, job, Where(nodes=(node,)), series, sentence, values)
 
 
 def _throttled(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -137,7 +138,7 @@ def _throttled(observed: Observed, job: JobView) -> Iterator[Finding]:
         share = series.increase() / total if total > 0 else float("nan")
         if where and share >= THROTTLED_SHARE:
             sentence = f"a pod's CPU limit holds it back in {share:.0%} of the periods"
-            yield _signal(
+            yield _finding(
                 "cpu_throttled", job, where, series, sentence, (share, THROTTLED_SHARE, "ratio")
             )
 
@@ -151,7 +152,7 @@ def _shm(observed: Observed, job: JobView) -> Iterator[Finding]:
             sentence = (
                 f"shared memory is used to {series.last / size:.0%} of {size / 2**20:.0f} MiB"
             )
-            yield _signal("shm_full", job, where, series, sentence, (series.last, size, "bytes"))
+            yield _finding("shm_full", job, where, series, sentence, (series.last, size, "bytes"))
 
 
 def _memory(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -162,7 +163,7 @@ def _memory(observed: Observed, job: JobView) -> Iterator[Finding]:
             sentence = f"{series.last / whole:.1%} of the memory is left"
             values = (series.last, LITTLE_MEMORY * whole, "bytes")
             advice = MEMORY_EXHAUSTED
-            yield _signal("memory_pressure", job, where, series, sentence, values, instead=advice)
+            yield _finding("memory_pressure", job, where, series, sentence, values, instead=advice)
 
 
 def _nfs(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -184,7 +185,7 @@ def _nfs(observed: Observed, job: JobView) -> Iterator[Finding]:
         if mean >= TIMES_PEERS * usual:
             sentence = f"NFS requests take {mean * 1e3:.0f} ms"
             sentence += f", on its peers {usual * 1e3:.0f} ms" if peers else ""
-            yield _signal("nfs_slow", job, where, shown[key], sentence, (mean, usual, "seconds"))
+            yield _finding("nfs_slow", job, where, shown[key], sentence, (mean, usual, "seconds"))
 
 
 def _events(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -193,7 +194,7 @@ def _events(observed: Observed, job: JobView) -> Iterator[Finding]:
         if where and errors > 0:
             sentence = f"the node's memory had {errors:.0f} errors that could not be corrected"
             since = series.first_change()
-            yield _signal(
+            yield _finding(
                 "host_memory", job, where, series, sentence, (errors, 0.0, "count"), since
             )
 
@@ -207,7 +208,7 @@ def _by_pod(observed: Observed, metric: Metric, **labels: str) -> Mapping[tuple[
 
 
 def _sums(observed: Observed, metric: Metric) -> Mapping[tuple[str, str], float]:
-    """Return by how much the operations of a pod grew together."""
+    """Return the total increase of a pod's operations."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for series in observed.of(metric):
         grown = series.increase()
@@ -215,7 +216,7 @@ def _sums(observed: Observed, metric: Metric) -> Mapping[tuple[str, str], float]
     return found
 
 
-def _signal(
+def _finding(
     kind: str,
     job: JobView,
     where: Where,
@@ -227,6 +228,6 @@ def _signal(
 ) -> Finding:
     evidence = Evidence(series.name, *values, sentence)
     summary = f"on node {series.node} {sentence}"
-    return series_signal(
+    return series_finding(
         kind, "host", job.job_id, where, summary, (evidence,), since, instead=instead
     )

@@ -18,7 +18,7 @@ class JobView:
         locations: where each rank runs, by rank.
         on_node: the same by node.
         nodes: the nodes that it runs on.
-        began_unix_seconds: begin of the first step that is looked at, None without any.
+        began_unix_seconds: start of the first step that was read, None without any.
     """
 
     job_id: str
@@ -67,7 +67,7 @@ class JobView:
         named = (
             bool(uid) or name != "/" or any(location.pod or location.pod_uid for location in here)
         )
-        # Outside of pods neither ranks nor logs carry names: the node is all there is in common.
+        # Outside of pods neither ranks nor logs carry names: they share only the node.
         if not ranks and (named or not here):
             return None
         return Where(nodes=(series.node,), ranks=tuple(sorted(ranks)))
@@ -80,7 +80,7 @@ class JobView:
 def job_view(
     job_id: str, locations: Mapping[int, RankLocation], began_unix_seconds: float | None = None
 ) -> JobView:
-    """Return the view of a job whose ranks run at these places."""
+    """Return the view of a job whose ranks run at these locations."""
     on_node: dict[str, list[RankLocation]] = defaultdict(list)
     for location in locations.values():
         on_node[location.node].append(location)

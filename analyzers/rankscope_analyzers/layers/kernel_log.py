@@ -15,10 +15,10 @@ from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.xid_incidents import XidIncident
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query_of, series_signal
+from rankscope_analyzers.layers.series_findings import query_of, series_finding
 
 WINDOW_SECONDS = 3600.0
-"""How far back an event may lie: PyTorch's watchdogs give up after half an hour at most."""
+"""How long ago an event may be: PyTorch's watchdogs give up after half an hour at most."""
 
 REBOOT = "node_reboot"
 
@@ -52,11 +52,11 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "nvme_lost": ("storage", "an NVMe disk was lost"),
     "network_storage_silent": ("storage", "a file server does not answer"),
 }
-"""Kinds of events that can hurt any job of the node; what is harmless or corrected is left out, and
-what hits one pod's processes is the subject of `process_deaths`."""
+"""Kinds of events that can affect any job of the node. Harmless or corrected ones are left out, and
+those that affect the processes of one pod are the subject of `process_deaths`."""
 
 INSTEAD: Mapping[str, Advice] = {"flapping": CABLE_REPORTED}
-"""Advice on what the kernel itself reports, where it is not the table's."""
+"""Advice on what the kernel itself reports, if it differs from the table's."""
 
 KINDS = frozenset(
     (REBOOT, *(kind for kind, _ in EVENTS.values()), *(known.cause for known in XIDS.values()))
@@ -72,8 +72,8 @@ READS: tuple[Metric, ...] = (
 )
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what the kernel says of the job's GPUs and nodes."""
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield what the kernel reports about the job's GPUs and nodes."""
     now = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = now - WINDOW_SECONDS
     errors = gpu_errors.errors(list(_gpu_series(observed, job)), since)
@@ -86,14 +86,14 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 def _gpu_series(observed: Observed, job: JobView) -> Iterator[Series]:
     """Yield series of GPU errors; of nodes whose kernel log is not read, those of the driver."""
-    told = observed.nodes_with((kernel_log.KERNEL_LOG_INFO, kernel_log.XID_ERRORS))
+    with_kernel_log = observed.nodes_with((kernel_log.KERNEL_LOG_INFO, kernel_log.XID_ERRORS))
     for name in (*gpu_errors.COUNTERS, *gpu_errors.HOLDERS, *_STAMPS):
         for series in observed.named(name):
             if series.node in job.on_node:
                 yield series
     for metric, stands_for in _BY_DRIVER:
         for series in observed.of(metric):
-            if series.node in job.on_node and series.node not in told:
+            if series.node in job.on_node and series.node not in with_kernel_log:
                 code = series.labels.get("xid", "")
                 known = describe(int(code)) if code.isdigit() and len(code) < 7 else None
                 meaning = (known.severity, known.action) if known else ("warn", "investigate")
@@ -114,11 +114,11 @@ def _where(found: XidIncident, job: JobView) -> Where | None:
 
 def _of_xids(found: XidIncident, where: Where, job: JobView) -> Finding:
     return replace(
-        found.signal,
+        found.finding,
         job_id=job.job_id,
         where=where,
         until_unix_seconds=None,
-        source=query_of(found.signal.evidence, job.job_id, where),
+        source=query_of(found.finding.evidence, job.job_id, where),
     )
 
 
@@ -130,7 +130,7 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
             kind, what = known
             sentence = f"the kernel of node {series.node} reports: {what}"
             evidence = Evidence(series.name, series.last, 0.0, "unix seconds", what)
-            yield series_signal(
+            yield series_finding(
                 kind,
                 "kernel",
                 job.job_id,
@@ -146,6 +146,6 @@ def _events(observed: Observed, job: JobView, since: float) -> Iterator[Finding]
             reason = series.labels.get("reason", "unknown")
             sentence = f"node {series.node} was rebooted (how it went down: {reason})"
             evidence = Evidence(series.name, series.last, 0.0, "unix seconds", sentence)
-            yield series_signal(
+            yield series_finding(
                 REBOOT, "kernel", job.job_id, where, sentence, (evidence,), series.last
             )

@@ -1,4 +1,4 @@
-"""Ports with losses, congestion, flaps or lower rates than their peers, as signals."""
+"""Ports with losses, congestion, flaps or lower rates than their peers, as findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.intake.series_table import table
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import query_of
+from rankscope_analyzers.layers.series_findings import query_of
 from rankscope_analyzers.links import counters as link_counters
 from rankscope_analyzers.links import frame as link_frame
 from rankscope_analyzers.links.quantities import LinkFault
@@ -33,7 +33,7 @@ RDMA_SERIES = frozenset(metric for metric in link_frame.READS if metric.labels[:
 KINDS = frozenset(get_args(LinkFault))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what is wrong with the links that the job uses."""
     readings = [*_readings(observed, job)]
     frame = _frame(readings, observed, job)
@@ -64,13 +64,13 @@ def _with_series(item: Evidence, series: Mapping[str, str]) -> Evidence:
 
 
 def _since(found: Finding, frame: pd.DataFrame) -> float | None:
-    """Return when it began, None if it was there when we looked first."""
+    """Return when it began, None if it was there at the first observation."""
     began = found.since_unix_seconds
     return began if began is not None and began > float(frame["t_unix_seconds"].min()) else None
 
 
 def _readings(observed: Observed, job: JobView) -> Iterator[tuple[str, Series, str]]:
-    """Yield column, series and device of what conclusions read."""
+    """Yield column, series and device of what the analyzers read."""
     for series, device in _of_ports(observed, job):
         column = link_frame.column_of(series.name, series.labels)
         if column is not None:

@@ -9,7 +9,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 
 READS: tuple[Metric, ...] = (
     pods.JOB_PODS,
@@ -17,12 +17,12 @@ READS: tuple[Metric, ...] = (
 )
 
 PHASES = (("Failed", "pod_failed", "failed"), ("Pending", "pod_pending", "wait to run"))
-"""Phases of pods that are something's fault, the kind of signal, and what is said of the pods."""
+"""Phases of pods that are faults, with the kind of finding and its phrase."""
 
 KINDS = frozenset(("device_unhealthy", *(kind for _, kind, _ in PHASES)))
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what keeps the job's pods from running."""
     for phase, kind, verb in PHASES:
         for series in observed.of(pods.JOB_PODS, job_id=job.job_id, phase=phase):
@@ -40,4 +40,6 @@ def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 def _of(kind: str, job: JobView, where: Where, series: Series, sentence: str) -> Finding:
     evidence = Evidence(series.name, series.last, 0.0, "count", sentence)
-    return series_signal(kind, "pod", job.job_id, where, sentence, (evidence,), series.held_since())
+    return series_finding(
+        kind, "pod", job.job_id, where, sentence, (evidence,), series.held_since()
+    )

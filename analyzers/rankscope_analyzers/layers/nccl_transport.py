@@ -12,7 +12,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
 
 Placed = tuple[Series, Where]
@@ -22,15 +22,15 @@ EXPECTED = "expected"
 """Reason of a job on sockets where neither pod nor node has an RDMA port that is up."""
 
 NORMAL_LAG = 1.0
-"""Ranks launch collectives in their own time, so that one is always ahead by one."""
+"""Ranks do not launch collectives at the same moment, so that some are one ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a series of NCCL's logs says when it is not zero.
+    """What a series of NCCL's logs means if it is not zero.
 
     Args:
-        phrase: what is said of the job, {value} and labels of the series filled in.
+        phrase: about the job, with {value} and labels of the series filled in.
     """
 
     metric: Metric
@@ -72,15 +72,15 @@ READS: tuple[Metric, ...] = (
 )
 
 INIT_TIMEOUT_SECONDS = 60.0
-"""Communicators of thousands of ranks need some 20 s to start; after a minute of silence in the
-logs a start that has not ended hangs."""
+"""Communicators of thousands of ranks take some 20 s to initialize; after a minute without a log
+line an initialization that has not ended hangs."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield what NCCL's logs and RAS say of the job, one signal for all its pods together."""
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield problems in NCCL's logs and RAS, one finding for all pods of the job."""
     yield from _socket(observed, job)
     for problem in PROBLEMS:
-        yield from _problem_signals(observed, job, problem)
+        yield from _problem_findings(observed, job, problem)
     yield from _init(observed, job)
     yield from _ras(observed, job)
 
@@ -97,7 +97,7 @@ def _socket(observed: Observed, job: JobView) -> Iterator[Finding]:
         yield _together(SOCKET, job, several, sentence)
 
 
-def _problem_signals(observed: Observed, job: JobView, problem: Problem) -> Iterator[Finding]:
+def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Iterator[Finding]:
     found: dict[tuple[str, ...], list[Placed]] = defaultdict(list)
     extra = [name for name in problem.metric.labels if name not in metrics.LOG_POD]
     for series in observed.of(problem.metric):
@@ -108,12 +108,12 @@ def _problem_signals(observed: Observed, job: JobView, problem: Problem) -> Iter
     for key, several in found.items():
         named = dict(zip(extra, key, strict=True))
         sentence = problem.phrase.format(value=_total(several), **named)
-        signal = _together(problem.kind, job, several, sentence, named.get("device", ""))
-        yield replace(signal, since_unix_seconds=_warned(observed, several))
+        finding = _together(problem.kind, job, several, sentence, named.get("device", ""))
+        yield replace(finding, since_unix_seconds=_warned(observed, several))
 
 
 def _warned(observed: Observed, several: Sequence[Placed]) -> float | None:
-    """Return when the pods' newest warning was read: that is when NCCL gave up at the latest."""
+    """Return when the pods' newest warning was read: the latest time at which NCCL gave up."""
     pods = {_pod(series) for series, _ in several}
     times = [s.last for s in observed.of(metrics.NCCL_LAST_WARNING) if _pod(s) in pods]
     return max(times, default=None)
@@ -161,16 +161,16 @@ def _total(several: Sequence[Placed]) -> float:
 def _together(
     kind: str, job: JobView, several: Sequence[Placed], sentence: str, device: str = ""
 ) -> Finding:
-    """Return one signal for several pods, since the first of them."""
+    """Return one finding for several pods, since the first of them."""
     evidence = Evidence(several[0][0].name, _total(several), 0.0, "count", sentence)
     starts = [start for series, _ in several if (start := series.held_since()) is not None]
     where = _where(several, job, (device,) if device else ())
     since = min(starts, default=None)
-    return series_signal(kind, "nccl", job.job_id, where, sentence, (evidence,), since)
+    return series_finding(kind, "nccl", job.job_id, where, sentence, (evidence,), since)
 
 
 def _where(several: Sequence[Placed], job: JobView, devices: tuple[str, ...]) -> Where:
-    """Return the pods' ranks and nodes; nothing if these are all of the job's."""
+    """Return the pods' ranks and nodes; the whole job if these are all of it."""
     ranks = sorted({rank for _, where in several for rank in where.ranks})
     nodes = sorted({node for _, where in several for node in where.nodes})
     whole = set(ranks) == set(job.locations) or (not ranks and set(nodes) == job.nodes)

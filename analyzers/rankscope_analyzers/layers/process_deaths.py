@@ -1,8 +1,8 @@
 """Processes that the kernel ended: killed for lack of memory, or crashed.
 
-Each belongs to one pod, and says nothing of others on the node: it is a job's only if the pod is,
-and only since the job's first step that is looked at. One of which nobody knows whose it was is
-mentioned and no more. What the kernel's log and a pod's own counter both tell is told once.
+Each belongs to one pod: it concerns a job only if the pod is the job's, and only since the first of
+the job's steps that were read. A process of unknown origin is only mentioned. What both the
+kernel's log and a pod's own counter show is reported once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
-from rankscope_analyzers.layers.series_signals import series_signal
+from rankscope_analyzers.layers.series_findings import series_finding
 
 WINDOW_SECONDS = 3600.0
-"""How far back one may lie: PyTorch's watchdogs give up after half an hour at most."""
+"""How long ago it may have been: PyTorch's watchdogs give up after half an hour at most."""
 
 KILL, CRASH, STRAY = "oom_kill", "app", "unattributed_kill"
 KINDS = frozenset((KILL, CRASH, STRAY))
@@ -29,7 +29,7 @@ PHRASES: Mapping[tuple[str, str], tuple[str, str]] = {
     ("oom_kill", "node"): (KILL, "a process was killed as the node ran out of memory"),
     ("user_fault", ""): (CRASH, "a program crashed"),
 }
-"""What the kernel's log tells, by kind and scope."""
+"""Phrases for events in the kernel's log, by kind and scope."""
 
 READS: tuple[Metric, ...] = (
     kernel_log.POD_LAST_EVENT,
@@ -42,8 +42,8 @@ Pod = tuple[str, str]
 """Node and UID."""
 
 
-def signals(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield which of the job's processes were ended, and which may have been."""
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield processes of the job that the kernel ended, and those that may be the job's."""
     newest = max((float(one.times[-1]) for one in observed.all()), default=0.0)
     since = newest - WINDOW_SECONDS
     if job.began_unix_seconds is not None:
@@ -66,7 +66,7 @@ def _named_pods(observed: Observed) -> Mapping[Pod, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Deaths:
-    """What is looked at for one job.
+    """Finds the deaths of one job's processes.
 
     Args:
         since: Unix time before which nothing counts.
@@ -79,7 +79,7 @@ class _Deaths:
     pods: Mapping[Pod, str]
 
     def logged(self) -> Iterator[Finding]:
-        """Yield what the kernel's logs tell."""
+        """Yield deaths that the kernel's logs report."""
         for series in self._logged():
             labels = series.labels
             sentence = PHRASES.get((labels.get("kind", ""), labels.get("scope", "")))
@@ -88,18 +88,18 @@ class _Deaths:
             kind, what = sentence
             where = self._where(series)
             if where and not where.ranks and kind == CRASH and not self._lost_a_rank(series.node):
-                where = None  # outside of pods it may be anybody's
+                where = None  # outside of pods it may belong to any program
             values = (series.last, 0.0, "unix seconds")
-            yield from self._signals(kind, "kernel", where, series, what, values, series.last)
+            yield from self._findings(kind, "kernel", where, series, what, values, series.last)
 
     def counted(self) -> Iterator[Finding]:
-        """Yield what pods' and nodes' own counters tell beside that."""
-        told = {_pod(series) for series in self._logged(kind="oom_kill")}
+        """Yield deaths that only the counters of pods and nodes report."""
+        reported_pods = {_pod(series) for series in self._logged(kind="oom_kill")}
         read = self.observed.nodes_with((kernel_log.KERNEL_LOG_INFO,))
         of_pods: set[str] = set()
         for series in self._risen(host.POD_OOM_KILLS):
             of_pods.add(series.node)
-            if _pod(series) not in told:
+            if _pod(series) not in reported_pods:
                 yield from self._kills(series)
         for series in self._risen(host.OOM_KILLS):
             if series.node not in of_pods and series.node not in read:
@@ -120,13 +120,13 @@ class _Deaths:
     def _kills(self, series: Series) -> Iterator[Finding]:
         killed = series.increase()
         some = "a process was" if killed <= 1 else f"{killed:.0f} processes were"
-        what = f"{some} killed for want of memory"
+        what = f"{some} killed for lack of memory"
         values = (killed, 0.0, "count")
         where = self._where(series)
-        yield from self._signals(KILL, "host", where, series, what, values, series.first_change())
+        yield from self._findings(KILL, "host", where, series, what, values, series.first_change())
 
     def _where(self, series: Series) -> Where | None:
-        """Return the ranks of the pod; where nobody is in a pod, the node; None if not the job's.
+        """Return the ranks of the pod, or the node if none is in a pod; None if not the job's.
 
         Outside of pods the node is all that a process and the ranks have in common.
         """
@@ -148,7 +148,7 @@ class _Deaths:
         ended: Collection[int] = [rank for rank, series in alive.items() if series.last == 0]
         return any(location.rank in ended for location in self.job.on_node.get(node, ()))
 
-    def _signals(
+    def _findings(
         self,
         kind: str,
         layer: Layer,
@@ -158,17 +158,15 @@ class _Deaths:
         values: tuple[float, float, str],
         since: float | None,
     ) -> Iterator[Finding]:
-        """Yield what befell the job, or what nobody knows whom it befell."""
+        """Yield a death in the job, or one of unknown origin on its node."""
         sentence = f"on node {series.node} {what}"
         if where is None:
-            if _pod(series) in self.pods:  # another job's, which will hear of it
+            if _pod(series) in self.pods:  # another job's, reported there
                 return
             kind, where = STRAY, Where(nodes=(series.node,))
-            sentence += (
-                f", and nobody knows of which job (pod {series.labels.get('pod_uid') or 'none'})"
-            )
+            sentence += f", of which job is unknown (pod {series.labels.get('pod_uid') or 'none'})"
         evidence = (Evidence(series.name, *values, what),)
-        yield series_signal(kind, layer, self.job.job_id, where, sentence, evidence, since)
+        yield series_finding(kind, layer, self.job.job_id, where, sentence, evidence, since)
 
 
 def _pod(series: Series) -> Pod:

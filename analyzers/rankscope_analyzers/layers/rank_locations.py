@@ -22,24 +22,24 @@ READS: tuple[Metric, ...] = (
 )
 
 DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""How near an adapter is to a GPU, the nearest first (as nvidia-smi topo -m has it)."""
+"""Distances of an adapter from a GPU, the nearest first (nvidia-smi topo -m)."""
 
 MAXIMUM_RANKS = 200_000
-"""Ten times the largest jobs there are; a rank number beyond is a lie."""
+"""Ten times the largest existing jobs; a larger rank is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankLocations:
-    """The places of all jobs.
+    """Where the ranks of all jobs run.
 
     Args:
-        jobs: of each job, each rank's place.
+        jobs: for each job, the location of each rank.
     """
 
     jobs: Mapping[str, Mapping[int, RankLocation]]
 
     def of(self, job_id: str, frame: StepFrame | None) -> Mapping[int, RankLocation]:
-        """Return the places of a job; what only its records know is added."""
+        """Return the locations of a job's ranks, completed by its records."""
         found = dict(self.jobs.get(job_id, {}))
         if frame is not None:
             for rank, node, index in zip(
@@ -53,7 +53,7 @@ class RankLocations:
 
 
 def rank_locations(observed: Observed) -> RankLocations:
-    """Put together what series say of ranks and of what is near their GPUs."""
+    """Combine series about ranks with those about their GPUs and adapters."""
     gpus = _gpus(observed)
     nics = _nics(observed)
     jobs: dict[str, dict[int, RankLocation]] = defaultdict(dict)
@@ -77,7 +77,7 @@ def _location(
     nics: Mapping[tuple[str, str], tuple[str, ...]],
 ) -> RankLocation:
     labels = series.labels
-    # Its agent's node: outside of pods a ring may carry another name for the host.
+    # The agent's node name: outside of pods a ring may name the host differently.
     node, local = series.node or labels.get("node", ""), _number(labels.get("local_rank", ""))
     uuid = labels.get("uuid", "").partition("::")[0]
     guessed = not uuid and local is not None

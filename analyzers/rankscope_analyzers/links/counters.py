@@ -16,17 +16,17 @@ import pandas as pd
 from rankscope_analyzers.findings.finding import Evidence, Finding
 from rankscope_analyzers.links import rails as link_rails
 from rankscope_analyzers.links import states as link_states
+from rankscope_analyzers.links.findings import finding, link
 from rankscope_analyzers.links.frame import Ports, read_ports
 from rankscope_analyzers.links.quantities import QUANTITIES, LinkFault, Quantity
-from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.links.skew import skew
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 
 RAIL_SHARE = 0.5
-"""Part of a rail's ports that must stand out for the rail itself to be what is wrong."""
+"""Share of a rail's ports that must stand out for the rail itself to be faulty."""
 
 RAIL_NODES = 3
-"""Nodes from which on one adapter standing out on most of them is a rail, not a coincidence."""
+"""Minimum number of nodes on which the same adapter must stand out to name the rail."""
 
 
 def analyze(frame: pd.DataFrame) -> tuple[Finding, ...]:
@@ -132,7 +132,7 @@ def _describe(
     )
     since = min(_since(ports, row, columns, expected[row]) for row in rows)
     kind: LinkFault = quantity.kind if len(rows) == 1 else "asymmetric_rail"
-    return signal(kind, "ticket", link(ports, rows), phrase, tuple(evidence), since)
+    return finding(kind, "ticket", link(ports, rows), phrase, tuple(evidence), since)
 
 
 def _parts(

@@ -117,8 +117,8 @@ class Ports:
         ranks_known = ranks.groupby(table["job_id"]).transform("any")
         gpus_known = gpus.groupby(table["job_id"]).transform("any")
         alone = np.where(ranks_known | gpus_known, "other", table["model"])
-        beside = np.where(gpus, np.where(ranks_known, "idle", "serves"), alone)
-        return np.where(ranks, "serves", beside).astype(np.str_)
+        otherwise = np.where(gpus, np.where(ranks_known, "idle", "serves"), alone)
+        return np.where(ranks, "serves", otherwise).astype(np.str_)
 
     def has(self, column: str) -> bool:
         """Return True if the frame has this column."""

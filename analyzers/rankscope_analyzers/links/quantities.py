@@ -28,12 +28,12 @@ class Quantity:
     """Counters that are added up and compared.
 
     Args:
-        kind: what an outlier is called.
-        name: what the sum is called in sentences.
+        kind: of finding for an outlier.
+        name: of the sum in sentences.
         columns: counters of the frame; those that it has are added.
         unit: unit of the sum.
-        floor_per_second: rate below which it is not worth a look.
-        least: smallest increase that is judged at all.
+        floor_per_second: rate below which it is not reported.
+        least: smallest increase that is judged.
     """
 
     kind: LinkFault

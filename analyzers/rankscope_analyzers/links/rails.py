@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from rankscope_analyzers.findings.finding import Evidence, Finding
+from rankscope_analyzers.links.findings import finding, link
 from rankscope_analyzers.links.frame import Ports
-from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import peer_median
 
@@ -22,13 +22,13 @@ LEAST_SHARE = 0.7
 stay within some 20 %."""
 
 LEAST_BYTES_PER_SECOND = 50e6
-"""Siblings that carry less than that are not in use by a job, and their shares mean nothing."""
+"""Siblings that carry less are not in use by a job, and their shares are meaningless."""
 
 LEAST_SIBLINGS = 2
-"""With a single sibling nobody knows which one of the two is right."""
+"""With a single sibling it is unknown which of the two is right."""
 
 RAIL_SHARE = 0.5
-"""Part of a rail's ports that carry too little, from which on the whole rail is what is wrong."""
+"""Share of a rail's ports that must carry too little for the whole rail to be faulty."""
 
 
 def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
@@ -103,4 +103,4 @@ def _describe(ports: Ports, rows: tuple[int, ...], sent: Floats, siblings: Float
     if len(rows) > 1:
         phrase = phrase.replace("its node carry", "its nodes carry")
     starts = [float(ports.times[ports.numbers == row][0]) for row in rows]
-    return signal("asymmetric_rail", "ticket", link(ports, rows), phrase, (evidence,), min(starts))
+    return finding("asymmetric_rail", "ticket", link(ports, rows), phrase, (evidence,), min(starts))

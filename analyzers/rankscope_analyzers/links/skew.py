@@ -28,12 +28,10 @@ as many as its peers (exp of `LOG_DEVIATIONS` times this) at the least, and more
 """
 
 LARGEST_RATIO = 20.0
-"""However unlike its peers are: no fabric gives one of two like ports twenty times the trouble."""
+"""Upper limit: no healthy fabric gives one of two comparable ports twenty times the events."""
 
 FEW_PEERS = 4.0
 """Widens what few peers show: the median deviation of 8 values is often half of the true one."""
-
-FEWEST_PEERS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Skew:
 
     Args:
         outlier: (P,) the port has far more than its peers.
-        expected: (P,) events that its peers' rate would give in its place; NaN without peers.
+        expected: (P,) events at the rate of its peers; NaN without peers.
     """
 
     outlier: Booleans
@@ -53,7 +51,7 @@ def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> S
     """Compare ports with their peers.
 
     Args:
-        events: (P,) what was counted, NaN where it is not known.
+        events: (P,) counts, NaN if unknown.
         exposure: (P,) what it is counted over: bytes carried, or seconds.
         groups: (P,) ports of one number are peers; negative: no peers.
         least: (P,) fewer are not judged.
@@ -65,7 +63,7 @@ def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> S
     spread = np.full_like(rates, np.nan)
     for group in np.unique(groups[groups >= 0]):
         members = np.flatnonzero((groups == group) & np.isfinite(rates))
-        if len(members) > FEWEST_PEERS:
+        if len(members) > 1:
             expected_rate[members] = peer_median(rates[None, members])[0]
             spread[members] = _spread(rates[members])
             factor[members] = _usual_factor(rates[members], exposure[members])

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from rankscope_analyzers.findings.finding import Evidence, Finding, Severity
+from rankscope_analyzers.links.findings import finding, link
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import FLAPS
-from rankscope_analyzers.links.signals import link, signal
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.numeric.peers import peer_median
 
@@ -18,8 +18,8 @@ ACTIVE = 4.0  # IB_PORT_ACTIVE of the kernel's ib_verbs.h
 ACTIVE_WITH_ERRORS = 5.0
 
 FLAPS_TO_PAGE = 3
-"""Losses of a link in one window from which on somebody should act at once: each one stops the job
-for seconds (NCCL retries for some 20 s), and the next may end it."""
+"""Link losses in one window that justify a page: each one stops the job for seconds (NCCL retries
+for some 20 s), and the next may end it."""
 
 BELOW = 0.99
 """Rates are steps of a factor of two; one per cent is for how they are rounded."""
@@ -28,7 +28,7 @@ GIGABIT = 1e9 / 8
 
 
 def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """Yield what states show, what costs most first."""
+    """Yield findings from states, the most severe first."""
     yield from _down(ports)
     yield from _flapping(ports, groups)
     yield from _slow(ports, groups)
@@ -36,13 +36,13 @@ def analyze(ports: Ports, groups: Integers) -> Iterator[Finding]:
 
 
 def _down(ports: Ports) -> Iterator[Finding]:
-    """A port is down if it was up in this window, or if its like is up on most other nodes."""
+    """A port is down if it was up in this window, or if the same port is up on most other nodes."""
     latest = ports.latest("state")
     active = np.isin(latest, (ACTIVE, ACTIVE_WITH_ERRORS))
     known = np.isfinite(latest)
     for row in np.flatnonzero(known & ~active):
         since = _left_active(ports, int(row))
-        likes = _likes(ports, int(row)) & known
+        likes = _same_ports(ports, int(row)) & known
         usual = likes.any() and active[likes].mean() > 0.5
         if since is None and not usual:
             continue
@@ -51,7 +51,7 @@ def _down(ports: Ports) -> Iterator[Finding]:
         start = float(ports.times[ports.numbers == row][0]) if since is None else since
         phrase = "is down" + (" although the same port is up on other nodes" if usual else "")
         severity: Severity = "page" if about.where.ranks or about.where.gpus else "ticket"
-        yield signal("link_down", severity, about, phrase, (evidence,), start)
+        yield finding("link_down", severity, about, phrase, (evidence,), start)
 
 
 def _left_active(ports: Ports, row: int) -> float | None:
@@ -62,7 +62,7 @@ def _left_active(ports: Ports, row: int) -> float | None:
     return float(ports.times[mine][up[-1]]) if len(up) else None
 
 
-def _likes(ports: Ports, row: int) -> Booleans:
+def _same_ports(ports: Ports, row: int) -> Booleans:
     """Mark the ports of the same name on other nodes of the job."""
     table = ports.table
     port = table.iloc[row]
@@ -73,7 +73,7 @@ def _likes(ports: Ports, row: int) -> Booleans:
 
 
 def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """A port flaps if it lost its link more often than its peers: a switch's restart meets all."""
+    """A port flaps if it lost its link more often than its peers: a switch restart affects all."""
     grown = [ports.increase(column) for column in FLAPS if ports.has(column)]
     if not grown:
         return
@@ -96,7 +96,9 @@ def _flapping(ports: Ports, groups: Integers) -> Iterator[Finding]:
         times = "once" if count == 1 else f"{count} times"
         severity: Severity = "page" if count >= FLAPS_TO_PAGE and about.where.ranks else "ticket"
         phrase = f"lost its link {times}, its peers {usual:.0f} times"
-        yield signal("flapping", severity, about, phrase, (evidence,), _first_flap(ports, int(row)))
+        yield finding(
+            "flapping", severity, about, phrase, (evidence,), _first_flap(ports, int(row))
+        )
 
 
 def _first_flap(ports: Ports, row: int) -> float:
@@ -110,7 +112,7 @@ def _first_flap(ports: Ports, row: int) -> float:
 
 
 def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """A port is slow if it could do more: by its own word, its own past, or its like.
+    """A port is slow if it could do more: by its maximum, its own past, or its peers.
 
     The rate of a port that is not active is the least that its type can have, and says nothing.
     """
@@ -120,7 +122,7 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
     own = np.fmax(
         ports.largest("rate_bytes_per_second"), ports.largest("max_rate_bytes_per_second")
     )
-    could = np.fmax(own, _like(ports, groups, latest))
+    could = np.fmax(own, _peers_maximum(ports, groups, latest))
     with np.errstate(invalid="ignore"):
         slow = (latest > 0) & (latest < BELOW * could)
     for row in np.flatnonzero(slow):
@@ -134,13 +136,13 @@ def _slow(ports: Ports, groups: Integers) -> Iterator[Finding]:
         phrase = f"runs at {_gigabits(latest[row])} of {_gigabits(could[row])} Gb/s"
         since = _since_below(ports, int(row), "rate_bytes_per_second", float(could[row]))
         about = link(ports, (int(row),))
-        yield signal("rate_below_maximum", "ticket", about, phrase, (evidence,), since)
+        yield finding("rate_below_maximum", "ticket", about, phrase, (evidence,), since)
 
 
 def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
-    """An adapter lacks lanes or speed on its PCI link if its like does not."""
+    """An adapter's PCI link is degraded if it has fewer lanes or less speed than its peers."""
     latest = ports.latest("pci_link_ratio")
-    like = _like(ports, groups, latest)
+    like = _peers_maximum(ports, groups, latest)
     could = np.fmax(ports.largest("pci_link_ratio"), like)
     could = np.where(np.isfinite(like), could, 1.0)
     with np.errstate(invalid="ignore"):
@@ -153,17 +155,17 @@ def _pci(ports: Ports, groups: Integers) -> Iterator[Finding]:
             "ratio",
             "bandwidth of the PCI link as a part of the adapter's largest",
         )
-        phrase = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its like {could[row]:.0%}"
+        phrase = f"has a PCI link of {latest[row]:.0%} of its bandwidth, its peers {could[row]:.0%}"
         since = _since_below(ports, int(row), "pci_link_ratio", float(could[row]))
         about = link(ports, (int(row),))
-        yield signal("pci_link_degraded", "ticket", about, phrase, (evidence,), since)
+        yield finding("pci_link_degraded", "ticket", about, phrase, (evidence,), since)
 
 
-def _like(ports: Ports, groups: Integers, values: Floats) -> Floats:
-    """Return what a port's like have (P,), NaN for a port without others.
+def _peers_maximum(ports: Ports, groups: Integers, values: Floats) -> Floats:
+    """Return what comparable ports have (P,), NaN for a port without any.
 
-    Peers of one model can all do what the best of them does. Where the model is not known, ports
-    of one name on all nodes are alike, and what most of them have counts.
+    Peers of one model can all do what the best of them does. If the model is unknown, ports of the
+    same name on all nodes are comparable, and their median counts.
     """
     table = ports.table
     named = (table["model"] != "").to_numpy(np.bool_)
@@ -186,7 +188,7 @@ def _members(groups: Integers) -> Iterator[Integers]:
 
 
 def _since_below(ports: Ports, row: int, column: str, could: float) -> float:
-    """Return the start of the last stretch in which a value was below what it could be."""
+    """Return the start of the last period in which a value was below what it could be."""
     mine = ports.numbers == row
     values = ports.samples[column].to_numpy(np.float64)[mine]
     times = ports.times[mine]

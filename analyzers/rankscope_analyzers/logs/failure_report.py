@@ -115,8 +115,8 @@ class JobLogExplanation:
         """Yield what is not explained; where the cause is known, only how much that is."""
         shown = self._quotes[:TEXT_QUOTED] if self._cause == causes.UNKNOWN else ()
         for quote in shown:
-            place = visible(f"{quote.source}:{quote.line}")
-            yield f"not explained: {quote.count}x {place}: {visible(quote.text)}"
+            where = visible(f"{quote.source}:{quote.line}")
+            yield f"not explained: {quote.count}x {where}: {visible(quote.text)}"
         if len(self._quotes) > len(shown):
             yield f"not explained: {len(self._quotes) - len(shown)} more kinds of lines in --json"
 
@@ -221,8 +221,8 @@ def _failure(failure: Failure) -> dict[str, Any]:
 def _attempt_lines(attempt: Attempt) -> Iterator[str]:
     first = attempt.first
     if first is not None:
-        place = f"{first.source}:{first.line}" if first.line else first.source
-        yield f"cause: {first.cause}, seen in {visible(place)}"
+        where = f"{first.source}:{first.line}" if first.line else first.source
+        yield f"cause: {first.cause}, seen in {visible(where)}"
     for other in attempt.others[:TEXT_LISTED]:
         who = "unknown" if other.rank is None else other.rank
         yield f"also failed: rank {who}: {other.cause}: {visible(other.text)}"

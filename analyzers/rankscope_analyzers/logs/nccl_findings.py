@@ -15,7 +15,7 @@ from rankscope_agent.contract.nccl import verdict as nccl_verdict
 from rankscope_agent.contract.nccl.communicators import Communicator, network_of
 from rankscope_agent.contract.nccl.facts import Facts, Member
 from rankscope_agent.contract.nccl.verdict import JobVerdict
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Finding, Where
 from rankscope_analyzers.text.name_lists import ranks_listed, ranks_named
 
@@ -43,7 +43,7 @@ REASON_TEXTS = {
 
 
 def findings(facts: Facts, verdict: JobVerdict) -> tuple[Finding, ...]:
-    """Return what is wrong, what costs most first; a signal's source is its communicator."""
+    """Return what is wrong, what costs most first; a finding's source is its communicator."""
     found: list[Finding] = [*_socket(facts, verdict), *_degraded(facts, verdict)]
     found.extend(_versions(facts))
     if not verdict.communicators:
@@ -59,7 +59,7 @@ def findings(facts: Facts, verdict: JobVerdict) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _signal(
+def _finding(
     kind: Kind,
     summary: str,
     ranks: Iterable[int],
@@ -67,7 +67,7 @@ def _signal(
     communicator: str = "",
 ) -> Finding:
     where = Where(nodes=tuple(sorted(hosts)), ranks=tuple(ranks))
-    return advised(kind, "nccl", "", where, summary, source=communicator)
+    return make_finding(kind, "nccl", "", where, summary, source=communicator)
 
 
 def _of_members(
@@ -75,7 +75,7 @@ def _of_members(
 ) -> Finding:
     ranks = sorted({member.rank for member in members})
     hosts = {member.process.host for member in members if member.process.host}
-    return _signal(kind, summary, ranks, hosts, communicator)
+    return _finding(kind, summary, ranks, hosts, communicator)
 
 
 def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Finding]:
@@ -84,7 +84,7 @@ def _socket(facts: Facts, verdict: JobVerdict) -> Iterator[Finding]:
     why = REASON_TEXTS[verdict.network.reason]
     hosts = {p.host for p in facts.processes.values() if p.host}
     summary = f"data between nodes goes over TCP sockets: {why}"
-    yield _signal("socket_fallback", summary, verdict.ranks_seen, hosts)
+    yield _finding("socket_fallback", summary, verdict.ranks_seen, hosts)
 
 
 def _gdr(missing: int, gdr: bool | None, communicator: Communicator) -> Iterator[Finding]:
@@ -151,7 +151,7 @@ def _versions(facts: Facts) -> Iterator[Finding]:
     if len(hosts) > 1:
         odd = min(hosts, key=lambda version: len(hosts[version]))
         summary = f"NCCL versions differ: {', '.join(sorted(hosts))}; {odd} is the rare one"
-        yield _signal("version_differs", summary, (), hosts[odd])
+        yield _finding("version_differs", summary, (), hosts[odd])
 
 
 def _odd_ones(
@@ -194,7 +194,7 @@ def _loose_channels(facts: Facts) -> Iterator[Finding]:
     hosts = {host for numbers in odd for host in by_channels[numbers] if host}
     seen = ", ".join(_joined(numbers) for numbers in odd)
     summary = f"processes have {seen} channels, most have {_joined(usual)}"
-    yield _signal("channels_differ", summary, (), hosts)
+    yield _finding("channels_differ", summary, (), hosts)
 
 
 def _joined(numbers: tuple[int, ...]) -> str:
@@ -234,7 +234,7 @@ def _init(communicator: Communicator) -> Iterator[Finding]:
     summary = (
         f"{count} of {nranks} ranks never began, as far as these logs show: {ranks_listed(absent)}"
     )
-    yield _signal("missing_rank", summary, absent, communicator=communicator.name)
+    yield _finding("missing_rank", summary, absent, communicator=communicator.name)
 
 
 MAX_ABSENT = 1024

@@ -21,7 +21,7 @@ def as_object(job: JobReport) -> dict[str, Any]:
         "missing": list(job.missing),
         "analysis_errors": [_error(error) for error in job.errors],
         "incidents": [_incident(incident) for incident in job.incidents],
-        "observations": [_signal(signal) for signal in job.observations],
+        "observations": [_finding(finding) for finding in job.observations],
         "places": [_location(location) for _, location in sorted(job.locations.items())],
         "sources": list(job.sources),
         "made_unix_seconds": job.made_unix_seconds,
@@ -61,7 +61,7 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
         return {"cause": None, **({"summary": job_summary.headline(job)} if told else {})}
     first = job.incidents[0]
     return {
-        "cause": _signal(first.cause),
+        "cause": _finding(first.cause),
         "summary": first.summary,
         "action": first.action,
         "runbook": runbooks.path(first.runbook),
@@ -88,24 +88,24 @@ def _incident(incident: Incident) -> dict[str, Any]:
         "until_unix_seconds": incident.until_unix_seconds,
         "action": incident.action,
         "runbook": runbooks.path(incident.runbook),
-        "cause": _signal(incident.cause),
-        "signals": [_signal(signal) for signal in incident.signals],
+        "cause": _finding(incident.cause),
+        "signals": [_finding(finding) for finding in incident.findings],
     }
 
 
-def _signal(signal: Finding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "kind": signal.kind,
-        "layer": signal.layer,
-        "severity": signal.severity,
-        "summary": signal.summary,
-        "ranks": list(signal.where.ranks),
-        "nodes": list(signal.where.nodes),
-        "devices": list(signal.where.devices),
-        "since_unix_seconds": signal.since_unix_seconds,
-        "until_unix_seconds": signal.until_unix_seconds,
-        "source": signal.source,
-        "evidence": verdict_json.evidence_objects(signal.evidence),
+        "kind": finding.kind,
+        "layer": finding.layer,
+        "severity": finding.severity,
+        "summary": finding.summary,
+        "ranks": list(finding.where.ranks),
+        "nodes": list(finding.where.nodes),
+        "devices": list(finding.where.devices),
+        "since_unix_seconds": finding.since_unix_seconds,
+        "until_unix_seconds": finding.until_unix_seconds,
+        "source": finding.source,
+        "evidence": verdict_json.evidence_objects(finding.evidence),
     }
 
 

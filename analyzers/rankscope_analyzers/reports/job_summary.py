@@ -10,10 +10,10 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.text.wording import clock, period
 
 STEP_TIMES_SOURCE = "step records"
-"""What the timing was read from where a signal names no series."""
+"""What the timing was read from where a finding names no series."""
 
 ENDS = frozenset(("rank_ended", "job_over"))
-"""Kinds of signals that say that a whole job has ended."""
+"""Kinds of findings that say that a whole job has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ def doubt(report: JobReport) -> str:
 
 def sentence(incident: Incident) -> str:
     """Return who, what, why and since when; first of all that it is over, if it is."""
-    said = incident.summary.rstrip(". ")
+    sentences = incident.summary.rstrip(". ")
     since, until = incident.since_unix_seconds, incident.until_unix_seconds
     if until is None:
         when = period(since, None)
-        return f"{said}, {when}." if when and when not in said else f"{said}."
+        return f"{sentences}, {when}." if when and when not in sentences else f"{sentences}."
     began = "" if since is None else f", since {clock(since)}"
-    return f"over, recovered at {clock(until)}: {said}{began}."
+    return f"over, recovered at {clock(until)}: {sentences}{began}."
 
 
 def cost(incident: Incident) -> str:
@@ -108,22 +108,22 @@ def confidence(report: JobReport) -> float | None:
 def evidence(incident: Incident) -> tuple[EvidenceLine, ...]:
     """Return what all layers measured, the cause first; what was only seen is a line too."""
     lines = []
-    for signal in (incident.cause, *incident.signals):
-        layer, source = LAYER_NAMES[signal.layer], _source(signal)
-        if not signal.evidence:
-            lines.append(EvidenceLine(layer, None, signal.summary, source))
-        lines.extend(EvidenceLine(layer, one, one.meaning, source) for one in signal.evidence)
+    for finding in (incident.cause, *incident.findings):
+        layer, source = LAYER_NAMES[finding.layer], _source(finding)
+        if not finding.evidence:
+            lines.append(EvidenceLine(layer, None, finding.summary, source))
+        lines.extend(EvidenceLine(layer, one, one.meaning, source) for one in finding.evidence)
     return tuple(lines)
 
 
 def explained(incident: Incident) -> tuple[Finding, ...]:
     """Return what an incident puts together and its sentence does not say already."""
-    both = (incident.cause, *incident.signals)
-    return tuple(signal for signal in both if signal.summary not in incident.summary)
+    both = (incident.cause, *incident.findings)
+    return tuple(finding for finding in both if finding.summary not in incident.summary)
 
 
-def _source(signal: Finding) -> str:
-    return signal.source or (STEP_TIMES_SOURCE if signal.layer == "training" else "")
+def _source(finding: Finding) -> str:
+    return finding.source or (STEP_TIMES_SOURCE if finding.layer == "training" else "")
 
 
 def locations(report: JobReport) -> Mapping[int, RankLocation]:

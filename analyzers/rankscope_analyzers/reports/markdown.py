@@ -60,8 +60,8 @@ def _impact(report: JobReport) -> Iterator[str]:
     yield ""
 
 
-def _kind(signal: Finding) -> str:
-    return markdown(signal.kind.replace("_", " "))
+def _kind(finding: Finding) -> str:
+    return markdown(finding.kind.replace("_", " "))
 
 
 def _costs(incident: Incident) -> str:
@@ -74,25 +74,25 @@ def _costs(incident: Incident) -> str:
 def _timeline(report: JobReport) -> Iterator[str]:
     events = sorted(_events(report), key=lambda event: (event[0] is not None, event[0] or 0.0))
     rows = [
-        (BEFORE if moment is None else clock(moment), layer, said)
-        for moment, layer, said in events[:MOST_ROWS]
+        (BEFORE if moment is None else clock(moment), layer, sentences)
+        for moment, layer, sentences in events[:MOST_ROWS]
     ]
     yield from ("## Timeline", "")
     yield from _table(("time", "seen by", "what"), rows)
 
 
 def _events(report: JobReport) -> Iterator[tuple[float | None, str, str]]:
-    """Return when what began and ended; each signal once, though incidents may share one."""
-    own = (one for incident in report.incidents for one in (incident.cause, *incident.signals))
+    """Return when what began and ended; each finding once, though incidents may share one."""
+    own = (one for incident in report.incidents for one in (incident.cause, *incident.findings))
     seen: list[Finding] = []
-    for signal in (*own, *report.observations):
-        if signal in seen:
+    for finding in (*own, *report.observations):
+        if finding in seen:
             continue
-        seen.append(signal)
-        layer = LAYER_NAMES[signal.layer]
-        yield signal.since_unix_seconds, layer, markdown(signal.summary)
-        if signal.until_unix_seconds is not None:
-            yield signal.until_unix_seconds, layer, f"over: {markdown(signal.summary)}"
+        seen.append(finding)
+        layer = LAYER_NAMES[finding.layer]
+        yield finding.since_unix_seconds, layer, markdown(finding.summary)
+        if finding.until_unix_seconds is not None:
+            yield finding.until_unix_seconds, layer, f"over: {markdown(finding.summary)}"
     yield report.made_unix_seconds, "Rankscope", "this report was made"
 
 
@@ -104,9 +104,9 @@ def _causes(report: JobReport) -> Iterator[str]:
         seen = ", ".join(LAYER_NAMES[layer] for layer in incident.layers)
         yield f"### {number}. {_kind(incident.cause)}"
         yield from ("", markdown(job_summary.sentence(incident)), "")
-        beside = job_summary.explained(incident)[:MOST_ROWS]
-        yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in beside)
-        yield from ([""] if beside else [])
+        explained = job_summary.explained(incident)[:MOST_ROWS]
+        yield from (f"- {LAYER_NAMES[one.layer]}: {markdown(one.summary)}" for one in explained)
+        yield from ([""] if explained else [])
         yield from (f"Seen by {seen}. Confidence {incident.confidence:.2f} of 1.", "")
         lines = job_summary.evidence(incident)[:MOST_ROWS]
         yield from _table(
@@ -125,15 +125,15 @@ def _evidence_row(line: EvidenceLine) -> tuple[str, ...]:
 def _ruled_out(report: JobReport) -> Iterator[str]:
     """Say what does not explain it: harmless observations, and what step times alone would say."""
     yield from ("## Ruled out", "")
-    said = [
-        f"{LAYER_NAMES[signal.layer]}: {markdown(signal.summary)}"
-        f" {period(signal.since_unix_seconds, signal.until_unix_seconds)}".rstrip()
+    sentences = [
+        f"{LAYER_NAMES[finding.layer]}: {markdown(finding.summary)}"
+        f" {period(finding.since_unix_seconds, finding.until_unix_seconds)}".rstrip()
         + " (nothing suffers from it)"
-        for signal in report.observations
+        for finding in report.observations
     ]
     if report.verdict is not None:
-        said += [markdown(sentence) for sentence in remarks(report.verdict)]
-    yield from (f"- {one}" for one in said[:MOST_ROWS] or ["nothing else was seen"])
+        sentences += [markdown(sentence) for sentence in remarks(report.verdict)]
+    yield from (f"- {one}" for one in sentences[:MOST_ROWS] or ["nothing else was seen"])
     yield from ("", "## Not observed", "")
     unseen = [markdown(one) for one in report.unobserved[:MOST_ROWS]]
     yield from (f"- {one}" for one in unseen or ["nothing that was looked for"])

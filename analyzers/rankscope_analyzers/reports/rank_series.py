@@ -42,8 +42,8 @@ def of_culprit(frame: StepFrame, incident: Incident, most_bins: int) -> Series |
     column = next(
         (
             evidence.source
-            for signal in (incident.cause, *incident.signals)
-            for evidence in signal.evidence
+            for finding in (incident.cause, *incident.findings)
+            for evidence in finding.evidence
             if evidence.source in COLUMNS
         ),
         "compute_seconds",

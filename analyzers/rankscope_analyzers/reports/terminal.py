@@ -45,7 +45,7 @@ def render(report: JobReport) -> RenderableType:
     if report.verdict is not None and report.verdict.ranks:
         culprits = job_summary.culprits(report)
         parts.append(verdict_text.rank_table(report.verdict.ranks, culprits))
-        parts.extend(Text(visible(said), style="dim") for said in remarks(report.verdict))
+        parts.extend(Text(visible(sentences), style="dim") for sentences in remarks(report.verdict))
     parts.extend(map(verdict_text.not_seen, report.unobserved[:MOST_LINES]))
     parts.extend(_more(len(report.unobserved), "things were not seen"))
     return Group(*parts)
@@ -149,11 +149,13 @@ def _others(report: JobReport) -> list[RenderableType]:
 def _observations(report: JobReport) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text(
-            f"Seen as well, harmless so far: {visible(signal.summary)}"
-            + (f", since {clock(signal.since_unix_seconds)}" if signal.since_unix_seconds else ""),
+            f"Seen as well, harmless so far: {visible(finding.summary)}"
+            + (
+                f", since {clock(finding.since_unix_seconds)}" if finding.since_unix_seconds else ""
+            ),
             style="dim",
         )
-        for signal in report.observations[:MOST_LINES]
+        for finding in report.observations[:MOST_LINES]
     ]
     return [*lines, *_more(len(report.observations), "observations")]
 

@@ -25,16 +25,16 @@ def what_if(verdict: Verdict) -> Iterator[str]:
     if ideals is None:
         return
     equal, kept = ideals.all_equal, ideals.stage_weights_kept
-    said = (
+    sentences = (
         f"Over all steps judged the job ran {equal.slowdown:.2f}x as long as with all ranks equal "
         f"({equal.gpu_hours:.3g} GPU-hours)"
     )
     if abs(equal.lost_fraction - kept.lost_fraction) >= SAME_IDEAL:
-        said += (
+        sentences += (
             f", {kept.slowdown:.2f}x as long as with its stages as they are and no slow rank "
             f"({kept.gpu_hours:.3g} GPU-hours)"
         )
-    yield f"{said}."
+    yield f"{sentences}."
 
 
 def naive(verdict: Verdict) -> Iterator[str]:

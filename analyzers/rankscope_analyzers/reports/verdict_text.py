@@ -48,7 +48,7 @@ def render(verdict: Verdict) -> RenderableType:
     culprits = verdict.cause.where.ranks if verdict.cause else ()
     if verdict.ranks:
         parts.append(rank_table(verdict.ranks, culprits))
-    parts.extend(Text(visible(said), style="dim") for said in remarks(verdict))
+    parts.extend(Text(visible(sentences), style="dim") for sentences in remarks(verdict))
     parts.extend(map(not_seen, verdict.unobserved))
     return Group(*parts)
 
@@ -76,8 +76,8 @@ def _headline(verdict: Verdict) -> RenderableType:
     body = Text(f"{size(verdict)}\n", style="not bold")
     if cause is None:
         style = "bold green" if verdict.confidence else "bold yellow"
-        said = visible(no_straggler(verdict))
-        return Panel(body.append(said, style=style), title=title(verdict.job_id))
+        sentences = visible(no_straggler(verdict))
+        return Panel(body.append(sentences, style=style), title=title(verdict.job_id))
     until, cost = cause.until_unix_seconds, cause.known_cost
     part, hours = f"{cost.lost_fraction:.0%} of every step", f"{cost.gpu_hours:.3g} GPU-hours"
     over = "" if until is None else f"over, recovered at {clock(until)}: "
@@ -109,12 +109,12 @@ def rank_table(ranks: Sequence[RankTimes], culprits: Sequence[int]) -> Table:
     """Return the median step of the culprits and of the busiest others, in the order of ranks."""
     shown = sorted(ranks, key=lambda times: (times.rank not in culprits, -_busy(times)))
     hidden = len(shown) - TABLE_RANKS
-    said = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
+    sentences = "Median step of each rank" + (f" ({hidden} more in --json)" if hidden > 0 else "")
     starved = any((t.cpu_wait or 0.0) > WORTH_SAYING * (t.step or 0.0) for t in ranks)
     # A legend that is longer than the bars would leave the numbers of 80 columns too few.
     if starved:
-        said += ": data ▒ compute █ CPU wait ▓ sync ░"
-    table = Table(title=said, title_justify="left", box=None)
+        sentences += ": data ▒ compute █ CPU wait ▓ sync ░"
+    table = Table(title=sentences, title_justify="left", box=None)
     for column in ("rank", "node", "step", "data", "compute", "sync"):
         if column == "node":
             table.add_column(column, overflow="fold")

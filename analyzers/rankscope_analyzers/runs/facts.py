@@ -26,9 +26,9 @@ VERSIONS: Sequence[tuple[str, Metric, str]] = (
 """Versions that a node's series carry: name, series and label."""
 
 
-def _versions(look: agent_pages.Look) -> Mapping[str, Mapping[str, str]]:
+def _versions(poll: agent_pages.AgentPoll) -> Mapping[str, Mapping[str, str]]:
     """Return the versions that each node's series tell."""
-    seen = from_pages(look.pages, [metric for _, metric, _ in VERSIONS])
+    seen = from_pages(poll.pages, [metric for _, metric, _ in VERSIONS])
     found: dict[str, dict[str, str]] = {}
     for name, metric, label in VERSIONS:
         for series in seen.of(metric):
@@ -37,9 +37,9 @@ def _versions(look: agent_pages.Look) -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def facts(look: agent_pages.Look, job_id: str) -> Iterator[RankFacts]:
+def facts(poll: agent_pages.AgentPoll, job_id: str) -> Iterator[RankFacts]:
     """Ask the agents of a look for what they know of a job's ranks; silent ones are left out."""
-    agents, versions = look.agents, _versions(look)
+    agents, versions = poll.agents, _versions(poll)
     with ThreadPoolExecutor(agent_pages.POOL_SIZE) as pool:
         answers = list(pool.map(_asked, agents.values()))
     for node, (pods, ranks) in zip(agents, answers, strict=True):

@@ -13,7 +13,7 @@ from rankscope_analyzers.findings.advice import (
     FROZEN_INPUT,
     Advice,
 )
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (
     Cost,
     Evidence,
@@ -166,7 +166,7 @@ def _finding(frame: StepFrame, fault: Fault) -> Finding:
     culprits = _culprits(frame, incident)
     hours = fault.lost * frame.world_size / SECONDS_PER_HOUR
     lost = min(max(fault.lost_fraction, 0.0), 1.0)
-    return advised(
+    return make_finding(
         incident.kind,
         "training",
         frame.job_id,

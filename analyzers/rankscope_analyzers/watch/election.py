@@ -1,13 +1,12 @@
-"""Which of several watches evaluates, by a Lease that all read and one writes: only the rules.
+"""Leader election by a Lease that all watches read and one writes: only the rules.
 
-Whoever holds the lease writes to it at each attempt. Others take it when it has not changed for
-`LEASE_SECONDS` by their own clock, so that clocks of nodes need not agree. A write is based on what
-was read, and the API server refuses it if somebody else wrote in between: of two that take the
-lease one gets it.
+The holder renews the lease at each attempt. Others acquire it when it has not changed for
+`LEASE_SECONDS` by their own clock, so that the clocks of nodes need not agree. A write is based on
+what was read, and the API server rejects it if another was faster: of two only one acquires it.
 
-A holder stops as soon as it reads that another holds the lease, and at nothing else: as long as the
-API server answers nobody, nobody can take it. Where it answers others but not the holder, both
-speak until the holder can read again; that is said and counted, never silent.
+A holder stops as soon as it reads that another one holds the lease, and for no other reason: while
+the API server answers none of them, none can acquire it. If it answers others but not the holder,
+both export findings until the holder can read again; that is logged and counted.
 """
 
 from __future__ import annotations
@@ -17,20 +16,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LEASE_SECONDS = 30.0
-"""Time after which a lease that nobody renewed may be taken: one evaluation is missed at most."""
+"""Time after which a lease that was not renewed may be acquired: at most one evaluation is
+missed."""
 
 CONFLICTS = 3
-"""Readings of one attempt: after the first one who else wrote is known, and it is rarely two."""
+"""Reads per attempt: after the first conflict the other writer is known, and there are rarely
+two."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeaseRecord:
     """A lease as it is stored.
 
     Args:
-        holder: who holds it, empty if nobody does.
-        renewed: when, by the holder's clock: any change shows that the holder lives.
-        stored: what a write is based on, as the store wants it back.
+        holder: identity of the holder, empty if there is none.
+        renewed: when, by the holder's clock: any change shows that the holder is alive.
+        stored: the stored object that a write is based on.
     """
 
     holder: str
@@ -39,32 +40,32 @@ class Held:
 
 
 class LeaseError(Exception):
-    """The lease cannot be read or written; the message says what was answered, if anything."""
+    """The lease cannot be read or written; the message contains the answer, if any."""
 
 
 class Store(Protocol):
-    """Where the lease is. All raise LeaseError."""
+    """Where the lease is stored. All methods raise LeaseError."""
 
-    def read(self) -> Held | None:
+    def read(self) -> LeaseRecord | None:
         """Return the lease, None if there is none."""
         ...
 
     def create(self, holder: str) -> bool:
-        """Write a lease where there is none; False if another was faster."""
+        """Create the lease; return False if another was faster."""
         ...
 
-    def replace(self, read: Held, holder: str) -> bool:
-        """Write over what was read; False if it is not what is there any more."""
+    def replace(self, read: LeaseRecord, holder: str) -> bool:
+        """Replace what was read; return False if it has changed since."""
         ...
 
 
 class Election:
-    """One of those that would like to hold a lease.
+    """A candidate for a lease.
 
     Args:
-        store: where the lease is.
-        identity: its name among the others.
-        clock: seconds that only grow.
+        store: where the lease is stored.
+        identity: of this candidate.
+        clock: monotonic seconds.
     """
 
     def __init__(self, store: Store, identity: str, clock: Callable[[], float]) -> None:
@@ -77,11 +78,11 @@ class Election:
         self._since = 0.0
 
     def attempt(self) -> None:
-        """Read the lease; renew it, take it, or leave it to its holder.
+        """Read the lease; renew it, acquire it, or leave it to its holder.
 
         Raises:
-            LeaseError: it cannot be read or written. Whoever held it then goes on, unless it has
-                read that another does.
+            LeaseError: it cannot be read or written. A holder keeps leading unless it has read
+                that another one holds the lease.
         """
         for _ in range(CONFLICTS):
             read = self._store.read()
@@ -96,18 +97,18 @@ class Election:
                 return
 
     def release(self) -> None:
-        """Give the lease back, so that nobody has to wait until it runs out.
+        """Release the lease, so that others need not wait until it expires.
 
         Raises:
-            LeaseError: it cannot be read or written, and runs out by itself.
+            LeaseError: it cannot be read or written, and will expire.
         """
         self.holds = False
         read = self._store.read()
         if read is not None and read.holder == self._identity:
             self._store.replace(read, "")
 
-    def _may_write(self, read: Held) -> bool:
-        """Note what was read, and say whether the lease is ours, nobody's or has run out."""
+    def _may_write(self, read: LeaseRecord) -> bool:
+        """Note what was read; return True if the lease is ours, free or expired."""
         known = (read.holder, read.renewed)
         if known != self._known:
             self._known, self._since = known, self._clock()

@@ -1,4 +1,4 @@
-"""Exposes the watch's series through prometheus_client."""
+"""Exposes the series of the watch through prometheus_client."""
 
 from __future__ import annotations
 
@@ -14,116 +14,116 @@ from prometheus_client.registry import Collector
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
-from rankscope_analyzers.watch.findings import Watch
-from rankscope_analyzers.watch.leadership import Alone, Leadership
-from rankscope_analyzers.watch.lives import Event
+from rankscope_analyzers.watch.incident_history import Event
+from rankscope_analyzers.watch.leadership import Leadership, SingleInstance
+from rankscope_analyzers.watch.series import WatchSeries
 
 
-class Exported(Collector):
-    """What is served: the watch, and series about its last evaluation.
+class FindingsExporter(Collector):
+    """Serves the series of findings and those about the last evaluation.
 
     Args:
-        leadership: no finding is served while another watch is the one that evaluates.
+        leadership: findings are served only while this watch leads.
     """
 
     def __init__(self, leadership: Leadership | None = None) -> None:
-        self._leadership = leadership or Alone()
-        self._watch = Watch()
-        self._more: tuple[Sample, ...] = ()
-        self._lock = threading.Lock()  # scrapes come on threads of their own
+        self._leadership = leadership or SingleInstance()
+        self._series = WatchSeries()
+        self._extra: tuple[Sample, ...] = ()
+        self._lock = threading.Lock()  # scrapes run in their own threads
         self._evaluated = threading.Event()
-        self._due = math.inf
+        self._deadline = math.inf
         self._failed = False
 
     @property
     def failed(self) -> bool:
-        """Whether the newest evaluation could read or judge nothing."""
+        """Whether the newest evaluation failed altogether."""
         return self._failed
 
     @property
     def evaluated(self) -> bool:
-        """Whether an evaluation has ended, whatever came of it."""
+        """Whether an evaluation has ended, successfully or not."""
         return self._evaluated.is_set()
 
-    def expect(self, seconds: float) -> None:
-        """Note that a turn begins, and within how many seconds the next one must."""
-        self._due = time.monotonic() + seconds
+    def set_deadline(self, seconds: float) -> None:
+        """Start a cycle; set within how many seconds the next one must start."""
+        self._deadline = time.monotonic() + seconds
 
     @property
     def overdue(self) -> bool:
-        """Whether the next turn should have begun long ago: whoever evaluates hangs."""
-        return time.monotonic() > self._due
+        """Whether the next cycle is overdue: the evaluation hangs."""
+        return time.monotonic() > self._deadline
 
     def update(
-        self, reports: Sequence[JobReport], now: float, unusable: int, more: Sequence[Sample]
+        self, reports: Sequence[JobReport], now: float, unusable: int, extra: Sequence[Sample]
     ) -> tuple[AnalysisError, ...]:
-        """Take the reports of an evaluation.
+        """Replace the reports by those of a new evaluation.
 
         Args:
             reports: one for each job.
             now: Unix time of the evaluation.
-            unusable: jobs whose records made no sense.
-            more: series about the evaluation itself.
+            unusable: number of jobs whose records could not be judged.
+            extra: series about the evaluation itself.
 
         Returns:
-            The errors of jobs whose reports could not be made series of.
+            The errors of jobs whose reports could not be turned into series.
         """
         with self._lock:
-            self._watch.note_failures(unusable)
-            errors = self._watch.update(reports, now)
-            self._more = tuple(more)
+            self._series.note_failures(unusable)
+            errors = self._series.update(reports, now)
+            self._extra = tuple(extra)
             self._failed = False
         self._evaluated.set()
         return errors
 
-    def with_watch(self, use: Callable[[Watch], None]) -> None:
-        """Call `use` with the watch while nobody scrapes it."""
+    def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
+        """Call `use` with the series, excluding scrapes."""
         with self._lock:
-            use(self._watch)
+            use(self._series)
 
     @property
-    def news(self) -> tuple[Event, ...]:
-        """What the last evaluation that read anything found changed in the life of incidents."""
+    def events(self) -> tuple[Event, ...]:
+        """Incidents that opened, changed or ended in the last evaluation that read anything."""
         with self._lock:
-            return self._watch.news
+            return self._series.events
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
-        """Count what was not made because something raised."""
+        """Count errors of analyzers."""
         with self._lock:
-            self._watch.note_errors(errors)
+            self._series.note_errors(errors)
 
     def fail(self) -> None:
-        """Take an evaluation that could read nothing."""
+        """Record an evaluation that could read nothing."""
         with self._lock:
-            self._watch.fail()
-            self._more = ()
+            self._series.fail()
+            self._extra = ()
             self._failed = True
         self._evaluated.set()
 
     def stand_by(self) -> None:
-        """Forget everything: another watch goes on, and its sums begin where this one's ended."""
+        """Reset all series: another watch leads, and continues the sums."""
         with self._lock:
-            self._watch = Watch()
-            self._more = ()
+            self._series = WatchSeries()
+            self._extra = ()
         self._evaluated.set()
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the watch that evaluates."""
+    def is_leader(self) -> bool:
+        """Whether this watch leads."""
         return self._leadership.held()
 
     @property
-    def leading_problem(self) -> str:
-        """Why it is not known for sure which watch evaluates, empty if it is."""
+    def leadership_problem(self) -> str:
+        """Why it is uncertain which watch leads, empty if it is certain."""
         return self._leadership.problem()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one family per metric: of a watch that stands by, those of its lease alone."""
+        """Yield one family per metric; a standby yields only those of its lease."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         samples = list(self._leadership.samples())
-        if self.leads:
+        if self.is_leader:
             with self._lock:
-                samples += [*self._watch.samples(), *self._more]
+                samples += [*self._series.samples(), *self._extra]
         for sample in samples:
             metric = sample.metric
             if metric.name not in families:
@@ -134,7 +134,7 @@ class Exported(Collector):
         yield from families.values()
 
     def text(self) -> str:
-        """Return the series as /metrics shows them."""
+        """Return the series in the text format of /metrics."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry).decode()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
 from rankscope_analyzers.stragglers.state import StateError, document, loaded
-from rankscope_analyzers.watch.findings import Watch
+from rankscope_analyzers.watch.series import WatchSeries
 from rankscope_analyzers.watch.store import Kept, Part, Store, StoreError
 
 WATCH, POLLS, JOB = "watch", "polls", "job"
@@ -26,7 +26,7 @@ for anyway, so that nothing is lost with them; the state of 16,384 ranks takes 2
 class Holder(Protocol):
     """Whoever has the watch, and lets nobody else at it meanwhile."""
 
-    def with_watch(self, use: Callable[[Watch], None]) -> None:
+    def with_watch(self, use: Callable[[WatchSeries], None]) -> None:
         """Call `use` with the watch."""
         ...
 
@@ -122,7 +122,7 @@ def _of_jobs(followed: FollowedJobs) -> Iterator[Part]:
 def _restored(part: Part, holder: Holder) -> list[str]:
     problems: list[str] = []
 
-    def restore(watch: Watch) -> None:
+    def restore(watch: WatchSeries) -> None:
         try:
             watch.restore(part.value)
         except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -13,13 +13,13 @@ from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.routes import Request, Response, Route, sentence
 from rankscope_agent.web.server import WebServer
 from rankscope_analyzers.command import InputError
-from rankscope_analyzers.watch.exporter import Exported
+from rankscope_analyzers.watch.exporter import FindingsExporter
 
 DEFAULT_LISTEN = "127.0.0.1:9878"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where findings are served, and to whom."""
+    """Declare the options: where findings are served, and who may read them."""
     parser.add_argument(
         "--web.listen-address",
         dest="listen",
@@ -39,18 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="web_token_file",
         type=Path,
         metavar="FILE",
-        help="bearer tokens, one per line, of those who may read /metrics (default: everybody)",
+        help="bearer tokens, one per line, of clients that may read /metrics (default: all)",
     )
 
 
-def start(exported: Exported, listen: ListenAddress, guard: Guard) -> WebServer:
-    """Listen, and answer on threads of the server.
+def start(exporter: FindingsExporter, listen: ListenAddress, guard: Guard) -> WebServer:
+    """Listen and serve in threads of the server.
 
     Raises:
-        InputError: the address is taken or is none of this host's.
+        InputError: the address is in use or not an address of this host.
     """
     try:
-        server = WebServer(listen, _routes(exported), guard, "rankscope-watch")
+        server = WebServer(listen, _routes(exporter), guard, "rankscope-watch")
     except OSError as error:
         where = f"{listen.host}:{listen.port}"
         raise InputError(f"cannot listen on {where}: {error.strerror}") from None
@@ -58,8 +58,8 @@ def start(exported: Exported, listen: ListenAddress, guard: Guard) -> WebServer:
     return server
 
 
-def place(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
-    """Return where to listen and whom to answer.
+def listen_settings(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
+    """Return the address to listen on and the access control.
 
     Raises:
         InputError: an option cannot be used.
@@ -76,34 +76,37 @@ def place(options: argparse.Namespace) -> tuple[ListenAddress, Guard]:
         raise InputError(str(error)) from None
 
 
-def liveness(exported: Exported) -> tuple[int, str]:
-    """Return status and sentence: whether this watch goes on at all, so that it is restarted."""
-    if exported.overdue:
-        return 503, "The watch hangs: an evaluation began that does not end."
+def liveness(exporter: FindingsExporter) -> tuple[int, str]:
+    """Return status and sentence for the liveness probe: a watch that hangs is restarted."""
+    if exporter.overdue:
+        return 503, "The watch hangs: an evaluation does not end."
     return 200, "The watch is running."
 
 
-def readiness(exported: Exported) -> tuple[int, str]:
-    """Return status and sentence: whether this watch does its part, and knows that it does."""
-    problem = exported.leading_problem
-    if not exported.leads:
+def readiness(exporter: FindingsExporter) -> tuple[int, str]:
+    """Return status and sentence for the readiness probe."""
+    problem = exporter.leadership_problem
+    if not exporter.is_leader:
         if problem:
-            return 503, f"This watch stands by, and knows of no other that evaluates: {problem}."
-        return 200, "Another watch evaluates; this one stands by."
-    if not exported.evaluated:
+            return (
+                503,
+                f"This watch is on standby and does not know whether another evaluates: {problem}.",
+            )
+        return 200, "Another watch evaluates; this one is on standby."
+    if not exporter.evaluated:
         return 503, "The first evaluation has not ended."
     return 200, "The first evaluation has ended." + (f" But {problem}." if problem else "")
 
 
-def _routes(exported: Exported) -> dict[str, Route]:
+def _routes(exporter: FindingsExporter) -> dict[str, Route]:
     def metrics(request: Request) -> Response:
-        return Response(200, CONTENT_TYPE_PLAIN_0_0_4, exported.text().encode())
+        return Response(200, CONTENT_TYPE_PLAIN_0_0_4, exporter.text().encode())
 
     def healthz(request: Request) -> Response:
-        return sentence(*liveness(exported))
+        return sentence(*liveness(exporter))
 
     def readyz(request: Request) -> Response:
-        return sentence(*readiness(exported))
+        return sentence(*readiness(exporter))
 
     return {
         "/metrics": Route(metrics, "page"),

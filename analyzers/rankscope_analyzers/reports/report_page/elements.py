@@ -33,14 +33,14 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Html:
         attributes: `class_` is class and `aria_label` aria-label; True stands alone, None and
             False are left out.
     """
-    said = "".join(
+    sentences = "".join(
         _attribute(key, value)
         for key, value in attributes.items()
         if value is not None and value is not False
     )
     if tag in VOID:
-        return Html(f"<{tag}{said}>")
-    return Html(f"<{tag}{said}>{join(children).markup}</{tag}>")
+        return Html(f"<{tag}{sentences}>")
+    return Html(f"<{tag}{sentences}>{join(children).markup}</{tag}>")
 
 
 def join(children: Iterable[Child]) -> Html:

@@ -47,7 +47,9 @@ def _facts(report: JobReport, first: Incident | None) -> Html:
         pace = f", median step {value(median, 'seconds')}" if median is not None else ""
         ranks = f"{len(report.verdict.ranks)} ranks, {report.verdict.steps} steps judged"
         rows.append(("Judged by", f"{ranks}{pace}"))
-    return element("dl", *(join([element("dt", term), element("dd", said)]) for term, said in rows))
+    return element(
+        "dl", *(join([element("dt", term), element("dd", sentences)]) for term, sentences in rows)
+    )
 
 
 def _meter(sure: float) -> Html:
@@ -89,7 +91,7 @@ def incidents(report: JobReport) -> Html | None:
 
 
 def _incident(incident: Incident) -> Html:
-    beside = job_summary.explained(incident)
+    explained = job_summary.explained(incident)
     return element(
         "li",
         element("strong", _kind(incident)),
@@ -102,14 +104,14 @@ def _incident(incident: Incident) -> Html:
             f" Confidence {incident.confidence:.2f}.",
             class_="note",
         ),
-        element("ul", *map(_explained, beside[:MOST_LISTED]), class_="explained")
-        if beside
+        element("ul", *map(_explained, explained[:MOST_LISTED]), class_="explained")
+        if explained
         else None,
     )
 
 
-def _explained(signal: Finding) -> Html:
-    return element("li", f"{LAYER_NAMES[signal.layer]}: {signal.summary}")
+def _explained(finding: Finding) -> Html:
+    return element("li", f"{LAYER_NAMES[finding.layer]}: {finding.summary}")
 
 
 def evidence(report: JobReport) -> Html | None:
@@ -160,7 +162,7 @@ def observations(report: JobReport) -> Html | None:
     """Return what was seen that nothing suffers from."""
     if not report.observations:
         return None
-    rows = [_observation(signal) for signal in report.observations[:MOST_LISTED]]
+    rows = [_observation(finding) for finding in report.observations[:MOST_LISTED]]
     return section(
         "Seen as well, harmless so far",
         _table(("layer", "where", "what", "when"), rows, "observations"),
@@ -170,26 +172,26 @@ def observations(report: JobReport) -> Html | None:
 
 def remarks(report: JobReport) -> Html | None:
     """Return what else the verdict has to say."""
-    said = verdict_remarks.remarks(report.verdict) if report.verdict else ()
+    sentences = verdict_remarks.remarks(report.verdict) if report.verdict else ()
     return (
-        section("Also worth knowing", element("ul", *(element("li", one) for one in said)))
-        if said
+        section("Also worth knowing", element("ul", *(element("li", one) for one in sentences)))
+        if sentences
         else None
     )
 
 
-def _observation(signal: Finding) -> Html:
+def _observation(finding: Finding) -> Html:
     return element(
         "tr",
-        element("th", LAYER_NAMES[signal.layer], scope="row"),
-        element("td", location(signal.where)),
-        element("td", signal.summary),
-        element("td", period(signal.since_unix_seconds, signal.until_unix_seconds) or "-"),
+        element("th", LAYER_NAMES[finding.layer], scope="row"),
+        element("td", location(finding.where)),
+        element("td", finding.summary),
+        element("td", period(finding.since_unix_seconds, finding.until_unix_seconds) or "-"),
     )
 
 
 def location(where: Where) -> str:
-    """Return in a few words what a signal is about."""
+    """Return in a few words what a finding is about."""
     if where.whole_job:
         return "the whole job"
     parts = (
@@ -207,10 +209,12 @@ def location(where: Where) -> str:
 
 def unobserved(report: JobReport) -> Html:
     """Return what could not be seen; that nothing is missing is said too."""
-    said: Iterable[Html] = (element("li", one) for one in report.unobserved[:MOST_LISTED])
+    sentences: Iterable[Html] = (element("li", one) for one in report.unobserved[:MOST_LISTED])
     return section(
         "What could not be seen",
-        element("ul", *said) if report.unobserved else element("p", "Nothing that was looked for."),
+        element("ul", *sentences)
+        if report.unobserved
+        else element("p", "Nothing that was looked for."),
         _more(len(report.unobserved) - MOST_LISTED),
     )
 

@@ -98,7 +98,7 @@ def _tiles(nodes: Sequence[Node]) -> Html:
     columns = WIDTH // (TILE + GAP)
     lines = math.ceil(len(nodes) / columns)
     blamed = [node.name for node in nodes if node.blamed]
-    said = f"{len(nodes)} nodes, " + (
+    sentences = f"{len(nodes)} nodes, " + (
         f"the culprit is on {', '.join(map(name, blamed[:FEW_NODES]))}"
         + (f" and {len(blamed) - FEW_NODES} more" if len(blamed) > FEW_NODES else "")
         if blamed
@@ -107,7 +107,10 @@ def _tiles(nodes: Sequence[Node]) -> Html:
     tiles = [_tile(node, number % columns, number // columns) for number, node in enumerate(nodes)]
     height = lines * (TILE + GAP) + GAP
     return element(
-        "figure", element("figcaption", f"{said}."), _drawing(said, height, tiles), class_="tiles"
+        "figure",
+        element("figcaption", f"{sentences}."),
+        _drawing(sentences, height, tiles),
+        class_="tiles",
     )
 
 
@@ -196,11 +199,11 @@ def _gpus(
 
 def _box(location: RankLocation, middle: float, top: int, width: int, lit: bool) -> Html:
     gpu = f"GPU {name(location.gpu)}" if location.gpu else "GPU unknown"
-    said = f"rank {location.rank}, {gpu} {name(location.uuid)} {name(location.pod)}".rstrip()
+    sentences = f"rank {location.rank}, {gpu} {name(location.uuid)} {name(location.pod)}".rstrip()
     labels = (f"rank {location.rank}", gpu, _short(location.uuid))
     return element(
         "g",
-        element("title", f"{said}, culprit" if lit else said),
+        element("title", f"{sentences}, culprit" if lit else sentences),
         element("rect", x=middle - width / 2, y=top, width=width, height=BOX_HEIGHT, rx=6),
         *(
             element("text", label, x=middle, y=top + 17 + 16 * line)

@@ -6,7 +6,7 @@ from rankscope_analyzers.findings.advice import ADVICE, Advice
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Layer, Severity, Where
 
 
-def advised(
+def make_finding(
     kind: str,
     layer: Layer,
     job_id: str,

@@ -1,7 +1,7 @@
-"""What `rankscope watch` exports: pure, from the reports of successive evaluations.
+"""The series that `rankscope watch` exports, from the reports of successive evaluations. Pure.
 
-Findings are as of the last evaluation. Lost GPU time adds up: an incident that goes on takes its
-part of every second between two evaluations, from all GPUs of the job.
+Findings are those of the last evaluation. Lost GPU time is summed up: an active incident takes its
+share of every second between two evaluations, from all GPUs of the job.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import PARTS, AnalysisError, Part, attempt
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import name as inert
-from rankscope_analyzers.watch.lives import Event, Lives, running
+from rankscope_analyzers.watch.incident_history import Event, IncidentHistory, running
 
 LONGEST_GAP_SECONDS = 300.0
-"""Time between two evaluations for which the earlier still speaks: after a longer pause nobody
-knows what happened in between."""
+"""Longest time between two evaluations that counts: what happened during a longer one is
+unknown."""
 
 MAXIMUM_JOBS = 4096
-"""Jobs of which sums are kept; the longest gone are forgotten first."""
+"""Jobs whose sums are kept; those that ended first are forgotten first."""
 
 INCIDENTS_OF_A_JOB = 16
 """Incidents of one job that are exported, the worst first."""
 
 
-class Watch:
-    """The findings of the last evaluation, and sums over all."""
+class WatchSeries:
+    """The series of the findings of the last evaluation, and sums over all evaluations."""
 
     def __init__(self) -> None:
         self._reports: tuple[JobReport, ...] = ()
@@ -43,39 +43,41 @@ class Watch:
         self._observed: dict[str, float] = {}
         self._failures = 0
         self._errors: dict[Part, int] = dict.fromkeys(PARTS, 0)
-        self._of_jobs: tuple[Sample, ...] = ()
-        self._lives = Lives()
-        self.news: tuple[Event, ...] = ()
+        self._job_series: tuple[Sample, ...] = ()
+        self._history = IncidentHistory()
+        self.events: tuple[Event, ...] = ()
 
     def update(self, reports: Sequence[JobReport], now: float) -> tuple[AnalysisError, ...]:
-        """Take the reports of an evaluation.
+        """Replace the reports by those of a new evaluation.
 
         Args:
             reports: one for each job.
             now: Unix time of the evaluation.
 
         Returns:
-            The errors of jobs whose reports could not be made series of.
+            The errors of jobs whose reports could not be turned into series.
         """
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         if passed > LONGEST_GAP_SECONDS:
             passed = 0.0
-        there = {report.job_id for report in reports}
+        present = {report.job_id for report in reports}
         for report in self._reports:
-            if report.job_id in there:
+            if report.job_id in present:
                 self._add(report, passed)
         self._reports, self._newest = tuple(reports), now
         for report in reports:
-            self._keep(report.job_id)
-        made = [attempt("report", one.job_id, partial(_of_job, one)) for one in reports]
-        self._of_jobs = tuple(chain.from_iterable(one for one in made if isinstance(one, tuple)))
-        lived = [
-            attempt("report", report.job_id, partial(self._lives.take, report, now))
-            for report, samples in zip(reports, made, strict=True)
+            self._remember(report.job_id)
+        samples = [attempt("report", one.job_id, partial(_job_samples, one)) for one in reports]
+        self._job_series = tuple(
+            chain.from_iterable(one for one in samples if isinstance(one, tuple))
+        )
+        events = [
+            attempt("report", report.job_id, partial(self._history.update, report, now))
+            for report, samples in zip(reports, samples, strict=True)
             if isinstance(samples, tuple)
         ]
-        self.news = tuple(chain.from_iterable(one for one in lived if isinstance(one, tuple)))
-        return tuple(one for one in (*made, *lived) if isinstance(one, AnalysisError))
+        self.events = tuple(chain.from_iterable(one for one in events if isinstance(one, tuple)))
+        return tuple(one for one in (*samples, *events) if isinstance(one, AnalysisError))
 
     def kept(self) -> dict[str, Any]:
         """Return what is to outlive this watch, as JSON can hold it: sums and lives."""
@@ -84,7 +86,7 @@ class Watch:
             "observed": self._observed,
             "failures": self._failures,
             "errors": self._errors,
-            "lives": self._lives.kept(),
+            "lives": self._history.kept(),
         }
 
     def restore(self, kept: Any) -> None:
@@ -100,25 +102,25 @@ class Watch:
         observed = {job_id: _sum(kept["observed"][job_id]) for job_id in lost}
         failures = int(_sum(kept["failures"]))
         errors: dict[Part, int] = {part: int(_sum(kept["errors"][part])) for part in PARTS}
-        lives = Lives.of(kept["lives"])
+        lives = IncidentHistory.of(kept["lives"])
         self._lost, self._observed = dict(lost), observed
-        self._failures, self._errors, self._lives = failures, errors, lives
+        self._failures, self._errors, self._history = failures, errors, lives
 
     def fail(self) -> None:
-        """Note that nothing could be read: what was found before is not known to be true now."""
-        self._reports = self._of_jobs = self.news = ()
+        """Note that nothing could be read: earlier findings may no longer be true."""
+        self._reports = self._job_series = self.events = ()
         self._failures += 1
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:
-        """Count what was not made because something raised."""
+        """Count errors of analyzers."""
         for error in errors:
             self._errors[error.part] += 1
 
     def note_failures(self, count: int) -> None:
-        """Count jobs whose records made no sense."""
+        """Count jobs whose records could not be judged."""
         self._failures += count
 
-    def _keep(self, job_id: str) -> None:
+    def _remember(self, job_id: str) -> None:
         lost = self._lost.pop(job_id, None)
         self._lost[job_id] = defaultdict(float) if lost is None else lost
         self._observed.setdefault(job_id, 0.0)
@@ -127,7 +129,7 @@ class Watch:
             del self._lost[oldest], self._observed[oldest]
 
     def _add(self, report: JobReport, seconds: float) -> None:
-        """Add up time of which step times told what was lost; of any other nobody knows that."""
+        """Sum up the time for which step times show what was lost."""
         if report.verdict is None or not report.verdict.confidence:
             return
         gpus = max(len(report.locations), report.frame.world_size if report.frame else 0)
@@ -141,11 +143,11 @@ class Watch:
                 self._lost[report.job_id][incident.cause.kind] += part * gpus * seconds
 
     def samples(self) -> Iterator[Sample]:
-        """Yield what Prometheus gets."""
-        yield from self._of_jobs
-        there = {report.job_id for report in self._reports}
-        for job_id, kind, at in self._lives.recovered():
-            if job_id in there:
+        """Yield all samples."""
+        yield from self._job_series
+        present = {report.job_id for report in self._reports}
+        for job_id, kind, at in self._history.recovered():
+            if job_id in present:
                 yield metrics.FINDING_RECOVERED.sample(at, job_id=_id(job_id), kind=kind)
         for job_id, by_cause in self._lost.items():
             for cause, seconds in by_cause.items():
@@ -171,7 +173,7 @@ def _sum(value: float) -> float:
     return float(value)
 
 
-def _of_job(report: JobReport) -> tuple[Sample, ...]:
+def _job_samples(report: JobReport) -> tuple[Sample, ...]:
     job_id = _id(report.job_id)
     return (
         metrics.JOB_UNOBSERVED.sample(len(report.unobserved), job_id=job_id),
@@ -189,7 +191,7 @@ def _clocks(report: JobReport) -> Iterator[Sample]:
 
 
 def _findings(report: JobReport) -> Iterator[Sample]:
-    """Yield the running incidents; of several of one kind the first speaks for them."""
+    """Yield the active incidents; of several of one kind only the first."""
     job_id = _id(report.job_id)
     seen: set[str] = set()
     for incident in running(report)[:INCIDENTS_OF_A_JOB]:
@@ -210,33 +212,33 @@ def _findings(report: JobReport) -> Iterator[Sample]:
 
 def _culprit(report: JobReport, incident: Incident) -> Sample:
     where = incident.where
-    signals = (incident.cause, *incident.signals)
+    findings = (incident.cause, *incident.findings)
     ranks = _ranks(incident)
-    place = report.locations.get(ranks[0]) if ranks else None
+    location = report.locations.get(ranks[0]) if ranks else None
     narrow = breadth(incident.cause.where) == 0
-    symptom = next((one.kind for one in signals if one.layer == "training"), "")
+    symptom = next((one.kind for one in findings if one.layer == "training"), "")
     return metrics.FINDING_CULPRIT_INFO.sample(
         1,
         job_id=_id(report.job_id),
         kind=incident.cause.kind,
         symptom=symptom,
         rank=str(ranks[0]) if ranks else "",
-        node=inert(place.node if place else _first(where.nodes)),
-        gpu=inert(place.gpu if place else _first(where.gpus if narrow else ())),
-        uuid=inert(place.uuid if place else _first(where.uuids if narrow else ())),
+        node=inert(location.node if location else _first(where.nodes)),
+        gpu=inert(location.gpu if location else _first(where.gpus if narrow else ())),
+        uuid=inert(location.uuid if location else _first(where.uuids if narrow else ())),
         device=inert(_first(where.devices)),
         runbook=runbooks.path(incident.runbook),
     )
 
 
 def _ranks(incident: Incident) -> tuple[int, ...]:
-    """Return the ranks that any signal of an incident names, the worst first.
+    """Return the ranks that findings of an incident name, the worst first.
 
-    What is wrong with a whole node touches all its ranks, of which none is the one; ranks that slow
-    down or end on account of it are.
+    A fault of a whole node affects all its ranks and names none of them, unless single ranks slow
+    down or end because of it.
     """
-    signals = (incident.cause, *incident.signals)
-    narrow = [one for one in signals if breadth(one.where) == 0]
+    findings = (incident.cause, *incident.findings)
+    narrow = [one for one in findings if breadth(one.where) == 0]
     timed = incident.cost is not None and any(one.layer == "training" for one in narrow)
     if timed or incident.cause in narrow:
         return incident.where.ranks

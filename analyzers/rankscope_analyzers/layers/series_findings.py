@@ -1,4 +1,4 @@
-"""Signals derived from series, with a query that shows the evidence."""
+"""Findings derived from series, with a query that shows the evidence."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_analyzers.findings.advice import Advice
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Severity, Where
 
 
-def series_signal(
+def series_finding(
     kind: str,
     layer: Layer,
     job_id: str,
@@ -23,8 +23,8 @@ def series_signal(
     severity: Severity | None = None,
     instead: Advice | None = None,
 ) -> Finding:
-    """Return a signal of a kind as `advised` does; its source is the first evidence's query."""
-    return advised(
+    """Return a finding as `make_finding` does, with the query of its first evidence as source."""
+    return make_finding(
         kind,
         layer,
         job_id,

@@ -1,10 +1,10 @@
-"""A link problem as a signal: which port of which node, and whose rail it is."""
+"""Build findings about links: which port of which node, and which ranks it serves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope_analyzers.findings.advised import advised
+from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Evidence, Finding, Severity, Where
 from rankscope_analyzers.links.frame import Ports
 from rankscope_analyzers.links.quantities import LinkFault
@@ -13,7 +13,7 @@ from rankscope_analyzers.text.name_lists import ranks_named
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link that a signal is about.
+    """The link that a finding is about.
 
     Args:
         where: the node, or all nodes of a rail; the adapter, which has one name on all of them;
@@ -39,7 +39,7 @@ def link(ports: Ports, rows: tuple[int, ...]) -> Link:
     return Link(first["job_id"], where, first["port"] if len(rows) == 1 else "")
 
 
-def signal(
+def finding(
     kind: LinkFault,
     severity: Severity,
     about: Link,
@@ -47,9 +47,9 @@ def signal(
     evidence: tuple[Evidence, ...],
     since: float,
 ) -> Finding:
-    """Return a signal whose sentence begins with whom it is about, `since` Unix seconds."""
+    """Return a finding whose sentence begins with the link; `since` is in Unix seconds."""
     summary = f"{_who(about)} {phrase}"
-    return advised(
+    return make_finding(
         kind, "link", about.job_id, about.where, summary, evidence, since, severity=severity
     )
 

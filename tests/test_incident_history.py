@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from rankscope_analyzers.fusion import job_reports
-from rankscope_analyzers.fusion.job_reports import Evidence
+from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.reports import html, job_json, markdown, terminal
 from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
-from rankscope_analyzers.watch.findings import Watch
-from rankscope_analyzers.watch.lives import Lives
+from rankscope_analyzers.watch.incident_history import IncidentHistory
+from rankscope_analyzers.watch.series import WatchSeries
 from suite_jobs import fault, made
 
 LIVES_OF_A_JOB = 32
@@ -24,7 +24,7 @@ RECOVERED = "rankscope_finding_recovered_timestamp_seconds"
 def reported(**changes):
     simulated = made(fault("gpu_compute", "gpu", 1.5, first=60, **changes), tensor=1, pipeline=1)
     job = JobRecords("ns/job", simulated.records, None, (), live=True)
-    (report,) = job_reports.reports(diagnose_each([job]), Evidence(), 2e9)
+    (report,) = job_reports.reports(diagnose_each([job]), JobEvidence(), 2e9)
     return report
 
 
@@ -51,9 +51,9 @@ def on(report, rank):
 
 def changes(*reports, lives=None):
     """Return what changed at each of some looks, a minute apart."""
-    known = Lives() if lives is None else lives
+    known = IncidentHistory() if lives is None else lives
     return [
-        [event.change for event in known.take(report, 1000.0 + 60.0 * look)] if report else []
+        [event.change for event in known.update(report, 1000.0 + 60.0 * look)] if report else []
         for look, report in enumerate(reports)
     ]
 
@@ -63,19 +63,19 @@ def test_an_incident_opens_once_and_goes_on(slow):
 
 
 def test_an_incident_that_ended_is_over_since_it_was_seen_last_and_comes_back(slow, past):
-    lives = Lives()
+    lives = IncidentHistory()
     assert changes(slow, past, past, slow, lives=lives) == [["opened"], ["over"], [], ["back"]]
     assert list(lives.recovered()) == []
 
 
 def test_one_that_is_seen_no_more_is_over_by_the_time_of_the_look(slow, healthy):
-    lives = Lives()
+    lives = IncidentHistory()
     assert changes(slow, healthy, lives=lives) == [["opened"], ["over"]]
     assert list(lives.recovered()) == [("ns/job", "gpu_compute", 1060.0)]
 
 
 def test_the_end_is_when_the_last_slow_step_was(slow, past):
-    lives = Lives()
+    lives = IncidentHistory()
     changes(slow, past, lives=lives)
     until = past.incidents[0].until_unix_seconds
     assert list(lives.recovered()) == [("ns/job", "gpu_compute", until)]
@@ -88,7 +88,7 @@ def test_another_culprit_of_the_same_fault_is_a_change_and_no_new_incident(slow)
 def test_a_cause_that_is_found_later_is_a_change_and_no_new_incident(slow):
     first = slow.incidents[0]
     explained = replace(first, cause=replace(first.cause, kind="thermal_slowdown"))
-    lives = Lives()
+    lives = IncidentHistory()
     told = changes(slow, replace(slow, incidents=(explained,)), slow, lives=lives)
     assert told == [["opened"], ["cause changed"], ["cause changed"]]
     assert list(lives.recovered()) == []
@@ -108,22 +108,22 @@ def test_a_look_that_could_not_see_the_job_ends_nothing(slow, blind):
 
 
 def test_an_incident_that_was_over_for_a_day_is_another_one_when_it_begins_again(slow, healthy):
-    lives = Lives()
+    lives = IncidentHistory()
     changes(slow, healthy, lives=lives)
     later = 1060.0 + REMEMBERED_SECONDS
-    lives.take(healthy, later)
+    lives.update(healthy, later)
     assert list(lives.recovered()) == []
-    assert [event.change for event in lives.take(slow, later + 60.0)] == ["opened"]
+    assert [event.change for event in lives.update(slow, later + 60.0)] == ["opened"]
 
 
 def test_what_is_remembered_stays_bounded(slow):
-    lives, first = Lives(), slow.incidents[0]
+    lives, first = IncidentHistory(), slow.incidents[0]
     for number in range(4 * LIVES_OF_A_JOB):
         timing = replace(first.timing, kind=f"kind-{number}")
-        lives.take(replace(slow, incidents=(replace(first, timing=timing),)), 1000.0)
+        lives.update(replace(slow, incidents=(replace(first, timing=timing),)), 1000.0)
     assert len(lives._jobs["ns/job"]) == LIVES_OF_A_JOB
     for number in range(MOST_JOBS + 10):
-        lives.take(replace(slow, job_id=f"job-{number}"), 1000.0)
+        lives.update(replace(slow, job_id=f"job-{number}"), 1000.0)
     assert len(lives._jobs) == MOST_JOBS
 
 
@@ -134,15 +134,15 @@ def exported(watch):
 
 
 def test_the_end_of_an_incident_is_exported_while_its_job_is_seen(slow, past):
-    watch, until = Watch(), past.incidents[0].until_unix_seconds
+    watch, until = WatchSeries(), past.incidents[0].until_unix_seconds
     watch.update([slow], 1000.0)
     assert exported(watch) == {}
     watch.update([past], 1030.0)
     assert exported(watch) == {("ns/job", "gpu_compute"): until}
-    (event,) = watch.news
-    assert event.said.startswith("over, recovered at 2025-10-09 09:0")
+    (event,) = watch.events
+    assert event.sentence.startswith("over, recovered at 2025-10-09 09:0")
     watch.update([past], 1060.0)
-    assert watch.news == ()
+    assert watch.events == ()
     watch.update([], 1090.0)
     assert exported(watch) == {}
     watch.update([slow], 1120.0)
@@ -157,10 +157,10 @@ def text(report):
 
 
 def test_reports_tell_what_is_over_as_past(slow, past):
-    said = text(past)
-    assert "gpu_compute: over, recovered at 2025-10-09" in said
-    assert "while it lasted" in said
-    assert "so far" not in said
+    sentence = text(past)
+    assert "gpu_compute: over, recovered at 2025-10-09" in sentence
+    assert "while it lasted" in sentence
+    assert "so far" not in sentence
     assert "recovered" not in text(slow)
     for shown in (markdown.write([past]), html.write([past])):
         assert "over, recovered at 2025-10-09" in shown

@@ -1,0 +1,178 @@
+"""The history of incidents: opened, changed, over, back; from the reports of successive polls.
+
+An incident stays the same as long as step times show the same class of fault, or without step times
+as long as its cause is of the same kind. A poll that could not see a job ends no incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rankscope_analyzers.fusion.job_report import Incident, JobReport
+from rankscope_analyzers.text.wording import clock
+
+Change = Literal["opened", "culprit changed", "cause changed", "over", "back"]
+
+REMEMBERED_SECONDS = 86400.0
+"""An incident that returns after more than a day is a new one."""
+
+STATES_OF_A_JOB = 32
+"""Incidents of a job that are remembered; if there are more, those that were seen last."""
+
+MAXIMUM_JOBS = 4096
+"""Jobs whose incidents are remembered; those that ended first are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of an incident.
+
+    Args:
+        kind: of its cause.
+        sentence: describes the change.
+    """
+
+    job_id: str
+    kind: str
+    change: Change
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentState:
+    """The last known state of an incident.
+
+    Args:
+        kind: of its cause, as last seen.
+        ranks: its culprits, as last seen.
+        summary: its last summary.
+        over: Unix time at which it was over, None while it goes on.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    summary: str
+    ended_at: float | None = None
+
+
+class IncidentHistory:
+    """Remembers the incidents of all jobs; bounded memory."""
+
+    __slots__ = ("_jobs",)
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, dict[str, IncidentState]] = {}
+
+    def update(self, report: JobReport, now: float) -> tuple[Event, ...]:
+        """Process the report of a job; return the changes.
+
+        Args:
+            report: of the newest evaluation.
+            now: Unix time of the evaluation.
+        """
+        states = dict(self._jobs.get(report.job_id, {}))
+        events = (*_running_events(states, report), *_ended_events(states, report, now))
+        self._jobs.pop(report.job_id, None)
+        self._jobs[report.job_id] = _kept(states, now)
+        while len(self._jobs) > MAXIMUM_JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        return events
+
+    def kept(self) -> dict[str, Any]:
+        """Return what is remembered, as JSON can hold it."""
+        return {
+            job_id: {
+                key: [one.kind, one.ranks, one.summary, one.ended_at] for key, one in own.items()
+            }
+            for job_id, own in self._jobs.items()
+        }
+
+    @classmethod
+    def of(cls, kept: Any) -> IncidentHistory:
+        """Return incidents that remember what others kept.
+
+        Raises:
+            TypeError, ValueError, AttributeError: it is no such thing.
+        """
+        made = cls()
+        for job_id, own in list(kept.items())[-MAXIMUM_JOBS:]:
+            known = list(own.items())[-STATES_OF_A_JOB:]
+            made._jobs[str(job_id)] = {str(key): _state_of(*one) for key, one in known}
+        return made
+
+    def recovered(self) -> Iterator[tuple[str, str, float]]:
+        """Yield job, kind and end of incidents that are over; of several of one kind the last."""
+        for job_id, states in self._jobs.items():
+            active = {one.kind for one in states.values() if one.ended_at is None}
+            ended: dict[str, float] = {}
+            for one in states.values():
+                if one.ended_at is not None and one.kind not in active:
+                    ended[one.kind] = max(one.ended_at, ended.get(one.kind, one.ended_at))
+            yield from ((job_id, kind, at) for kind, at in ended.items())
+
+
+def _state_of(
+    kind: str, ranks: Sequence[int], summary: str, ended_at: float | None
+) -> IncidentState:
+    known = None if ended_at is None else float(ended_at)
+    return IncidentState(str(kind), tuple(int(rank) for rank in ranks), str(summary), known)
+
+
+def running(report: JobReport) -> list[Incident]:
+    """Return the active incidents of a job."""
+    return [one for one in report.incidents if one.until_unix_seconds is None]
+
+
+def _key(incident: Incident) -> str:
+    return incident.timing.kind if incident.timing else incident.cause.kind
+
+
+def _running_events(states: dict[str, IncidentState], report: JobReport) -> Iterator[Event]:
+    seen: set[str] = set()
+    for incident in running(report):
+        key, kind = _key(incident), incident.cause.kind
+        if key in seen:
+            continue
+        seen.add(key)
+        before = states.pop(key, None)
+        now = IncidentState(kind, incident.where.ranks, incident.summary)
+        states[key] = now  # after those that were seen earlier
+        if change := _change(before, now):
+            yield Event(report.job_id, kind, change, f"{change}: {incident.summary}")
+
+
+def _change(before: IncidentState | None, now: IncidentState) -> Change | None:
+    if before is None:
+        return "opened"
+    if before.ended_at is not None:
+        return "back"
+    if before.ranks and now.ranks and set(before.ranks).isdisjoint(now.ranks):
+        return "culprit changed"
+    return "cause changed" if before.kind != now.kind else None
+
+
+def _ended_events(
+    states: dict[str, IncidentState], report: JobReport, now: float
+) -> Iterator[Event]:
+    """Yield the incidents that are over, if they could have been seen."""
+    if report.missing or report.verdict is None or not report.verdict.confidence:
+        return
+    active = {_key(one) for one in running(report)}
+    for key, state in list(states.items()):
+        if state.ended_at is None and key not in active:
+            ends = [one.until_unix_seconds for one in report.incidents if _key(one) == key]
+            ended_at = max((end for end in ends if end is not None), default=now)
+            states[key] = replace(state, ended_at=ended_at)
+            sentence = f"over, recovered at {clock(ended_at)}: {state.summary}"
+            yield Event(report.job_id, state.kind, "over", sentence)
+
+
+def _kept(states: dict[str, IncidentState], now: float) -> dict[str, IncidentState]:
+    kept = [
+        (key, state)
+        for key, state in states.items()
+        if state.ended_at is None or now - state.ended_at < REMEMBERED_SECONDS
+    ]
+    return dict(kept[-STATES_OF_A_JOB:])

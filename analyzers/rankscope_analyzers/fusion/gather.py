@@ -90,7 +90,7 @@ def of_agents(
     job_id: str | None,
     since_unix_seconds: float,
     entry: Entry = NONE,
-    earlier_polls: EarlierPolls | None = None,
+    earlier: EarlierPolls | None = None,
     cluster: NodeAgents | None = None,
 ) -> Gathered:
     """Ask agents for step records and for their pages.
@@ -102,7 +102,7 @@ def of_agents(
         job_id: the job to ask for, None for all.
         since_unix_seconds: only steps that started later.
         entry: credentials.
-        earlier_polls: earlier polls of the same agents; this poll is added.
+        earlier: earlier polls of the same agents; this poll is added.
         cluster: the agents as the API server lists them.
 
     Raises:
@@ -110,16 +110,16 @@ def of_agents(
     """
     if not urls:
         raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
-    earlier = EarlierPolls(COMPARISON_SECONDS) if earlier_polls is None else earlier_polls
+    polls = EarlierPolls(COMPARISON_SECONDS) if earlier is None else earlier
     node_of_url = {} if cluster is None else cluster.nodes
-    first = agent_pages.poll(_agents(urls, entry, node_of_url, earlier))
+    first = agent_pages.poll(_agents(urls, entry, node_of_url, polls))
     if not first.pages:
         raise SourceError(_shortened(first.failures), errors=first.errors)
     started = time.monotonic()
-    errors = [*first.errors, *earlier.pages.add(first.pages, since_unix_seconds)]
+    errors = [*first.errors, *polls.pages.add(first.pages, since_unix_seconds)]
     names = {agent.url: node for node, agent in first.agents.items()}
     page_context = job_ownership.PageContext(
-        names, node_of_url, lambda: job_ownership.believed(earlier.pages.observed()).ranks
+        names, node_of_url, lambda: job_ownership.believed(polls.pages.observed()).ranks
     )
     steps = partial(
         from_agents,
@@ -127,18 +127,18 @@ def of_agents(
         job_id,
         since_unix_seconds,
         entry,
-        earlier.steps,
-        earlier.comparison_seconds,
+        polls.steps,
+        polls.comparison_seconds,
         page_context,
     )
-    repeat = earlier.pages.polls == 1
+    repeat = polls.pages.polls == 1
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(agent_pages.poll_again, first, started) if repeat else None
         read, problem = _steps(steps)
         poll = later.result() if later else first
     if repeat:
-        errors.extend((*poll.errors, *earlier.pages.add(poll.pages)))
-    seen = job_ownership.believed(earlier.pages.observed("agents' pages"))
+        errors.extend((*poll.errors, *polls.pages.add(poll.pages)))
+    seen = job_ownership.believed(polls.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     # Agents that are missing or refuse access may have step records that were not read.
     absent = evidence.notes[:1] if first.failures else ()

@@ -195,7 +195,7 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
 
         return of_prometheus
 
-    earlier = EarlierPolls(patience_seconds=interval * COMPARISON_SHARE)
+    earlier = EarlierPolls(comparison_seconds=interval * COMPARISON_SHARE)
 
     def of_agents(urls: Sequence[str], cluster: NodeAgents | None = None) -> Gathered:
         since = time.time() - length
@@ -232,13 +232,12 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
     Nothing that agents, jobs or files contain prevents the next evaluation.
     """
     source.memory.begin(exporter, source.followed)
-    errors = attempt("look", "", partial(_evaluated, source, exporter))
-    if isinstance(errors, AnalysisError):
-        _log(f"nothing could be judged: {errors}")
+    result = attempt("look", "", partial(_evaluated, source, exporter))
+    if isinstance(result, AnalysisError):
+        _log(f"nothing could be judged: {result}")
         exporter.fail()
-        errors = [errors]
-    # An error that every job's report names is one all the same.
-    errors = dict.fromkeys(errors)
+        result = [result]
+    errors = dict.fromkeys(result)  # an error that several reports name counts once
     exporter.note_errors(errors)
     log.note(errors)
     changed = bool(exporter.events)

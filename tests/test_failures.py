@@ -312,3 +312,48 @@ def test_any_text_gives_a_verdict_from_the_vocabulary(pieces, cuts, size):
         ranks = [victim.rank for victim in attempt.victims if victim.rank is not None]
         assert attempt.first is None or attempt.first.rank not in ranks
         assert len(ranks) == len(set(ranks))
+
+
+FULL = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 1; 15.78 GiB total)"
+UNBOUND = "NameError: name 'trainer' is not defined"
+
+
+@pytest.mark.parametrize("first", [FULL, UNBOUND])
+def test_a_name_that_was_never_bound_is_no_cause_where_memory_was_full(first):
+    log = "".join(traceback(None, text) for text in sorted((FULL, UNBOUND), key=first.__ne__))
+    assert verdict(log)[0] == causes.GPU_OOM
+
+
+def test_a_name_that_was_never_bound_is_the_cause_where_nothing_was_full():
+    assert verdict(traceback(None, UNBOUND) + traceback(None, VALUE_ERROR))[0] == (
+        causes.USER_EXCEPTION
+    )
+    (attempt,) = attempts(traceback(None, UNBOUND) + traceback(None, VALUE_ERROR))
+    assert attempt.first.text == UNBOUND
+
+
+SLURM = "slurmstepd: error: Job 7518 exceeded memory limit (626359956 > 512000000), being killed\n"
+CANCELLED = "slurmstepd: error: *** JOB 7518 ON node-a CANCELLED AT 2022-06-10T17:11:35 ***\n"
+
+
+def test_slurm_that_kills_for_memory_says_so_before_it_says_cancelled():
+    assert verdict(SLURM + CANCELLED)[0] == causes.HOST_OOM
+    assert verdict(CANCELLED)[0] == causes.CANCELLED
+
+
+def test_a_step_that_swapped_and_went_on_is_no_failure():
+    line = "slurmstepd: error: Exceeded step memory limit at some point. Step may have been swapped"
+    assert verdict(line + " out to disk.\n")[0] == causes.NONE
+
+
+def test_a_loader_worker_that_was_ended_names_no_cause():
+    ended = "RuntimeError: DataLoader worker (pid 8102) is killed by signal: Terminated."
+    assert verdict(traceback(None, ended))[0] == causes.UNKNOWN
+    assert verdict(traceback(None, ended) + traceback(None, VALUE_ERROR))[0] == (
+        causes.USER_EXCEPTION
+    )
+
+
+def test_a_log_that_somebody_quoted_reads_as_before():
+    log = traceback(None, FULL)
+    assert verdict("".join(f"> {line}\n" for line in log.splitlines()))[0] == causes.GPU_OOM

@@ -241,3 +241,40 @@ def test_logs_in_other_encodings_are_read(encoding, tmp_path, capsys):
     path = tmp_path / "nccl.log"
     path.write_bytes(("\r\n".join(start(7, 16, "NET/IB/0").splitlines()) + "\r\n").encode(encoding))
     assert explained(capsys, path)["nranks"] == 16
+
+
+TABLE = "#  Rank  {rank} Group  0 Pid   5425 on   {host} device  {rank} [0x01] NVIDIA RTX 4090\n"
+SOCKETS = "".join(info(0, text) for text in ("NET/IB : No device found.", "Using network Socket"))
+
+
+def table(*hosts: str) -> str:
+    return "".join(TABLE.format(rank=rank, host=host) for rank, host in enumerate(hosts))
+
+
+def test_a_benchmark_on_one_host_needs_no_network():
+    verdict = verdict_of(table("gpu-00", "gpu-00", "gpu-00") + SOCKETS)
+    assert (verdict.network.socket_fallback, verdict.network.reason) == (False, "single_node")
+    assert verdict.nranks == 3
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        table("gpu-00", "gpu-01") + SOCKETS,
+        table("gpu-00") + SOCKETS,
+        table("gpu-00", "gpu-00").replace("Rank  0", "Rank  2") + SOCKETS,
+        table("gpu-00", "gpu-00") + SOCKETS + info(9, "Using network Socket"),
+    ],
+    ids=["two hosts", "one rank", "a rank is missing", "another host speaks"],
+)
+def test_a_table_that_does_not_prove_one_host_leaves_it_open(log):
+    assert verdict_of(log).network.socket_fallback is None
+
+
+def test_a_benchmark_on_one_host_that_used_sockets_did():
+    log = table("gpu-00", "gpu-00") + info(0, "Channel 00 : 0[0] -> 1[1] [send] via NET/Socket/0")
+    assert verdict_of(log).network.socket_fallback is True
+
+
+def test_old_nccl_says_a_ranks_size_without_its_communicator():
+    assert verdict_of(info(0, "rank 0 nranks 4")).nranks == 4

@@ -122,7 +122,7 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
     # --- memory of the host, as Ray's monitor says it
     (
         r"ray\.exceptions\.OutOfMemoryError|killed due to (?:the node running low on memory|memory "
-        r"pressure)|[Ee]xceeded (?:job |step )?memory limit",
+        r"pressure)|[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
         Meaning(causes.HOST_OOM),
     ),
     # --- memory of the GPU, before other CUDA errors
@@ -150,13 +150,17 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         Meaning(causes.HOST_OOM),
     ),
     (
-        r"DataLoader worker \(pid[^)]*\) (?:is killed by signal: (?:Killed|Bus error)|"
+        r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal: (?:Killed|Bus error)|"
         r"exited unexpectedly)",
         Meaning(causes.HOST_OOM, certain=False),
     ),
     (
         r"DataLoader worker \(pid[^)]*\) is killed by signal: (?:Segmentation|Aborted)",
         Meaning(causes.NATIVE_CRASH),
+    ),
+    (
+        r"DataLoader worker \(pid[^)]*\) is killed by signal: Terminated",
+        Meaning(causes.UNKNOWN, victim=True, certain=False),
     ),
     # --- NCCL on this rank; `unhandled cuda error` is CUDA's
     (r"ncclUnhandledCudaError|unhandled cuda error", Meaning(causes.CUDA_ERROR)),
@@ -238,7 +242,9 @@ _LINES: tuple[tuple[bytes, Meaning], ...] = (
         rb"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|"
         rb"oom[-_]kill:constraint=|"
         rb"\bOOMKilled\b|\bOOM-killed\b|Detected \d+ oom[-_]kill event|task \d+: Out Of Memory|"
-        rb"oom_kill event in StepId",
+        rb"oom_kill event in StepId|"
+        # Without `at some point`, which old Slurm says of steps that swapped and went on as well.
+        rb"slurmstepd: error: .{0,60}[Ee]xceeded (?:job |step )?memory limit(?! at some point)",
         Meaning(causes.HOST_OOM),
     ),
     (rb"low on resource: memory", Meaning(causes.HOST_OOM)),

@@ -327,6 +327,9 @@ def _fits(nameless: Failure, ended: Failure) -> bool:
 SIGNALLED = frozenset({causes.NATIVE_CRASH})
 """Causes that end a process by a signal."""
 
+FULL = frozenset({causes.GPU_OOM, causes.HOST_OOM})
+"""Causes that stop a program in the middle of whatever it does."""
+
 SIGNAL_NAMES = {
     1: "SIGHUP",
     2: "SIGINT",
@@ -351,8 +354,18 @@ def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
         return lambda f: (f.time or 0.0, not f.root, f.line)
     if len({f.source for f in failures}) == 1:
         # What is only known from how it ended is told at the end of a log.
-        return lambda f: (f.weak, f.line)
+        full = any(f.cause in FULL for f in failures)
+        return lambda f: (f.weak, full and _is_of_a_handler(f), f.line)
     return lambda f: (f.weak, not f.certain, f.cause in FROM_OUTSIDE, not f.root, f.line)
+
+
+def _is_of_a_handler(failure: Failure) -> bool:
+    """Return True for a name that is not bound, of a writer without a rank.
+
+    Where memory was full before a name was bound, what the program does on its way out fails for
+    the lack of that name; of several ranks without tags, that may be printed first.
+    """
+    return failure.rank is None and failure.text.startswith(("NameError", "UnboundLocalError"))
 
 
 def _cause_of_victims(seen: Mapping[int | None, Sequence[Sighting]]) -> str:

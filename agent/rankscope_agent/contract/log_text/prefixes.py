@@ -60,6 +60,9 @@ SYSLOG_TIME = rb"[A-Z][a-z]{2} {1,2}[\d ]{0,3}[\d:.]{2,16}"
 ISO_TIME = DATE_TIME + rb"\S{0,32}"
 """A time with its fraction and zone, in any of their forms."""
 
+QUOTED = rb"> "
+"""A line of a log that was quoted in a mail or in a ticket."""
+
 WRITER = HOST + rb" " + PROGRAM
 """What follows the time in syslog files and in journalctl's forms `short` and `short-iso`."""
 
@@ -73,6 +76,7 @@ _PREFIX = re.compile(
     + rb"|\[(?P<role>" + TORCHRUN_ROLE + rb")(?P<local>" + RANK + rb")" + TAG_END + rb" ?"
     + rb"|(?P<task>" + RANK + rb"): "  # srun --label
     + rb"|" + SYSLOG_TIME + rb" " + WRITER
+    + rb"|" + QUOTED
 )  # fmt: skip
 MAX_PREFIXES = 8
 

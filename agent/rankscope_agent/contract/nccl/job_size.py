@@ -62,6 +62,7 @@ _JOB = _words(
 _GROUP = _words(
     (b"nranks=", rb"(\d{1,7})\b"),  # NCCL's calls
     (b" nRanks ", rb"(\d{1,7})\b"),  # RCCL's connections
+    (b"NCCL INFO rank ", rb"\d{1,7} nranks (\d{1,7})\b"),  # up to NCCL 2.3
 )
 """The same of a communicator, where it stands outside the lines about communicators."""
 
@@ -76,6 +77,10 @@ _PARALLEL = re.compile(rb"tensor_parallel_size=(\d{1,5}), pipeline_parallel_size
 
 # nccl-tests: #  Rank  0 Group  0 Pid  25 on  node-a device  0 [0x10] NVIDIA A100
 _TEST_RANK = re.compile(rb"# {1,4}Rank {1,8}(\d{1,7}) [^\n]{0,120}\bdevice\b")
+_TEST_HOST = re.compile(
+    rb"# {1,4}Rank {1,8}(\d{1,7}) [^\n]{0,60}\bPid {1,12}\d{1,10} {1,4}on {1,64}(\S{1,255})"
+    rb" {1,4}device\b"
+)
 
 # RAS: group, communicators, nodes, ranks per node, ranks per communicator, ranks, status, errors
 _RAS_ROW = re.compile(
@@ -103,6 +108,14 @@ def group_size(text: bytes) -> int:
     """
     found = (size for word, pattern in _GROUP for size in _after(word, pattern, text))
     return max((size for size in found if size <= MAX_SIZE), default=0)
+
+
+def on_one_host(text: bytes) -> bool:
+    """Return True if the table of nccl-tests names one host for all of several ranks."""
+    rows = _TEST_HOST.findall(text) if b"Rank " in text else []
+    ranks = {int(rank) for rank, _ in rows}
+    whole = len(ranks) == len(rows) > 1 and ranks == set(range(len(rows)))
+    return whole and len({host for _, host in rows}) == 1
 
 
 def _sizes(text: bytes) -> Iterator[int]:

@@ -12,7 +12,7 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.channels import give_channels, read_channels
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Facts, Limits, Member, Process
 from rankscope_agent.contract.nccl.info_lines import Reader, info_line
-from rankscope_agent.contract.nccl.job_size import HEAD_BYTES, group_size, world_size
+from rankscope_agent.contract.nccl.job_size import HEAD_BYTES, group_size, on_one_host, world_size
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,
@@ -85,6 +85,7 @@ class NcclLog:
         head = lines[: self._head_left]
         self._head_left -= len(head)
         self.facts.world_size = max(self.facts.world_size, world_size(head))
+        self.facts.one_host = self.facts.one_host or on_one_host(head)
         self.facts.group_size = max(self.facts.group_size, group_size(head))
         self.facts.informed = self.facts.informed or b"NCCL INFO " in head
 

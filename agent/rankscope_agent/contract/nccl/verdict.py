@@ -160,6 +160,8 @@ def _judge_job(
         fallback, reason = _all_local(judged)
         if fallback is None and _closed_on_one_host(facts, judged, loose):
             fallback, reason = False, LOCAL_ONLY
+        elif fallback is None and _told_of_one_host(facts, judged):
+            fallback, reason = False, SINGLE_NODE
     elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
         # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
         fallback, reason = None, SOCKET_SELECTED
@@ -248,6 +250,13 @@ def _closed_on_one_host(
     claimed = max(facts.largest_comm, facts.world_size)
     closed = size > 1 and sends == receives == everybody and connects_all(pairs, size)
     return closed and claimed <= size
+
+
+def _told_of_one_host(facts: Facts, judged: Sequence[CommunicatorVerdict]) -> bool:
+    """Return True if the benchmark that made the log names one host, and nothing speaks of more."""
+    hosts = {process.host for process in facts.processes.values() if process.host}
+    several = any((c.communicator.nodes or 1) > 1 for c in judged)
+    return facts.one_host and len(hosts) <= 1 and not several
 
 
 def _all_local(judged: Sequence[CommunicatorVerdict]) -> tuple[bool | None, str]:

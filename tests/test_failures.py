@@ -343,7 +343,7 @@ def test_slurm_that_kills_for_memory_says_so_before_it_says_cancelled():
 
 def test_a_step_that_swapped_and_went_on_is_no_failure():
     line = "slurmstepd: error: Exceeded step memory limit at some point. Step may have been swapped"
-    assert verdict(line + " out to disk.\n")[0] == causes.NONE
+    assert not attempts(line + " out to disk.\n")
 
 
 def test_a_loader_worker_that_was_ended_names_no_cause():

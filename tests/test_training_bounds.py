@@ -1,0 +1,361 @@
+"""The last that is still taken and the first that is not, of each limit on ranks and rings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from flight_servers import dump, entry
+from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.flight_recorder import collector as flight
+from rankscope_agent.sources.flight_recorder import worker_server
+from rankscope_agent.sources.flight_recorder.budget import Budget
+from rankscope_agent.sources.flight_recorder.dump import Dump, FlightError, parse_dump
+from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.topology.collector import TopologyCollector, adapters
+from rankscope_agent.sources.topology.distance import distance
+from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus
+from rankscope_agent.sources.training import cursor as ring_cursor
+from rankscope_agent.sources.training import ends, files
+from rankscope_agent.sources.training.follower import _RefusalLog
+from rankscope_agent.sources.training.format import RingError, parse_header
+from rdma_files import write
+from ring_writer import header_page
+from standing_clock import Clock
+from test_flight_recorder_collector import make
+from test_starvation import S, node, starved
+from test_topology import GPU, at
+
+__all__ = ["node"]
+
+NS = 10**9
+NOW = 1_795_272_662_623_976_391
+
+
+@pytest.mark.parametrize(("cost", "due"), [(1.0, True), (1.01, False)])
+def test_a_look_may_cost_a_core_second_at_first(cost, due):
+    assert Budget(119.9).due(120.0, cost) is due
+
+
+@pytest.mark.parametrize(("cost", "due"), [(1.0, True), (1.01, False)])
+def test_three_core_seconds_are_saved_up(cost, due):
+    budget = Budget(0.0)
+    assert budget.due(959.9, 1.0)
+    budget.spend(2.0)
+    assert budget.due(960.0, cost) is due
+
+
+def test_a_rank_that_was_not_asked_yet_is_taken_to_cost_a_tenth_of_a_second(tmp_path):
+    collector = make(tmp_path, FlightWindows(), Clock())
+    assert collector._state("new").cost_seconds == 0.1
+
+
+@pytest.fixture
+def asking(tmp_path, monkeypatch):
+    clock = Clock()
+    made = make(tmp_path, FlightWindows(), clock)
+    made.now = clock
+    monkeypatch.setattr(made, "_find", lambda now: made.finds.append(now))
+    made.finds = []
+    return made
+
+
+def test_sockets_are_looked_for_every_five_seconds(asking):
+    asking._pulls = 1
+    for later in (0.0, 4.9, 0.2):
+        asking.now.now += later
+        list(asking.collect())
+    assert asking.finds == [1000.0, pytest.approx(1005.1)]
+
+
+def test_a_run_lasts_six_seconds_and_one_answer_two(asking, monkeypatch):
+    clock, given = Clock(), []
+
+    def pull(socket, seconds):
+        given.append(seconds)
+        clock.now += 1.5
+
+    monkeypatch.setattr(flight, "time", clock)
+    monkeypatch.setattr(asking, "_pull", pull)
+    asking._ask([f"s{index}" for index in range(6)], 0.0)
+    assert given == [2.0, 2.0, 2.0, 1.5]
+
+
+def test_a_socket_that_is_gone_is_asked_again_after_five_seconds(asking, monkeypatch):
+    def gone(socket, seconds):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(asking, "_pull", gone)
+    asking._ask(["s"], 1000.0)
+    assert asking._states["s"].left_until == 1005.0
+
+
+def test_failures_double_their_pause_from_half_a_minute_to_an_hour(asking):
+    state = flight._SocketState()
+    socket = SimpleNamespace(directory=SimpleNamespace(path=files.Path("/")), name="s")
+    pauses = []
+    for _ in range(9):
+        asking._note_failure(socket, state, FlightError("timeout", "x"), 0.0)
+        pauses.append(state.left_until)
+    assert pauses == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_256_sockets_are_asked(tmp_path, monkeypatch):
+    made = make(tmp_path, FlightWindows(), Clock())
+    one = flight.RankSocket(None, "a.sock", None, "a/b", 0, 0, ("u", ""))
+    sockets = [replace(one, rank=index) for index in range(300)]
+    monkeypatch.setattr(made, "_sockets_of", lambda directory, now: sockets)
+    made._find(0.0)
+    assert len(made._sockets) == 256
+
+
+@pytest.mark.parametrize(
+    ("changed", "taken"),
+    [
+        ({"duration_ms": 86_400_000.0}, True),
+        ({"duration_ms": 86_400_001.0}, False),
+        ({"time_created_ns": 4_102_444_800 * NS}, True),
+        ({"time_created_ns": 4_102_444_800 * NS + 1}, False),
+        ({"collective_seq_id": 1 << 48}, True),
+        ({"collective_seq_id": (1 << 48) + 1}, False),
+    ],
+)
+def test_an_entry_has_limits_of_time_and_number(changed, taken):
+    read = parse_dump(dump(entry(1, NOW, profiling_name="nccl:all_reduce", **changed)))
+    assert read.skipped == (not taken)
+
+
+@pytest.mark.parametrize(("values", "read"), [(512_000, True), (512_001, False)])
+def test_a_dump_has_64_values_for_each_of_8000_entries_at_most(values, read):
+    frame = b'{"version":"2.1","entries":[]'
+    marks = frame.count(b",") + frame.count(b"{") + frame.count(b"[") + 3
+    body = frame + b',"x":[1' + b",1" * (values - marks + 1) + b"]}"
+    assert sum(body.count(mark) for mark in (b",", b"{", b"[")) == values
+    if read:
+        assert parse_dump(body).launches == ()
+        return
+    with pytest.raises(FlightError):
+        parse_dump(body)
+
+
+def test_windows_are_kept_for_an_hour():
+    windows = FlightWindows()
+    windows.add("a/b", 0, 0, 2 * NS, Dump("gloo", (), True, 0))
+    windows.add("c/d", 0, 0, 3602 * NS, Dump("gloo", (), True, 0))
+    assert len(windows.since(None, 0.0)) == 2
+    windows.add("e/f", 0, 0, 3603 * NS, Dump("gloo", (), True, 0))
+    assert len(windows.since(None, 0.0)) == 2
+
+
+def test_a_list_of_handlers_has_64_kibibytes_at_most(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(worker_server, "_check_socket", lambda descriptor, owner: None)
+    monkeypatch.setattr(
+        worker_server, "_ask", lambda path, order, limit, *rest: asked.append(limit) or b"[]"
+    )
+    (tmp_path / "s").touch()
+    directory = os.open(tmp_path, os.O_RDONLY)
+    worker_server.fetch(directory, "s", None, print)
+    os.close(directory)
+    assert asked == [64 << 10]
+
+
+# waiting for CPUs
+
+
+class Listing(list):
+    """What os.scandir gives: entries of these names."""
+
+    def __init__(self, names):
+        super().__init__(SimpleNamespace(name=name) for name in names)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+def test_a_rank_has_64_workers_that_are_watched(node):
+    node.rank(0, 40)
+    node.thread(40, 40, S, 0)
+    for worker in range(50, 115):
+        node.thread(worker, worker, S, S, parent=40)
+    node.look()
+    followed = node.collector._followed["team/job", 0]
+    assert len(followed.workers) == 64
+
+
+def test_64_ranks_are_watched(node):
+    for rank in range(65):
+        node.rank(rank, 100 + rank)
+        node.thread(100 + rank, 100 + rank, S, 0)
+    assert len([key for key in node.look() if key[0] == starved(0)[0]]) == 64
+
+
+@pytest.mark.parametrize(("before", "seen"), [((1 << 20) - 200, True), (1 << 20, False)])
+def test_a_mebibyte_is_read_of_the_table_of_locks(node, before, seen):
+    node.rank(0, 40)
+    node.thread(40, 40, S, 0)
+    path = node.procfs / "locks"
+    path.write_text("x\n" * (before // 2) + path.read_text())
+    if seen:
+        assert starved(0) in node.look()
+        return
+    with pytest.raises(NoData, match="another PID namespace"):
+        node.look()
+
+
+def test_65536_processes_are_looked_at(node, monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(os, "scandir", lambda root: Listing(map(str, range(70_000))))
+    monkeypatch.setattr(
+        "rankscope_agent.sources.starvation.collector.read_text",
+        lambda path: looked_at.append(path) or "",
+    )
+    node.collector._children({1})
+    assert len(looked_at) == 65_536
+
+
+def test_a_node_without_ranks_in_sight_is_looked_at_again_after_five_seconds(node):
+    with pytest.raises(NoData):
+        node.look()
+    node.rank(0, 40)
+    node.thread(40, 40, S, 0)
+    with pytest.raises(NoData):
+        node.look(4.9)
+    assert starved(0) in node.look(0.2)
+    node.rank(1, 41)
+    node.thread(41, 41, S, 0)
+    assert starved(1) not in node.look(29.8)
+    assert starved(1) in node.look(0.3)
+
+
+# topology
+
+
+def test_the_topology_is_looked_at_once_a_minute(tmp_path):
+    clock, looks = Clock(), []
+    collector = TopologyCollector(tmp_path, lambda: looks.append(1) or {}, clock)
+    for later in (0.0, 59.9, 0.2):
+        clock.now += later
+        with pytest.raises(NoData, match="no GPU"):
+            collector.collect()
+    assert len(looks) == 2
+
+
+def test_64_gpus_and_adapters_are_looked_at(tmp_path, monkeypatch):
+    for index in range(65):
+        text = f"GPU UUID: GPU-{index:08x}-0000-0000-0000-000000000000"
+        write(tmp_path / f"driver/nvidia/gpus/0000:{index:02x}:00.0/information", text)
+        (tmp_path / f"class/infiniband/mlx5_{index:02d}").mkdir(parents=True)
+    assert len(nvidia_gpus(tmp_path)) == 64
+    monkeypatch.setattr("rankscope_agent.sources.topology.collector.locate", lambda place: place)
+    assert len(adapters(tmp_path)) == 64
+
+
+@pytest.mark.parametrize(
+    ("below", "way"), [("0000:1b:00.0", "PIX"), ("0000:1b:00.0/0000:1c:00.0", "PXB")]
+)
+def test_devices_two_steps_below_a_switch_share_it(below, way):
+    assert distance(GPU, at(f"pci0000:17/0000:17:01.0/0000:18:00.0/0000:19:01.0/{below}")) == way
+
+
+# rings
+
+
+def header_error(**fields):
+    try:
+        parse_header(header_page(**fields))
+    except RingError as error:
+        return error.reason
+    return None
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("capacity", 65_536),
+        ("rank", 1_048_575),
+        ("local_rank", 1_048_575),
+        ("pid", 1 << 22),
+        ("created_unix_ns", 4_102_444_800 * NS),
+    ],
+)
+def test_fields_of_a_rings_header_have_limits(field, most):
+    assert header_error(**{field: most}) is None
+    assert header_error(**{field: most + 1}) is not None
+
+
+def test_refused_rings_are_named_64_times_in_ten_minutes(caplog):
+    log = _RefusalLog()
+    refusal = (files.Path("/r"), RingError("symlink", "x"))
+
+    def named(count, now):
+        caplog.clear()
+        log.write([refusal] * count, now)
+        return sum("is refused" in line for line in caplog.messages)
+
+    assert named(100, 1000.0) == 64
+    assert named(1, 1599.9) == 0
+    assert named(1, 1600.1) == 1
+
+
+@pytest.mark.parametrize("count", [1023, 1025])
+def test_volumes_of_1024_pods_are_looked_at(tmp_path, monkeypatch, count):
+    (tmp_path / "pods").mkdir()
+
+    monkeypatch.setattr(os, "scandir", lambda root: Listing(map(str, range(count))))
+    monkeypatch.setattr(os.path, "lexists", lambda path: True)
+    assert len(files.pod_directories(tmp_path)) == min(count, 1024)
+
+
+def test_256_users_have_directories_among_4096_names(tmp_path, monkeypatch):
+    names = [str(index) for index in range(300)]
+
+    monkeypatch.setattr(os, "scandir", lambda root: Listing(names))
+    assert len(files.own_directories(tmp_path)) == 1 + 256
+    names[:] = ["x"] * 4095 + ["7"]
+    assert len(files.own_directories(tmp_path)) == 2
+    names[:] = ["x"] * 4096 + ["7"]
+    assert len(files.own_directories(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("overruns", "reads"), [(8, 9), (9, 9)])
+def test_a_writer_that_overtakes_eight_times_is_left_for_now(monkeypatch, overruns, reads):
+    run = ring_cursor.Run([], 0, 0, "overrun", 100)
+    looks = []
+
+    def look(self, descriptor, records):
+        looks.append(records)
+        return run if len(looks) <= overruns else run._replace(stopped_by="head")
+
+    monkeypatch.setattr(ring_cursor.Cursor, "_look", look)
+    monkeypatch.setattr(ring_cursor.Cursor, "_catch_up", lambda self, *of: None)
+    cursor = ring_cursor.Cursor(4, 1)
+    list(cursor.read(0, 1 << 20))
+    assert len(looks) == reads
+    assert cursor.at_newest is (overruns <= 8)
+    assert looks[:2] == [32, 1024]
+
+
+def test_who_closes_rings_all_the_time_is_looked_at_fifty_times_a_second(monkeypatch):
+    pauses = []
+
+    class Poll:
+        def register(self, *of):
+            pass
+
+        def poll(self, milliseconds=None):
+            if milliseconds is None:
+                return [(7, 1)] if len(pauses) == 2 else [(5, 1)]
+            pauses.append(milliseconds)
+            return []
+
+    monkeypatch.setattr(ends.select, "poll", Poll)
+    state = SimpleNamespace(descriptor=5, stop=7, take=lambda: None, close=lambda: None)
+    ends._follow(state)
+    assert pauses == [20.0, 20.0]

@@ -15,15 +15,21 @@ from rankscope_agent.sources.flight_recorder import worker_server
 from rankscope_agent.sources.flight_recorder.budget import Budget
 from rankscope_agent.sources.flight_recorder.dump import Dump, FlightError, parse_dump
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.topology.collector import TopologyCollector, adapters
 from rankscope_agent.sources.topology.distance import distance
 from rankscope_agent.sources.topology.nvidia_gpus import nvidia_gpus
 from rankscope_agent.sources.training import cursor as ring_cursor
-from rankscope_agent.sources.training import ends, files
-from rankscope_agent.sources.training.follower import _RefusalLog
-from rankscope_agent.sources.training.format import RingError, parse_header
+from rankscope_agent.sources.training import ends, files, reader, ring_directory
+from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.ends import EndWatch
+from rankscope_agent.sources.training.follower import RingFollower, _RefusalLog
+from rankscope_agent.sources.training.format import RingError, parse_header, parse_run, seq_in_slot
+from rankscope_agent.sources.training.listing import RingListings
+from rankscope_agent.sources.training.naming import NO_PODS
+from rankscope_agent.sources.training.totals import Histogram
 from rdma_files import write
-from ring_writer import header_page
+from ring_writer import header_page, record_bytes
 from standing_clock import Clock
 from test_flight_recorder_collector import make
 from test_starvation import S, node, starved
@@ -359,3 +365,113 @@ def test_who_closes_rings_all_the_time_is_looked_at_fifty_times_a_second(monkeyp
     state = SimpleNamespace(descriptor=5, stop=7, take=lambda: None, close=lambda: None)
     ends._follow(state)
     assert pauses == [20.0, 20.0]
+
+
+@pytest.mark.parametrize("bound", [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0])
+def test_durations_up_to_a_bound_are_in_its_bucket(bound):
+    counts = Histogram()
+    counts.observe([round(bound * NS), round(bound * NS) + 1])
+    buckets = dict(counts.value().buckets)
+    assert buckets[bound] == 1
+    assert counts.value().count == 2
+
+
+def test_the_first_page_waits_five_seconds_for_the_names_of_pods(tmp_path):
+    waits = []
+    pods = PodDirectory()
+    pods.wait = waits.append
+    collector = TrainingCollector(tmp_path / "none", tmp_path, "n", Clock(), pods)
+    with pytest.raises(NoData):
+        next(collector.collect())
+    assert waits == [5.0]
+
+
+def test_a_ring_may_give_4096_records_in_its_turn_and_all_of_them_eight_rings_full(
+    tmp_path, monkeypatch
+):
+    collector = TrainingCollector(tmp_path / "none", tmp_path, "n", Clock())
+    ring, cursor = SimpleNamespace(holder=("u", "")), SimpleNamespace(at_newest=False)
+    rings = [SimpleNamespace(ring=ring, cursor=cursor) for _ in range(3)]
+    limits = []
+    monkeypatch.setattr(
+        collector, "_follower", SimpleNamespace(rings=rings, give_up=lambda *of: None)
+    )
+    monkeypatch.setattr(
+        collector, "_read_ring", lambda ring, now, limit: limits.append(limit) or limit
+    )
+    collector._read(0.0)
+    assert max(limits) == 4096
+    assert sum(limits) == 8 * 65_536
+
+
+@pytest.mark.parametrize(("size", "kept"), [(255, False), (256, True)])
+def test_listings_of_256_files_are_kept_once_they_are_two_seconds_old(tmp_path, size, kept):
+    for number in range(size):
+        (tmp_path / f"{number}.ring").touch()
+    directory = files.RingDirectory(tmp_path, (), "")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    changed = os.fstat(descriptor).st_ctime
+    listings = RingListings()
+    assert len(listings.newest(directory, descriptor, changed + 1.9)) == min(size, 128)
+    assert not listings._kept
+    listings.newest(directory, descriptor, changed + 2.1)
+    assert bool(listings._kept) is kept
+    os.close(descriptor)
+
+
+def test_directories_are_scanned_for_a_quarter_of_a_second(tmp_path):
+    timer = Clock(0.0)
+    follower = RingFollower(tmp_path, tmp_path, timer=timer)
+
+    class Directory:
+        seen = scanned = 0
+
+        def scan(self, *of):
+            self.scanned += 1
+            timer.now += 0.12
+            return ()
+
+    directories = {index: Directory() for index in range(5)}
+    follower._scan(directories, 0.0)
+    assert sum(directory.scanned for directory in directories.values()) == 3
+
+
+@pytest.mark.parametrize(("later", "stride"), [(119.0, 1), (121.0, 2049)])
+def test_clocks_may_have_stepped_back_by_two_minutes(monkeypatch, later, stride):
+    starts = {5000: 9000.0, 3976: 9000.0, 2952: 9000.0, 1928: 9000.0, 904: 9000.0}
+    starts[2952] = 1000.0 - later
+
+    def record(descriptor, seq, capacity):
+        return SimpleNamespace(start_unix_ns=starts[seq] * NS)
+
+    monkeypatch.setattr(reader, "read_record", record)
+    first = reader._first_seq(0, 5000, 65_536, 1000.0)
+    assert (first == 2952) is (stride > 1)
+
+
+@pytest.mark.parametrize(("step_ns", "taken"), [(7 * 86_400 * NS, 1), (7 * 86_400 * NS + 1, 0)])
+def test_a_step_lasts_a_week_at_most(step_ns, taken):
+    assert len(parse_run(record_bytes(1, step_ns=step_ns), 1, 16).records) == taken
+
+
+@pytest.mark.parametrize(("seq", "known"), [(1 << 48, True), ((1 << 48) + 1, False)])
+def test_a_record_has_a_number_of_48_bits(seq, known):
+    slot = (seq - 1) % 16
+    assert (seq_in_slot(record_bytes(seq), slot, 16) == seq) is known
+    assert (parse_run(record_bytes(seq), seq - 16, 16).stopped_by == "overrun") is known
+
+
+def test_all_of_a_records_check_is_compared():
+    assert seq_in_slot(record_bytes(1 << 31), ((1 << 31) - 1) % 16, 16) == 1 << 31
+
+
+def test_files_that_are_no_rings_are_looked_at_again_after_a_minute(tmp_path):
+    place = files.RingDirectory(tmp_path, (), "")
+    made = ring_directory.FollowedDirectory(place, NO_PODS, EndWatch())
+    status = tmp_path.stat()
+    now = status.st_ctime + 10.0
+    for _ in range(2):
+        made._is_unchanged(status, now)
+    made._plan_next_look(now)
+    assert made._is_unchanged(status, now + 59.9)
+    assert not made._is_unchanged(status, now + 60.1)

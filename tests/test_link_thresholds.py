@@ -60,6 +60,8 @@ def kinds(found):
         ("congestion", "transmit_wait_ticks", TEN_MINUTES, 590e6, 610e6),
         ("congestion", "transmit_wait_ticks", 0.5, 990e3, 1010e3),
         ("congestion", "pfc_pause_seconds_receive", 1800.0, 17.5, 18.5),
+        ("congestion", "pfc_pause_seconds_receive", 60.0, 0.59, 0.61),
+        ("congestion", "pfc_pause_seconds_receive", 5.0, 0.09, 0.11),
         ("congestion", "pfc_pause_frames_receive", TEN_MINUTES, 59_000, 61_000),
         ("congestion", "pfc_pause_frames_receive", 5.0, 990, 1010),
         ("errors", "symbol_error", TEN_MINUTES, 9, 10),

@@ -17,7 +17,7 @@ from rankscope_agent.contract.model import StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.exposition import PageCache, choose_format
 from rankscope_agent.serving.landing_page import landing_page
-from rankscope_agent.serving.step_stream import steps_json
+from rankscope_agent.serving.step_stream import finite, steps_json
 from rankscope_agent.sources.flight_recorder.stream import windows_json
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -199,7 +199,11 @@ def _selection(request: Request) -> tuple[str | None, float] | Response:
 
 
 def _json(body: Mapping[str, Any], status: int = 200) -> Response:
-    return Response(status, JSON_TYPE, f"{json.dumps(body, indent=1)}\n".encode())
+    try:
+        text = json.dumps(body, indent=1, allow_nan=False)
+    except ValueError:  # NaN and infinities, which JSON does not have
+        text = json.dumps(finite(body), indent=1, allow_nan=False)
+    return Response(status, JSON_TYPE, f"{text}\n".encode())
 
 
 def _unix_seconds(text: str) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from rankscope_agent.contract.model import STEP_COLUMNS, StepRow
 
@@ -38,10 +39,16 @@ def _batch_json(batch: list[StepRow]) -> str:
     try:
         text = json.dumps(batch, separators=(",", ":"), allow_nan=False)
     except ValueError:  # raised for NaN and infinities, which JSON does not have
-        finite = [[_finite(value) for value in row] for row in batch]
-        text = json.dumps(finite, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(finite(batch), separators=(",", ":"), allow_nan=False)
     return text[1:-1]
 
 
-def _finite(value: str | int | float | None) -> str | int | float | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def finite(value: Any) -> Any:
+    """Return a value with null in the place of each number that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return value

@@ -60,7 +60,7 @@ def _outliers(ports: Ports, groups: Integers, kind: LinkFault) -> Iterator[Findi
     for quantity in (quantity for quantity in QUANTITIES if quantity.kind == kind):
         events = _sum(ports, quantity.columns)
         least = np.maximum(quantity.least, quantity.floor_per_second * ports.durations())
-        compared = skew(events, _exposure(ports), groups, least)
+        compared = skew(events, _exposure(ports), groups, least, quantity.grain)
         for row in np.flatnonzero(compared.outlier):
             excess = events[row] / max(compared.expected[row], least[row])
             if excess > best.get(int(row), (0.0,))[0]:

@@ -34,6 +34,7 @@ class Quantity:
         unit: unit of the sum.
         floor_per_second: rate below which it is not reported.
         least: smallest increase that is judged.
+        grain: smallest portion of it (`skew`).
     """
 
     kind: LinkFault
@@ -42,6 +43,7 @@ class Quantity:
     unit: str
     floor_per_second: float
     least: float
+    grain: float = 1.0
 
 
 LEAST_EVENTS = 10.0
@@ -96,6 +98,9 @@ QUANTITIES: tuple[Quantity, ...] = (
         "seconds",
         0.01,  # one per cent of the time
         0.1,
+        # A pause frame stops a port for 65,535 quanta of 512 bits at most: 3.4 ms at 10 Gbit/s,
+        # less on faster links.
+        0.0034,
     ),
     Quantity(
         "congestion",

@@ -47,7 +47,9 @@ class Skew:
     expected: Floats
 
 
-def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> Skew:
+def skew(
+    events: Floats, exposure: Floats, groups: Integers, least: Floats, grain: float = 1.0
+) -> Skew:
     """Compare ports with their peers.
 
     Args:
@@ -55,7 +57,10 @@ def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> S
         exposure: (P,) what it is counted over: bytes carried, or seconds.
         groups: (P,) ports of one number are peers; negative: no peers.
         least: (P,) fewer are not judged.
+        grain: what comes at once: 1 of what is counted, and of what is measured its usual portion.
+            Chance is a matter of how many portions there are.
     """
+    events, least = events / grain, least / grain
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = np.where(exposure > 0, events / exposure, np.nan)
     expected_rate = np.full_like(rates, np.nan)
@@ -72,7 +77,7 @@ def skew(events: Floats, exposure: Floats, groups: Integers, least: Floats) -> S
     with np.errstate(invalid="ignore"):
         outlier = (events >= least) & (events >= factor * expected)
         outlier &= events - expected >= DEVIATIONS * noise
-    return Skew(outlier, expected)
+    return Skew(outlier, expected * grain)
 
 
 def _usual_factor(rates: Floats, exposure: Floats) -> float:

@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 
-from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
 from rankscope_analyzers.stragglers.slow_kernels import REPLICA_CERTAINTY
 from rankscope_analyzers.stragglers.view import LONG_STEPS, Candidate, View
 
@@ -26,6 +26,14 @@ chance."""
 
 CERTAINTY_WITHOUT_PLACE = 0.8
 """Certainty that stalls all over the job have no common location."""
+
+LONG_SHARE, LONG_TIMES = 0.5, 3.0
+"""Stalls at least half as long as the third longest, and three times as long as the median one, are
+of another kind than the others: a rank that pauses once in a while, among programs that take CPUs
+from each other all the time."""
+
+CHANCE_OF_LONG = 0.001
+"""As `CHANCE`, for them: they are chosen by their length, and few."""
 
 NODE_SHARE, NODE_SHARE_OF_TWO = 0.7, 0.2
 """This share of all stalls on one node names it, and more where there are few nodes: chance gives
@@ -53,13 +61,16 @@ def stalled_ranks(view: View) -> Candidate | None:
             return None
         certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
         return _candidate(view, _ranks(view, suspects), certainty, view.spikes.longest)
-    ranks = _single_rank(view) if alone else ()
+    stalls = view.spikes.longest
+    ranks = _single_rank(view, struck, CHANCE) if alone else ()
+    if alone and not ranks and (ranks := _single_rank(view, far := _long(stalls), CHANCE_OF_LONG)):
+        stalls = np.where(far, stalls, 0.0)
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     often = often or int(struck[-DENSE_STEPS:].sum()) >= DENSE_STALLS
     if not ranks and (view.crowded or not often):
         return None  # on shared CPUs every rank is stopped occasionally
     return _candidate(
-        view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_PLACE, _stalls_of(view, ranks)
+        view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_PLACE, _stalls_of(view, ranks, stalls)
     )
 
 
@@ -99,20 +110,35 @@ def _chance(count: int, hits: int, probability: float) -> float:
     return tail / probability
 
 
-def _single_rank(view: View) -> tuple[int, ...]:
-    """Return the rank that had nearly all stalls, for a job on a single node."""
-    worst = view.spikes.worst[view.spikes.longest > 0].astype(np.int64)
+def _long(stalls: Floats) -> Booleans:
+    """Return the steps with the stalls that are far longer than most, none if few are."""
+    known = np.sort(stalls[stalls > 0])
+    third = float(known[-NODE_STALLS])  # one that is longer than all others is no measure
+    least = max(LONG_SHARE * third, LONG_TIMES * float(np.median(known)))
+    return np.asarray(stalls >= least)
+
+
+def _single_rank(view: View, chosen: Booleans, chance: float) -> tuple[int, ...]:
+    """Return the rank that had nearly all of some stalls, for a job on a single node.
+
+    Args:
+        view: the newest steps.
+        chosen: (n,) steps whose stalls count.
+        chance: probability, at most, that they hit one rank so often.
+    """
+    worst = view.spikes.worst[chosen].astype(np.int64)
+    if len(worst) < NODE_STALLS:
+        return ()
     rank = int(np.argmax(np.bincount(worst)))
     hits = int((worst == rank).sum())
     alike = view.shape.replicas if view.shape.wall else view.shape.world
-    certain = _chance(len(worst), hits, 1 / alike) <= CHANCE
+    certain = _chance(len(worst), hits, 1 / alike) <= chance
     return (rank,) if certain and hits >= NODE_SHARE * len(worst) else ()
 
 
-def _stalls_of(view: View, ranks: tuple[int, ...]) -> Floats:
+def _stalls_of(view: View, ranks: tuple[int, ...], stalls: Floats) -> Floats:
     """Return the stalls of the rank that is named, all stalls if none is."""
-    longest = view.spikes.longest
-    return np.where(view.spikes.worst == ranks[0], longest, 0.0) if ranks else longest
+    return np.where(view.spikes.worst == ranks[0], stalls, 0.0) if ranks else stalls
 
 
 def _candidate(

@@ -116,5 +116,6 @@ def _candidate(view: View, flagged: Booleans, level: Floats, certainty: float) -
 def stage_excess(view: View, newest: Floats) -> Floats:
     """Return (n, P, D, T) the relative excess of ranks over the median of their stage."""
     count = len(newest)
-    by_stage = newest / view.stage[-count:][:, :, None, None] - 1
+    with np.errstate(divide="ignore", invalid="ignore"):  # ranks that computed nothing
+        by_stage = newest / view.stage[-count:][:, :, None, None] - 1
     return np.asarray(np.where(np.isfinite(by_stage), by_stage, 0.0))

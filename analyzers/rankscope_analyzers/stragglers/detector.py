@@ -24,6 +24,7 @@ from rankscope_analyzers.stragglers import (
     slow_kernels,
     slow_transfer,
 )
+from rankscope_analyzers.stragglers.baselines import is_new_pace
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
 from rankscope_analyzers.stragglers.long_steps import (
@@ -141,6 +142,7 @@ class Detector:
         "_warm_up",
         "known",
         "length",
+        "new_pace",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -160,6 +162,7 @@ class Detector:
         self._clocks: list[float] = []
         self.known: frozenset[Part] = frozenset()
         self.length = EMPTY_LENGTH
+        self.new_pace: tuple[float, float, float] | None = None
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -340,6 +343,9 @@ class Detector:
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
         self._tracker.update(candidates, run.shape.wall, moment, partial(self._nodes_of, run.shape))
         current = self._tracker.open
+        if current and is_new_pace(current, self._clock):
+            run.take_new_pace()
+            self.new_pace = (current.since, current.observed, current.expected)
         # Under wall timing a slow rank and a stall are both long compute.
         if run.shape.wall and current and current.kind != "host_transient":
             run.forget_stalls()

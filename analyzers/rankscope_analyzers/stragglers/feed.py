@@ -14,6 +14,7 @@ from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.records import Account, Dropped, Rules
 from rankscope_analyzers.steps.tables import RecordTable
 from rankscope_analyzers.stragglers.assembly import BLOCK_ROWS, Assembler, Block
+from rankscope_analyzers.stragglers.baselines import NEW_PACE_SECONDS
 from rankscope_analyzers.stragglers.detector import EMPTY_LENGTH, Detector, RunLength
 from rankscope_analyzers.stragglers.incidents import Incident
 from rankscope_analyzers.stragglers.rank_zero_work import NO_WAITS, RankZeroWaits
@@ -21,6 +22,7 @@ from rankscope_analyzers.stragglers.rows import PARTS, REQUIRED, USED, Rows, row
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.state import forked
 from rankscope_analyzers.stragglers.view import Part
+from rankscope_analyzers.text.wording import clock
 
 MAXIMUM_PENDING = 1 << 18
 """Step durations that are buffered until it is known whether a run is short: 20 MiB."""
@@ -151,7 +153,7 @@ class Feed:
             self._account.dropped,
             detector.known,
             detector.rank_zero_waits,
-            tuple(_notes(self._shape)),
+            (*_notes(self._shape), *_of_new_pace(detector.new_pace)),
             detector.length,
         )
 
@@ -197,6 +199,17 @@ class Feed:
 
     def _is_pending_full(self) -> bool:
         return sum(one.steps.step.size for one in self._pending_blocks) > MAXIMUM_PENDING
+
+
+def _of_new_pace(found: tuple[float, float, float] | None) -> Iterator[str]:
+    """Say with what the job is no longer compared."""
+    if found is None:
+        return
+    since, observed, expected = found
+    yield (
+        f"since {clock(since)} all ranks have taken {observed / expected:.2f} times as long as"
+        f" before, for {NEW_PACE_SECONDS / 3600:.0f} hours: that is taken for the job's pace now"
+    )
 
 
 def _notes(shape: Shape) -> Iterator[str]:

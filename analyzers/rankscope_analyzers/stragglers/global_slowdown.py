@@ -37,13 +37,13 @@ def slow_compute(view: View) -> Candidate | None:
     if view.baseline is None:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        rise = view.paces / view.baseline.paces - 1
+        rise = view.paces / (view.baseline.paces * view.more_work) - 1
     steady = median(rise[-STEADY_STEPS:], 0)[0]
     level = typical(np.fmin(mean(rise), steady))
     if level <= _limit(view, view.baseline, len(rise)):
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        usual = view.baseline.stage[:, None, None] * view.baseline.relative
+        usual = view.baseline.stage[:, None, None] * view.baseline.relative * view.more_work
         ratio = mean(view.compute) / usual
     known = ratio[np.isfinite(ratio)]
     if not len(known) or float((known > 1 + level / 2).mean()) < EVERYBODY:
@@ -67,7 +67,7 @@ def slow_steps(view: View) -> Candidate | None:
     """Return that steps take longer than they did, where it is not known what they are made of."""
     if view.baseline is None or "compute" in view.known or not view.baseline.duration > 0:
         return None
-    usual = view.baseline.duration
+    usual = view.baseline.duration * view.more_work
     longer = np.asarray(view.duration > (1 + STEP_RISE) * usual)
     if float(longer.mean()) < STEADY_SHARE:
         return None

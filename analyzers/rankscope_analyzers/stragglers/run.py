@@ -9,9 +9,9 @@ from statistics import median as middle
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import median, spread, typical
+from rankscope_analyzers.numeric.medians import median, typical
 from rankscope_analyzers.steps.records import TIMINGS
-from rankscope_analyzers.stragglers.partition_imbalance import spread_within_steps
+from rankscope_analyzers.stragglers.baselines import KnownSizes, learned, with_new_pace
 from rankscope_analyzers.stragglers.quantities import Quantities
 from rankscope_analyzers.stragglers.recent_rows import RecentRows
 from rankscope_analyzers.stragglers.shape import Shape
@@ -83,7 +83,7 @@ class Run:
 
     Args:
         shape: arrangement of the ranks.
-        before: the run before the restart; if it had the same size, its baseline is kept.
+        before: the run before the restart, which knows what is usual for the job.
         bin_seconds: time over which short steps are averaged.
     """
 
@@ -92,11 +92,11 @@ class Run:
         "_raw",
         "_recent",
         "_seconds",
+        "_sizes",
         "_spikes",
         "_stall_fields",
         "_timed",
         "baseline",
-        "inherited",
         "means",
         "rest_is_unmeasured",
         "shape",
@@ -109,7 +109,6 @@ class Run:
         before: Run | None = None,
         bin_seconds: float = BIN_SECONDS,
     ) -> None:
-        pipeline, _, tensor = shape.sizes
         self.shape = shape
         self._recent: dict[str, RecentRows] = {}
         self._raw: dict[str, RecentRows] = {}
@@ -118,11 +117,8 @@ class Run:
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
         self._stall_fields: tuple[str, ...] = ("relative",) if hosted else ()
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
-        same = before is not None and before.shape.sizes == shape.sizes
-        self.baseline: Baseline | None = before.baseline if before and same else None
-        known = before.baseline or before.inherited if before else None
-        alike = known is not None and known.transfer.shape == (pipeline, tensor)
-        self.inherited: Baseline | None = known if alike else None
+        self._sizes: KnownSizes = before._sizes if before else KnownSizes()
+        self.baseline = self._sizes.of(shape.sizes)
         self.usable = 0
         self._seconds, self.means = 0.0, False
         self.rest_is_unmeasured = False
@@ -155,7 +151,7 @@ class Run:
         self.usable += 1
         old = self._seconds >= BASELINE_SECONDS and self.usable >= BASELINE_STEPS
         if old and self.baseline is None:
-            self.baseline = self._learn()
+            self._known(learned(self._first(), self.shape, self._sizes.nearest(self.shape.sizes)))
         return True
 
     def add_pause(self, seconds: float, position: int) -> None:
@@ -194,27 +190,18 @@ class Run:
             **(dict.fromkeys(NOT_ALWAYS) | newest),  # type: ignore[arg-type]
         )
 
-    def _learn(self) -> Baseline:
-        """Return the baseline; links and storage are those from before an elastic restart."""
-        first = {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
-        old = self.inherited
-        pace = median(first.get("weights", first["stage"]), 1)[:, 0]
-        transfer = median(first["transfer"], 0)[0]
-        return Baseline(
-            relative=median(first["relative"], 0)[0],
-            replica=median(first["replica"], 0)[0],
-            replica_spread=spread_within_steps(first["replica"], self.shape.wall),
-            stage=median(first["stage"], 0)[0],
-            stage_noise=float(spread(pace / typical(pace))) if typical(pace) > 0 else 0.0,
-            transfer=old.transfer if old else transfer,
-            transfer_noise=old.transfer_noise if old else spread(first["transfer"]),
-            data=old.data if old else typical(first["data_median"]),
-            duration=typical(first["duration"]),
-            exit_lateness=median(first["exit_lateness"], 0)[0]
-            if "exit_lateness" in first
-            else None,
-            weights=median(first["weights"], 0)[0] if "weights" in first else None,
-        )
+    def take_new_pace(self) -> None:
+        """Compare from now on with what computing takes in the newest steps."""
+        if self.baseline is not None:
+            self._known(with_new_pace(self.baseline, self._first(), self.shape))
+
+    def _known(self, baseline: Baseline) -> None:
+        self.baseline = baseline
+        self._sizes.add(self.shape.sizes, baseline)
+
+    def _first(self) -> dict[str, Floats]:
+        """Return the newest steps, at the start of a run its first ones."""
+        return {name: recent.last(BASELINE_STEPS) for name, recent in self._recent.items()}
 
     def _spike(self) -> tuple[float, tuple[int, ...], int]:
         """Return the longest stall of the newest step, the affected nodes and the worst rank."""

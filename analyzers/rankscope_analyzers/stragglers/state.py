@@ -26,6 +26,7 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.steps.layout",
     "rankscope_analyzers.steps.records",
     "rankscope_analyzers.stragglers.assembly",
+    "rankscope_analyzers.stragglers.baselines",
     "rankscope_analyzers.stragglers.step_averaging",
     "rankscope_analyzers.stragglers.rank_zero_work",
     "rankscope_analyzers.stragglers.detector",

@@ -9,7 +9,7 @@ import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Floats, Integers
-from rankscope_analyzers.numeric.medians import mean
+from rankscope_analyzers.numeric.medians import mean, typical
 from rankscope_analyzers.steps.records import TIMINGS
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.shape import Shape
@@ -56,6 +56,8 @@ class Baseline:
         data: median input time.
         duration: median step time.
         exit_lateness: (P, D, T) lateness in leaving the exchange, None where it is not known.
+        weights: (P,) compute of each stage under wall timing of a pipeline, else None.
+        work: median count of samples or tokens of a rank, 0 where they are not counted.
     """
 
     relative: Floats
@@ -69,6 +71,7 @@ class Baseline:
     duration: float
     exit_lateness: Floats | None = None
     weights: Floats | None = None
+    work: float = 0.0
 
     @property
     def paces(self) -> Floats:
@@ -139,6 +142,16 @@ class View:
     def paces(self) -> Floats:
         """Return (n, P) what each stage computes, without what it waits for the others."""
         return self.stage if self.weights is None else self.weights
+
+    @property
+    def more_work(self) -> float:
+        """Return the factor by which ranks have more samples (or tokens) than at the start.
+
+        1 where nobody counts, or where there are fewer: half a batch takes more than half the time.
+        """
+        if self.work is None or self.baseline is None or not self.baseline.work > 0:
+            return 1.0
+        return max(1.0, typical(self.work) / self.baseline.work)
 
     @property
     def flat(self) -> bool:

@@ -65,8 +65,9 @@ CHECKPOINTS = {"checkpoint_every": 25, "checkpoint": 0.4}
 ALONE = {"evaluate_every": 30, "evaluators": [0], "evaluate": 1.0}
 BUSY = {"busy": True, "compute": 0.02}
 LIMIT = 0.06
-"""CPUs that a limited rank may use: so few that the limit holds it back however busy the machine is,
-where 0.25 was more than it could get."""
+"""CPUs that a limited rank may use: so few that the limit holds it back however busy the machine
+is, where a quarter is more than it gets."""
+
 LINKED = {"width": 192, "compute": 0.03}
 
 FAULTY: Sequence[Case] = (

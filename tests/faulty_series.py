@@ -14,6 +14,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import (
     gpus,
     host,
+    job_status,
     kernel_log,
     nccl_log,
     nccl_ras,
@@ -174,6 +175,15 @@ def ended_process(kind: str, scope: str, pod_uid: str = "uid-1") -> tuple[Readin
     return (Reading(kernel_log.POD_LAST_EVENT, labels, NOW - 100),)
 
 
+def waiting(reason: str) -> Reading:
+    return Reading(job_status.JOB_WAITING_PODS, {"job_id": JOB, "reason": reason}, 2)
+
+
+def last_failure(reason: str, detail: str) -> Reading:
+    labels = {"job_id": JOB, "reason": reason, "detail": detail}
+    return Reading(job_status.JOB_LAST_FAILURE, labels, NOW - 60)
+
+
 FAULTS: Mapping[str, Sequence[Reading]] = {
     # GPUs: state, memory, links.
     "gpu_lost": [Reading(gpus.GPU_LOST, GPU, 1)],
@@ -263,6 +273,10 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "missing_rank": [Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0)],
     "pod_failed": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Failed"}, 1)],
     "pod_pending": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Pending"}, 1)],
+    "crash_loop": [waiting("CrashLoopBackOff")],
+    "image_not_pulled": [waiting("Init:ImagePullBackOff")],
+    "container_not_created": [waiting("CreateContainerConfigError")],
+    "pod_preempted": [last_failure("DisruptionTarget", "PreemptionByScheduler")],
     "device_unhealthy": [Reading(pods.DEVICE_UNHEALTHY, {**LOG, "device_id": "GPU-5"}, 1)],
     "environment_differs": [
         Reading(
@@ -278,6 +292,7 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
 
 BY_ANOTHER_LAYER: Mapping[str, Sequence[Reading]] = {
     "app": ended_process("user_fault", ""),
+    "pod_failed": [last_failure("OOMKilled", "sigkill")],
     "flapping": event("nic_cable_unplugged"),
     "host_memory": event("memory_uncorrected"),
 }

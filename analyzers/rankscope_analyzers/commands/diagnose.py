@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
     if timing.unusable and not (timing.diagnoses or timing.errors):
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
-    made = job_reports.reports(timing, gathered.evidence, time.time())
+    made = job_reports.reports(timing, gathered.evidence, time.time(), options.job)
     reports = [job for job in made if options.job in {None, job.job_id}]
     ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:

@@ -104,12 +104,39 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "job_stalled": Advice("page", WATCHDOG, "RankscopeJobStalled"),
     "pod_failed": Advice(
-        "page", "Look at the pods' state and events (kubectl describe pod).", "RankscopePodFailed"
+        "page",
+        "Read the log of the pod that failed first: rankscope explain job-log LOG...; kubectl"
+        " describe pod tells its events and exit codes.",
+        "RankscopePodFailed",
     ),
     "pod_pending": Advice(
         "ticket",
         "Look at why the pods wait (kubectl describe pod): GPUs, quota, volumes, images.",
-        "RankscopePodFailed",
+        "RankscopeJobPending",
+    ),
+    "crash_loop": Advice(
+        "page",
+        "Read the log of the run that failed: kubectl logs POD --previous; rankscope explain"
+        " job-log LOG... names its cause.",
+        "RankscopeCrashLoop",
+    ),
+    "image_not_pulled": Advice(
+        "page",
+        "Read the registry's answer in the pod's events (kubectl describe pod); correct the image's"
+        " name or the pull secret.",
+        "RankscopeImagePullFailing",
+    ),
+    "container_not_created": Advice(
+        "page",
+        "Create what the pod's events say is missing (kubectl describe pod), mostly a secret or"
+        " config map in the job's namespace.",
+        "RankscopeContainerNotCreated",
+    ),
+    "pod_preempted": Advice(
+        "ticket",
+        "Nothing in the job: it comes back when there is room; see who took its place (kubectl get"
+        " events).",
+        "RankscopeJobPreempted",
     ),
     "device_unhealthy": Advice(
         "page", "Drain the node and look for Xids and the GPU's state.", "RankscopeGpuLost"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
-NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed"))
+NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed", "crash_loop"))
 STUCK = frozenset(
     ("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "job_stalled")
 )
@@ -76,6 +76,16 @@ KINDS: Mapping[str, Kind] = {
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
     "pod_failed": Kind(4, STUCK | {"missing_rank", "rank_ended", "job_over"}, reported_alone=True),
+    "crash_loop": Kind(
+        5, STUCK | {"missing_rank", "rank_ended", "job_over", "pod_failed"}, reported_alone=True
+    ),
+    "image_not_pulled": Kind(
+        5, frozenset(("missing_rank", "init_incomplete", "pod_pending")), reported_alone=True
+    ),
+    "container_not_created": Kind(
+        5, frozenset(("missing_rank", "init_incomplete", "pod_pending")), reported_alone=True
+    ),
+    "pod_preempted": Kind(6, STUCK | NO_RANK | {"pod_pending"}, reported_alone=True),
     "device_unhealthy": Kind(6, GONE, reported_alone=True),
     "environment_differs": Kind(
         7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}

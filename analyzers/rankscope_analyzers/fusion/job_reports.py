@@ -15,6 +15,7 @@ from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.intake import garbage_collection
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.layers import pod_status
 from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
@@ -59,14 +60,22 @@ class JobEvidence:
 
 @garbage_collection.paused()
 def reports(
-    timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float
+    timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float, asked: str | None = None
 ) -> tuple[JobReport, ...]:
-    """Return a report of each job that has step records, or ranks in series; the worst first.
+    """Return a report of each job with step records, ranks or pods by its series; the worst first.
 
     If an analyzer raises, a report lacks its findings and says so.
+
+    Args:
+        timing: what step records say.
+        evidence: what was read beside them.
+        made_unix_seconds: now.
+        asked: a job that has a report as well if any series is about it, such as one whose pods
+            failed long ago.
     """
     reporter = _reporter(timing, evidence, made_unix_seconds)
-    return tuple(sorted(map(reporter.report, reporter.names()), key=_sort_key))
+    names = {*reporter.names(), *(name for name in reporter.nodes if name == asked)}
+    return tuple(sorted(map(reporter.report, sorted(names)), key=_sort_key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class _Reporter:
     Args:
         known: where their ranks run.
         nodes: for each job, the nodes with series about it, even if its ranks have left them.
+        with_pods: jobs with pods now, or with failures within an hour, even without known ranks.
         errors: raised while the data of all jobs was prepared.
     """
 
@@ -85,12 +95,15 @@ class _Reporter:
     made_unix_seconds: float
     known: RankLocations
     nodes: Mapping[str, set[str]]
+    with_pods: frozenset[str]
     errors: tuple[AnalysisError, ...]
 
     def names(self) -> Sequence[str]:
         """Return the names of all jobs."""
         raised = (error.about for error in self.timing.errors)
-        return sorted({*self.judged, *self.known.jobs, *self.timing.unusable, *raised})
+        return sorted(
+            {*self.judged, *self.known.jobs, *self.timing.unusable, *raised, *self.with_pods}
+        )
 
     def report(self, name: str) -> JobReport:
         """Return a job's report; if that raises, the report by step times alone."""
@@ -134,13 +147,19 @@ class _Reporter:
 
 
 def _reporter(timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float) -> _Reporter:
-    seen = attempt(
-        "look", "", lambda: (rank_locations(evidence.observed), _nodes_by_job(evidence.observed))
+    seen = attempt("look", "", lambda: _known(evidence.observed))
+    known, nodes, with_pods = (
+        (RankLocations({}), {}, frozenset[str]()) if isinstance(seen, AnalysisError) else seen
     )
-    known, nodes = (RankLocations({}), {}) if isinstance(seen, AnalysisError) else seen
     judged = {diagnosis.frame.job_id: diagnosis for diagnosis in timing.diagnoses}
     errors = (seen,) if isinstance(seen, AnalysisError) else ()
-    return _Reporter(timing, judged, evidence, made_unix_seconds, known, nodes, errors)
+    return _Reporter(timing, judged, evidence, made_unix_seconds, known, nodes, with_pods, errors)
+
+
+def _known(
+    observed: Observed,
+) -> tuple[RankLocations, Mapping[str, set[str]], frozenset[str]]:
+    return rank_locations(observed), _nodes_by_job(observed), pod_status.jobs_with_pods(observed)
 
 
 def _blank(

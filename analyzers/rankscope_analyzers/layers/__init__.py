@@ -15,6 +15,7 @@ from rankscope_analyzers.findings.finding import Finding, Layer
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import (
+    device_health,
     endings,
     environment,
     gpu_clocks,
@@ -22,8 +23,8 @@ from rankscope_analyzers.layers import (
     host_pressure,
     kernel_log,
     link_faults,
-    membership,
     nccl_transport,
+    pod_status,
     process_deaths,
     starvation,
 )
@@ -57,7 +58,8 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("host", host_pressure.READS, host_pressure.KINDS, host_pressure.findings),
     Subject("host", starvation.READS, starvation.KINDS, starvation.findings),
     Subject("pod", endings.READS, endings.KINDS, endings.findings),
-    Subject("pod", membership.READS, membership.KINDS, membership.findings),
+    Subject("pod", pod_status.READS, pod_status.KINDS, pod_status.findings),
+    Subject("pod", device_health.READS, device_health.KINDS, device_health.findings),
     Subject("environment", environment.READS, environment.KINDS, environment.findings),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.failures.verdict import Attempt, decide
 from rankscope_agent.contract.log_text.framing import Unframer
 
@@ -12,7 +12,7 @@ VALUE_ERROR = "ValueError: loss is nan at step 3"
 
 
 def attempts(*logs: str, names: tuple[str, ...] = (), size: int = 1 << 16) -> tuple[Attempt, ...]:
-    signs = Signs()
+    signs = FailureSigns()
     for number, text in enumerate(logs):
         name = names[number] if names else f"log-{number}"
         framing, log = Unframer(), FailureLog(name, signs)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.log_directories import PodName
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 
 def pods_of(namespace: str = "team") -> PodDirectory:
     """Return a directory in which every pod is of one namespace."""
     directory = PodDirectory()
-    directory.fall_back_on(lambda uid: PodName(namespace, f"pod-{uid}"))
+    directory.fall_back_on(lambda uid: PodIdentity(namespace, f"pod-{uid}"))
     return directory

@@ -9,15 +9,15 @@ import pytest
 from failed_jobs import agent_end, lost, table, traceback
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.failures.verdict import Attempt, decide
 from rankscope_analyzers import cli
 
 MAX_QUOTED = 32
 
 
-def signs_of(*logs: str) -> Signs:
-    signs = Signs()
+def signs_of(*logs: str) -> FailureSigns:
+    signs = FailureSigns()
     for number, text in enumerate(logs):
         log = FailureLog(f"log-{number}", signs)
         log.feed(text.encode())

@@ -135,6 +135,6 @@ def test_a_log_of_several_encodings_loses_none_of_its_lines(tmp_path, capsys):
 
 @pytest.mark.parametrize("cause", causes.CAUSES)
 def test_every_cause_has_a_runbook_that_exists(cause):
-    place = runbook(cause)
-    assert bool(place) == (cause != causes.NONE)
-    assert not place or (Path(__file__).parent.parent / place).is_file()
+    location = runbook(cause)
+    assert bool(location) == (cause != causes.NONE)
+    assert not location or (Path(__file__).parent.parent / location).is_file()

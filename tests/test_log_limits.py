@@ -4,7 +4,7 @@ import pytest
 
 from rankscope_agent.collecting.validation import validate
 from rankscope_agent.contract.failures.error_files import parse
-from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.kernel.events import KernelEvent
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Scrape
@@ -13,7 +13,7 @@ from rankscope_agent.sources.kernel_log.tally import Tally
 
 
 def test_32_lines_that_nothing_explains_are_quoted_and_the_rest_is_counted():
-    signs = Signs()
+    signs = FailureSigns()
     for word in range(26):
         for other in "ab":
             signs.quote("rank0.log", word, f"ERROR {chr(97 + word)}{other} failed")

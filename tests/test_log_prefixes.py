@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.sightings import Signs
+from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.kernel.lines import is_kernel
 from rankscope_agent.contract.log_text.prefixes import split, unix_seconds
 from rankscope_agent.sources.nccl_log.step_lines.prefix import words_begin
@@ -86,14 +86,14 @@ TRACEBACK = """\
 
 
 def test_a_failure_is_found_in_what_journalctl_prints_with_full_times():
-    signs = Signs()
+    signs = FailureSigns()
     log = FailureLog("journal", signs)
     log.feed(TRACEBACK.encode())
     log.finish()
-    (found,) = signs.sightings
+    (found,) = signs.signs
     assert found.frame == "/app/train.py:3, in main"
     when = unix_seconds(b"2026-02-15T17:37:45Z")
-    assert (found.place.rank, found.place.time) == (1, when)
+    assert (found.location.rank, found.location.time) == (1, when)
 
 
 def test_the_kernels_tag_in_syslog_leaves_a_line_to_the_kernel():

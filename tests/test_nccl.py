@@ -8,8 +8,8 @@ from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
-from rankscope_agent.contract.nccl.speakers import MAX_HEADS
 from rankscope_agent.contract.nccl.verdict import judge
+from rankscope_agent.contract.nccl.writers import MAX_PREFIXES
 
 EDGES = {
     # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.
@@ -237,7 +237,7 @@ def test_a_record_of_nobody_at_the_beginning_leaves_the_others_to_who_prints_the
 def test_threads_that_take_turns_are_told_apart_however_many_and_long_their_names_are():
     hosts = ["n", "gpu-n", "x-gpu-n", "rack-7-gpu-n", "a-very-long-name-of-a-node", "b"]
     everyone = [(host, pid) for host in hosts for pid in (1, 22, 333, 4444, *range(9000, 9060))]
-    assert len(everyone) > MAX_HEADS
+    assert len(everyone) > MAX_PREFIXES
     parser = NcclLog()
     for turn in (1, 2):
         for number, (host, pid) in enumerate(everyone):
@@ -293,7 +293,7 @@ def test_a_long_line_of_many_records_keeps_only_the_text_next_to_each():
     piece = b"x" * 5000 + b"NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC" + b"y" * 500
     parser.feed(piece * 200 + b"\n")
     assert len(parser.facts.processes) == 1
-    assert max(map(len, parser._speakers.threads), default=0) <= 1024
+    assert max(map(len, parser._writers.threads), default=0) <= 1024
 
 
 def test_lines_whose_heads_end_alike_are_those_of_different_processes():

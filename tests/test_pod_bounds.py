@@ -20,7 +20,7 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.gpu_order import read_gpus
 from rankscope_agent.sources.pods.json_items import JsonItems
 from rankscope_agent.sources.pods.kubelet import KubeletClient, KubeletError
-from rankscope_agent.sources.pods.log_directories import LogDirectories, PodName
+from rankscope_agent.sources.pods.log_directories import LogDirectories, PodIdentity
 from rankscope_agent.sources.pods.membership import number
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
 from rankscope_agent.sources.pods.processes import parse_environ
@@ -80,7 +80,7 @@ def test_folders_of_logs_are_looked_at_again_after_five_seconds(tmp_path, clock)
     clock.now += 4.9
     assert names.find("u") is None
     clock.now += 0.2
-    assert names.find("u") == PodName("team", "llm-0")
+    assert names.find("u") == PodIdentity("team", "llm-0", "u")
     (tmp_path / "team_llm_0_v").mkdir()
     clock.now += 6
     assert names.find("0") is None, "no pod's folder has four parts"

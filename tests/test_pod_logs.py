@@ -13,11 +13,11 @@ from rankscope_agent.sources.nccl_log import follower as following
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.nccl_log.memory import estimated_bytes
 from rankscope_agent.sources.nccl_log.pod import POD_LIMITS, PodLogs
-from rankscope_agent.sources.nccl_log.streams import LogOwner
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 MAX_POD_BYTES = 4 << 20
 
-OWNER = LogOwner("team", "train-0", "uid-1")
+OWNER = PodIdentity("team", "train-0", "uid-1")
 NOW = 1_795_000_000.0
 TIMEOUT = (
     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE,"

@@ -121,7 +121,7 @@ def test_a_bad_sample_is_counted_and_logged_and_fails_no_collector(started, capl
     eventually(lambda: scrape_of(registry, "bad") and scrape_of(registry, "good"))
     assert scrape_of(registry, "bad").success
     assert scrape_of(registry, "bad").samples == (metrics.RECORDS_CORRUPT.sample(1),)
-    assert "collector bad: 1 of 2 samples dropped" in caplog.text
+    assert "collector bad yields invalid samples: 1 of 2 samples dropped" in caplog.text
     page = exposition.render(registry.snapshot(), exposition.TEXT, None).decode()
     assert 'rankscope_invalid_samples{collector="bad"} 1' in page
     assert 'rankscope_invalid_samples{collector="good"}' not in page

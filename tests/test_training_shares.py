@@ -10,7 +10,7 @@ from collected_page import Clock, Page, collector
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.log_directories import PodName
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import listing, reader, ring_directory
@@ -103,7 +103,7 @@ def test_made_up_ranks_cost_their_own_job_and_no_job_with_an_open_ring(tmp_path,
 
 def pods_named_after_their_namespace() -> PodDirectory:
     names = PodDirectory()
-    names.fall_back_on(lambda uid: PodName(uid.partition("-")[0], uid))
+    names.fall_back_on(lambda uid: PodIdentity(uid.partition("-")[0], uid))
     return names
 
 

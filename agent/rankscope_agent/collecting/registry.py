@@ -25,7 +25,6 @@ from rankscope_agent.sources.collector import (
     Collector,
     lacks_source,
     log_failure,
-    log_invalid,
     scrape,
 )
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
@@ -307,7 +306,9 @@ class Registry:
         validated = validate(outcomes)
         for outcome in validated:
             if outcome.invalid:
-                log_invalid(outcome.collector, outcome.invalid_reason)
+                log_failure(
+                    outcome.collector, outcome.invalid_reason, what="yields invalid samples"
+                )
         return validated
 
     def states(self) -> tuple[CollectorState, ...]:

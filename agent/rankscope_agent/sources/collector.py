@@ -92,20 +92,19 @@ def scrape(name: str, collector: Collector, last_success: float | None) -> Scrap
     )
 
 
-def log_failure(name: str, failure: str, *, traceback: bool = False) -> None:
-    """Log a collector's failure; the record carries both, so that a handler can thin repeats."""
+def log_failure(name: str, failure: str, *, what: str = "failed", traceback: bool = False) -> None:
+    """Log a collector's failure, or what else is wrong with its samples.
+
+    The record carries name and failure, so that a handler can thin out repetitions.
+    """
     log.error(
-        "collector %s failed: %s",
+        "collector %s %s: %s",
         name,
+        what,
         failure,
         exc_info=traceback,
         extra={"collector": name, "failure": failure},
     )
-
-
-def log_invalid(name: str, reason: str) -> None:
-    """Log that samples of a collector are left off the page; see `log_failure`."""
-    log.error("collector %s: %s", name, reason, extra={"collector": name, "failure": reason})
 
 
 def _take(samples: Iterable[Sample]) -> tuple[Sample, ...]:

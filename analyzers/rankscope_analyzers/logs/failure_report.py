@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.log import FailureLog
-from rankscope_agent.contract.failures.sightings import Quote, Signs
+from rankscope_agent.contract.failures.signs import FailureSigns, Quote
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import chunks
@@ -60,7 +60,7 @@ class JobLogExplanation:
     """
 
     def __init__(self, files: Sequence[str]) -> None:
-        signs = Signs()
+        signs = FailureSigns()
         for name in files:
             _read(name, signs)
         self._attempts = decide(signs)
@@ -126,7 +126,7 @@ def runbook(cause: str) -> str:
     return runbooks.path(RUNBOOKS.get(cause, OTHER_RUNBOOK))
 
 
-def _read(name: str, signs: Signs) -> None:
+def _read(name: str, signs: FailureSigns) -> None:
     framing, log = Unframer(), FailureLog(name, signs)
     for chunk in chunks(name):
         log.feed(framing.feed(chunk))

@@ -11,8 +11,8 @@ from typing import Any
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.failures.messages import classify
-from rankscope_agent.contract.failures.sightings import MAX_TEXT
-from rankscope_agent.contract.failures.tracebacks import Found, read
+from rankscope_agent.contract.failures.signs import MAX_TEXT
+from rankscope_agent.contract.failures.tracebacks import ParsedError, read
 
 MAX_FILE_BYTES = 4 << 20
 """Largest error file read: its traceback has at most 1,000 frames of some hundred bytes."""
@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 4 << 20
 class ErrorFile:
     """What one error file says; time is Unix time, exit code as torchrun counts it."""
 
-    found: Found
+    found: ParsedError
     time: float | None
     rank: int | None
 
@@ -49,7 +49,7 @@ def _read(message: str, extra: dict[str, Any]) -> ErrorFile:
     found = read(stack.splitlines()) if isinstance(stack, str) else None
     if found is None:
         first = (message.strip().splitlines() or [""])[0]
-        found = Found(classify(message), first[:MAX_TEXT], "")
+        found = ParsedError(classify(message), first[:MAX_TEXT], "")
     rank = extra.get("rank")
     return ErrorFile(
         found, _seconds(extra.get("timestamp")), rank if isinstance(rank, int) else None

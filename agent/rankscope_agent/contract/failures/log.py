@@ -1,4 +1,4 @@
-"""Finds signs of failure in the logs of a job, chunk by chunk: bytes in, `Signs` out.
+"""Finds signs of failure in the logs of a job, chunk by chunk: bytes in, `FailureSigns` out.
 
 Nothing here concludes anything (that is `verdict`). A chunk without any of a few words is passed
 over unless a traceback is open.
@@ -13,17 +13,17 @@ from dataclasses import replace
 from rankscope_agent.contract.failures import error_files
 from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
 from rankscope_agent.contract.failures.messages import LAUNCHER, classify_exit, classify_line
-from rankscope_agent.contract.failures.sightings import (
+from rankscope_agent.contract.failures.signs import (
     MAX_TEXT,
+    FailureSign,
+    FailureSigns,
     Kind,
-    Place,
     RankEnd,
-    Sighting,
-    Signs,
+    SignLocation,
 )
 from rankscope_agent.contract.failures.summaries import TableReader, read_end
 from rankscope_agent.contract.failures.tracebacks import (
-    Found,
+    ParsedError,
     TracebackReader,
     is_escaped,
     read,
@@ -31,10 +31,10 @@ from rankscope_agent.contract.failures.tracebacks import (
 )
 from rankscope_agent.contract.log_text.prefixes import MAX_RANK, Prefix, split
 
-MAX_SIGHTINGS = 20_000
+MAX_SIGNS = 20_000
 """Signs remembered of a job: a line of its launcher and a traceback for each of 8,192 ranks."""
 
-MAX_SPEAKERS = 20_000
+MAX_WRITERS = 20_000
 """Writers told apart in one log."""
 
 MAX_LINE = 4096
@@ -124,11 +124,11 @@ class FailureLog:
         signs: where to put what is found, shared by all logs of the job.
     """
 
-    def __init__(self, source: str, signs: Signs) -> None:
+    def __init__(self, source: str, signs: FailureSigns) -> None:
         self._source = source
         self._signs = signs
         self._line = 0
-        self._readers: dict[bytes, tuple[TracebackReader, Place]] = {}
+        self._readers: dict[bytes, tuple[TracebackReader, SignLocation]] = {}
         self._open: set[bytes] = set()
         self._table = TableReader(source)
         self._whole = b""
@@ -139,7 +139,7 @@ class FailureLog:
         self._rank_is_local = by_attempt is not None
         self._spawned: int | None = None
         self._agent_ends: dict[bytes, list[int]] = {}
-        self._first = (len(signs.sightings), len(signs.ends))
+        self._first = (len(signs.signs), len(signs.ends))
 
     def feed(self, text: bytes) -> None:
         """Take in whole plain lines."""
@@ -159,114 +159,116 @@ class FailureLog:
 
     def finish(self) -> None:
         """Take in that the log is at its end."""
-        for reader, place in self._readers.values():
-            self._add(reader.finish(), place)
+        for reader, location in self._readers.values():
+            self._add(reader.finish(), location)
         self._readers.clear()
         self._end(self._table.finish())
         whole = error_files.parse(self._whole)
         if whole is not None:
             rank = self._rank if whole.rank is None else whole.rank
-            place = Place(self._source, 0, self._attempt, rank, self._rank_is_local, whole.time)
-            self._add(whole.found, place)
-        self._part_attempts()
+            location = SignLocation(
+                self._source, 0, self._attempt, rank, self._rank_is_local, whole.time
+            )
+            self._add(whole.found, location)
+        self._split_attempts()
 
-    def _part_attempts(self) -> None:
+    def _split_attempts(self) -> None:
         """Tell attempts apart by the lines with which an agent ended all but the last of them."""
         limits = max(self._agent_ends.values(), key=len, default=[])[:-1]
         if not limits:
             return
-        sightings, ends = self._signs.sightings, self._signs.ends
-        for index in range(self._first[0], len(sightings)):
-            sign = sightings[index]
-            attempt = self._attempt + bisect_left(limits, sign.place.line)
-            sightings[index] = replace(sign, place=replace(sign.place, attempt=attempt))
+        signs, ends = self._signs.signs, self._signs.ends
+        for index in range(self._first[0], len(signs)):
+            sign = signs[index]
+            attempt = self._attempt + bisect_left(limits, sign.location.line)
+            signs[index] = replace(sign, location=replace(sign.location, attempt=attempt))
         for end in ends[self._first[1] :]:
             end.attempt = self._attempt + len(limits)
         self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
 
     def _close_old(self) -> None:
         """End tracebacks after which their speakers said nothing for long."""
-        for speaker in list(self._open):
-            reader, place = self._readers[speaker]
-            if place.line < self._line - MAX_SILENCE:
-                self._add(reader.finish(), place)
-                self._open.discard(speaker)
+        for writer in list(self._open):
+            reader, location = self._readers[writer]
+            if location.line < self._line - MAX_SILENCE:
+                self._add(reader.finish(), location)
+                self._open.discard(writer)
 
     def _is_open(self) -> bool:
         return self._table.is_open or bool(self._open)
 
     def _read(self, line: bytes) -> None:
         prefix, words = split(line)
-        place = self._place(prefix)
+        location = self._location(prefix)
         text = words.decode(errors="replace").rstrip()
         spawned = _SPAWNED.search(words)
         if spawned is not None:
             self._spawned = int(spawned[1])
             return
         if is_escaped(words):
-            self._add(read(unescaped(text)), place)
+            self._add(read(unescaped(text)), location)
             return
         was_open = self._table.is_open
         self._end(self._table.feed(text, self._attempt))
         if was_open or self._table.is_open:
             return
-        reading = self._readers.get(prefix.speaker)
-        if self._read_traceback(prefix, place, text) or (reading and reading[0].is_open):
+        reading = self._readers.get(prefix.writer)
+        if self._read_traceback(prefix, location, text) or (reading and reading[0].is_open):
             return
-        self._read_line(words, place, text)
+        self._read_line(words, location, text)
 
-    def _read_traceback(self, prefix: Prefix, place: Place, text: str) -> bool:
+    def _read_traceback(self, prefix: Prefix, location: SignLocation, text: str) -> bool:
         """Take in a line of a speaker's traceback; say whether it is one."""
-        known = self._readers.get(prefix.speaker)
+        known = self._readers.get(prefix.writer)
         starts = "Traceback (most recent call last):" in text
         if known is None:
-            if not starts or len(self._readers) >= MAX_SPEAKERS:
+            if not starts or len(self._readers) >= MAX_WRITERS:
                 return False
-            tagged = bool(prefix.speaker) or self._rank is not None
-            known = self._readers[prefix.speaker] = (TracebackReader(tagged=tagged), place)
+            tagged = bool(prefix.writer) or self._rank is not None
+            known = self._readers[prefix.writer] = (TracebackReader(tagged=tagged), location)
         reader, began = known
         was_open = reader.is_open
         self._add(reader.feed(text), began)
         if starts and reader.is_fresh:
-            self._readers[prefix.speaker] = (reader, place)
-        (self._open.add if reader.is_open else self._open.discard)(prefix.speaker)
+            self._readers[prefix.writer] = (reader, location)
+        (self._open.add if reader.is_open else self._open.discard)(prefix.writer)
         return starts or (was_open and reader.is_open)
 
-    def _read_line(self, words: bytes, place: Place, text: str) -> None:
+    def _read_line(self, words: bytes, location: SignLocation, text: str) -> None:
         """Read a line outside of tracebacks."""
         ended = _AGENT_END.search(words)
         if ended is not None:
             self._agent_ends.setdefault(ended[1], []).append(self._line)
         end = read_end(words)
         if end is not None:
-            self._add_end(end, place, text)
+            self._add_end(end, location, text)
             return
-        said = text.strip()[:MAX_TEXT]
+        message = text.strip()[:MAX_TEXT]
         meaning = classify_line(words)
         if meaning is not None:
-            self._sight(Sighting("platform", meaning, place, said))
+            self._add_sign(FailureSign("platform", meaning, location, message))
             return
         echo = read_echo(words)
         if echo is not None:
-            self._sight(Sighting("echo", echo, place, said))
+            self._add_sign(FailureSign("echo", echo, location, message))
             return
-        self._read_complaint(text, place, said)
+        self._read_complaint(text, location, message)
 
-    def _read_complaint(self, text: str, place: Place, said: str) -> None:
+    def _read_complaint(self, text: str, location: SignLocation, message: str) -> None:
         """Read an error that a single line reports."""
         complaint = read_complaint(text)
         if complaint is None:
             return
         if complaint.meaning is None or complaint.survived:
-            self._signs.quote(self._source, place.line, said)
+            self._signs.quote(self._source, location.line, message)
         if complaint.meaning is None:
             return
-        if place.rank is None and complaint.rank is not None and complaint.rank < MAX_RANK:
-            place = replace(place, rank=complaint.rank)
+        if location.rank is None and complaint.rank is not None and complaint.rank < MAX_RANK:
+            location = replace(location, rank=complaint.rank)
         kind: Kind = "survived" if complaint.survived else "complaint"
-        self._sight(Sighting(kind, complaint.meaning, place, said))
+        self._add_sign(FailureSign(kind, complaint.meaning, location, message))
 
-    def _place(self, prefix: Prefix) -> Place:
+    def _location(self, prefix: Prefix) -> SignLocation:
         rank, local = prefix.rank, prefix.local
         if rank is None and self._spawned is not None:
             rank, local = self._spawned, True
@@ -274,29 +276,33 @@ class FailureLog:
             rank, local = self._rank, self._rank_is_local
         if rank is not None and rank < MAX_RANK and not local:
             self._signs.ranks.add(rank)
-        return Place(self._source, self._line, self._attempt, rank, local, prefix.time)
+        return SignLocation(self._source, self._line, self._attempt, rank, local, prefix.time)
 
-    def _add(self, found: Found | None, place: Place) -> None:
+    def _add(self, found: ParsedError | None, location: SignLocation) -> None:
         if found is None:
             return
         end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
         if end is not None:
-            self._add_end(end, place, found.text)
+            self._add_end(end, location, found.text)
         elif found.meaning == LAUNCHER:
             echo = read_echo(found.text.encode())
             if echo is not None:
-                self._sight(Sighting("echo", echo, place, found.text))
+                self._add_sign(FailureSign("echo", echo, location, found.text))
         else:
-            self._sight(Sighting("exception", found.meaning, place, found.text, found.frame))
+            self._add_sign(
+                FailureSign("exception", found.meaning, location, found.text, found.frame)
+            )
 
-    def _add_end(self, end: tuple[int, bool, int], place: Place, text: str) -> None:
+    def _add_end(self, end: tuple[int, bool, int], location: SignLocation, text: str) -> None:
         rank, local, code = end
-        at = replace(place, rank=rank, local=local)
-        self._sight(Sighting("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code))
+        at = replace(location, rank=rank, local=local)
+        self._add_sign(
+            FailureSign("exit", classify_exit(code), at, text[:MAX_TEXT], exit_code=code)
+        )
 
-    def _sight(self, sighting: Sighting) -> None:
-        if len(self._signs.sightings) < MAX_SIGHTINGS:
-            self._signs.sightings.append(sighting)
+    def _add_sign(self, sign: FailureSign) -> None:
+        if len(self._signs.signs) < MAX_SIGNS:
+            self._signs.signs.append(sign)
         else:
             self._signs.beyond_limits += 1
 
@@ -304,7 +310,7 @@ class FailureLog:
         """Keep an entry of torchrun's table, with the exception that it shows."""
         if end is None or end.rank is None:
             return
-        if len(self._signs.ends) >= MAX_SIGHTINGS:
+        if len(self._signs.ends) >= MAX_SIGNS:
             self._signs.beyond_limits += 1
             return
         found = read(end.lines) if len(end.lines) > 1 else None
@@ -312,5 +318,5 @@ class FailureLog:
         self._signs.ends.append(end)
         self._signs.ranks.add(end.rank)
         if found is not None:
-            place = Place(self._source, self._line, end.attempt, end.rank, False, None)
-            self._add(found, place)
+            location = SignLocation(self._source, self._line, end.attempt, end.rank, False, None)
+            self._add(found, location)

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable
 
-from rankscope_agent.contract.failures.sightings import RankEnd
+from rankscope_agent.contract.failures.signs import RankEnd
 from rankscope_agent.contract.log_text.prefixes import MAX_RANK
 
 MAX_TABLE_LINES = 4000
@@ -82,11 +82,11 @@ def _take(entry: RankEnd, words: str) -> None:
 
 def _take_time(entry: RankEnd, text: str) -> None:
     try:
-        entry.said = calendar.timegm(
+        entry.ended_at = calendar.timegm(
             time.strptime(text.strip()[:19].replace("_", " "), "%Y-%m-%d %H:%M:%S")
         )
     except (ValueError, OverflowError):
-        entry.said = None
+        entry.ended_at = None
 
 
 def _take_rank(entry: RankEnd, text: str) -> None:

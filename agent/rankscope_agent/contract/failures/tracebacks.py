@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.messages import Meaning, classify
-from rankscope_agent.contract.failures.sightings import MAX_TEXT
+from rankscope_agent.contract.failures.signs import MAX_TEXT
 
 START = "Traceback (most recent call last):"
 
@@ -55,7 +55,7 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedError:
     """A whole traceback: what it means, its last line, and its innermost frame."""
 
     meaning: Meaning
@@ -89,7 +89,7 @@ class TracebackReader:
         """Whether the first exception of a traceback is being read."""
         return self._in_frames and not self._chain
 
-    def feed(self, words: str) -> Found | None:
+    def feed(self, words: str) -> ParsedError | None:
         """Take in a line; return the traceback that it shows to have ended."""
         begin = words.find(START)
         if begin >= 0:
@@ -101,16 +101,16 @@ class TracebackReader:
             return None
         return self._read_after(words)
 
-    def finish(self) -> Found | None:
+    def finish(self) -> ParsedError | None:
         """Return the traceback that was open, also one that was cut off after some frames."""
         chain, self._chain = self._chain, []
         cut_off = self._in_frames and not chain and bool(self._frame)
         self._in_frames, self._linked = False, None
         if cut_off:
-            return Found(Meaning(causes.UNKNOWN, certain=False), CUT_OFF, self._frame)
+            return ParsedError(Meaning(causes.UNKNOWN, certain=False), CUT_OFF, self._frame)
         return _found(chain) if chain else None
 
-    def _begin(self, words: str, begin: int) -> Found | None:
+    def _begin(self, words: str, begin: int) -> ParsedError | None:
         inner = words[:begin].endswith("Original ")
         found = None
         if inner and self._chain:
@@ -136,7 +136,7 @@ class TracebackReader:
             self._in_frames = False
             self._chain.append(Raised(own.strip()[:MAX_TEXT], self._frame))
 
-    def _read_after(self, words: str) -> Found | None:
+    def _read_after(self, words: str) -> ParsedError | None:
         text = words.strip()
         if text in _LINKS:
             self._linked = True
@@ -151,7 +151,7 @@ class TracebackReader:
         return None
 
 
-def _found(chain: list[Raised]) -> Found:
+def _found(chain: list[Raised]) -> ParsedError:
     """Say what a chain means: its last exception, unless one that explains it says more."""
     last = chain[-1]
     meaning = last.meaning()
@@ -161,7 +161,7 @@ def _found(chain: list[Raised]) -> Found:
         earlier = raised.meaning()
         if earlier.cause != causes.USER_EXCEPTION and meaning.cause == causes.USER_EXCEPTION:
             meaning = earlier
-    return Found(meaning, last.line, last.frame)
+    return ParsedError(meaning, last.line, last.frame)
 
 
 _ESCAPED_FRAME = b"\\n  File "
@@ -179,7 +179,7 @@ def unescaped(line: str) -> list[str]:
     return text.replace("\\n", "\n").rstrip("\n\"', }]").split("\n")
 
 
-def read(lines: list[str]) -> Found | None:
+def read(lines: list[str]) -> ParsedError | None:
     """Return the traceback in a text that holds one alone."""
     reader = TracebackReader(tagged=True)
     found = None

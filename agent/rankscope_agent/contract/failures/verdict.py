@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.failures.messages import Meaning, classify_exit
-from rankscope_agent.contract.failures.sightings import Kind, Place, RankEnd, Sighting, Signs
+from rankscope_agent.contract.failures.signs import (
+    FailureSign,
+    FailureSigns,
+    Kind,
+    RankEnd,
+    SignLocation,
+)
 
 FROM_OUTSIDE = frozenset({causes.PREEMPTED, causes.CANCELLED, causes.DEADLINE, causes.NODE_LOST})
 """Causes that hit all ranks alike: what comes after them is their consequence."""
@@ -33,7 +39,7 @@ class Failure:
         exit_code: below 0 for a signal.
         root: torchrun takes it for the root cause.
         weak: nothing but its exit code speaks for it.
-        said: when it ended by its launcher, in seconds that compare within the job only.
+        ended_at: when it ended by its launcher, in seconds that compare within the job only.
     """
 
     rank: int | None
@@ -45,7 +51,7 @@ class Failure:
     source: str
     line: int
     time: float | None
-    said: float | None
+    ended_at: float | None
     root: bool
     weak: bool
 
@@ -76,9 +82,9 @@ class Attempt:
     silent: tuple[int, ...]
 
 
-def decide(signs: Signs) -> tuple[Attempt, ...]:
+def decide(signs: FailureSigns) -> tuple[Attempt, ...]:
     """Return a verdict on each attempt that failed, the newest last."""
-    failed = {s.place.attempt for s in signs.sightings if s.kind != "survived"}
+    failed = {s.location.attempt for s in signs.signs if s.kind != "survived"}
     numbers = sorted(failed | {end.attempt for end in signs.ends})
     return tuple(_attempt(signs, number) for number in numbers)
 
@@ -94,7 +100,7 @@ SURVIVED: frozenset[Kind] = frozenset({"exception", "platform", "complaint", "ec
 """Signs that are believed where something failed and nothing else says why."""
 
 
-def _attempt(signs: Signs, number: int) -> Attempt:
+def _attempt(signs: FailureSigns, number: int) -> Attempt:
     """Judge by the strongest signs that say who failed."""
     best = _judged(signs, number, TIERS[0])
     for kinds in TIERS[1:]:
@@ -108,7 +114,7 @@ def _attempt(signs: Signs, number: int) -> Attempt:
     return _with_survived(signs, number, best)
 
 
-def _with_survived(signs: Signs, number: int, known: Attempt) -> Attempt:
+def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
     """Explain a failure of no known cause by what the program said that it had survived."""
     if known.first is None or known.cause != causes.UNKNOWN:
         return known
@@ -123,12 +129,12 @@ def _adds(echoed: Attempt, known: Attempt) -> bool:
     return not known.victims or echoed.cause == causes.HOST_OOM
 
 
-def _judged(signs: Signs, number: int, kinds: frozenset[Kind]) -> Attempt:
+def _judged(signs: FailureSigns, number: int, kinds: frozenset[Kind]) -> Attempt:
     ends: dict[int | None, RankEnd] = {
         end.rank: end for end in signs.ends if end.attempt == number and end.rank is not None
     }
-    told = [s for s in signs.sightings if s.place.attempt == number and s.kind in kinds]
-    seen = _by_rank(told, ends.values())
+    relevant = [s for s in signs.signs if s.location.attempt == number and s.kind in kinds]
+    seen = _by_rank(relevant, ends.values())
     failures, victims = _sort(seen, ends)
     aftermath = [
         end
@@ -156,22 +162,22 @@ def _ranks(failures: Iterable[Failure]) -> set[int | None]:
 
 
 def _by_rank(
-    sightings: Iterable[Sighting], ends: Iterable[RankEnd]
-) -> dict[int | None, list[Sighting]]:
+    signs: Iterable[FailureSign], ends: Iterable[RankEnd]
+) -> dict[int | None, list[FailureSign]]:
     """Sort signs by global rank; torchrun's table translates local ones."""
     globally = {(end.source, end.local_rank): end.rank for end in ends}
-    seen: dict[int | None, list[Sighting]] = defaultdict(list)
-    for sighting in sightings:
-        place = sighting.place
-        rank = place.rank
-        if place.local:
-            rank = globally.get((place.source, rank), rank)
-        seen[rank].append(sighting)
+    seen: dict[int | None, list[FailureSign]] = defaultdict(list)
+    for sign in signs:
+        location = sign.location
+        rank = location.rank
+        if location.local:
+            rank = globally.get((location.source, rank), rank)
+        seen[rank].append(sign)
     return seen
 
 
 def _sort(
-    seen: dict[int | None, list[Sighting]], ends: dict[int | None, RankEnd]
+    seen: dict[int | None, list[FailureSign]], ends: dict[int | None, RankEnd]
 ) -> tuple[list[Failure], list[Victim]]:
     """Tell those who failed from those whom they took along."""
     failures: list[Failure] = []
@@ -192,12 +198,12 @@ def _sort(
     return failures, victims
 
 
-def _weight(sign: Sighting) -> tuple[bool, bool, int]:
+def _weight(sign: FailureSign) -> tuple[bool, bool, int]:
     """Order the signs of one rank: exceptions, certain ones first, then as they came."""
-    return sign.kind != "exception", not sign.meaning.certain, sign.place.line
+    return sign.kind != "exception", not sign.meaning.certain, sign.location.line
 
 
-def _failure(rank: int | None, sign: Sighting, end: RankEnd | None) -> Failure:
+def _failure(rank: int | None, sign: FailureSign, end: RankEnd | None) -> Failure:
     return Failure(
         rank=rank,
         cause=sign.meaning.cause,
@@ -205,10 +211,10 @@ def _failure(rank: int | None, sign: Sighting, end: RankEnd | None) -> Failure:
         text=sign.text,
         frame=sign.frame,
         exit_code=end.exit_code if end else sign.exit_code,
-        source=sign.place.source,
-        line=sign.place.line,
-        time=sign.place.time,
-        said=end.said if end else None,
+        source=sign.location.source,
+        line=sign.location.line,
+        time=sign.location.time,
+        ended_at=end.ended_at if end else None,
         root=end.root if end else False,
         weak=False,
     )
@@ -216,14 +222,14 @@ def _failure(rank: int | None, sign: Sighting, end: RankEnd | None) -> Failure:
 
 def _sort_by_exit(
     rank: int | None,
-    signs: Sequence[Sighting],
+    signs: Sequence[FailureSign],
     end: RankEnd | None,
     failures: list[Failure],
     victims: list[Victim],
 ) -> None:
     """Judge a rank of which only its end is known."""
-    told = next((s for s in signs if s.exit_code is not None), None)
-    code = end.exit_code if end and end.exit_code is not None else told and told.exit_code
+    relevant = next((s for s in signs if s.exit_code is not None), None)
+    code = end.exit_code if end and end.exit_code is not None else relevant and relevant.exit_code
     if not code:
         return
     text = _exit_text(code)
@@ -231,18 +237,18 @@ def _sort_by_exit(
     if meaning.victim:
         victims.append(Victim(rank, text))
         return
-    sign = told or _sign_of(end, meaning)
+    sign = relevant or _sign_of(end, meaning)
     if sign is not None:
         found = _failure(rank, replace(sign, meaning=meaning, text=text, exit_code=code), end)
         failures.append(replace(found, weak=True))
 
 
-def _sign_of(end: RankEnd | None, meaning: Meaning) -> Sighting | None:
+def _sign_of(end: RankEnd | None, meaning: Meaning) -> FailureSign | None:
     """Make a sign of torchrun's table alone."""
     if end is None:
         return None
-    place = Place(end.source, 0, end.attempt, end.rank, False, None)
-    return Sighting("exit", meaning, place, "", exit_code=end.exit_code)
+    location = SignLocation(end.source, 0, end.attempt, end.rank, False, None)
+    return FailureSign("exit", meaning, location, "", exit_code=end.exit_code)
 
 
 def _exit_text(code: int) -> str:
@@ -284,7 +290,7 @@ def _join_nameless(failures: list[Failure]) -> list[Failure]:
                 fitting,
                 rank=failure.rank,
                 exit_code=failure.exit_code,
-                said=failure.said,
+                ended_at=failure.ended_at,
                 root=failure.root,
             )
         joined.append(failure)
@@ -348,8 +354,8 @@ Key = tuple[float, ...]
 
 def _order(failures: Sequence[Failure]) -> Callable[[Failure], Key]:
     """Choose by what failures can be compared: the first that all of them have."""
-    if all(f.said is not None for f in failures):
-        return lambda f: (f.said or 0.0, not f.root, f.line)
+    if all(f.ended_at is not None for f in failures):
+        return lambda f: (f.ended_at or 0.0, not f.root, f.line)
     if all(f.time is not None for f in failures):
         return lambda f: (f.time or 0.0, not f.root, f.line)
     if len({f.source for f in failures}) == 1:
@@ -368,10 +374,10 @@ def _is_of_a_handler(failure: Failure) -> bool:
     return failure.rank is None and failure.text.startswith(("NameError", "UnboundLocalError"))
 
 
-def _cause_of_victims(seen: Mapping[int | None, Sequence[Sighting]]) -> str:
+def _cause_of_victims(seen: Mapping[int | None, Sequence[FailureSign]]) -> str:
     """Return what can be said where all that speak are victims."""
-    said = {sign.meaning.cause for signs in seen.values() for sign in signs}
-    if causes.COLLECTIVE_TIMEOUT in said:
+    causes_seen = {sign.meaning.cause for signs in seen.values() for sign in signs}
+    if causes.COLLECTIVE_TIMEOUT in causes_seen:
         return causes.COLLECTIVE_TIMEOUT
-    only_meeting = causes.RENDEZVOUS in said and causes.NCCL_ERROR not in said
+    only_meeting = causes.RENDEZVOUS in causes_seen and causes.NCCL_ERROR not in causes_seen
     return causes.RENDEZVOUS if only_meeting else causes.UNKNOWN

@@ -109,14 +109,14 @@ class Unframer:
 
 def _has_partials(text: bytes) -> bool:
     """Look for a partial line's tag: for its `P` first, which is rare and quick to find."""
-    place = -1
+    index = -1
     for _ in range(len(text) // HOP_BYTES):
-        place = text.find(b"P", place + 1)
-        if place < 0:
+        index = text.find(b"P", index + 1)
+        if index < 0:
             return False
-        if text.endswith(_CRI_PARTIALS, 0, place + 1):
+        if text.endswith(_CRI_PARTIALS, 0, index + 1):
             return True
-    rest = max(0, place - len(_CRI_PARTIALS[0]))
+    rest = max(0, index - len(_CRI_PARTIALS[0]))
     return any(text.find(mark, rest) >= 0 for mark in _CRI_PARTIALS)
 
 

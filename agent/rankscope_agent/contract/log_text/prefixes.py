@@ -90,13 +90,13 @@ class Prefix:
     """What stands before a line's own words.
 
     Args:
-        speaker: tells the writers of one log apart.
+        writer: tells the writers of one log apart.
         rank: the rank that a tag names, None without one.
         local: the tag counts ranks of its node only.
         time: Unix time of the line, None where it has none.
     """
 
-    speaker: bytes
+    writer: bytes
     rank: int | None
     local: bool
     time: float | None
@@ -107,14 +107,14 @@ NO_PREFIX = Prefix(b"", None, False, None)
 
 def split(line: bytes) -> tuple[Prefix, bytes]:
     """Return what stands before a line's own words, and these with their indentation."""
-    place, end = 0, 0
+    offset, end = 0, 0
     found: dict[str, bytes] = {}
     for _ in range(MAX_PREFIXES):
-        match = _PREFIX.match(line, place)
+        match = _PREFIX.match(line, offset)
         if match is None:
             break
         found.update({name: text for name, text in match.groupdict().items() if text})
-        place = end = match.end()
+        offset = end = match.end()
     if not end:
         return NO_PREFIX, line
     stamp = found.pop("stamp", None)

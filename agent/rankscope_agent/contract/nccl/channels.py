@@ -14,7 +14,7 @@ from rankscope_agent.contract.nccl.lines import (
     connection_of,
     parse_headless,
 )
-from rankscope_agent.contract.nccl.speakers import Thread
+from rankscope_agent.contract.nccl.writers import Thread
 
 _CHANNELS = re.compile(
     r"(?:Using )?(\d{1,4}) (?:\w{1,10} )?channels(?:.*?(\d{1,4}) nvls channels)?"
@@ -56,9 +56,9 @@ def _keep_loose(facts: Facts, limits: Limits, thread: Thread, channels: int) -> 
 
 def _read_headless(facts: Facts, thread: Thread, info: bytes, text: str) -> int:
     """Keep a connection without its channel; count the transports of one without its ranks."""
-    said = connection_of(info)
-    if said is not None:
-        thread.sink.distinct.add(said)
+    connection = connection_of(info)
+    if connection is not None:
+        thread.sink.distinct.add(connection)
         return 1
     headless = facts.headless
     for transport in parse_headless(text):

@@ -134,13 +134,13 @@ def _sizes(text: bytes) -> Iterator[int]:
 
 def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
     """Yield the numbers behind a word that stands by itself."""
-    place = -1
+    index = -1
     for _ in range(MAX_PLACES):
-        place = text.find(word, place + 1)
-        if place < 0:
+        index = text.find(word, index + 1)
+        if index < 0:
             return
-        found = pattern.match(text, place)
-        if found is not None and not _is_of_a_group(word, text[max(0, place - 8) : place]):
+        found = pattern.match(text, index)
+        if found is not None and not _is_of_a_group(word, text[max(0, index - 8) : index]):
             yield int(found[1])
 
 
@@ -153,6 +153,6 @@ def _products(text: bytes) -> Iterator[int]:
     """Yield nodes times processes of a node, of flags that stand near each other."""
     nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_PLACES]
     for match in _PER_NODE.finditer(text):
-        for place, count in nodes:
-            if abs(place - match.start()) <= NEAR:
+        for index, count in nodes:
+            if abs(index - match.start()) <= NEAR:
                 yield int(match[1]) * count

@@ -75,22 +75,22 @@ def records(text: bytes) -> Iterator[re.Match[bytes]]:
     letter, offset = b"L", 3
     if text.count(b"L", 0, SAMPLE_BYTES) > text.count(b"C", 0, SAMPLE_BYTES):
         letter, offset = b"C", 1
-    place = offset - 1
+    index = offset - 1
     for _ in range(FIRST_HOPS + len(text) // HOP_BYTES):
-        place = find(letter, place + 1)
-        if place < 0:
+        index = find(letter, index + 1)
+        if index < 0:
             return
-        found = match_at(text, place - offset)
+        found = match_at(text, index - offset)
         if found is not None:
             yield found
-            place = found.end() + offset - 1
-    yield from SCAN.finditer(text, place - offset + 1)
+            index = found.end() + offset - 1
+    yield from SCAN.finditer(text, index - offset + 1)
 
 
 TOKEN = re.compile(rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] $")
 """host:pid:tid [cudaDev] at the end of what precedes `NCCL INFO` (debug.cc:330-355)."""
 
-WARN_HEAD = re.compile(
+WARN_PREFIX = re.compile(
     rb"(?:^|[^\w.-])([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[-?\d{1,10}\] [^\n]*$"
 )
 """The same before `NCCL WARN`, where file, line and function of NCCL or a plugin follow."""
@@ -157,8 +157,8 @@ def parse_comm(text: bytes) -> CommLine | None:
     match = _COMM.match(text)
     if match is None:
         return None
-    pointer, place, size, rest = match.groups()
-    rank, nranks = int(place), int(size) if size else None
+    pointer, index, size, rest = match.groups()
+    rank, nranks = int(index), int(size) if size else None
     if rank >= MAX_RANK or (nranks is not None and not rank < nranks <= MAX_RANK):
         return None
     return CommLine(pointer.decode(), rank, nranks, *_parse_rest(rest))
@@ -232,14 +232,14 @@ def connection_of(info: bytes) -> bytes | None:
 
     `NCCL INFO 0 : 3[3] -> 4[4] [send] via NET/IB/0` and `NCCL INFO 3[3] -> 4[4] via P2P/IPC`.
     """
-    said = _HEAD.sub(b"", info, count=1)
-    return said if _EDGE.match(said) else None
+    connection = _HEAD.sub(b"", info, count=1)
+    return connection if _EDGE.match(connection) else None
 
 
 def parse_headless(text: str) -> Iterator[Transport]:
     """Yield the transports of `0 : NET/IB/0/GDRDMA [receive] via NET/IB/0/GDRDMA [send]`."""
-    for said, direction in _HEADLESS.findall(text):
-        transport = parse_transport(said.encode(), direction.encode())
+    for connection, direction in _HEADLESS.findall(text):
+        transport = parse_transport(connection.encode(), direction.encode())
         if transport is not None:
             yield transport
 
@@ -253,12 +253,12 @@ def parse_collnet(text: str) -> tuple[int, Transport] | None:
     return int(match[1]), Transport(name, "/GDRDMA" in match[4], match[2])
 
 
-def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
+def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
     """Turn distinct edges into counts; return how many texts were no connection at all.
 
     Args:
         edges: as printed.
-        room: how many are remembered for each transport, to be known again.
+        limit: how many are remembered for each transport, to be known again.
     """
     garbage = 0
     by_tail: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
@@ -274,12 +274,12 @@ def sum_up(edges: Edges, room: int = MAX_PAIRS) -> int:
     edges.distinct = set()
     for (tail, direction), pairs in by_tail.items():
         transport = parse_transport(tail, direction)
-        if transport is None or not count(edges, transport, pairs, room):
+        if transport is None or not count(edges, transport, pairs, limit):
             garbage += len(pairs)
     return garbage
 
 
-def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room: int) -> bool:
+def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], limit: int) -> bool:
     """Add connections over a transport, each pair of ranks once; say whether there are such ranks.
 
     Beyond the transports that are told apart nothing is added.
@@ -296,9 +296,9 @@ def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], room
     if known:
         new -= known
     edges.counts[transport] = edges.counts.get(transport, 0) + len(new)
-    known.update(itertools.islice(new, max(0, room - len(known))))
+    known.update(itertools.islice(new, max(0, limit - len(known))))
     edges.highest_rank = max(edges.highest_rank, highest)
-    if len(edges.owners) < room:
+    if len(edges.owners) < limit:
         own = 1 if transport.direction == "receive" else 0
-        edges.owners.update([pair[own] for pair in pairs[:room]])
+        edges.owners.update([pair[own] for pair in pairs[:limit]])
     return True

@@ -19,7 +19,7 @@ from rankscope_agent.contract.nccl.lines import (
     INFO,
     MAX_PAIRS,
     TORCH_TAG,
-    WARN_HEAD,
+    WARN_PREFIX,
     WARNING,
     CommLine,
     count,
@@ -29,9 +29,9 @@ from rankscope_agent.contract.nccl.lines import (
     records,
     sum_up,
 )
-from rankscope_agent.contract.nccl.speakers import Speakers, Thread, line_of
 from rankscope_agent.contract.nccl.warnings import classify
 from rankscope_agent.contract.nccl.watchdog import DESYNC
+from rankscope_agent.contract.nccl.writers import Thread, Writers, line_of
 
 CONTEXT_BYTES = 4096
 """What is looked at after an exception: its `Last error:` and the desync report are in there."""
@@ -55,7 +55,7 @@ class NcclLog:
         self.limits = limits or Limits()
         self.facts = facts or Facts()
         self.facts.watchdog.limit = self.limits.watchdog_events
-        self._speakers = Speakers(self.facts, self.limits)
+        self._writers = Writers(self.facts, self.limits)
         self._starting = {
             (m.process.host, m.gpu, m.rank, m.nranks): m
             for m in self.facts.members.values()
@@ -66,14 +66,14 @@ class NcclLog:
         self._pairs = MAX_PAIRS
         self._contexts = 0
         self._open_context = False
-        self._head_left = HEAD_BYTES
+        self._opening_left = HEAD_BYTES
 
     def feed(self, lines: bytes) -> int:
         """Take in whole plain lines, as `Unframer` gives them; return the records found."""
         if self._open_context:
             self._open_context = False
             self._read_context(lines[:CONTEXT_BYTES])
-        if self._head_left > 0:
+        if self._opening_left > 0:
             self._read_head(lines)
         found = self._scan(lines, torn=False)
         if self._new_edges > self.limits.edges:
@@ -82,24 +82,24 @@ class NcclLog:
 
     def _read_head(self, lines: bytes) -> None:
         """Look at the log's beginning for what others say of the job."""
-        head = lines[: self._head_left]
-        self._head_left -= len(head)
-        self.facts.world_size = max(self.facts.world_size, world_size(head))
-        self.facts.one_host = self.facts.one_host or on_one_host(head)
-        self.facts.group_size = max(self.facts.group_size, group_size(head))
-        self.facts.informed = self.facts.informed or b"NCCL INFO " in head
+        opening = lines[: self._opening_left]
+        self._opening_left -= len(opening)
+        self.facts.world_size = max(self.facts.world_size, world_size(opening))
+        self.facts.one_host = self.facts.one_host or on_one_host(opening)
+        self.facts.group_size = max(self.facts.group_size, group_size(opening))
+        self.facts.informed = self.facts.informed or b"NCCL INFO " in opening
 
     def stop_growing(self) -> None:
         """Keep nothing new from here on; what is left out is counted."""
         self.limits = Limits(0, 0, self.limits.edges, 0, 0, 0)
-        self._speakers.limits = self.limits
+        self._writers.limits = self.limits
         self.facts.watchdog.limit = 0
         self._pairs = 0
 
     @property
     def threads(self) -> int:
         """How many threads are known."""
-        return len(self._speakers.threads)
+        return len(self._writers.threads)
 
     def sum_up(self) -> None:
         """Count the edges gathered so far; the same ones seen again later count again."""
@@ -125,7 +125,7 @@ class NcclLog:
                 continue
             start = match.start()
             if thread is None or text[start - size : start] != last:
-                last, thread = self._speakers.of_record(text, start, torn=torn)
+                last, thread = self._writers.of_record(text, start, torn=torn)
                 size = len(last or b"")
             if kind == INFO:
                 self._read_info(thread, match)
@@ -137,11 +137,11 @@ class NcclLog:
 
     def _read_connection(self, thread: Thread, match: re.Match[bytes]) -> None:
         """Remember a connection; it is read when it is summed up."""
-        said = match[CONNECTION]
-        if b" NCCL " in said:
+        connection = match[CONNECTION]
+        if b" NCCL " in connection:
             self._read_fused(thread, match)
         else:
-            thread.sink.distinct.add(said)
+            thread.sink.distinct.add(connection)
             self._new_edges += 1
 
     def _read_fused(self, thread: Thread, match: re.Match[bytes]) -> None:
@@ -226,7 +226,7 @@ class NcclLog:
         """Note Init START or COMPLETE and whose connections the thread prints from here on."""
         member.network = member.network or thread.process.network
         if event == "START":
-            self._take_place(member)
+            self._forget_predecessor(member)
             member.started = True
             thread.member, thread.sink = member, member.edges
             return
@@ -239,19 +239,19 @@ class NcclLog:
         if thread.member is None:
             thread.member = member
         elif thread.member is member:  # what this thread connects from here on is lazy
-            self._speakers.set_free(thread)
+            self._writers.release(thread)
 
-    def _take_place(self, member: Member) -> None:
-        """Forget who began in the same place before and did not come to an end.
+    def _forget_predecessor(self, member: Member) -> None:
+        """Forget a member of the same rank and GPU whose initialization never completed.
 
-        A GPU has one process of a rank at a time: a launcher started the job's workers anew, and
-        the earlier one is gone.
+        A GPU has one process of a rank at a time: a launcher has restarted the job's workers, and
+        the earlier process is gone.
         """
         if not member.gpu:
             return
-        place = (member.process.host, member.gpu, member.rank, member.nranks)
-        former = self._starting.get(place)
-        self._starting[place] = member
+        slot = (member.process.host, member.gpu, member.rank, member.nranks)
+        former = self._starting.get(slot)
+        self._starting[slot] = member
         if former is None or former.complete or former.process is member.process:
             return
         if former.group == member.group:  # two at a time, as a wrong launcher starts them
@@ -314,16 +314,16 @@ class NcclLog:
             rank, transport = found
             count(thread.sink, transport, [(rank, rank)], self._pairs)
 
-    def _read_warning(self, text: bytes, head: bytes, warn: bytes, end: int) -> None:
+    def _read_warning(self, text: bytes, prefix: bytes, warn: bytes, end: int) -> None:
         message = warn[len(b"WARN ") :].decode(errors="replace").strip()
-        self._count_warning(message, self._speaker(head))
+        self._count_warning(message, self._writer(prefix))
         self._read_around(text, end)
 
-    def _speaker(self, head: bytes) -> Process:
-        match = WARN_HEAD.search(head)
+    def _writer(self, prefix: bytes) -> Process:
+        match = WARN_PREFIX.search(prefix)
         if match is None:
-            return self._speakers.process("", 0)
-        return self._speakers.process(match[1].decode(), int(match[2]))
+            return self._writers.process("", 0)
+        return self._writers.process(match[1].decode(), int(match[2]))
 
     def _count_warning(self, message: str, process: Process) -> None:
         warned = classify(message)
@@ -364,12 +364,12 @@ class NcclLog:
         error = _LAST_ERROR.search(after)
         if error is not None:
             self._count_warning(
-                error[1].decode(errors="replace").strip(), self._speakers.process("", 0)
+                error[1].decode(errors="replace").strip(), self._writers.process("", 0)
             )
         if b" collective #" in after and self.facts.watchdog.read_report(after):
             self.facts.warn(DESYNC, after.decode(errors="replace"), self.limits)
         for rank in TORCH_TAG.findall(after):
-            self._speakers.tag(int(rank))
+            self._writers.tag(int(rank))
 
 
 def _same(member: Member, line: CommLine) -> bool:

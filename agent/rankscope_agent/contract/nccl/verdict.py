@@ -282,9 +282,9 @@ def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | 
 def _largest(facts: Facts, loose: Sequence[Edges]) -> tuple[int | None, str | None]:
     """Return the largest number of ranks that is said, and by whom, NCCL's own word first."""
     rings = max((edges.ring_size for edges in loose), default=0)
-    said = ((facts.largest_comm, COMMUNICATOR), (rings, RING))
+    stated = ((facts.largest_comm, COMMUNICATOR), (rings, RING))
     others = ((facts.group_size, OTHERS), (facts.world_size, OTHERS))
-    return next(((size, who) for size, who in (*said, *others) if size), (None, None))
+    return next(((size, who) for size, who in (*stated, *others) if size), (None, None))
 
 
 def _ranks_seen(facts: Facts, loose: Sequence[Edges]) -> tuple[int, ...]:

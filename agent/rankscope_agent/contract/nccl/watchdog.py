@@ -100,7 +100,7 @@ class WatchdogFacts:
 
     def read(self, line: bytes) -> tuple[str, ...]:
         """Take in a line; return the codes of what is new in it."""
-        rank, group = _speaker(line)
+        rank, group = _writer(line)
         if rank is not None and len(self.ranks) < self.limit:
             self.ranks.add(rank)
         codes = []
@@ -154,7 +154,7 @@ class WatchdogFacts:
             self.signalled_by.add(int(signal[1]))
 
 
-def _speaker(line: bytes) -> tuple[int | None, str]:
+def _writer(line: bytes) -> tuple[int | None, str]:
     """Return the rank that a line is of and the id of its group, empty where it is not printed."""
     whole = re.search(_GLOBAL_RANK, line)
     inside = re.search(_GROUP_RANK, line)

@@ -26,12 +26,12 @@ from rankscope_agent.sources.nccl_log.streams import (
     MAX_STREAMS,
     NO_POD,
     LogLocation,
-    LogOwner,
     LogStream,
     Position,
     pattern_logs,
     pod_logs,
 )
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class NcclFollower:
         self._cpu_clock = cpu_clock
         self._budget = budget_seconds
         self._followed: dict[Path, Following] = {}
-        self._jobs: dict[LogOwner, PodLogs] = {}
+        self._jobs: dict[PodIdentity, PodLogs] = {}
         self._resume: dict[Path, tuple[Position, bool]] = {}
         self._turn = 0
 
@@ -273,7 +273,7 @@ class NcclFollower:
         followed.behind = not followed.at_end
         return followed.behind
 
-    def _job(self, owner: LogOwner) -> PodLogs | None:
+    def _job(self, owner: PodIdentity) -> PodLogs | None:
         """Return the pod's facts; None where there is no room for one more pod."""
         job = self._jobs.get(owner)
         if job is None:
@@ -282,7 +282,7 @@ class NcclFollower:
             job = self._jobs[owner] = PodLogs(owner, Facts())
         return job
 
-    def _make_room(self, newcomer: LogOwner) -> bool:
+    def _make_room(self, newcomer: PodIdentity) -> bool:
         """Forget a silent pod, else the newest one of a namespace that has two more than this."""
         silent = [
             name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
@@ -337,11 +337,11 @@ class NcclFollower:
                 position = Position((inode[0], inode[1]), offset, tuple(done))
                 self._resume[Path(path)] = (position, bool(spoke))
             for owner, last_line, last_warning, facts in state["jobs"]:
-                job = PodLogs(LogOwner(*owner), nccl_state.from_json(facts))
+                job = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts))
                 job.last_line, job.last_warning = last_line, last_warning
                 self._jobs[job.owner] = job
             for owner, steps in state.get("steps", ()):
-                known = self._job(LogOwner(*owner))
+                known = self._job(PodIdentity(*owner))
                 if known is not None:
                     known.steps = step_state.from_json(steps)
         except (KeyError, TypeError, ValueError, IndexError) as error:

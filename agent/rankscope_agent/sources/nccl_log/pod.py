@@ -10,7 +10,7 @@ from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
 from rankscope_agent.sources.nccl_log.memory import estimated_bytes
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
-from rankscope_agent.sources.nccl_log.streams import LogOwner
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 POD_LIMITS = Limits(members=4096, threads=4096, edges=4000, settings=8192, watchdog_events=4096)
 """Remembered of one pod: 16 ranks with 256 communicators each."""
@@ -31,7 +31,7 @@ class PodLogs:
         facts: what an earlier run of the agent found.
     """
 
-    def __init__(self, owner: LogOwner, facts: Facts) -> None:
+    def __init__(self, owner: PodIdentity, facts: Facts) -> None:
         self.owner = owner
         self.steps = StepLog()
         self.last_line: float | None = None

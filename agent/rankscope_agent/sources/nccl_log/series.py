@@ -16,7 +16,7 @@ from rankscope_agent.contract.nccl.facts import Facts, Transport
 from rankscope_agent.contract.nccl.signs import IB_DEVICE
 from rankscope_agent.contract.nccl.verdict import CommunicatorVerdict, JobVerdict
 from rankscope_agent.contract.nccl.warnings import label
-from rankscope_agent.sources.nccl_log.streams import LogOwner
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 EXPECTED = "expected"
 """Reason of a socket fallback where neither the node nor the pod has an active RDMA port: nothing
@@ -78,7 +78,7 @@ _PLAIN_VERSION = re.compile(r"\d{1,2}\.\d{1,3}\.\d{1,3}(\+cuda\d{1,2}\.\d{1,2})?
 
 
 def job_samples(
-    owner: LogOwner, facts: Facts, verdict: JobVerdict, devices: Set[str], *, rdma_active: bool
+    owner: PodIdentity, facts: Facts, verdict: JobVerdict, devices: Set[str], *, rdma_active: bool
 ) -> Iterator[Sample]:
     """Yield the series of one pod's (or of the node's own) logs.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rankscope_agent.contract.metrics import job_logs as metrics
 from rankscope_agent.contract.model import Metric, Sample
 from rankscope_agent.sources.nccl_log.step_lines.values import Progress, StepFacts
-from rankscope_agent.sources.nccl_log.streams import LogOwner
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 SOURCE = "log"
 """Of every such value: printed by the job itself, for the whole job, measured by nobody here."""
@@ -26,7 +26,7 @@ NEWEST: tuple[tuple[str, Metric], ...] = (
 """Fields of `Progress` and the series they are exported as."""
 
 
-def step_samples(owner: LogOwner, facts: StepFacts) -> Iterator[Sample]:
+def step_samples(owner: PodIdentity, facts: StepFacts) -> Iterator[Sample]:
     """Yield the series of one pod's (or of the node's own) logs; what no line says is absent."""
     pod = (owner.namespace, owner.name)
     for framework, known in facts.frameworks.items():

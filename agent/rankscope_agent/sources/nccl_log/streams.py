@@ -14,8 +14,8 @@ from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 
-from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.nccl_log.segments import READ_BYTES, Segment, open_log
+from rankscope_agent.sources.pods.log_directories import PodIdentity, pod_of
 
 MAX_STREAMS = 256
 """Logs followed at a time: those of 110 pods (the kubelet's default) with two containers each."""
@@ -28,28 +28,14 @@ MAX_SEGMENTS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class LogOwner:
-    """The pod that writes a log; all empty for a file outside of pods."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def holder(self) -> Holder:
-        """Who takes a place with its logs."""
-        return self.namespace, self.uid
-
-
-@dataclass(frozen=True, slots=True)
 class LogLocation:
     """Where a log is: the path of its newest file, and whose it is."""
 
     path: Path
-    owner: LogOwner
+    owner: PodIdentity
 
 
-NO_POD = LogOwner("", "", "")
+NO_POD = PodIdentity("", "")
 
 
 def pod_logs(root: Path) -> Iterator[LogLocation]:
@@ -59,10 +45,9 @@ def pod_logs(root: Path) -> Iterator[LogLocation]:
         OSError: the directory is there and cannot be read.
     """
     for pod in _names(root):
-        parts = pod.split("_")
-        if len(parts) != 3:
+        owner = pod_of(pod)
+        if owner is None:
             continue
-        owner = LogOwner(*parts)
         for container in _names_if_there(root / pod):
             newest = _newest_restart(_names_if_there(root / pod / container))
             if newest is not None:

@@ -12,7 +12,7 @@ from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
 from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.lifecycles import JobLife, Lifecycles
-from rankscope_agent.sources.pods.log_directories import PodName
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.records import Pod
@@ -30,7 +30,7 @@ MAX_AWAITED = 1024
 """Pods that are asked for and not known, which are remembered; beyond, nobody waits for more."""
 
 
-def _nobody(_uid: str) -> PodName | None:
+def _nobody(_uid: str) -> PodIdentity | None:
     return None
 
 
@@ -54,10 +54,10 @@ class PodDirectory:
         self._probed: frozenset[tuple[str, int]] = frozenset()
         self._probed_attempts: Mapping[str, int] = {}
         self._awaited: dict[str, float] = {}
-        self._fallback: Callable[[str], PodName | None] = _nobody
+        self._fallback: Callable[[str], PodIdentity | None] = _nobody
         self._lives = Lifecycles()
 
-    def fall_back_on(self, names: Callable[[str], PodName | None]) -> None:
+    def fall_back_on(self, names: Callable[[str], PodIdentity | None]) -> None:
         """Take who else knows what a pod is called, where the API server does not tell of it."""
         self._fallback = names
 
@@ -313,7 +313,7 @@ class PodDirectory:
         pod = self.find(pod_uid) if pod_uid else None
         if pod is None:
             held = () if pod_uid else tuple(gpu.uuid for gpu in view.gpus)
-            name = (self._fallback(pod_uid) if pod_uid else None) or PodName("", "")
+            name = (self._fallback(pod_uid) if pod_uid else None) or PodIdentity("", "")
             return RankLocation(
                 pod_namespace=name.namespace,
                 pod_name=name.name,

@@ -13,21 +13,33 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from rankscope_agent.sources.fair_shares import Holder
+
 MAX_FOLDERS = 4096
 """Folders looked at: many times what the largest nodes run."""
 
 AGAIN_SECONDS = 5.0
 """Pause between two looks, as between those for pods' rings."""
 
-_PARTS = 3
-
 
 @dataclass(frozen=True, slots=True)
-class PodName:
-    """What a pod is called."""
+class PodIdentity:
+    """Namespace, name and UID of a pod; all empty for what is outside of pods."""
 
     namespace: str
     name: str
+    uid: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        """The tenant and pod whose share its files count towards."""
+        return self.namespace, self.uid
+
+
+def pod_of(folder: str) -> PodIdentity | None:
+    """Return the pod whose log directory has this name, None if it is no such name."""
+    parts = folder.split("_")
+    return PodIdentity(*parts) if len(parts) == 3 else None
 
 
 class LogDirectories:
@@ -42,10 +54,10 @@ class LogDirectories:
         self._root = root
         self._clock = clock
         self._lock = threading.Lock()
-        self._names: Mapping[str, PodName] = {}
+        self._names: Mapping[str, PodIdentity] = {}
         self._looked = float("-inf")
 
-    def find(self, uid: str) -> PodName | None:
+    def find(self, uid: str) -> PodIdentity | None:
         """Return what a pod is called; None where it has no folder, or folders cannot be seen."""
         with self._lock:
             if uid not in self._names and self._clock() - self._looked >= AGAIN_SECONDS:
@@ -54,10 +66,10 @@ class LogDirectories:
             return self._names.get(uid)
 
 
-def _look(root: Path) -> Mapping[str, PodName]:
+def _look(root: Path) -> Mapping[str, PodIdentity]:
     try:
         with os.scandir(root) as entries:
-            parts = [entry.name.split("_") for entry in islice(entries, MAX_FOLDERS)]
+            pods = [pod_of(entry.name) for entry in islice(entries, MAX_FOLDERS)]
     except OSError:
         return {}
-    return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == _PARTS}
+    return {pod.uid: pod for pod in pods if pod is not None}

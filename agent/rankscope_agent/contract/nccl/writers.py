@@ -8,11 +8,11 @@ from rankscope_agent.contract.nccl.lines import MPI_TAG, TOKEN
 MAX_TOKEN = 320
 """Bytes by which a thread is known again: its host (below 256), three numbers and brackets."""
 
-MAX_HEAD = 1024
+MAX_PREFIX = 1024
 """Bytes looked at before a record for who prints it: NCCL's and launchers' prefixes have below 400.
 Without this bound a long line of many records would be read again for each of them."""
 
-MAX_HEADS, MAX_HEAD_SIZES = 256, 4
+MAX_PREFIXES, MAX_PREFIX_SIZES = 256, 4
 """Texts before records that are known again at once, and their lengths: a node has some dozens of
 threads, whose numbers have few lengths."""
 
@@ -35,7 +35,7 @@ class Thread:
         self.channels: tuple[int, int | None] | None = None
 
 
-class Speakers:
+class Writers:
     """The threads and processes of a log.
 
     Args:
@@ -47,11 +47,11 @@ class Speakers:
         self.limits = limits
         self.threads: dict[bytes, Thread] = {}
         """By the text before `NCCL INFO`, from the host on."""
-        self._heads: dict[bytes, Thread] = {}
-        self._head_sizes: list[int] = []
+        self._prefixes: dict[bytes, Thread] = {}
+        self._prefix_sizes: list[int] = []
         self._facts = facts
         self._hosts: set[str] = {host for host, _ in facts.processes}
-        self._bags = sum(map(len, facts.loose_edges.values()))
+        self._edge_sets = sum(map(len, facts.loose_edges.values()))
 
     def of_record(self, text: bytes, start: int, *, torn: bool) -> tuple[bytes | None, Thread]:
         """Return the thread of the record at `start`, and the text by which it is known again.
@@ -59,11 +59,11 @@ class Speakers:
         That begins one character before its first word: what ends alike is another's. None where
         there is no such character.
         """
-        for size in self._head_sizes:
-            head = text[start - size : start]
-            known = self._heads.get(head)
+        for size in self._prefix_sizes:
+            prefix = text[start - size : start]
+            known = self._prefixes.get(prefix)
             if known is not None:
-                return head, known
+                return prefix, known
         line = line_of(text, start)
         inner = text.rfind(b" ", line, max(line, start - 1))
         word = text.rfind(b" ", line, max(line, inner)) + 1
@@ -72,21 +72,21 @@ class Speakers:
         thread = self.threads.get(token) or self.thread(token, torn=torn)
         if not begin:
             return None, thread
-        head = text[begin - 1 : start]
+        prefix = text[begin - 1 : start]
         if token in self.threads:  # what is beyond the limits is counted each time
-            self._remember(head, thread)
-        return head, thread
+            self._remember(prefix, thread)
+        return prefix, thread
 
-    def _remember(self, head: bytes, thread: Thread) -> None:
+    def _remember(self, prefix: bytes, thread: Thread) -> None:
         """Keep what precedes a thread's records: those of a node mostly take turns in its log."""
-        size = len(head)
-        if size not in self._head_sizes:
-            if len(self._head_sizes) >= MAX_HEAD_SIZES:
+        size = len(prefix)
+        if size not in self._prefix_sizes:
+            if len(self._prefix_sizes) >= MAX_PREFIX_SIZES:
                 return
-            self._head_sizes.append(size)
-        if len(self._heads) >= MAX_HEADS:
-            self._heads.clear()
-        self._heads[head] = thread
+            self._prefix_sizes.append(size)
+        if len(self._prefixes) >= MAX_PREFIXES:
+            self._prefixes.clear()
+        self._prefixes[prefix] = thread
 
     def thread(self, token: bytes, *, torn: bool) -> Thread:
         """Make known a thread by the text before its `NCCL INFO`."""
@@ -102,7 +102,7 @@ class Speakers:
         return self._add(token, self.process(self._host(match[1].decode(), torn), int(match[2])))
 
     def _add(self, token: bytes, process: Process) -> Thread:
-        thread = self.threads[token] = Thread(process, self._bag(process))
+        thread = self.threads[token] = Thread(process, self._new_edges(process))
         return thread
 
     def _host(self, name: str, torn: bool) -> str:
@@ -126,21 +126,21 @@ class Speakers:
             known = processes.setdefault((host, pid), Process(host, pid))
         return known
 
-    def set_free(self, thread: Thread) -> None:
+    def release(self, thread: Thread) -> None:
         """Let a thread whose communicator is complete print connections of any other one."""
         thread.member = None
         lazy = thread.lazy
         used = lazy.distinct or lazy.counts or lazy.ring_size
-        if used and self._bags < 2 * self.limits.threads:
-            thread.lazy = self._bag(thread.process)
+        if used and self._edge_sets < 2 * self.limits.threads:
+            thread.lazy = self._new_edges(thread.process)
         thread.sink = thread.lazy
 
-    def _bag(self, process: Process) -> Edges:
+    def _new_edges(self, process: Process) -> Edges:
         """Return a place for connections of a thread that has no communicator (yet)."""
-        self._bags += 1
-        several = self._facts.loose_edges.setdefault((process.host, process.pid), [])
-        several.append(Edges())
-        return several[-1]
+        self._edge_sets += 1
+        edges_of_process = self._facts.loose_edges.setdefault((process.host, process.pid), [])
+        edges_of_process.append(Edges())
+        return edges_of_process[-1]
 
     def tag(self, rank: int) -> None:
         """Note a rank that a launcher names."""
@@ -150,5 +150,5 @@ class Speakers:
 
 def line_of(text: bytes, start: int) -> int:
     """Return where the line of the record at `start` begins, or what of it is looked at."""
-    nearest = max(0, start - MAX_HEAD)
+    nearest = max(0, start - MAX_PREFIX)
     return max(nearest, text.rfind(b"\n", nearest, start) + 1)

@@ -20,7 +20,7 @@ Kind = Literal["exception", "exit", "platform", "complaint", "survived", "echo"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SignLocation:
     """Where a sign was seen.
 
     Args:
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class FailureSign:
     """One sign of a failure.
 
     Args:
@@ -55,7 +55,7 @@ class Sighting:
 
     kind: Kind
     meaning: Meaning
-    place: Place
+    location: SignLocation
     text: str
     frame: str = ""
     exit_code: int | None = None
@@ -77,7 +77,7 @@ class RankEnd:
 
     Args:
         root: it is what torchrun takes for the root cause, which it is not always.
-        said: when, by its node's clock, as seconds that compare with those of other ranks only.
+        ended_at: when, by its node's clock, as seconds that compare with those of other ranks only.
     """
 
     source: str
@@ -87,12 +87,12 @@ class RankEnd:
     local_rank: int | None = None
     host: str = ""
     exit_code: int | None = None
-    said: float | None = None
+    ended_at: float | None = None
     lines: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Signs:
+class FailureSigns:
     """Everything seen in the logs of one job.
 
     Args:
@@ -103,7 +103,7 @@ class Signs:
         beyond_limits: signs that were left out for lack of room.
     """
 
-    sightings: list[Sighting] = field(default_factory=list)
+    signs: list[FailureSign] = field(default_factory=list)
     ends: list[RankEnd] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     quotes: dict[str, Quote] = field(default_factory=dict)

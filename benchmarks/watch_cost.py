@@ -13,14 +13,14 @@ from benchmarks.commands import environment
 from benchmarks.fleet_server import RANKS_OF_A_NODE, SLOW, fleet
 from benchmarks.processes import cpu_seconds, free_port, memory_mib, scrape
 
-from rankscope_analyzers.fusion.gather import LOOKS_KEPT
+from rankscope_analyzers.fusion.gather import KEPT_POLLS
 
 SINCE_SECONDS = 1800.0  # as far back as the watch looks unless told otherwise
 
 FLEETS: tuple[tuple[int, float], ...] = ((8, 1.0), (64, 2.0), (512, 10.0), (2048, 10.0))
 """Nodes, and seconds of a step: the more ranks a job has, the longer its steps."""
 
-EVALUATIONS = LOOKS_KEPT  # from then on the watch holds as many pages as it ever does
+EVALUATIONS = KEPT_POLLS  # from then on the watch holds as many pages as it ever does
 PATIENCE_SECONDS = 600.0
 
 

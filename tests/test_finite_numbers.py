@@ -17,7 +17,7 @@ from rich.console import Console
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers import command
-from rankscope_analyzers.fusion.job_reports import Evidence, reports
+from rankscope_analyzers.fusion.job_reports import JobEvidence, reports
 from rankscope_analyzers.reports import html, job_json, markdown, terminal
 from rankscope_analyzers.reports.verdict_text import rank_table
 from rankscope_analyzers.runs.files import RunRecordFiles
@@ -122,7 +122,7 @@ def test_every_number_of_every_output_is_finite(job):
     timing = diagnose_each([job])
     if "compute_timing" in job.meta:
         assert timing.errors == ()
-    made = reports(timing, Evidence(), START)
+    made = reports(timing, JobEvidence(), START)
     assert not [error for one in made for error in one.errors if error.part != "timing"]
     for one in made:
         strict = json.dumps(job_json.as_object(one), allow_nan=False)  # before anything mends it

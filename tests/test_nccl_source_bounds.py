@@ -33,6 +33,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, rate
 from rankscope_agent.sources.nccl_ras import client
 from rankscope_agent.sources.nccl_ras import collector as ras
 from rankscope_agent.sources.nccl_ras.client import RasError
+from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.training.ring_directory import RingDirectory
 from standing_clock import Clock
 from test_collective_period import coll
@@ -320,16 +321,16 @@ def test_64_pods_are_remembered(tmp_path):
     follower_made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0)
     for index in range(64):
         assert len(follower_made._jobs) == index
-        owner = streams.LogOwner(f"n{index}", "p", "u")
+        owner = PodIdentity(f"n{index}", "p", "u")
         job = follower_made._job(owner)
         assert job is not None
         job.facts.warnings["x"] = None  # it has spoken
-    assert follower_made._job(streams.LogOwner("one-more", "p", "u")) is None
+    assert follower_made._job(PodIdentity("one-more", "p", "u")) is None
 
 
 def test_pods_together_take_16_mebibytes(tmp_path):
     made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0)
-    one = PodLogs(streams.LogOwner("n", "p", "u"), Facts())
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
     made._jobs[one.owner] = one
     one.weight = 16 << 20
     made._bound()
@@ -342,7 +343,7 @@ def test_pods_together_take_16_mebibytes(tmp_path):
 @pytest.mark.parametrize(("weight", "full"), [(4 << 20, False), ((4 << 20) + 1, True)])
 def test_one_pod_takes_four_mebibytes(monkeypatch, weight, full):
     monkeypatch.setattr(pod, "estimated_bytes", lambda facts, threads: weight)
-    one = PodLogs(streams.LogOwner("n", "p", "u"), Facts())
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
     one.sum_up()
     assert one.full is full
 
@@ -352,7 +353,7 @@ def test_the_log_of_an_ended_container_is_read_64_times(tmp_path, monkeypatch):
     stream = SimpleNamespace(
         left=lambda: 0,
         close=lambda: None,
-        location=SimpleNamespace(owner=streams.LogOwner("", "", "")),
+        location=SimpleNamespace(owner=PodIdentity("", "", "")),
     )
     made._followed[tmp_path] = SimpleNamespace(stream=stream, spoke=False)
     reads = []
@@ -412,7 +413,7 @@ def test_what_facts_weigh(found, threads, expected):
 def test_a_verdict_stands_for_five_seconds(monkeypatch):
     judged = []
     monkeypatch.setattr(pod, "judge", lambda facts: judged.append(1) or len(judged))
-    one = PodLogs(streams.LogOwner("n", "p", "u"), Facts())
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
     for now, verdict in ((100.0, 1), (104.9, 1), (105.1, 2)):
         one._grew = True
         assert one.verdict(now) == verdict

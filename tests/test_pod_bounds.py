@@ -176,7 +176,10 @@ def pods(count):
 
 def test_the_directory_holds_20000_pods():
     one, *_ = pods(1)
-    many = [SimpleNamespace(uid=str(index), annotations={}) for index in range(20_001)]
+    many = [
+        SimpleNamespace(uid=str(index), annotations={}, created_unix_seconds=0.0)
+        for index in range(20_001)
+    ]
     known = PodDirectory()
     known.replace(many[:20_000], 0.0)
     assert known.dropped == 0

@@ -187,7 +187,7 @@ class FailureLog:
         self._signs.attempts = max(self._signs.attempts, self._attempt + len(limits))
 
     def _close_old(self) -> None:
-        """End tracebacks after which their speakers said nothing for long."""
+        """End tracebacks whose writers have been silent for long."""
         for writer in list(self._open):
             reader, location = self._readers[writer]
             if location.line < self._line - MAX_SILENCE:
@@ -218,7 +218,7 @@ class FailureLog:
         self._read_line(words, location, text)
 
     def _read_traceback(self, prefix: Prefix, location: SignLocation, text: str) -> bool:
-        """Take in a line of a speaker's traceback; say whether it is one."""
+        """Take in a line; return True if it belongs to its writer's traceback."""
         known = self._readers.get(prefix.writer)
         starts = "Traceback (most recent call last):" in text
         if known is None:

@@ -25,7 +25,7 @@ _EXIT = re.compile(r"(-?\d{1,4}) \(pid: ")
 
 
 class TableReader:
-    """Reads torchrun's table out of the lines of one speaker.
+    """Reads torchrun's table out of the lines of one writer.
 
     Args:
         source: name of the log.

@@ -64,7 +64,7 @@ class ParsedError:
 
 
 class TracebackReader:
-    """Reads the lines of one speaker.
+    """Reads the lines of one writer.
 
     Args:
         tagged: nobody else speaks with the same tag.

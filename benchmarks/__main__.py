@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     agent_cost,
+    agent_memory,
     dashboard_cost,
     fleet_cost,
     flight_cost,
@@ -34,6 +35,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "fsdp": lambda: fsdp_cost.report(fsdp_cost.measure()),
     "flight": lambda: flight_cost.report(flight_cost.measure()),
     "agent": lambda: agent_cost.report(agent_cost.measure()),
+    "agent-memory": lambda: agent_memory.report(agent_memory.measure()),
     "gpu": lambda: gpu_cost.report(gpu_cost.measure()),
     "gpu-check": lambda: gpu_check.report(gpu_check.measure()),
     "scrape": lambda: scrape_cost.report(scrape_cost.measure()),

@@ -190,3 +190,22 @@ def test_an_agent_that_is_not_there_leaves_no_clean_bill_where_nobody_has_record
     assert "Nothing is known to be wrong" not in screen
     assert "agent 127.0.0.1:1 cannot be reached" in screen
     assert said["missing"]
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("diagnose", "--job", "t/j"), ("record",)])
+def test_an_agent_that_refuses_and_knows_no_job_is_said_with_the_flag_that_helps(
+    command, capsys, tmp_path
+):
+    file = (str(tmp_path / "record.json"),) * (command == ("record",))
+    with Agent(ranks=(), status=401) as agent:
+        assert cli.main([*command, "--agent", agent.url, *file]) == 1
+    said = capsys.readouterr().err
+    assert "answers 401: give --token-file" in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_agent_that_answers_and_knows_no_job_refuses_nothing(capsys):
+    with Agent(ranks=()) as agent:
+        assert cli.main(["diagnose", "--agent", agent.url]) == 1
+    assert "401" not in capsys.readouterr().err

@@ -92,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
     if not reports:
         wanted = f"there is no job {options.job!r} in what was read"
         none = "there is no job in what was read; rankscope doctor says what agents do not see"
-        raise InputError(wanted if options.job else none)
+        refused = "".join(f"; {sentence}" for sentence in gathered.evidence.missing)
+        raise InputError((wanted if options.job else none) + refused)
     report_files.write(options, reports)
     if options.json:
         print_json({job.job_id: job_json.as_object(job) for job in reports})

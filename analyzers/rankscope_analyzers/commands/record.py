@@ -60,7 +60,10 @@ def run(options: argparse.Namespace) -> int:
     chosen = [job for job in jobs if options.job in {None, job.job_id}]
     if len(chosen) != 1:
         names = ", ".join(job.job_id for job in jobs) or "none"
-        raise InputError(f"one job is recorded at a time; there are: {names} (choose with --job)")
+        refused = "".join(f"; {sentence}" for sentence in found.evidence.missing)
+        raise InputError(
+            f"one job is recorded at a time; there are: {names} (choose with --job){refused}"
+        )
     told = list(run_facts.facts(found.poll, chosen[0].job_id)) if found.poll else []
     if not told and chosen[0].verdict is None:
         why = "; ".join(chosen[0].unobserved) or "agents do not say anything of its ranks"

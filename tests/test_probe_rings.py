@@ -74,7 +74,7 @@ def make_old(path: Path) -> Path:
 def test_stale_rings_are_removed_with_what_lies_beside_them_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    names = ("7-1.ring", ".8-2.ring", "7-1.ext", "7-1.sock", "6-1.ext")
+    names = ("7-1.ring", ".8-2.ring", "7-1.ext", "7-1.span", "7-1.sock", "6-1.ext", "6-1.span")
     stale = [make_old(tmp_path / name) for name in names]
     foreign = [make_old(tmp_path / name) for name in ("notes.ring", "7-1.ring.bak", "10-4.ext")]
     (young := tmp_path / "9-3.ring").touch()
@@ -97,7 +97,7 @@ def test_of_a_crash_loops_rings_the_newest_are_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [ended[0], *ended[24:]]
 
 
-def test_extension_is_there_before_its_ring_and_neither_is_left_behind_alone(
+def test_what_lies_beside_a_ring_is_there_before_it_and_not_left_behind_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -109,7 +109,7 @@ def test_extension_is_there_before_its_ring_and_neither_is_left_behind_alone(
     monkeypatch.setattr(rankscope_probe.os, "rename", rename)
     with pytest.raises(OSError, match="7-7"):
         rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
-    assert seen == [".ext", ".ring"]
+    assert seen == [".ext", ".ring", ".span"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,8 +129,8 @@ def test_slots_of_the_extension_are_written_together_at_most_a_second_late(tmp_p
     made.write(1, 1_000, 0, 1_000, 0, 7, 8, 2, 6, 4, 3)
     made.flush()
     assert slots(tmp_path)[-2:] == [
-        (5, 5, -1, -1, -1, -1, -1, 3, 0, 5),
-        (6, 6, 4, -1, -1, -1, -1, 3, 0, 6),
+        (5, 5, -1, 0, 0, -1, -1, 3, 0, 5),
+        (6, 6, 4, 0, 0, -1, -1, 3, 0, 6),
     ]
     assert len(read_only_ring(tmp_path).records) == 6
     made.close()

@@ -58,6 +58,25 @@ the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 byt
 created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
   seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
   measured), microbatches (backward passes of the step, 0xFFFF unknown), reserved, check.
+Of other_ns, checkpoint_ns was spent in checkpoints and evaluation_ns in evaluations that have
+spans; compile time is in other_ns too.
+
+Spans, version 1, are a third file, `.span` for `.ring`: what a process does beside steps. A header
+as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots "<QqqqqIIHBBIII" =
+  seq (from 1, in slot (seq - 1) % capacity), start_unix_ns, duration_ns (-1 while it is open),
+  blocked_ns (of the training thread's step, -1 unknown), bytes (-1 unknown), step (the last one
+  that ended before), target (CRC-32 of the path, 0 unknown), flags, kind, outcome, 0, 0, check
+  (4 * seq + outcome, & 0xFFFFFFFF).
+kind: 1 checkpoint saved, 2 loaded, 3 staged (what `async_save` holds training up with), 4
+evaluation, 5 compiling. outcome: 0 open, 1 done, 2 failed. flags: 1 in a thread beside training, 2
+after SIGTERM came to a handler of the program, 4 into memory. A slot is written when a span begins
+and again when it ends: an open one whose writer is gone was cut off. Spans from before the ring,
+which comes with the first steps, are written when it is made, the newest 64. One in another is part
+of it. What is marked: `torch.save` and `torch.load`, but not to read samples, `save`, `load` and
+`async_save` of torch.distributed.checkpoint, the savers in `_SAVERS`, loops over a DataLoader
+without gradients, and what torch.compile compiles. Not marked: checkpoints that another process
+writes (`AsyncCheckpointerType.PROCESS`) and that go through none of these, as safetensors' do.
+
 After creation each record costs one pwrite. Slots come up to a second after their records, those of
 several steps in one pwrite; in steps longer than that they come first. A process that is killed, or
 whose next step never ends, leaves its last slots empty: what they would say is unknown, not zero.
@@ -80,6 +99,7 @@ import threading
 import time
 import traceback
 import weakref
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
@@ -90,7 +110,9 @@ _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one p
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
 _EXTENSION = struct.Struct("<Qqq32sII")  # what is not measured so far in one piece: it is quicker
-_UNMEASURED = struct.pack("<4q", -1, -1, -1, -1)  # checkpoint, evaluation, copies, host lateness
+_FOUR = struct.Struct("<4q")  # checkpoint, evaluation, copies, host lateness
+_NO_MARKS = _FOUR.pack(0, 0, -1, -1)
+_SPAN = struct.Struct("<QqqqqIIHBBIII")
 _SLOT = 64  # bytes of a record, and of what extends it
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
@@ -111,6 +133,12 @@ _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
+_SPANS = 1024  # a day of checkpoints every two minutes, with some evaluations; 64 KiB
+_EARLY_SPANS = 64  # kept until there is a ring
+_MAX_SHARDS = 64  # files of one rank in one checkpoint whose sizes are asked for
+_SAVE, _LOAD, _STAGE, _EVALUATE, _COMPILE = 1, 2, 3, 4, 5
+_OPEN, _DONE, _FAILED = 0, 1, 2
+_BESIDE, _TERMINATING, _IN_MEMORY = 1, 2, 4
 _MAX_RINGS = 3  # of one process: a program that closes all descriptors over and over gets no more
 _LOOK_NS = 3_000_000  # waits for another program last its turn (3 ms)
 _IDLE_NS = 500_000  # less than that off the CPU holds no such wait; schedstat costs 5 to 40 us
@@ -128,6 +156,22 @@ _SETTLE_SECONDS = 0.1
 
 # What blocks by itself. Other collectives are waited for in Python, or at the end of a backward.
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
+
+# Savers of frameworks, which do more than they leave to torch: module, class or none, function, its
+# kind. They are there by the first step, or not at all.
+_SAVERS = (
+    ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
+    ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
+    ("transformers.trainer", "Trainer", "_save_checkpoint", _SAVE),
+    ("accelerate.accelerator", "Accelerator", "save_state", _SAVE),
+    ("accelerate.accelerator", "Accelerator", "load_state", _LOAD),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "save_checkpoint", _SAVE),
+    ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", _LOAD),
+    ("megatron.training.checkpointing", "", "save_checkpoint", _SAVE),
+    ("megatron.training.training", "", "save_checkpoint", _SAVE),  # a name of the same function
+)
+_DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # through which DCP says what begins and ends
+_DCP_KINDS = {"save": _SAVE, "load": _LOAD, "async_save": _STAGE}
 
 # The first variable that is set wins. SLURM_NTASKS is not asked: it is set in a batch script too,
 # where a single process runs; likewise JOB_COMPLETION_INDEX numbers pods, see `_identity`.
@@ -283,8 +327,8 @@ class _Slots:
     would end the training by SIGBUS.
     """
 
-    def __init__(self, path: str, header: bytes) -> None:
-        self.path, self.first = path, len(header)
+    def __init__(self, path: str, header: bytes, capacity: int = _CAPACITY) -> None:
+        self.path, self.first, self.capacity = path, len(header), capacity
         self.seek, self.put = os.lseek, os.pwrite
         # Without the conversion to an enumeration, which costs ten times as much.
         self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
@@ -294,7 +338,7 @@ class _Slots:
         self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
         try:
             os.fchmod(self.descriptor, 0o644)  # whatever the umask: the agent may be another user
-            size = self.first + _CAPACITY * _SLOT
+            size = self.first + capacity * _SLOT
             _check_limit(size)
             os.posix_fallocate(self.descriptor, 0, size)
             os.pwrite(self.descriptor, header, 0)
@@ -315,7 +359,7 @@ class _Slots:
             _LostError: the program has closed the descriptor, or uses its number again.
             OSError: the file system or RLIMIT_FSIZE refuses.
         """
-        place = self.first + number % _CAPACITY * _SLOT
+        place = self.first + number % self.capacity * _SLOT
         if self.handler_of(_SIGXFSZ) != _IGNORED:
             _check_limit(place + len(packed))
         descriptor = self.descriptor
@@ -356,7 +400,8 @@ class _Ring:
         page = _header(torch_version, distributed, attempt, start_ticks, layout, created)
         self.slots = _Slots(os.path.join(directory, "." + name), page)
         self.extension: _Slots | None = None
-        self.refused: OSError | None = None  # why there is no extension
+        self.spans: _Slots | None = None
+        self.refused: OSError | None = None  # why there is no extension, or no file of spans
         try:
             fcntl.flock(self.slots.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.extend(created)
@@ -367,26 +412,36 @@ class _Ring:
         self.slots.path = self.path
 
     def extend(self, created_unix_ns: int) -> None:
-        """Make the extension; where there is room for the ring alone, that is better than none."""
-        words = (b"RKSCEXTN", 1, _SLOT, 0x01020304, _CAPACITY, created_unix_ns, os.getpid())
-        path = _beside(self.path, "ext")
+        """Make what lies beside; where there is room for the ring alone, it goes on alone."""
+        self.extension = self.beside("ext", b"RKSCEXTN", _CAPACITY, created_unix_ns)
+        if self.extension is not None:
+            self.spans = self.beside("span", b"RKSCSPAN", _SPANS, created_unix_ns)
+
+    def beside(self, suffix: str, magic: bytes, capacity: int, created: int) -> _Slots | None:
+        """Make a file of slots beside the ring; None where there is no room."""
+        words = (magic, 1, _SLOT, 0x01020304, capacity, created, os.getpid())
+        path = _beside(self.path, suffix)
         with contextlib.suppress(OSError):
             os.unlink(path)  # left by a process of this number that nobody knows any more
         try:
-            self.extension = _Slots(path, _EXTENSION_HEADER.pack(*words))
+            return _Slots(path, _EXTENSION_HEADER.pack(*words), capacity)
         except OSError as error:
             self.refused = error
+            return None
+
+    def files(self) -> Iterator[_Slots]:
+        """Yield what was made of the files."""
+        return filter(None, (self.slots, self.extension, self.spans))
 
     def remove(self) -> None:
-        """Delete both files, which hold no record so far."""
-        for slots in filter(None, (self.slots, self.extension)):
+        """Delete the files, which hold no record so far."""
+        for slots in self.files():
             slots.remove()
 
     def close(self) -> None:
         """Close what is ours of the descriptors, and leave the files."""
-        self.slots.held.close()
-        if self.extension is not None:
-            self.extension.held.close()
+        for slots in self.files():
+            slots.held.close()
 
     def write(
         self,
@@ -401,6 +456,7 @@ class _Ring:
         other_ns: int,
         cpu_wait_ns: int,
         backwards: int,
+        marks: bytes = _NO_MARKS,
     ) -> None:
         """Put the next record into its slot, and what extends it into its own, or aside for later.
 
@@ -412,7 +468,7 @@ class _Ring:
         self.written = seq = number + 1
         check = seq & 0xFFFFFFFF
         if self.extension is not None:
-            slot = self.pack_slot(seq, other_ns, cpu_wait_ns, _UNMEASURED, backwards, check)
+            slot = self.pack_slot(seq, other_ns, cpu_wait_ns, marks, backwards, check)
             self.waiting.append(slot)
             self.waited_ns = waited_ns = self.waited_ns + step_ns
             if waited_ns > _LATE_NS:
@@ -470,7 +526,7 @@ def _remove_stale(directory: str) -> None:
     extensions: list[tuple[float, str]] = []
     with os.scandir(directory) as entries:
         for entry in itertools.islice(entries, _STALE_LOOKS):
-            if re.fullmatch(r"\.?\d+-\d+\.(ring|ext)", entry.name):
+            if re.fullmatch(r"\.?\d+-\d+\.(ring|ext|span)", entry.name):
                 kind = found if entry.name.endswith("ring") else extensions
                 with contextlib.suppress(OSError):  # gone by now
                     kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
@@ -483,11 +539,11 @@ def _remove_stale(directory: str) -> None:
                 stack.callback(os.close, ring)
                 fcntl.flock(ring, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(path)
-                for suffix in ("ext", "sock"):  # most rings have no socket
+                for suffix in ("ext", "span", "sock"):  # most rings have no socket
                     with contextlib.suppress(OSError):
                         os.unlink(_beside(path, suffix))
     for written, path in extensions:  # of rings that an older probe deleted
-        if written < before and not os.path.lexists(path[: -len("ext")] + "ring"):
+        if written < before and not os.path.lexists(path[: path.rindex(".") + 1] + "ring"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -516,17 +572,21 @@ class _Guard:
     def __init__(self, torch: Any) -> None:
         self.torch, self.errors = torch, 0
 
-    def guarded(self, observe: Callable[..., None]) -> Callable[..., None]:
-        """Return `observe` as a hook that never raises: the one place where our errors end."""
+    def guarded(self, observe: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `observe` as a hook that never raises: the one place where our errors end.
 
-        def hook(*arguments: Any) -> None:
+        Where it would have, it returns None.
+        """
+
+        def hook(*arguments: Any) -> Any:
             if self.errors >= _MAX_ERRORS:
-                return
+                return None
             try:
-                observe(*arguments)
+                return observe(*arguments)
             except Exception as error:  # noqa: BLE001 - training goes on whatever happens to us
                 self.errors += 1
                 self.report(error)
+                return None
 
         return hook
 
@@ -669,7 +729,8 @@ class _StepClock:
         """Begin a step here, by both clocks."""
         self.begin_ns, self.begin_unix_ns = now, unix_ns
         self.data_ns = self.sync_ns = self.samples = self.flags = 0
-        self.other_ns = self.backwards = 0
+        self.other_ns = self.backwards = self.marked_ns = 0
+        self.marks = _NO_MARKS
         # On the step's own clock, see `own`: since when what passes may be no computing, and when
         # the last backward was done.
         self.resting: int | None = None if self.in_backward else 0
@@ -689,10 +750,22 @@ class _StepClock:
     def own(self, now: int) -> int:
         """Return how much of the step was spent neither on data, nor in sync, nor without a CPU.
 
-        It may fall: waits for a CPU are seen some milliseconds after they began.
+        Time in spans does not count either. It may fall: waits for a CPU are seen some milliseconds
+        after they began.
         """
         waited = self.cpu.total_ns - self.cpu.in_data_ns
-        return now - self.begin_ns - self.data_ns - self.sync_ns - waited
+        return now - self.begin_ns - self.data_ns - self.sync_ns - waited - self.marked_ns
+
+    def mark(self, kind: int, spent_ns: int, sync_ns: int) -> None:
+        """Take time of the step, in which it spent `sync_ns` in sync besides, as that of a span."""
+        checkpoint, evaluation, copies, late = _FOUR.unpack(self.marks)
+        if kind == _EVALUATE:
+            evaluation += spent_ns
+        elif kind != _COMPILE:
+            checkpoint += spent_ns
+        self.marks = _FOUR.pack(checkpoint, evaluation, copies, late)
+        self.marked_ns += spent_ns
+        self.rest_sync += sync_ns
 
     def rest_until(self, own: int) -> None:
         """Count what passed since an optimizer's step or the last batch, if no forward began.
@@ -1003,11 +1076,298 @@ class _Backwards:
                 self.device_waits.end()
 
 
-class _Loader:
-    """How long batches are waited for, and how many samples they have."""
+class _Span:
+    """What is under way beside steps, in one thread; times in nanoseconds."""
+
+    def __init__(self, number: int, kind: int, begin_ns: int, step: int) -> None:
+        self.number, self.kind, self.step = number, kind, step
+        self.begin_ns = begin_ns
+        self.unix_ns = time.time_ns() - (time.perf_counter_ns() - begin_ns)
+        self.flags = self.target = 0
+        self.own_ns = self.sync_ns = 0  # the step's, when it began
+        self.of_step = -1  # when the step began that it holds up; -1 for none
+
+    def packed(self, outcome: int, duration_ns: int, blocked_ns: int, size: int) -> bytes:
+        """Return its slot."""
+        seq = self.number + 1
+        check = 4 * seq + outcome & 0xFFFFFFFF
+        times = (self.unix_ns, duration_ns, blocked_ns, size)
+        words = (self.step, self.target, self.flags, self.kind, outcome, 0, 0, check)
+        return _SPAN.pack(seq, *times, *words)
+
+
+class _Spans:
+    """Marks what is no step: checkpoints, evaluations and compiling, as they begin and end."""
 
     def __init__(self, torch: Any, guard: _Guard, clock: _StepClock) -> None:
         self.torch, self.guard, self.clock = torch, guard, clock
+        self.begin, self.end = guard.guarded(self.begun), guard.guarded(self.ended)
+        self.frameworks: set[tuple[str, str, str]] = set()
+        self.compiling_watched = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all, as a forked child must."""
+        self.slots: _Slots | None = None
+        self.early: list[tuple[int, bytes]] = []
+        self.numbers = itertools.count()
+        self.here = threading.local()  # of each thread: `inside` something that is marked, `dcp`
+        self.evaluation: _Span | None = None
+        self.evaluated = (0, 0)  # until when, by the clock and by the step's own
+        self.compiling: list[_Span] = []
+        self.fetching = False  # samples, in the training thread
+        self.written_by_dcp = 0  # checkpoints that DCP writes now, in whatever thread
+        self.terminating = False
+        self.step = 0
+
+    def attach(self, slots: _Slots | None) -> None:
+        """Write from now on, and first what was marked before there was a file."""
+        early, self.early, self.slots = self.early, [], slots
+        if slots is not None:
+            for number, packed in early:
+                slots.write(number, packed)
+            if self.evaluation is not None:
+                self.put(self.evaluation, _OPEN)
+
+    def put(
+        self,
+        span: _Span,
+        outcome: int,
+        duration_ns: int = -1,
+        blocked_ns: int = -1,
+        size: int = -1,
+    ) -> None:
+        """Write a span's slot; what ended before there is a file waits for it."""
+        packed = span.packed(outcome, duration_ns, blocked_ns, size)
+        if self.slots is not None:
+            self.slots.write(span.number, packed)
+        elif outcome != _OPEN:
+            del self.early[: -_EARLY_SPANS + 1]
+            self.early.append((span.number, packed))
+
+    def made(self, kind: int, begin_ns: int = 0, flags: int = 0, target: int = 0) -> _Span:
+        """Return a span that began now, or a moment ago, and show it to readers."""
+        clock, thread, now = self.clock, threading.get_ident(), time.perf_counter_ns()
+        span = _Span(next(self.numbers), kind, begin_ns or now, self.step & 0xFFFFFFFF)
+        beside = _BESIDE if clock.thread not in (0, thread) else 0
+        span.flags = flags | beside | (_TERMINATING if self.terminating else 0)
+        span.target = target
+        if thread == clock.thread:
+            clock.cpu.look(now, clock.sync_ns)
+            span.own_ns, span.sync_ns = clock.own(span.begin_ns), clock.sync_ns
+            span.of_step = clock.begin_ns
+        self.put(span, _OPEN)
+        return span
+
+    def close(self, span: _Span, outcome: int, size: int, now: int, own_ns: int) -> None:
+        """End a span at a moment by the clock and by the step's own."""
+        clock, blocked_ns = self.clock, -1
+        if span.of_step == clock.begin_ns:
+            blocked_ns = max(own_ns - span.own_ns, 0)
+            clock.mark(span.kind, blocked_ns, clock.sync_ns - span.sync_ns)
+        self.put(span, outcome, now - span.begin_ns, blocked_ns, size)
+
+    def close_now(self, span: _Span, outcome: int, now: int, size: int = -1) -> None:
+        """End a span at this moment."""
+        if span.of_step == self.clock.begin_ns:
+            self.clock.cpu.look(now, self.clock.sync_ns)
+        self.close(span, outcome, size, now, self.clock.own(now))
+
+    def begun(self, kind: int, target: Any) -> _Span | None:
+        """Begin a span, unless it is part of another, or reads samples."""
+        thread = threading.get_ident()
+        if getattr(self.here, "inside", False):
+            return None
+        if self.fetching and self.clock.thread in (0, thread):
+            return None
+        if self.written_by_dcp and self.clock.thread != thread:
+            return None  # a thread of DCP's writes tensors through torch.save
+        path = target if isinstance(target, (str, bytes, os.PathLike)) else None
+        checksum = 0 if path is None else zlib.crc32(os.fsencode(os.path.abspath(path)))
+        in_memory = _IN_MEMORY if path is None and hasattr(target, "getbuffer") else 0
+        span = self.made(kind, 0, in_memory, checksum)
+        self.here.inside = True
+        return span
+
+    def ended(self, span: _Span | None, outcome: int, target: Any) -> None:
+        """End a span that `begun` returned."""
+        if span is not None:
+            now, self.here.inside = time.perf_counter_ns(), False
+            self.close_now(span, outcome, now, _size(target, span.kind) if outcome == _DONE else -1)
+
+    def marked(
+        self, kind: int, call: Callable[..., Any], place: int = -1, name: str = ""
+    ) -> Callable[..., Any]:
+        """Return a function as one that is marked; its target is an argument by place or name."""
+        begin, end = self.begin, self.end
+
+        @functools.wraps(call)
+        def marked(*arguments: Any, **options: Any) -> Any:
+            target = arguments[place] if 0 <= place < len(arguments) else options.get(name)
+            span, outcome = begin(kind, target), _FAILED
+            try:
+                result = call(*arguments, **options)
+                outcome = _DONE
+                return result
+            finally:
+                end(span, outcome, target)
+
+        return self.guard.untraced(marked)
+
+    def hook(self) -> None:
+        """Mark what torch itself saves and loads, and what it compiles."""
+        import logging
+
+        torch, note = self.torch, self.guard.guarded(self.dcp_said)
+        serialization = torch.serialization
+        torch.save = serialization.save = self.marked(_SAVE, serialization.save, 1, "f")
+        torch.load = serialization.load = self.marked(_LOAD, serialization.load, 0, "f")
+
+        def passing(record: logging.LogRecord) -> bool:
+            note(record.msg)
+            return True
+
+        # Whatever names a program has for DCP's functions, and before it imports them.
+        logging.getLogger(_DCP_LOGGER).addFilter(passing)
+        compiled = getattr(torch, "compile", None)
+        if compiled is None:
+            return
+        watch = self.guard.guarded(self.watch_compiling)
+
+        @functools.wraps(compiled)
+        def compiling(*arguments: Any, **options: Any) -> Any:
+            made = compiled(*arguments, **options)
+            if not self.compiling_watched:
+                watch()
+            return made
+
+        torch.compile = compiling
+
+    def hook_frameworks(self) -> None:
+        """Mark what the frameworks that are loaded save."""
+        for place in _SAVERS:
+            module, owner_name, name, kind = place
+            owner = sys.modules.get(module)
+            if owner is not None and owner_name:
+                owner = getattr(owner, owner_name, None)
+            call = getattr(owner, name, None)
+            if callable(call) and place[:3] not in self.frameworks:
+                self.frameworks.add(place[:3])
+                setattr(owner, name, self.marked(kind, call))
+
+    def hook_termination(self) -> None:
+        """Notice when SIGTERM comes to a handler of the program; it sees its own handler alone."""
+        handlers: Any = signal
+        register, ask = handlers.signal, handlers.getsignal
+        current = ask(signal.SIGTERM)
+        if callable(current) and threading.current_thread() is threading.main_thread():
+            register(signal.SIGTERM, self.noting(current))
+
+        def own(handler: Any) -> Any:
+            return getattr(handler, "rankscope_noted", handler)
+
+        @functools.wraps(register)
+        def registering(number: Any, handler: Any) -> Any:
+            if number == signal.SIGTERM and callable(handler):
+                handler = self.noting(handler)
+            return own(register(number, handler))
+
+        @functools.wraps(ask)
+        def asking(number: Any) -> Any:
+            return own(ask(number))
+
+        handlers.signal, handlers.getsignal = registering, asking
+
+    def noting(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler that takes note of its signal first."""
+
+        def terminating(number: int, frame: Any) -> Any:
+            self.terminating = True
+            return handler(number, frame)
+
+        terminating.rankscope_noted = handler  # type: ignore[attr-defined]
+        return terminating
+
+    def dcp_said(self, message: Any) -> None:
+        """Take the begin or end of one of DCP's calls, in the thread that makes it."""
+        kind = _DCP_KINDS.get(str(message.get("func_name"))) if isinstance(message, dict) else None
+        if kind is None:
+            return
+        here, target = self.here, message.get("checkpoint_id")
+        if message["event"] == "start":
+            span = self.begun(kind, target)
+            if span is not None:
+                here.dcp, here.dcp_kind = span, kind
+                self.written_by_dcp += kind == _SAVE
+            return
+        span = getattr(here, "dcp", None)
+        if span is not None and here.dcp_kind == kind:
+            here.dcp, here.inside = None, False
+            self.written_by_dcp -= kind == _SAVE
+            now, done = time.perf_counter_ns(), message["event"] == "end"
+            size = self.shards(target) if done and kind == _SAVE else -1
+            self.close_now(span, _DONE if done else _FAILED, now, size)
+
+    def shards(self, directory: Any) -> int:
+        """Return how many bytes this rank has put into one of DCP's checkpoints; -1 if unknown."""
+        distributed, size = self.torch.distributed, 0
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        for number in range(_MAX_SHARDS):
+            path = os.path.join(str(directory), "__{}_{}.distcp".format(rank, number))
+            try:
+                size += os.stat(path).st_size
+            except OSError:
+                return size if number else -1
+        return -1
+
+    def evaluating(self, begin: int, over: bool) -> None:
+        """Take a batch that was fetched without gradients, or the end of such batches."""
+        if self.evaluation is None and not over and not getattr(self.here, "inside", False):
+            self.evaluation = self.made(_EVALUATE, begin)
+        now = time.perf_counter_ns()
+        self.evaluated = now, self.clock.own(now)
+        if over and self.evaluation is not None:
+            self.end_evaluation()
+
+    def end_evaluation(self) -> None:
+        """End an evaluation where its last batch came."""
+        span, self.evaluation = self.evaluation, None
+        if span is not None:
+            self.close(span, _DONE, -1, *self.evaluated)
+
+    def watch_compiling(self) -> None:
+        """Have compilers say when they begin and end."""
+        handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+        if handler is not None:
+            self.compiling_watched = True
+            handler.register_start_callback(self.guard.guarded(self.compile_begins))
+            handler.register_end_callback(self.guard.guarded(self.compile_ends))
+
+    def compile_begins(self, arguments: Any) -> None:
+        """Take the begin of compiling, the outermost one."""
+        self.compiling.append(self.made(_COMPILE))
+
+    def compile_ends(self, arguments: Any) -> None:
+        """Take its end."""
+        if self.compiling:
+            self.close_now(self.compiling.pop(), _DONE, time.perf_counter_ns())
+
+
+def _size(target: Any, kind: int) -> int:
+    """Return the bytes of a file that was just written or read, -1 if that is not known."""
+    with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
+        if isinstance(target, (str, bytes, os.PathLike)):
+            return os.stat(target).st_size
+        if kind == _SAVE:
+            return int(target.tell())
+    return -1
+
+
+class _Loader:
+    """How long batches are waited for, and how many samples they have."""
+
+    def __init__(self, torch: Any, guard: _Guard, clock: _StepClock, spans: _Spans) -> None:
+        self.torch, self.guard, self.clock, self.spans = torch, guard, clock, spans
         self.used = False  # so far, by this process
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
@@ -1015,16 +1375,21 @@ class _Loader:
         now, thread_id = time.perf_counter_ns, threading.get_ident
         clock, cpu = self.clock, self.clock.cpu
         trains, tensor_type = self.torch.is_grad_enabled, self.torch.Tensor
+        spans = self.spans
 
         def fetched(
             batch: Any, begin: int, data: int, sync: int, samples: int, waited: int, in_data: int
         ) -> None:
             if not trains():
                 clock.flags |= _EVALUATION
+                spans.evaluating(begin, batch is None)
                 return
+            if spans.evaluation is not None:
+                spans.end_evaluation()
             self.used = True
             if clock.resting is not None:
-                clock.rest_until(begin - clock.begin_ns - data - sync - waited + in_data)
+                outside = begin - clock.begin_ns - clock.marked_ns
+                clock.rest_until(outside - data - sync - waited + in_data)
             end = now()
             clock.data_ns = data + end - begin - (clock.sync_ns - sync)
             if end - cpu.looked_ns > _LOOK_NS:
@@ -1046,9 +1411,11 @@ class _Loader:
             waited, in_data = cpu.total_ns, cpu.in_data_ns
             batch = None
             try:
+                spans.fetching = True
                 batch = fetch(loader)
                 return batch
             finally:
+                spans.fetching = False
                 note(batch, begin, data, sync, samples, waited, in_data)
 
         return method
@@ -1118,7 +1485,8 @@ class _Probe:
         self.world: Any = world if hasattr(world, "_default_pg") else None
         self.guard = _Guard(torch)
         self.clock = clock = _StepClock(torch)
-        self.loader = _Loader(torch, self.guard, clock)
+        self.spans = _Spans(torch, self.guard, clock)
+        self.loader = _Loader(torch, self.guard, clock, self.spans)
         self.backwards = _Backwards(torch, self.guard, clock, self.backward_without_step)
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
@@ -1132,6 +1500,7 @@ class _Probe:
             self.ring.close()  # its lock stays with the parent's descriptor
         self.ring = None
         self.clock.restart()
+        self.spans.restart()
         self.backwards.restart()
         self.loader.used = False
         self.flight.socket = ""
@@ -1160,6 +1529,7 @@ class _Probe:
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
             self.end_stepless()
+            self.spans.hook_frameworks()
         flags = 0
         if options or len(arguments) > 1:
             closure = options.get(
@@ -1171,7 +1541,7 @@ class _Probe:
     def end_stepless(self) -> None:
         """Remove the ring of a program that seemed to take no steps: the next one says more."""
         if self.ring is not None:
-            ring, self.ring = self.ring, None
+            ring, self.ring, self.spans.slots = self.ring, None, None
             ring.remove()
 
     def adopts(self, key: tuple[int, int]) -> bool:
@@ -1203,7 +1573,9 @@ class _Probe:
         thread, cpu = threading.get_ident(), clock.cpu
         try:
             if clock.thread:
-                self.step += 1
+                self.step = self.spans.step = self.step + 1
+                if self.spans.evaluation is not None:
+                    self.spans.end_evaluation()
                 other = clock.end(now) if thread == clock.thread else -1
                 if self.device != "cpu":
                     other = -1
@@ -1211,6 +1583,8 @@ class _Probe:
                     other = -1
                     if not self.watches_step_begins:
                         self.guard.guarded(self.watch_step_begins)()
+                if clock.marked_ns:
+                    other = clock.marked_ns + max(other, 0)
                 self.record(now - clock.begin_ns, flags | clock.flags, other)
         finally:
             cpu.begin_step(clock.sync_ns)
@@ -1252,14 +1626,15 @@ class _Probe:
             backwards = _UNKNOWN_MICROBATCHES
         begin, step = clock.begin_unix_ns, self.step
         if waits is not None:
-            waits.add(begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
+            waits.add(begin, step_ns, data_ns, step, count, flags, other_ns, backwards, clock.marks)
             self.write_passed(_PENDING_STEPS)
             return
         if self.timing:
             sync_ns, left = clock.sync_ns, step_ns - data_ns
             if sync_ns > left:
                 sync_ns = left
-        self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards)
+        marks = clock.marks
+        self.write(sync_ns, begin, step_ns, data_ns, step, count, flags, other_ns, backwards, marks)
 
     def backward_without_step(self) -> None:
         """Make a program seen that computes gradients and takes no step that we would see."""
@@ -1287,6 +1662,7 @@ class _Probe:
         version = self.torch.__version__
         self.ring = _Ring(directory, version, joined, attempt, self.layout)
         self.rings = again + 1
+        self.guard.guarded(self.spans.attach)(self.ring.spans)
         if not again:
             atexit.register(self.guard.guarded(self.write_rest))
         if self.ring.refused is not None:
@@ -1323,6 +1699,7 @@ class _Probe:
         flags: int,
         other_ns: int,
         backwards: int,
+        marks: bytes = _NO_MARKS,
     ) -> None:
         """Put one record into the ring; `sync_ns` is -1 if it could not be told from compute."""
         compute_ns, cpu_wait_ns, cpu = -1, -1, self.clock.cpu
@@ -1355,8 +1732,10 @@ class _Probe:
                     other_ns,
                     cpu_wait_ns,
                     backwards,
+                    marks,
                 )
             except _LostError:
+                self.spans.slots = None
                 self.ring.close()
                 self.ring = None  # the next step makes another one, with a lock that holds
                 raise
@@ -1426,6 +1805,8 @@ class _Probe:
         # First, as a child's hooks must not write to its parent's ring if a later line raises.
         os.register_at_fork(after_in_child=guarded(self.restart))
         self.backwards.hook()
+        guarded(self.spans.hook)()
+        guarded(self.spans.hook_termination)()
         # Untraced: compiled code must neither inline a hook, which it cannot, nor lose it.
         loading = self.torch.utils.data.dataloader
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))

@@ -30,6 +30,7 @@ from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories
 from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.span_source import RingSpanSource
 from rankscope_agent.web.access import AccessSettings, Guard
 from rankscope_agent.web.health import HealthServer
 from rankscope_agent.web.server import WebServer
@@ -140,7 +141,17 @@ def _serve(
     for name, lines in parts.items():
         for line in lines:
             log.info("collector %s does not see %s", name, line)
-    api = Api(config.node_name, registry, steps, config.max_series, disabled, pods, windows, parts)
+    api = Api(
+        config.node_name,
+        registry,
+        steps,
+        config.max_series,
+        disabled,
+        pods,
+        windows,
+        parts,
+        spans=RingSpanSource(steps),
+    )
     with _held_back(STOP_SIGNALS), contextlib.ExitStack() as listening:
         try:
             server = listening.enter_context(WebServer(config.listen, api.routes(), guard))

@@ -158,11 +158,14 @@ STEP_COLUMNS: tuple[str, ...] = (
     "cpu_wait_seconds",
     "other_seconds",
     "microbatches",
+    "checkpoint_seconds",
+    "evaluation_seconds",
 )
 """Columns of a step record on the wire: those of the trace contract, between job and extras.
 
 Where `other_seconds` is known, data, compute, sync, other and CPU wait add up to the step; where it
-is not, compute holds what it would. `microbatches` counts the backward passes of the step.
+is not, compute holds what it would. `microbatches` counts the backward passes of the step. What of
+other was in checkpoints and evaluations that the probe marks is in the last two columns.
 """
 
 StepRow = tuple[str | int | float | None, ...]
@@ -173,6 +176,52 @@ FLAG_SKIPPED = 1 << 3  # the gradient scaler skipped the update
 FLAG_EVALUATION = 1 << 4  # batches were fetched without gradients during this step
 FLAG_FIRST = 1 << 5  # first record of its process: holds start-up work
 FLAG_CPU_WAIT = 1 << 6  # data and compute hold no time in which the thread waited for a CPU
+
+
+SPAN_COLUMNS: tuple[str, ...] = (
+    "job_id",
+    "rank",
+    "node",
+    "attempt",
+    "kind",
+    "t_start_unix_seconds",
+    "seconds",
+    "blocked_seconds",
+    "bytes",
+    "step",
+    "outcome",
+    "beside_training",
+    "after_sigterm",
+    "in_memory",
+    "target",
+)
+"""Columns of a span on the wire: what a rank did beside steps, such as writing a checkpoint.
+
+`seconds` is null while it is open; `blocked_seconds` is what the step under way lost to it. `step`
+is the last one that ended before. `target` is a checksum of the path, by which ranks that write to
+one place are found. `kind` is one of `SPAN_KINDS`, `outcome` one of `SPAN_OUTCOMES`.
+"""
+
+SPAN_KINDS = (
+    "checkpoint_save",
+    "checkpoint_load",
+    "checkpoint_staging",
+    "evaluation",
+    "compile",
+)
+SPAN_OUTCOMES = ("open", "done", "failed", "interrupted")
+"""Interrupted means that its process has ended and its end was not written."""
+
+SpanRow = tuple[str | int | float | bool | None, ...]
+"""One span of one rank, in the order of `SPAN_COLUMNS`; None stands for unknown."""
+
+
+class SpanSource(Protocol):
+    """Who can say what ranks did beside steps."""
+
+    def spans(self, job_id: str | None, since_unix_seconds: float) -> Iterator[SpanRow]:
+        """Yield spans that began at or after a moment or are open, oldest first per rank."""
+        ...
 
 
 class StepSource(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version
-from rankscope_agent.contract.model import StepRow, StepSource
+from rankscope_agent.contract.model import SPAN_COLUMNS, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.exposition import PageCache, choose_format
 from rankscope_agent.serving.landing_page import landing_page
@@ -39,7 +39,9 @@ class Api:
         pods: PodDirectory | None = None,
         windows: FlightWindows | None = None,
         in_part: Mapping[str, Sequence[str]] | None = None,
+        spans: SpanSource | None = None,
     ) -> None:
+        self._spans = spans
         self._in_part = in_part or {}
         self._pods = pods or PodDirectory()
         self._windows = windows or FlightWindows()
@@ -60,6 +62,7 @@ class Api:
             "/api/v1/ranks": Route(self.ranks),
             "/api/v1/steps": Route(self.step_records, heavy=True),
             "/api/v1/step_starts": Route(self.step_starts, heavy=True),
+            "/api/v1/spans": Route(self.span_records, heavy=True),
             "/api/v1/collectives": Route(self.collectives, heavy=True),
         }
         return {
@@ -159,6 +162,15 @@ class Api:
         if isinstance(wanted, Response):
             return wanted
         return self._streamed(self._steps.starts(*wanted))
+
+    def span_records(self, request: Request) -> Response:
+        """Stream what ranks did beside steps, since `since` or still, of one job or all."""
+        wanted = _selection(request)
+        if isinstance(wanted, Response):
+            return wanted
+        rows = self._spans.spans(*wanted) if self._spans else iter(())
+        pieces = steps_json(rows, self._node, columns=SPAN_COLUMNS)
+        return Response(200, JSON_TYPE, pieces, compress=True)
 
     def _streamed(self, found: Iterable[StepRow]) -> Response:
         rows = iter(found)

@@ -1,14 +1,14 @@
-"""Writes step records as one JSON object in chunks, in bounded memory."""
+"""Writes step records and spans as one JSON object in chunks, in bounded memory."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rankscope_agent.contract.model import STEP_COLUMNS, StepRow
+from rankscope_agent.contract.model import STEP_COLUMNS, SpanRow, StepRow
 
 MAX_ROWS = 8 * 65_536
 """Rows in one answer: what the rings of eight ranks hold. A caller that gets a truncated one asks
@@ -17,13 +17,18 @@ again for a shorter time."""
 ROWS_PER_PIECE = 500  # about 60 kB of JSON: large enough for sockets and gzip, small in memory
 
 
-def steps_json(rows: Iterable[StepRow], node: str, max_rows: int = MAX_ROWS) -> Iterator[bytes]:
+def steps_json(
+    rows: Iterable[StepRow | SpanRow],
+    node: str,
+    max_rows: int = MAX_ROWS,
+    columns: Sequence[str] = STEP_COLUMNS,
+) -> Iterator[bytes]:
     """Yield the pieces of `{"node", "columns", "rows", "truncated"}`.
 
     Not-measured values, NaN and infinities become null. `truncated` comes last and says that
     there were more than `max_rows` rows.
     """
-    head = json.dumps({"node": node, "columns": STEP_COLUMNS}, separators=(",", ":"))
+    head = json.dumps({"node": node, "columns": columns}, separators=(",", ":"))
     yield f'{head[:-1]},"rows":['.encode()
     source = iter(rows)
     separator, left = "", max_rows
@@ -34,7 +39,7 @@ def steps_json(rows: Iterable[StepRow], node: str, max_rows: int = MAX_ROWS) -> 
     yield b'],"truncated":true}\n' if truncated else b'],"truncated":false}\n'
 
 
-def _batch_json(batch: list[StepRow]) -> str:
+def _batch_json(batch: list[StepRow | SpanRow]) -> str:
     """Write rows without the enclosing brackets."""
     try:
         text = json.dumps(batch, separators=(",", ":"), allow_nan=False)

@@ -65,6 +65,8 @@ class Extension(NamedTuple):
             and self.check == record.seq & CHECK_MASK
             and NOT_MEASURED <= self.other_ns <= max(record.compute_ns, NOT_MEASURED)
             and NOT_MEASURED <= self.cpu_wait_ns <= record.step_ns
+            and NOT_MEASURED <= self.checkpoint_ns <= record.step_ns
+            and NOT_MEASURED <= self.evaluation_ns <= record.step_ns
         )
 
 
@@ -81,6 +83,8 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
         other_ns=extension.other_ns,
         waited_ns=extension.cpu_wait_ns,
         microbatches=extension.microbatches if counted else None,
+        checkpoint_ns=extension.checkpoint_ns,
+        evaluation_ns=extension.evaluation_ns,
     )
 
 
@@ -90,19 +94,34 @@ def check_header(page: bytes, size: int, ring: RingHeader) -> None:
     Raises:
         RingError: it is of another version, of another ring or no extension at all.
     """
+    check_beside(page, size, ring, MAGIC, ring.capacity)
+
+
+def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
+    """Compare the first slot and the size of a file with the ring that it lies beside.
+
+    Args:
+        page: what it begins with.
+        size: its bytes.
+        ring: what it should be of.
+        expected: its magic word.
+        slots: how many it has behind the first one.
+
+    Raises:
+        RingError: it is of another version, of another ring or another kind of file.
+    """
     if len(page) < _HEADER.size:
-        raise RingError("too_small", f"{len(page)} bytes, an extension begins with {_HEADER.size}")
+        raise RingError("too_small", f"{len(page)} bytes, its first slot has {_HEADER.size}")
     magic, version, slot_size, mark, capacity, created_unix_ns, pid = _HEADER.unpack(page)
-    if magic != MAGIC:
-        raise RingError("magic", f"begins with {magic!r}, an extension with {MAGIC!r}")
+    if magic != expected:
+        raise RingError("magic", f"begins with {magic!r}, not with {expected!r}")
     if mark != BYTE_ORDER_MARK:
         raise RingError("byte_order", f"byte order mark {mark:#010x}, not {BYTE_ORDER_MARK:#010x}")
     if version != VERSION:
         raise RingError("version", f"version {version}, this agent reads {VERSION}")
-    expected = SLOT_SIZE * (1 + ring.capacity)
-    if (slot_size, capacity, size) != (SLOT_SIZE, ring.capacity, expected):
+    if (slot_size, capacity, size) != (SLOT_SIZE, slots, SLOT_SIZE * (1 + slots)):
         seen = f"{capacity} slots of {slot_size} bytes in {size} bytes"
-        raise RingError("geometry", f"{seen}, its ring has {ring.capacity}")
+        raise RingError("geometry", f"{seen}, expected {slots}")
     if (created_unix_ns, pid) != (ring.created_unix_ns, ring.pid):
         raise RingError("identity", f"of pid {pid} at {created_unix_ns}, its ring is of {ring.pid}")
 

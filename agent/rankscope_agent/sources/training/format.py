@@ -124,7 +124,7 @@ class RingHeader:
 class StepRecord(NamedTuple):
     """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown.
 
-    The last three come from the ring's extension. With `other_ns`, which holds optimizer,
+    The last five come from the ring's extension. With `other_ns`, which holds optimizer,
     evaluation, checkpoints and logging, `compute_ns` is without them.
     """
 
@@ -142,6 +142,8 @@ class StepRecord(NamedTuple):
     other_ns: int = NOT_MEASURED
     waited_ns: int = NOT_MEASURED
     microbatches: int | None = None
+    checkpoint_ns: int = NOT_MEASURED
+    evaluation_ns: int = NOT_MEASURED
 
     @property
     def timing_source(self) -> str:

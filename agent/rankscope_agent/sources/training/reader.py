@@ -180,7 +180,7 @@ class RingStepSource:
             job_id: the job, None for all.
             since_unix_seconds: steps that started earlier are left out.
         """
-        for ring in self._rings_of(job_id):
+        for ring in self.rings_of(job_id):
             yield from self._rows(ring, partial(_ring_rows, since=since_unix_seconds))
 
     def starts(self, job_id: str | None, before_unix_seconds: float) -> Iterator[StepRow]:
@@ -190,10 +190,11 @@ class RingStepSource:
             job_id: the job, None for all.
             before_unix_seconds: of steps that started at this moment or later there is none.
         """
-        for ring in _of_present_jobs(self._rings_of(job_id)):
+        for ring in _of_present_jobs(self.rings_of(job_id)):
             yield from self._rows(ring, partial(_ring_start, before=before_unix_seconds))
 
-    def _rings_of(self, job_id: str | None) -> Sequence[RingAnswer]:
+    def rings_of(self, job_id: str | None) -> Sequence[RingAnswer]:
+        """Look at the rings of a job, None for all; of each rank the oldest comes first."""
         rings = [ring for ring in self._scan_rings() if job_id in (None, ring.identity.job_id)]
         return sorted(rings, key=lambda r: (r.identity.job_id, r.identity.rank, r.created_unix_ns))
 
@@ -251,6 +252,22 @@ class RingStepSource:
             active_unix_seconds=min(now, active_ns / NS),
             identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
         )
+
+    @contextmanager
+    def reopened(self, answer: RingAnswer) -> Iterator[tuple[int, OpenRing]]:
+        """Open a ring that was looked at once more, and give its directory's descriptor as well.
+
+        Raises:
+            OSError: it cannot be opened.
+            RingError: it is another one by now.
+        """
+        with (
+            open_directory(answer.directory) as descriptor,
+            _opened(answer.directory, descriptor, answer.file, self._names) as ring,
+        ):
+            if ring.inode != answer.file.inode:
+                raise RingError("unreadable", "another file has taken its name")
+            yield descriptor, ring
 
     def _rows(self, answer: RingAnswer, read: RowReader) -> Iterator[StepRow]:
         with (
@@ -382,6 +399,8 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         _seconds(record.cpu_wait_ns),
         _seconds(record.other_ns),
         record.microbatches,
+        _seconds(record.checkpoint_ns),
+        _seconds(record.evaluation_ns),
     )
 
 

@@ -1,0 +1,120 @@
+"""What a probe marks beside steps: checkpoints, evaluations, compiling; bytes in, values out.
+
+The file lies beside the ring, `4242-99.span` for `4242-99.ring`; older probes make none, and older
+agents do not look for it. A slot is written when its span begins and again when it ends, so that
+one that is open now is seen. Nothing in it is believed before it has been checked.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rankscope_agent.contract.model import SPAN_KINDS, SPAN_OUTCOMES
+from rankscope_agent.sources.training.extension import SLOT_SIZE, check_beside
+from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
+from rankscope_agent.sources.training.format import (
+    CHECK_MASK,
+    MAX_SEQ,
+    MAX_STEP_NS,
+    MAX_UNIX_NS,
+    NOT_MEASURED,
+)
+
+SUFFIX = ".span"
+MAGIC = b"RKSCSPAN"
+CAPACITY = 1024
+"""Slots, as every probe makes them: 64 KiB, which are read at one go."""
+
+MAX_BYTES = 1 << 60
+"""An exabyte: no file is that large."""
+
+BESIDE_TRAINING, AFTER_SIGTERM, IN_MEMORY = 1, 2, 4
+UNKNOWN_STEP = 0xFFFFFFFF
+
+_SLOT = struct.Struct("<QqqqqIIHBBIII")
+
+
+class Span(NamedTuple):
+    """One slot; durations in nanoseconds, `NOT_MEASURED` where unknown or not over."""
+
+    seq: int
+    start_unix_ns: int
+    duration_ns: int
+    blocked_ns: int
+    size: int
+    step: int
+    target: int
+    flags: int
+    kind: int
+    outcome: int
+    reserved: int
+    reserved_too: int
+    check: int
+
+    @property
+    def kind_name(self) -> str:
+        """What was done, one of `SPAN_KINDS`."""
+        return SPAN_KINDS[self.kind - 1]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its end was not written."""
+        return self.outcome == SPAN_OUTCOMES.index("open")
+
+
+def parse_spans(content: bytes) -> Sequence[Span]:
+    """Return the spans in a stretch of slots by their numbers, without what cannot be true."""
+    whole = memoryview(content)[: len(content) // SLOT_SIZE * SLOT_SIZE]
+    spans = map(Span._make, _SLOT.iter_unpack(whole))
+    return sorted(span for slot, span in enumerate(spans) if _is_plausible(span, slot))
+
+
+def _is_plausible(span: Span, slot: int) -> bool:
+    """Return True for a whole slot of its place; kinds of newer probes are left out."""
+    return (
+        0 < span.seq <= MAX_SEQ
+        and (span.seq - 1) % CAPACITY == slot
+        and span.check == (4 * span.seq + span.outcome) & CHECK_MASK
+        and 1 <= span.kind <= len(SPAN_KINDS)
+        and 0 <= span.outcome < SPAN_OUTCOMES.index("interrupted")
+        and 0 < span.start_unix_ns <= MAX_UNIX_NS
+        and NOT_MEASURED <= span.duration_ns <= MAX_STEP_NS
+        and (span.duration_ns == NOT_MEASURED) == span.is_open
+        and NOT_MEASURED <= span.blocked_ns <= MAX_STEP_NS
+        and NOT_MEASURED <= span.size <= MAX_BYTES
+    )
+
+
+def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
+    """Open the spans that lie beside a ring; None where there are none, as with older probes.
+
+    Raises:
+        RingError: they are none of this ring.
+    """
+    name = ring.name.removesuffix(".ring") + SUFFIX
+    try:
+        descriptor = open_regular(directory_descriptor, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refuse(error, ring.directory.path / name) from error
+    try:
+        page = os.pread(descriptor, SLOT_SIZE, 0)
+        size = os.fstat(descriptor).st_size
+        check_beside(page, size, ring.header, MAGIC, CAPACITY)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_spans(descriptor: int) -> Sequence[Span]:
+    """Return what a file of spans holds now, oldest first.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return parse_spans(os.pread(descriptor, CAPACITY * SLOT_SIZE, SLOT_SIZE))

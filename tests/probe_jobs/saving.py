@@ -1,0 +1,241 @@
+"""Train for some steps and save, load and evaluate; usage: saving.py WHAT DIRECTORY.
+
+What it did and for how long goes to a file of its own: one JSON object per line, times in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+STEPS = 12
+SLOW_SECONDS = 0.2
+
+
+class Slow:
+    """Takes its time to be written, as a large model on a slow disk does."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        time.sleep(SLOW_SECONDS)
+        return str, ("slow",)
+
+
+class Deadly:
+    """Ends its process in the middle of being written."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        time.sleep(SLOW_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return str, ("",)
+
+
+class Job:
+    """A model, its data, and a diary."""
+
+    def __init__(self, directory: Path) -> None:
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.directory = directory
+        model = torch.nn.Linear(64, 64)
+        self.model = DistributedDataParallel(model) if dist.is_initialized() else model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.rows = TensorDataset(torch.randn(8 * STEPS, 64))
+        self.diary = (directory / f"diary-{self.rank}.jsonl").open("a")
+        self.between = lambda step: None
+
+    @contextlib.contextmanager
+    def told(self, kind: str, **what: Any) -> Iterator[None]:
+        """Write down how long something took, and how it ended."""
+        start, begin, outcome = time.time(), time.perf_counter(), "failed"
+        try:
+            yield
+            outcome = "done"
+        finally:
+            seconds = time.perf_counter() - begin
+            line = {"kind": kind, "start": start, "seconds": seconds, "outcome": outcome, **what}
+            self.diary.write(json.dumps(line) + "\n")
+            self.diary.flush()
+
+    def path(self, name: str) -> Path:
+        return self.directory / f"{name}-{self.rank}.pt"
+
+    def save(self, name: str, extra: object = None) -> None:
+        with self.told("checkpoint_save", name=name):
+            torch.save({"model": self.model.state_dict(), "extra": extra}, self.path(name))
+
+    def train(self, rows: Dataset[Any] | None = None) -> None:
+        for step, (batch,) in enumerate(DataLoader(rows or self.rows, batch_size=8)):
+            self.optimizer.zero_grad()
+            self.model(batch).square().mean().backward()
+            self.optimizer.step()
+            self.between(step)
+
+
+def plain(job: Job) -> None:
+    """Resume, save every fourth step, fail once, and save into memory."""
+    job.save("start")
+    with job.told("checkpoint_load"):
+        torch.load(job.path("start"))
+
+    def between(step: int) -> None:
+        if step % 4 == 3:
+            job.save(f"step{step}", Slow())
+        if step == 5:
+            with contextlib.suppress(RuntimeError), job.told("checkpoint_save"):
+                torch.save({}, job.directory / "nowhere" / "model.pt")
+        if step == 6:
+            with job.told("checkpoint_save"):
+                torch.save(job.model.state_dict(), io.BytesIO())
+
+    job.between = between
+    job.train()
+
+
+def evaluate(job: Job) -> None:
+    """Evaluate twice in the middle, once to the end and once not, and save within the first."""
+
+    def between(step: int) -> None:
+        if step == 4:
+            with torch.no_grad(), job.told("evaluation"):
+                for number, (batch,) in enumerate(DataLoader(job.rows, batch_size=8)):
+                    job.model(batch)
+                    time.sleep(0.02)
+                    if number == 5:
+                        job.save("best")
+        if step == 8:
+            with torch.no_grad():
+                for number, _ in enumerate(DataLoader(job.rows, batch_size=8)):
+                    if number == 2:
+                        break
+
+    job.between = between
+    job.train()
+
+
+class Files(Dataset[Any]):
+    """Samples that are files of torch's, as many data sets have them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "sample.pt"
+
+    def __len__(self) -> int:
+        return 8 * STEPS
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor]:
+        return (torch.load(self.path),)
+
+
+def samples(job: Job) -> None:
+    """Load samples by torch.load, which are no checkpoints."""
+    torch.save(torch.randn(64), job.directory / "sample.pt")
+    job.train(Files(job.directory))
+
+
+def distributed(job: Job) -> None:
+    """Save by DCP, in the foreground and beside training, and load."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import load as restore
+
+    state = {"model": job.model.state_dict()}
+    pending = []
+    beside = dist.new_group(backend="gloo")  # or its collectives meet those of training
+
+    def between(step: int) -> None:
+        if step == 4:
+            with job.told("checkpoint_save"):
+                dcp.save(state, checkpoint_id=job.directory / "first")
+        if step == 5:
+            with job.told("checkpoint_load"):
+                restore(state, checkpoint_id=job.directory / "first")
+        if step == 6:
+            with job.told("checkpoint_staging"):
+                second = job.directory / "second"
+                pending.append(dcp.async_save(state, checkpoint_id=second, process_group=beside))
+        if step == 8:
+            pending.pop().result()
+        if step == 9:
+            # What DCP raises is no Exception.
+            with contextlib.suppress(BaseException), job.told("checkpoint_load"):
+                restore(state, checkpoint_id=job.directory / "nowhere")
+
+    job.between = between
+    job.train()
+
+
+def killed(job: Job) -> None:
+    """Die in the middle of the second checkpoint."""
+
+    def between(step: int) -> None:
+        if step == 4:
+            job.save("good")
+        if step == 7:
+            torch.save({"deadly": Deadly()}, job.path("half"))
+
+    job.between = between
+    job.train()
+
+
+def terminated(job: Job) -> None:
+    """Save what there is when SIGTERM comes, and leave."""
+
+    def leave(number: int, frame: object) -> None:
+        job.save("last", Slow())
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    assert signal.getsignal(signal.SIGTERM) is leave
+
+    def between(step: int) -> None:
+        if step == 3:
+            job.save("usual")
+        if step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    job.between = between
+    job.train()
+    raise AssertionError("SIGTERM did not come")
+
+
+def waiting(job: Job) -> None:
+    """Be in the middle of a checkpoint until a file is there."""
+
+    class Waiting:
+        def __reduce__(self) -> tuple[Any, ...]:
+            while not (job.directory / "go").exists():
+                time.sleep(0.01)
+            return str, ("",)
+
+    job.between = lambda step: job.save("slow", Waiting()) if step == 4 else None
+    job.train()
+
+
+def compiled(job: Job) -> None:
+    """Compile the model, which takes place in the first step."""
+    job.model = torch.compile(job.model, backend="eager")
+    job.train()
+
+
+JOBS = {
+    job.__name__: job
+    for job in (*(plain, evaluate, samples, distributed, killed, terminated, waiting, compiled),)
+}
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        meeting = os.environ.get("MEETING", "env://")
+        places = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+        dist.init_process_group("gloo", init_method=meeting, **places)
+    JOBS[sys.argv[1]](Job(Path(sys.argv[2])))

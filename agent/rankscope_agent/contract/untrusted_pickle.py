@@ -1,0 +1,389 @@
+"""Pickles of untrusted writers, read without pickle: plain values come out, and nothing is called.
+
+A machine for a whitelist of opcodes. Those that name, build or call an object are refused, and so
+is whatever passes a bound, before memory is spent on it: a pickle of nine bytes can announce an
+integer of 4 GB, and sixty opcodes a list of 2^60 elements by naming one list twice in the next.
+Opcodes: CPython's Modules/_pickle.c and Lib/pickletools.py; protocols 0 and 1 as text are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Reason = Literal["malformed", "refused_opcode", "too_large"]
+
+MAX_PROTOCOL = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a pickle may take.
+
+    Args:
+        data_bytes: size of the pickle.
+        text_bytes: size of one text, or of one piece of bytes.
+        integer_bytes: width of an integer: 9 hold what 64 bits do with or without a sign.
+        values: values that are made, and references to earlier ones.
+        memo: values that are remembered.
+        stack: values that are open at once.
+        depth: how deeply containers stand in each other.
+        total: values as who walks the result meets them, those named twice counted twice.
+        opcodes: opcodes that are obeyed.
+    """
+
+    data_bytes: int = 64 << 20
+    text_bytes: int = 1 << 16
+    integer_bytes: int = 9
+    values: int = 6_000_000
+    memo: int = 1_000_000
+    stack: int = 100_000
+    depth: int = 32
+    total: int = 8_000_000
+    opcodes: int = 12_000_000
+
+
+USUAL = Limits()
+"""For a Flight Recorder's dump: 20,000 entries with stacks of 20 frames take half of it."""
+
+
+class UnsafePickle(ValueError):  # noqa: N818 - what it is, not what went wrong
+    """A pickle that is not read; the text says why and where, `reason` is one of `Reason`."""
+
+    def __init__(self, reason: Reason, seen: str) -> None:
+        super().__init__(seen)
+        self.reason: Reason = reason
+
+
+def loads(data: bytes, limits: Limits = USUAL) -> Any:
+    """Return the value of a pickle: None, bool, int, float, str, bytes, list, tuple, dict or set.
+
+    Raises:
+        UnsafePickle: it takes other opcodes, breaks their grammar, or passes a limit.
+    """
+    if len(data) > limits.data_bytes:
+        raise UnsafePickle("too_large", f"{len(data)} bytes, at most {limits.data_bytes} are read")
+    return _Machine(data, limits).run()
+
+
+class _Mark:
+    """The place on the stack at which a container's elements begin."""
+
+
+_MARK: Final = _Mark()
+
+
+@dataclass(slots=True)
+class _Size:
+    """What a container holds, as who walks it meets it, and how deep it is."""
+
+    total: int = 1
+    depth: int = 1
+
+
+@dataclass(slots=True)
+class _Machine:
+    """A stack and a memo, and the place in the data.
+
+    A container may be changed only while it is on top of the stack and in no other one; what is in
+    another one is finished. So its size is known when it is put there, and no container can hold
+    itself.
+    """
+
+    data: bytes
+    limits: Limits
+    place: int = 0
+    made: int = 0
+    stack: list[Any] = field(default_factory=list)
+    memo: dict[int, Any] = field(default_factory=dict)
+    sizes: dict[int, _Size] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    kept: list[Any] = field(default_factory=list)
+
+    def run(self) -> Any:
+        """Obey opcodes until the last one, and return what is left."""
+        for _ in range(self.limits.opcodes):
+            code = self.take(1)
+            if code == b".":
+                return self.result()
+            action = ACTIONS.get(code)
+            if action is None:
+                raise self.error("refused_opcode", f"opcode {code!r} is not one of plain values")
+            action(self)
+        raise self.error("too_large", f"more than {self.limits.opcodes} opcodes")
+
+    def result(self) -> Any:
+        """Return the one value that is left."""
+        if len(self.stack) != 1 or self.stack[0] is _MARK:
+            raise self.error("malformed", f"{len(self.stack)} values are left at the end, not one")
+        return self.stack[0]
+
+    def error(self, reason: Reason, seen: str) -> UnsafePickle:
+        """Return an error that names the place."""
+        return UnsafePickle(reason, f"at byte {self.place}: {seen}")
+
+    def take(self, count: int) -> bytes:
+        """Return the next bytes."""
+        begin, end = self.place, self.place + count
+        if end > len(self.data):
+            raise self.error(
+                "malformed", f"{count} bytes are announced, {len(self.data) - begin} are left"
+            )
+        self.place = end
+        return self.data[begin:end]
+
+    def number(self, width: int, *, signed: bool = False) -> int:
+        """Return the next bytes as a little-endian number."""
+        return int.from_bytes(self.take(width), "little", signed=signed)
+
+    def sized(self, width: int, limit: int) -> bytes:
+        """Return bytes behind their length, which is looked at before they are."""
+        length = self.number(width)
+        if length > limit:
+            raise self.error("too_large", f"{length} bytes in one value, at most {limit} are read")
+        return self.take(length)
+
+    def push(self, value: Any) -> None:
+        """Put a value on the stack."""
+        self.made += 1
+        if self.made > self.limits.values:
+            raise self.error("too_large", f"more than {self.limits.values} values")
+        if len(self.stack) >= self.limits.stack:
+            raise self.error("too_large", f"more than {self.limits.stack} values at once")
+        self.stack.append(value)
+
+    def push_container(self, value: Any, parts: tuple[Any, ...] = ()) -> None:
+        """Put a new container with its elements on the stack."""
+        self.kept.append(value)  # its id names it for as long as the machine runs
+        self.sizes[id(value)] = _Size()
+        self.grow(value, parts)
+        self.push(value)
+
+    def grow(self, container: Any, parts: tuple[Any, ...]) -> None:
+        """Note that a container gets these elements."""
+        size = self.sizes[id(container)]
+        for part in parts:
+            inner = self.sizes.get(id(part)) if isinstance(part, CONTAINERS) else None
+            if part is container:
+                raise self.error("malformed", "a container is put into itself")
+            if inner is not None:
+                self.finished.add(id(part))
+            size.total += inner.total if inner else 1
+            size.depth = max(size.depth, 1 + (inner.depth if inner else 0))
+        if size.total > self.limits.total or size.depth > self.limits.depth:
+            raise self.error(
+                "too_large",
+                f"{size.total} values in {size.depth} levels, at most"
+                f" {self.limits.total} in {self.limits.depth} are read",
+            )
+
+    def pop(self) -> Any:
+        """Take the last value."""
+        if not self.stack or self.stack[-1] is _MARK:
+            raise self.error("malformed", "a value is wanted, and there is none")
+        return self.stack.pop()
+
+    def pop_mark(self) -> tuple[Any, ...]:
+        """Take the values above the last mark, and the mark."""
+        for index in range(len(self.stack) - 1, -1, -1):
+            if self.stack[index] is _MARK:
+                parts = tuple(self.stack[index + 1 :])
+                del self.stack[index:]
+                return parts
+        raise self.error("malformed", "a mark is wanted, and there is none")
+
+    def discard(self) -> None:
+        """Throw the last value away, or the last mark."""
+        if self.stack and self.stack[-1] is _MARK:
+            self.stack.pop()
+        else:
+            self.pop()
+
+    def duplicate(self) -> None:
+        """Put the last value on the stack again."""
+        value = self.pop()
+        self.stack.append(value)
+        self.push(value)
+
+    def top(self, kind: type) -> Any:
+        """Return the container on top, which nothing else may hold yet."""
+        if not self.stack or type(self.stack[-1]) is not kind:
+            raise self.error("malformed", f"no {kind.__name__} is there to be filled")
+        if id(self.stack[-1]) in self.finished:
+            raise self.error("malformed", f"a {kind.__name__} is filled that another one holds")
+        return self.stack[-1]
+
+    def remember(self, key: int) -> None:
+        """Keep the last value under a number."""
+        if not self.stack or self.stack[-1] is _MARK:
+            raise self.error("malformed", "nothing is there to be remembered")
+        if len(self.memo) >= self.limits.memo and key not in self.memo:
+            raise self.error("too_large", f"more than {self.limits.memo} values are remembered")
+        self.memo[key] = self.stack[-1]
+
+    def recall(self, key: int) -> None:
+        """Put a value on the stack that is kept under a number."""
+        if key not in self.memo:
+            raise self.error("malformed", f"nothing was remembered as {key}")
+        self.push(self.memo[key])
+
+
+CONTAINERS = (list, tuple, dict, set, frozenset)
+
+Action = Callable[[_Machine], None]
+
+
+def _protocol(machine: _Machine) -> None:
+    version = machine.number(1)
+    if version > MAX_PROTOCOL:
+        raise machine.error("malformed", f"protocol {version}, at most {MAX_PROTOCOL} is known")
+
+
+def _frame(machine: _Machine) -> None:
+    if machine.number(8) > len(machine.data) - machine.place:
+        raise machine.error("malformed", "a frame is longer than the pickle")
+
+
+def _long(width: int) -> Action:
+    def action(machine: _Machine) -> None:
+        body = machine.sized(width, machine.limits.integer_bytes)
+        machine.push(int.from_bytes(body, "little", signed=True))
+
+    return action
+
+
+def _text(width: int) -> Action:
+    def action(machine: _Machine) -> None:
+        body = machine.sized(width, machine.limits.text_bytes)
+        try:
+            machine.push(body.decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError as error:
+            raise machine.error("malformed", f"no text: {error.reason}") from error
+
+    return action
+
+
+def _bytes(width: int) -> Action:
+    return lambda machine: machine.push(machine.sized(width, machine.limits.text_bytes))
+
+
+def _constant(value: bool | None) -> Action:
+    return lambda machine: machine.push(value)
+
+
+def _integer(width: int, *, signed: bool = False) -> Action:
+    return lambda machine: machine.push(machine.number(width, signed=signed))
+
+
+def _put(width: int) -> Action:
+    return lambda machine: machine.remember(machine.number(width))
+
+
+def _get(width: int) -> Action:
+    return lambda machine: machine.recall(machine.number(width))
+
+
+def _float(machine: _Machine) -> None:
+    machine.push(struct.unpack(">d", machine.take(8))[0])
+
+
+def _tuple(count: int) -> Action:
+    def action(machine: _Machine) -> None:
+        parts = tuple(reversed([machine.pop() for _ in range(count)]))
+        machine.push_container(parts, parts)
+
+    return action
+
+
+def _marked_tuple(machine: _Machine) -> None:
+    parts = machine.pop_mark()
+    machine.push_container(parts, parts)
+
+
+def _append(machine: _Machine) -> None:
+    _extend(machine, (machine.pop(),))
+
+
+def _extend(machine: _Machine, parts: tuple[Any, ...]) -> None:
+    target = machine.top(list)
+    machine.grow(target, parts)
+    target.extend(parts)
+
+
+def _set_items(machine: _Machine, parts: tuple[Any, ...]) -> None:
+    target = machine.top(dict)
+    if len(parts) % 2:
+        raise machine.error("malformed", "a key has no value")
+    for key in parts[::2]:
+        if type(key) not in KEYS:
+            raise machine.error("refused_opcode", f"{type(key).__name__} as a key")
+    machine.grow(target, parts)
+    target.update(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _set_item(machine: _Machine) -> None:
+    value, key = machine.pop(), machine.pop()
+    _set_items(machine, (key, value))
+
+
+def _add_items(machine: _Machine) -> None:
+    parts = machine.pop_mark()
+    target = machine.top(set)
+    if any(type(part) not in KEYS for part in parts):
+        raise machine.error("refused_opcode", "a set of other things than keys")
+    machine.grow(target, parts)
+    target.update(parts)
+
+
+def _pop_mark(machine: _Machine) -> None:
+    machine.pop_mark()
+
+
+KEYS = (str, int, bool, bytes, type(None))
+"""Types of keys: comparing them takes no time, unlike tuples of tuples; floats may be NaN."""
+
+ACTIONS: Mapping[bytes, Action] = {
+    b"\x80": _protocol,
+    b"\x95": _frame,
+    b"N": _constant(None),
+    b"\x88": _constant(True),
+    b"\x89": _constant(False),
+    b"J": _integer(4, signed=True),
+    b"K": _integer(1),
+    b"M": _integer(2),
+    b"\x8a": _long(1),
+    b"\x8b": _long(4),
+    b"G": _float,
+    b"X": _text(4),
+    b"\x8c": _text(1),
+    b"\x8d": _text(8),
+    b"B": _bytes(4),
+    b"C": _bytes(1),
+    b"\x8e": _bytes(8),
+    b")": _tuple(0),
+    b"\x85": _tuple(1),
+    b"\x86": _tuple(2),
+    b"\x87": _tuple(3),
+    b"t": _marked_tuple,
+    b"]": lambda machine: machine.push_container([]),
+    b"a": _append,
+    b"e": lambda machine: _extend(machine, machine.pop_mark()),
+    b"}": lambda machine: machine.push_container({}),
+    b"s": _set_item,
+    b"u": lambda machine: _set_items(machine, machine.pop_mark()),
+    b"\x8f": lambda machine: machine.push_container(set()),
+    b"\x90": _add_items,
+    b"(": lambda machine: machine.push(_MARK),
+    b"0": _Machine.discard,
+    b"1": _pop_mark,
+    b"2": _Machine.duplicate,
+    b"q": _put(1),
+    b"r": _put(4),
+    b"\x94": lambda machine: machine.remember(len(machine.memo)),
+    b"h": _get(1),
+    b"j": _get(4),
+}
+"""What is obeyed. A mode that gives symbols for classes would add GLOBAL, STACK_GLOBAL, REDUCE and
+BUILD here as values that name what they would have called; nothing else has to change."""

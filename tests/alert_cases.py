@@ -43,6 +43,7 @@ CASES: dict[str, Case] = {
     "RankscopeSlowStorage": finding("storage_checkpoint", "storage_checkpoint", 0.051),
     "RankscopeHostStalls": finding("host_transient", "host_transient", 0.051),
     # Jobs that stand.
+    "RankscopeHang": finding("rank_stopped", "hang", 1.0),
     "RankscopeJobStalled": Case(
         (counter(steps_of(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
     ),

@@ -269,7 +269,7 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "rank_was_stopped": [
         Reading(starvation.RANK_LAST_STOPPED, {"job_id": JOB, "rank": str(ODD)}, NOW - 60)
     ],
-    "job_stalled": of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 3600),
+    "hang": of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 3600),
     "missing_rank": [Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0)],
     "pod_failed": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Failed"}, 1)],
     "pod_pending": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Pending"}, 1)],

@@ -7,7 +7,6 @@ import pytest
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, from_pages
-from rankscope_analyzers.layers.endings import STALLED_SECONDS
 from rankscope_analyzers.reports import job_json, job_summary
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from simulated_jobs import Job, diagnosed, records
@@ -132,14 +131,6 @@ def test_a_rank_that_a_debugger_holds_for_a_moment_is_not_called_stopped():
     assert incidents(ranks([1, 1], rank_stopped=[0, 1], **recent)) == []
     slow = {"last_step_seconds": [3.0] * 2}
     assert incidents(ranks([1, 1], rank_stopped=[0, 1], **slow)) == []
-
-
-def test_a_job_that_makes_no_steps_is_stalled_and_a_stopped_rank_explains_it():
-    long_ago = {"last_step_timestamp_seconds": [NOW - STALLED_SECONDS - 1] * 2}
-    assert incidents(ranks([1, 1], **long_ago)) == [("job_stalled", ())]
-    assert incidents(ranks([1, 1], last_step_seconds=[20.0] * 2, **long_ago)) == []
-    assert incidents(ranks([1, 1], rank_stopped=[0, 1], **long_ago)) == [("rank_stopped", (1,))]
-    assert incidents(ranks([0, 1], **long_ago)) == [("missing_rank", (0,))]
 
 
 def test_a_rank_that_was_stopped_is_whom_all_waited_for():

@@ -13,9 +13,21 @@ from typing import Any
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 
 FAILURES: tuple[type[Exception], ...] = (AgentError, ClusterError, CredentialsError)
 """What comes of wrong addresses, clusters and credentials: to be among a command's own."""
+
+
+def add_hang_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare after how long without a step a job is called hung."""
+    parser.add_argument(
+        "--hang-after",
+        default=f"{HANG_AFTER_SECONDS:.0f}s",
+        metavar="AGE",
+        help="least time without a step after which a job is called hung (default %(default)s);"
+        " five of its slow steps if that is longer",
+    )
 
 
 def add_arguments(

@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back to look (default %(default)s)",
     )
+    connection.add_hang_argument(parser)
     report_files.add_arguments(parser)
     verdict_file.add_arguments(parser)
     add_output(parser)
@@ -86,7 +87,8 @@ def run(options: argparse.Namespace) -> int:
     timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
     if timing.unusable and not (timing.diagnoses or timing.errors):
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
-    made = job_reports.reports(timing, gathered.evidence, time.time(), options.job)
+    hang_after = age_seconds(options.hang_after)
+    made = job_reports.reports(timing, gathered.evidence, time.time(), options.job, hang_after)
     reports = [job for job in made if options.job in {None, job.job_id}]
     ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:

@@ -24,6 +24,7 @@ from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.record import record
@@ -73,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back each evaluation looks (default %(default)s)",
     )
+    connection.add_hang_argument(parser)
     watch_server.add_arguments(parser)
     parser.add_argument(
         "--records",
@@ -105,12 +107,14 @@ class JobSource:
         followed: the state of jobs from poll to poll; None if polls return different records of
             the same time, such as Prometheus' means over intervals.
         memory: keeps all that over restarts.
+        hang_after_seconds: least time without a step after which a job is called hung.
     """
 
     read: Callable[[], Gathered]
     records: RunRecordFiles | None = None
     followed: FollowedJobs | None = field(default_factory=FollowedJobs)
     memory: Memory = field(default_factory=lambda: Memory(None, _log))
+    hang_after_seconds: float = HANG_AFTER_SECONDS
 
 
 def run(options: argparse.Namespace) -> int:
@@ -125,7 +129,8 @@ def run(options: argparse.Namespace) -> int:
     records = RunRecordFiles(options.records) if options.records else None
     followed = None if options.prometheus else FollowedJobs()
     memory = Memory(FileStore(options.state) if options.state else None, _log)
-    source = JobSource(reader(options, interval), records, followed, memory)
+    hang_after = age_seconds(options.hang_after)
+    source = JobSource(reader(options, interval), records, followed, memory, hang_after)
     leadership = _leadership(options)
     exporter = FindingsExporter(leadership)
     log = ErrorLog(_log)
@@ -259,7 +264,9 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     for job, why in timing.unusable.items():
         _log(visible(f"job {job}: {why}"))
     now = time.time()
-    reports = job_reports.reports(timing, gathered.evidence, now)
+    reports = job_reports.reports(
+        timing, gathered.evidence, now, hang_after_seconds=source.hang_after_seconds
+    )
     extra = [
         metrics.WATCH_EVALUATION.sample(time.monotonic() - began),
         metrics.WATCH_AGENTS.sample(gathered.silent, state="silent"),

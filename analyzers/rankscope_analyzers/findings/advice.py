@@ -102,7 +102,12 @@ ADVICE: Mapping[str, Advice] = {
         "Find who stopped the process (SIGSTOP): a job manager that suspends, a snapshot, a hand.",
         "RankscopeHostStalls",
     ),
-    "job_stalled": Advice("page", WATCHDOG, "RankscopeJobStalled"),
+    "hang": Advice(
+        "page",
+        "Before anyone kills the job, look at what the ranks that the others wait for are doing"
+        " (py-spy dump); then restart it.",
+        "RankscopeHang",
+    ),
     "pod_failed": Advice(
         "page",
         "Read the log of the pod that failed first: rankscope explain job-log LOG...; kubectl"

@@ -15,9 +15,8 @@ SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
 NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed", "crash_loop"))
-STUCK = frozenset(
-    ("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "job_stalled")
-)
+STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "hang"))
+HANG = frozenset(("hang",))
 TRANSPORT = frozenset(("socket_fallback", "gdr_missing", "ib_errors"))
 GPU_STATE = frozenset(
     ("gpu_unresponsive", "gpu_recovery_needed", "device_unhealthy", "fabric_unhealthy")
@@ -34,7 +33,8 @@ class Kind:
 
     Args:
         depth: 0 is what users feel, larger is nearer to the cause; of two findings that could each
-            explain a third, the deeper one is called the cause.
+            explain a third, the deeper one is called the cause. -1 is a job in which nothing moves:
+            whatever else is known of it is nearer to the cause.
         explains: kinds that it causes on the ranks that it affects.
         reported_alone: worth an incident even if step times do not show it.
         elsewhere: seen on ranks that wait for the one with the fault, so that it need not be seen
@@ -52,6 +52,7 @@ GONE = NO_RANK | STUCK | SLOW_RANK
 
 KINDS: Mapping[str, Kind] = {
     # What the timing of steps shows.
+    "hang": Kind(-1, reported_alone=True, seen_elsewhere=True),
     "global_slowdown": Kind(0),
     "partition_imbalance": Kind(1, frozenset(("ras_lag",))),
     "gpu_compute": Kind(2, frozenset(("collective_timeout", "ras_lag"))),
@@ -64,12 +65,11 @@ KINDS: Mapping[str, Kind] = {
     "job_over": Kind(0),
     "rank_stopped": Kind(4, STUCK | SLOW_RANK, reported_alone=True),
     "rank_was_stopped": Kind(4, SLOW_RANK),
-    "job_stalled": Kind(0, reported_alone=True, seen_elsewhere=True),
     # What NCCL and the job's own logs say.
-    "ras_lag": Kind(0, seen_elsewhere=True),
-    "ras_missing": Kind(1, seen_elsewhere=True),
-    "init_incomplete": Kind(1, reported_alone=True, seen_elsewhere=True),
-    "collective_timeout": Kind(1, reported_alone=True, seen_elsewhere=True),
+    "ras_lag": Kind(0, HANG, seen_elsewhere=True),
+    "ras_missing": Kind(1, HANG, seen_elsewhere=True),
+    "init_incomplete": Kind(1, HANG, reported_alone=True, seen_elsewhere=True),
+    "collective_timeout": Kind(1, HANG, reported_alone=True, seen_elsewhere=True),
     "gdr_missing": Kind(3, SLOW_NETWORK, reported_alone=True),
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),

@@ -20,6 +20,7 @@ from rankscope_analyzers.findings.location import (
 )
 from rankscope_analyzers.fusion.causality import STUCK, kind_of
 from rankscope_analyzers.fusion.job_report import Incident
+from rankscope_analyzers.layers.hang import HANG
 
 NOTICED_LATE_SECONDS = 120.0
 """A cause may be noticed this much later than its symptom: counters are scraped every 15 to 60
@@ -203,13 +204,14 @@ def _merge_echoes(
     affected: Mapping[Finding, frozenset[int]],
 ) -> list[_Case]:
     """Merge findings of step times without a physical cause into the one that outweighs them."""
-    first = next(iter(timed), None)
+    first = next((one for one in timed if one.kind != HANG), None)
     main = next((case for case in cases if first in (case.root, *case.members)), None)
     if first is None or main is None:
         return list(cases)
     kept = []
     for case in cases:
         bare = case is not main and case.root in timed and not case.members
+        bare = bare and case.root.kind != HANG
         if bare and _is_echo(case.root, first, affected):
             main.members.append(case.root)
         else:
@@ -273,9 +275,10 @@ def _confidence(case: _Case, symptom: Finding, observed: frozenset[Layer]) -> fl
 
 
 def _sort_key(incident: Incident) -> tuple[object, ...]:
-    """Sort key of incidents: active ones first, then by severity, cost and time."""
+    """Sort key of incidents: a hang, then active ones, then by severity, cost and time."""
     lost = incident.cost.gpu_hours if incident.cost else 0.0
     return (
+        not incident.stands,
         incident.until_unix_seconds is not None,
         incident.severity != "page",
         -lost,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankLocation, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
+from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
 
@@ -37,6 +38,11 @@ class Incident:
     since_unix_seconds: float | None
     until_unix_seconds: float | None
     timing: Finding | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether no step of the job ends any longer, so that all of its time is lost."""
+        return self.timing is not None and self.timing.kind == HANG
 
     @property
     def layers(self) -> tuple[Layer, ...]:

@@ -16,7 +16,9 @@ from rankscope_analyzers.intake import garbage_collection
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import pod_status
+from rankscope_analyzers.layers.hang import HANG
 from rankscope_analyzers.layers.job_view import JobView, job_view
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, pace_of_frame
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
 from rankscope_analyzers.stragglers.diagnosis import Diagnosis, TimingResults
@@ -60,7 +62,11 @@ class JobEvidence:
 
 @garbage_collection.paused()
 def reports(
-    timing: TimingResults, evidence: JobEvidence, made_unix_seconds: float, asked: str | None = None
+    timing: TimingResults,
+    evidence: JobEvidence,
+    made_unix_seconds: float,
+    asked: str | None = None,
+    hang_after_seconds: float = HANG_AFTER_SECONDS,
 ) -> tuple[JobReport, ...]:
     """Return a report of each job with step records, ranks or pods by its series; the worst first.
 
@@ -72,8 +78,11 @@ def reports(
         made_unix_seconds: now.
         asked: a job that has a report as well if any series is about it, such as one whose pods
             failed long ago.
+        hang_after_seconds: least time without a step after which a job is called hung.
     """
-    reporter = _reporter(timing, evidence, made_unix_seconds)
+    reporter = replace(
+        _reporter(timing, evidence, made_unix_seconds), hang_after_seconds=hang_after_seconds
+    )
     names = {*reporter.names(), *(name for name in reporter.nodes if name == asked)}
     return tuple(sorted(map(reporter.report, sorted(names)), key=_sort_key))
 
@@ -87,6 +96,7 @@ class _Reporter:
         nodes: for each job, the nodes with series about it, even if its ranks have left them.
         with_pods: jobs with pods now, or with failures within an hour, even without known ranks.
         errors: raised while the data of all jobs was prepared.
+        hang_after_seconds: as of `reports`.
     """
 
     timing: TimingResults
@@ -97,6 +107,7 @@ class _Reporter:
     nodes: Mapping[str, set[str]]
     with_pods: frozenset[str]
     errors: tuple[AnalysisError, ...]
+    hang_after_seconds: float = HANG_AFTER_SECONDS
 
     def names(self) -> Sequence[str]:
         """Return the names of all jobs."""
@@ -133,6 +144,12 @@ class _Reporter:
         frame = diagnosis.frame if diagnosis else None
         view = job_view(
             name, self.known.of(name, frame), frame.began_unix_seconds if frame else None
+        )
+        view = replace(
+            view,
+            now_unix_seconds=self.made_unix_seconds,
+            pace=pace_of_frame(frame) if frame else None,
+            hang_after_seconds=self.hang_after_seconds,
         )
         # Only the job's own nodes, a few of thousands, are evaluated for it.
         seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))
@@ -221,7 +238,10 @@ def _report(
     from_layers = layers.findings_of_job(evidence.observed, view)
     findings = [*known, *_unless_known(from_layers.findings, known)]
     seen = _layers_seen(evidence.observed, view) - from_layers.failed_layers
-    judged = fuse(_findings(diagnosis), findings, view.locations, seen)
+    # A hang takes all time, as slow steps take a part of it.
+    hung = [finding for finding in findings if finding.kind == HANG]
+    rest = [finding for finding in findings if finding.kind != HANG]
+    judged = fuse((*hung, *_findings(diagnosis)), rest, view.locations, seen)
     verdict = _aligned(diagnosis.verdict, judged.incidents) if diagnosis else None
     unobserved = (
         *blank.unobserved,

@@ -20,6 +20,7 @@ from rankscope_analyzers.layers import (
     environment,
     gpu_clocks,
     gpu_health,
+    hang,
     host_pressure,
     kernel_log,
     link_faults,
@@ -60,6 +61,7 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("pod", endings.READS, endings.KINDS, endings.findings),
     Subject("pod", pod_status.READS, pod_status.KINDS, pod_status.findings),
     Subject("pod", device_health.READS, device_health.KINDS, device_health.findings),
+    Subject("training", hang.READS, hang.KINDS, hang.findings),
     Subject("environment", environment.READS, environment.KINDS, environment.findings),
 )
 

@@ -1,4 +1,4 @@
-"""Ranks that have ended or are stopped, jobs that are stalled or over, and which rank was first.
+"""Ranks that have ended or are stopped, jobs that are over, and which rank was first.
 
 The reason why a process ended is not in these series but in pods, the kernel's log and the job's
 log. A job whose ranks all ended may have finished, so that is no incident by itself; the finding
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rankscope_agent.contract.metrics import starvation, training
+from rankscope_agent.contract.metrics import pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
@@ -18,20 +18,21 @@ from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.text.name_lists import named, ranks_named
-from rankscope_analyzers.text.wording import age, clock, duration
+from rankscope_analyzers.text.wording import clock, duration
 
 READS: tuple[Metric, ...] = (
     training.RANK_ALIVE,
     training.RANK_ENDED,
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
+    pods.RANK_STARTED,
     starvation.RANK_STOPPED,
     starvation.RANK_LAST_STOPPED,
 )
 
 MISSING, ENDED, OVER = "missing_rank", "rank_ended", "job_over"
-STOPPED, PAUSED, STALLED = "rank_stopped", "rank_was_stopped", "job_stalled"
-KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED, STALLED))
+STOPPED, PAUSED = "rank_stopped", "rank_was_stopped"
+KINDS = frozenset((MISSING, ENDED, OVER, STOPPED, PAUSED))
 
 APART_SECONDS, APART_ON_NODES_SECONDS = 0.05, 1.0
 """How long before the others a rank must end to be called the first: longer than an agent takes to
@@ -42,23 +43,19 @@ QUIET_SECONDS, QUIET_STEPS = 5.0, 10.0
 """A rank counts as stopped if it also ends no step for so long: profilers such as py-spy stop a
 process for milliseconds."""
 
-STALLED_SECONDS, STALLED_STEPS = 600.0, 50.0
-"""Time without a step after which a job is stalled: checkpoints and evaluations take minutes."""
-
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
-    """Yield the ranks that are gone or stopped, and jobs that are stalled or over."""
+    """Yield the ranks that are gone or stopped, and jobs that are over."""
     alive = by_rank(observed, training.RANK_ALIVE, job.job_id)
     gone = sorted(rank for rank, series in alive.items() if series.last == 0)
     if gone and len(gone) == len(alive):
-        yield from _over(observed, job, alive)
+        if not _restarted(observed, job, alive):
+            yield from _over(observed, job, alive)
         return
     if gone:
         yield _missing(observed, job, alive, gone)
     yield from _stopped(observed, job)
     yield from _was_stopped(observed, job)
-    if alive and not gone:
-        yield from _stalled(observed, job, alive)
 
 
 def _missing(
@@ -102,6 +99,21 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
     where = Where(nodes=nodes, ranks=tuple(first))
     yield series_finding(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
+
+
+def _restarted(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> bool:
+    """Return True if a rank has a newer process than the one that ended."""
+    known = {
+        **by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id),
+        **by_rank(observed, training.RANK_ENDED, job.job_id),
+    }
+    return any(
+        rank in known
+        and rank in alive
+        and one.times[-1] >= alive[rank].times[-1]
+        and one.last > known[rank].last
+        for rank, one in by_rank(observed, pods.RANK_STARTED, job.job_id).items()
+    )
 
 
 def _first(times: Mapping[int, float], alive: Mapping[int, Series]) -> list[int]:
@@ -156,23 +168,6 @@ def _was_stopped(observed: Observed, job: JobView) -> Iterator[Finding]:
             PAUSED, "host", job.job_id, where, sentence, (evidence,), series.last
         )
         yield replace(finding, until_unix_seconds=series.last)
-
-
-def _stalled(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iterator[Finding]:
-    """Yield that no rank of a job ends steps although all are alive."""
-    last = by_rank(observed, training.LAST_STEP_TIMESTAMP, job.job_id)
-    if not last:
-        return
-    newest = max(series.last for series in last.values())
-    usual = by_rank(observed, training.LAST_STEP_SECONDS, job.job_id).values()
-    step = max((series.last for series in usual), default=0.0)
-    quiet = max(float(series.times[-1]) for series in alive.values()) - newest
-    if quiet >= max(STALLED_SECONDS, STALLED_STEPS * step):
-        sentence = f"no rank has ended a step for {age(quiet)} although all live"
-        evidence = Evidence(training.LAST_STEP_TIMESTAMP.name, quiet, step, "seconds", sentence)
-        yield series_finding(
-            STALLED, "training", job.job_id, Where(), sentence, (evidence,), newest
-        )
 
 
 def _nodes(series: Mapping[int, Series], ranks: list[int]) -> tuple[str, ...]:

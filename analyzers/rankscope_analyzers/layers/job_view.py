@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.intake.observed import Series
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, OpenSpan, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,10 @@ class JobView:
         on_node: the same by node.
         nodes: the nodes that it runs on.
         began_unix_seconds: start of the first step that was read, None without any.
+        now_unix_seconds: when the report is made, None if the newest series are as of now.
+        pace: how long its steps take by their records, None without any.
+        hang_after_seconds: least time without a step after which it is called hung.
+        open_spans: checkpoints and the like that its ranks are in, if probes mark them.
     """
 
     job_id: str
@@ -26,6 +31,10 @@ class JobView:
     on_node: Mapping[str, Sequence[RankLocation]]
     nodes: frozenset[str]
     began_unix_seconds: float | None = None
+    now_unix_seconds: float | None = None
+    pace: Pace | None = None
+    hang_after_seconds: float = HANG_AFTER_SECONDS
+    open_spans: Sequence[OpenSpan] = ()
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return whose GPU a series is about, None if no rank of the job can hold it."""

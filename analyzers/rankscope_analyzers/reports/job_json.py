@@ -61,6 +61,7 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
         return {"cause": None, **({"summary": job_summary.headline(job)} if told else {})}
     first = job.incidents[0]
     return {
+        **(_hung(first.timing) if job.verdict is None and first.stands else {}),
         "cause": _finding(first.cause),
         "summary": first.summary,
         "action": first.action,
@@ -68,6 +69,13 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
         "severity": first.severity,
         "confidence": round(first.confidence, 4),
     }
+
+
+def _hung(found: Finding | None) -> Mapping[str, Any]:
+    """Return what a hang alone says of a job without step records."""
+    if found is None:
+        return {}
+    return {"class": found.kind, "ranks": list(found.where.ranks), "lost_fraction": 1.0}
 
 
 def _incident(incident: Incident) -> dict[str, Any]:

@@ -87,7 +87,10 @@ def cost(incident: Incident) -> str:
     spent = incident.cost
     if spent is None:
         return "Unknown: no step times tell."
-    part, hours = f"{spent.lost_fraction:.0%} of every step", f"{spent.gpu_hours:.3g} GPU-hours"
+    hours = f"{spent.gpu_hours:.3g} GPU-hours"
+    if incident.stands:
+        return f"All time since then, {hours} so far"
+    part = f"{spent.lost_fraction:.0%} of every step"
     if incident.until_unix_seconds is not None:
         return f"{part} while it lasted, {hours}"
     return f"{part}, {hours} so far"

@@ -26,6 +26,8 @@ LONGEST_GAP_SECONDS = 300.0
 """Longest time between two evaluations that counts: what happened during a longer one is
 unknown."""
 
+SECONDS_OF_AN_HOUR = 3600.0
+
 MAXIMUM_JOBS = 4096
 """Jobs whose sums are kept; those that ended first are forgotten first."""
 
@@ -60,6 +62,7 @@ class WatchSeries:
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         if passed > LONGEST_GAP_SECONDS:
             passed = 0.0
+        stood = {one.job_id for one in self._reports if _hung(one)}
         present = {report.job_id for report in reports}
         for report in self._reports:
             if report.job_id in present:
@@ -67,6 +70,8 @@ class WatchSeries:
         self._reports, self._newest = tuple(reports), now
         for report in reports:
             self._remember(report.job_id)
+            if (hung := _hung(report)) and report.job_id not in stood:
+                self._add_standing(report, hung)
         samples = [attempt("report", one.job_id, partial(_job_samples, one)) for one in reports]
         self._job_series = tuple(
             chain.from_iterable(one for one in samples if isinstance(one, tuple))
@@ -130,9 +135,10 @@ class WatchSeries:
 
     def _add(self, report: JobReport, seconds: float) -> None:
         """Sum up the time for which step times show what was lost."""
-        if report.verdict is None or not report.verdict.confidence:
+        judged = report.verdict is not None and report.verdict.confidence
+        if not judged and not _hung(report):
             return
-        gpus = max(len(report.locations), report.frame.world_size if report.frame else 0)
+        gpus = _gpus(report)
         self._observed[report.job_id] += gpus * seconds
         left = 1.0
         for incident in running(report):
@@ -141,6 +147,16 @@ class WatchSeries:
                 part = min(left, incident.cost.lost_fraction)
                 left -= part
                 self._lost[report.job_id][incident.cause.kind] += part * gpus * seconds
+
+    def _add_standing(self, report: JobReport, hung: Incident) -> None:
+        """Add the time from a job's last step to the evaluation that finds it hung.
+
+        It counts as far as the job was watched and no other incident has taken it.
+        """
+        lost = self._lost[report.job_id]
+        left = self._observed[report.job_id] - sum(lost.values())
+        stood = hung.cost.gpu_hours * SECONDS_OF_AN_HOUR if hung.cost else 0.0
+        lost[hung.cause.kind] += max(0.0, min(left, stood))
 
     def samples(self) -> Iterator[Sample]:
         """Yield all samples."""
@@ -171,6 +187,15 @@ def _sum(value: float) -> float:
     if not 0 <= float(value) < math.inf:
         raise ValueError(f"{value!r} is no sum")
     return float(value)
+
+
+def _hung(report: JobReport) -> Incident | None:
+    """Return the incident in which no step of a job ends any longer, if there is one."""
+    return next((one for one in running(report) if one.stands), None)
+
+
+def _gpus(report: JobReport) -> int:
+    return max(len(report.locations), report.frame.world_size if report.frame else 0)
 
 
 def _job_samples(report: JobReport) -> tuple[Sample, ...]:
@@ -216,12 +241,12 @@ def _culprit(report: JobReport, incident: Incident) -> Sample:
     ranks = _ranks(incident)
     location = report.locations.get(ranks[0]) if ranks else None
     narrow = breadth(incident.cause.where) == 0
-    symptom = next((one.kind for one in findings if one.layer == "training"), "")
+    shown = incident.timing or next((one for one in findings if one.layer == "training"), None)
     return metrics.FINDING_CULPRIT_INFO.sample(
         1,
         job_id=_id(report.job_id),
         kind=incident.cause.kind,
-        symptom=symptom,
+        symptom=shown.kind if shown else "",
         rank=str(ranks[0]) if ranks else "",
         node=inert(location.node if location else _first(where.nodes)),
         gpu=inert(location.gpu if location else _first(where.gpus if narrow else ())),

@@ -113,7 +113,7 @@ def _now(runbooks: str) -> list[Panel]:
 
 
 def _counts(runbooks: str) -> list[Panel]:
-    severity = 'severity="page"'
+    severity, hung = 'severity="page"', 'symptom="hang"'
     alive, before = _alive(), _alive(f" offset {STALL}")
     stalled = f"({_ended()} == 0) and ({alive} > 0) and ({before} > 0)"
     agents = f"count({of(agent.BUILD_INFO, CLUSTER)}) * 0"
@@ -142,6 +142,24 @@ def _counts(runbooks: str) -> list[Panel]:
             missing="rankscope watch is not scraped",
             briefly="no watch",
             links=[links.runbook(runbooks, "RankscopeStraggler")],
+        ),
+        Stat(
+            title="Hung jobs",
+            description=(
+                "Jobs whose processes live and end no step, according to rankscope watch: for a"
+                " minute, or longer where steps or pauses of the job are long."
+            ),
+            targets=now(
+                (
+                    f"count(count {by('job_id')} ({of(watch.FINDING_CULPRIT_INFO, JOB, hung)}))"
+                    f" or sum({of(watch.WATCH_JOBS, CLUSTER)}) * 0",
+                    "",
+                ),
+            ),
+            steps=ANY_IS_BAD,
+            missing="rankscope watch is not scraped",
+            briefly="no watch",
+            links=[links.runbook(runbooks, "RankscopeHang")],
         ),
         Stat(
             title="Stalled jobs",

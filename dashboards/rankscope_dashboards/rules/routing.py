@@ -84,6 +84,7 @@ SEEN_ON_A_NODE = (
 OF_FAILING_JOBS = (
     "RankscopeCrashLoop",
     "RankscopeGangPartial",
+    "RankscopeHang",
     "RankscopeJobStalled",
     "RankscopeMissingRank",
     "RankscopeNcclCollectiveTimeout",
@@ -96,11 +97,15 @@ OF_PODS = ("RankscopeCrashLoop", "RankscopeJobPreempted")
 AFTER_ITS_PODS = (
     "RankscopeElasticJobDegraded",
     "RankscopeGangPartial",
+    "RankscopeHang",
     "RankscopeJobStalled",
     "RankscopeMissingRank",
     "RankscopePodFailed",
 )
 """What a job has, too, whose pods fail again and again, or are taken away."""
+
+STANDING = ("RankscopeHang", "RankscopeJobStalled")
+"""A watch says it after a minute; without one it takes a quarter of an hour."""
 
 OF_STANDING_JOBS = (
     "RankscopeGpusIdle",
@@ -216,7 +221,8 @@ INHIBITION: tuple[Value, ...] = (
         [_named(AFTER_ITS_PODS)],
         "job_id",
     ),
-    _inhibits(['alertname="RankscopeJobStalled"'], [_named(OF_STANDING_JOBS)], "job_id"),
+    _inhibits([_named(STANDING)], [_named(OF_STANDING_JOBS)], "job_id"),
+    _inhibits(['alertname="RankscopeHang"'], ['alertname="RankscopeJobStalled"'], "job_id"),
     # Only tickets: a production job that is hit still pages.
     _inhibits([_named(NODE_GONE)], ['severity="ticket"', _named(SEEN_ON_A_NODE)], "node"),
     _inhibits(['alertname="RankscopeGoodputBurnFast"'], ['alertname="RankscopeGoodputBurnSlow"']),

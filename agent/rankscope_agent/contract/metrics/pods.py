@@ -68,6 +68,13 @@ RANK_ENVIRONMENT_INFO = Metric(
     " different variables have different hashes.",
     ("job_id", "rank", "hash"),
 )
+RANK_STARTED = Metric(
+    "rankscope_rank_started_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank's process was started; only while it lives, and only of processes"
+    " that are given the probe.",
+    ("job_id", "rank"),
+)
 DEVICE_UNHEALTHY = Metric(
     "rankscope_device_unhealthy",
     "gauge",

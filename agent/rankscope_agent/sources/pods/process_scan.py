@@ -7,6 +7,7 @@ CAP_DAC_READ_SEARCH where it runs as another user); without it ranks stay unknow
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,12 @@ from pathlib import Path
 
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
 from rankscope_agent.sources.pods.command_line import MAX_COMMAND_BYTES, parse_command
-from rankscope_agent.sources.pods.processes import ProcessIdentity, parse_environ, process_identity
+from rankscope_agent.sources.pods.processes import (
+    ProcessIdentity,
+    has_probe,
+    parse_environ,
+    process_identity,
+)
 
 MAX_PROCESSES = 65536
 """Processes looked at in one scan; the largest nodes run some thousand."""
@@ -22,6 +28,15 @@ MAX_PROCESSES = 65536
 MAX_ENVIRON_BYTES = 1 << 18
 """Bytes read of an environment; the kernel allows 2 MiB, and what launchers set stands early
 except behind thousands of service variables, which have 100 bytes each."""
+
+MAX_STAT_BYTES = 1 << 20
+"""Of /proc/stat, whose line of interrupts is some 10 KiB and stands before the time of boot."""
+
+START_FIELD = 19
+"""Of /proc/PID/stat behind the name, which ends with a parenthesis: ticks from boot to the start
+of the process (starttime, field 22 in proc(5))."""
+
+_BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
 
 LOOKS = 2
 """A process is looked at twice before it counts as no rank: a launcher forks first and then
@@ -35,6 +50,8 @@ class RankProcess:
     Args:
         command: what it was started with, without what looks secret.
         pid: its number in the space of processes that was looked at.
+        started_unix_seconds: when it was started, None where the kernel does not say.
+        probed: it was given the probe.
     """
 
     identity: ProcessIdentity
@@ -42,6 +59,8 @@ class RankProcess:
     environ: Mapping[str, str]
     command: tuple[str, ...] = ()
     pid: int = 0
+    started_unix_seconds: float | None = None
+    probed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +133,8 @@ class ProcessScanner:
             OSError: it has ended, or may not be read.
         """
         folder = self._procfs / str(pid)
-        environ = parse_environ(_read(folder / "environ", MAX_ENVIRON_BYTES))
+        raw = _read(folder / "environ", MAX_ENVIRON_BYTES)
+        environ = parse_environ(raw)
         identity = process_identity(environ)
         if identity is None:
             return None
@@ -123,7 +143,8 @@ class ProcessScanner:
         )
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
-        return RankProcess(identity, placement, environ, _command(folder), pid)
+        started, probed = _started(folder), has_probe(raw)
+        return RankProcess(identity, placement, environ, _command(folder), pid, started, probed)
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
         """Return True if RANK is the one that the pod's specification gives to every process.
@@ -135,6 +156,17 @@ class ProcessScanner:
         if given.get("PET_NPROC_PER_NODE") == "1":
             return False
         return "RANK" in given and given.get("RANK") == environ.get("RANK")
+
+
+def _started(folder: Path) -> float | None:
+    """Return the Unix time at which a process was started, to a tick of the kernel's clock."""
+    try:
+        stat = _read(folder / "stat", MAX_STAT_BYTES)
+        boot = _BOOT.search(_read(folder.parent / "stat", MAX_STAT_BYTES))
+        ticks = int(stat.rpartition(b")")[2].split()[START_FIELD])
+    except (OSError, ValueError, IndexError):
+        return None
+    return int(boot[1]) + ticks / os.sysconf("SC_CLK_TCK") if boot else None
 
 
 def _command(folder: Path) -> tuple[str, ...]:

@@ -63,6 +63,19 @@ def parse_environ(data: bytes) -> dict[str, str]:
     return kept
 
 
+def has_probe(data: bytes) -> bool:
+    """Return True if a process with this environment loads the probe together with torch.
+
+    It does if the probe's folder is on its PYTHONPATH, or if it is told where to write rings,
+    unless the probe is switched off.
+    """
+    variables = dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))
+    if variables.get(b"RANKSCOPE_PROBE") == b"0":
+        return False
+    told = bool(variables.get(b"RANKSCOPE_RING_DIR"))
+    return told or b"rankscope" in variables.get(b"PYTHONPATH", b"").lower()
+
+
 def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
     """Return which rank a process is; None for processes that are none.
 

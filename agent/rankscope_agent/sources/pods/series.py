@@ -191,6 +191,10 @@ def _rank(rank: PlacedRank, node: str, *, probed: bool) -> Iterator[Sample]:
         rank=str(identity.rank),
         hash=environment_hash(identity.environment),
     )
+    if rank.process.probed and rank.process.started_unix_seconds is not None:
+        yield metrics.RANK_STARTED.sample(
+            rank.process.started_unix_seconds, job_id=rank.job_id, rank=str(identity.rank)
+        )
     if not probed:
         yield training.RANK_INFO.sample(
             1,

@@ -126,6 +126,19 @@ HELD_UP: tuple[Alert, ...] = (
 
 STANDING: tuple[Alert, ...] = (
     Alert(
+        name="RankscopeHang",
+        expression=with_owner(slow("hang", LEAST_LOST)),
+        hold="0s",
+        keep="5m",
+        why="The watch has waited for a minute without a step already, or for longer where steps or"
+        " pauses of the job are long (`--hang-after`). A look that fails does not end the alert.",
+        severity="by_class",
+        scope="job",
+        summary=f"{texts.sentence(texts.JOB)} hangs: no rank ends a step",
+        description=f"The processes of {texts.JOB} live and make no steps. The others wait for"
+        f" {texts.CULPRIT}." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
+    ),
+    Alert(
         name="RankscopeJobStalled",
         expression=with_owner(_STALLED),
         hold="5m",

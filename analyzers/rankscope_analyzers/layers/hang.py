@@ -1,0 +1,183 @@
+"""A job whose processes live and that makes no steps: since when, and whom the others wait for.
+
+Times are told by the clock of the agent that saw the steps, never by ours. A page that is old says
+nothing of now: ranks whose agents do not answer are left out, and a job of which no agent answers
+is no hang. A checkpoint, an evaluation or a compilation that a probe marks may take its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from rankscope_agent.contract.metrics import agent, pods, starvation, training
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
+from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.layers.job_view import JobView
+from rankscope_analyzers.layers.pace import OpenSpan, Pace, pace_of_pages
+from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.layers.rank_progress import Progress, read
+from rankscope_analyzers.layers.series_findings import series_finding
+from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.wording import UNKNOWN, age, clock, duration
+
+READS: tuple[Metric, ...] = (
+    training.RANK_INFO,
+    training.RANK_ALIVE,
+    training.RANK_ENDED,
+    training.STEPS,
+    training.STEP_SECONDS,
+    training.LAST_STEP,
+    training.LAST_STEP_TIMESTAMP,
+    training.LAST_STEP_SECONDS,
+    starvation.RANK_STOPPED,
+    pods.RANK_STARTED,
+    agent.SNAPSHOT_TIMESTAMP,
+)
+
+HANG = "hang"
+KINDS = frozenset((HANG,))
+
+SURE, FIRST_STEP_SURE = 0.9, 0.7
+"""Confidence: that nothing moves is measured; a first step may be a slow one all the same."""
+
+STOPPED_SECONDS = 10.0
+"""With a rank that a signal has stopped nobody needs to wait for longer: no job does that."""
+
+CLOCKS_SECONDS = 60.0
+"""What is added where an agent does not tell its own time: by so much clocks differ unnoticed."""
+
+FIRST_STEP_SECONDS = 600.0
+"""A first step loads data and weights, builds communicators and compiles: minutes, not ten."""
+
+FIRST_SPAN_SECONDS, SPAN_FACTOR = 1800.0, 2.0
+"""The first checkpoint or evaluation of a job may take half an hour, later ones twice as long as
+the longest so far."""
+
+
+def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
+    """Yield that a job stands still, if it does."""
+    ranks = read(observed, job.job_id, job.now_unix_seconds)
+    living = [rank for rank in ranks if rank.alive]
+    if living and len(living) * 2 < sum(rank.known for rank in ranks):
+        return  # most ranks are done: the rest tidies up, or is told as what ended the job
+    pace = job.pace or pace_of_pages(observed, job.job_id)
+    stepped = [rank for rank in living if rank.quiet is not None]
+    if stepped:
+        yield from _standing(job, ranks, stepped, pace)
+    else:
+        yield from _starting(observed, job, ranks, pace)
+
+
+def _standing(
+    job: JobView, ranks: Sequence[Progress], stepped: Sequence[Progress], pace: Pace
+) -> Iterator[Finding]:
+    """Yield that no rank ends steps any longer."""
+    quietest = min(stepped, key=lambda rank: rank.quiet or 0.0)
+    quiet, last = quietest.quiet or 0.0, quietest.last_unix_seconds
+    stopped = [rank.rank for rank in ranks if rank.stopped]
+    allowed = pace.allowed(STOPPED_SECONDS if stopped else job.hang_after_seconds)
+    allowed += 0.0 if quietest.dated else CLOCKS_SECONDS
+    if quiet < allowed or _within_span(job, quietest, allowed):
+        return
+    who, why = _awaited(ranks, stopped)
+    usual = UNKNOWN if pace.usual is None else duration(pace.usual)
+    said = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
+    evidence = Evidence(
+        training.LAST_STEP_TIMESTAMP.name,
+        quiet,
+        pace.usual or 0.0,
+        "seconds",
+        "time without a step",
+    )
+    yield _finding(job, who, said, evidence, last, len(ranks), SURE)
+
+
+def _within_span(job: JobView, quietest: Progress, allowed: float) -> bool:
+    """Return True while a rank is in a checkpoint or the like that does not take too long."""
+    return any(_runs(span, quietest.now_unix_seconds, allowed) for span in job.open_spans)
+
+
+def _runs(span: OpenSpan, now: float, allowed: float) -> bool:
+    longest = span.longest_seconds
+    limit = FIRST_SPAN_SECONDS if longest is None else max(SPAN_FACTOR * longest, allowed)
+    return now - span.since_unix_seconds < limit
+
+
+def _awaited(ranks: Sequence[Progress], stopped: Sequence[int]) -> tuple[list[int], str]:
+    """Return whom the others wait for, at most half of the ranks, and how that is known."""
+    gone = [rank.rank for rank in ranks if rank.known and not rank.alive and not rank.starting]
+    if stopped or gone:
+        return sorted({*stopped, *gone}), ""  # a finding of its own says so
+    steps = {rank.rank: rank.step for rank in ranks if rank.step is not None}
+    front = max(steps.values(), default=0.0)
+    behind = sorted(rank for rank, step in steps.items() if step < front)
+    if not behind or len(behind) * 2 > len(steps):
+        return [], ""
+    reached = min(steps[rank] for rank in behind)
+    return behind, f"; {ranks_named(behind)} ended step {reached:.0f}, the others {front:.0f}"
+
+
+def _starting(
+    observed: Observed, job: JobView, ranks: Sequence[Progress], pace: Pace
+) -> Iterator[Finding]:
+    """Yield that processes live and take no first step: in rendezvous, or setting up groups."""
+    # A ring without any step so far is of a program without an optimizer, which is no hang.
+    begun = [rank for rank in ranks if rank.starting and (rank.stepped_before or not rank.alive)]
+    if not begun:
+        return
+    newest = max(begun, key=lambda rank: rank.started_unix_seconds or 0.0)
+    since = newest.started_unix_seconds or 0.0
+    waited = newest.now_unix_seconds - since
+    allowed = FIRST_STEP_SECONDS + (0.0 if newest.dated else CLOCKS_SECONDS)
+    if waited < allowed:
+        return
+    absent = _absent(observed, job, begun)
+    usual = UNKNOWN if pace.usual is None else duration(pace.usual)
+    said = (
+        f"no step since the processes of {ranks_named([rank.rank for rank in begun])} were started"
+        f" at {clock(since)} ({age(waited)} ago), usual step {usual}"
+    )
+    if absent:
+        said += f"; no process of {ranks_named(absent)} is seen"
+    evidence = Evidence(
+        pods.RANK_STARTED.name, waited, FIRST_STEP_SECONDS, "seconds", "time to the first step"
+    )
+    yield _finding(job, absent, said, evidence, since, len(begun), FIRST_STEP_SURE)
+
+
+def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list[int]:
+    """Return the ranks without a process, if they are fewer than those with one."""
+    here = {rank.rank for rank in begun}
+    infos = by_rank(observed, training.RANK_INFO, job.job_id)
+    sizes = [_size(info.labels) for rank, info in infos.items() if rank in here]
+    absent = sorted(set(range(max(sizes, default=0))) - here)
+    return absent if len(absent) < len(here) else []
+
+
+MAXIMUM_WORLD = 200_000
+"""Ten times the largest jobs there are; what is larger is a lie."""
+
+
+def _size(labels: Mapping[str, str]) -> int:
+    text = labels.get("world_size", "")
+    known = text.isascii() and text.isdigit() and len(text) < 8
+    return min(int(text), MAXIMUM_WORLD) if known else 0
+
+
+def _finding(
+    job: JobView,
+    who: Sequence[int],
+    said: str,
+    evidence: Evidence,
+    since: float | None,
+    ranks: int,
+    sure: float,
+) -> Finding:
+    places = tuple(job.locations[rank] for rank in who if rank in job.locations)
+    nodes = tuple(dict.fromkeys(place.node for place in places))
+    where = Where(nodes=nodes, ranks=tuple(who), culprits=places)
+    found = series_finding(HANG, "training", job.job_id, where, said, (evidence,), since)
+    standing = evidence.observed * max(ranks, len(job.locations))
+    return replace(found, cost=Cost(1.0, standing / 3600.0), confidence=sure)

@@ -1,0 +1,125 @@
+"""How far each rank of a job is, by its agent's newest page and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rankscope_agent.contract.metrics import agent, pods, starvation, training
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers.rank_locations import by_rank
+
+FRESH_SECONDS = 120.0
+"""An older page tells nothing of now: two of the longest scrape intervals in use for training."""
+
+TOGETHER_SECONDS = 45.0
+"""By how much pages of a job's nodes may be apart: the scrapes of a usual interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One rank of a job; times are by the clock of its node.
+
+    Args:
+        now_unix_seconds: when its agent's page was made.
+        dated: the agent said so itself; otherwise it is when the page was read.
+        known: it has a ring.
+        alive: its process lives and has the ring open.
+        last_unix_seconds: when its newest step ended, None without any in its process' life.
+        step: number of that step.
+        started_unix_seconds: when its process was started, None where no process is seen.
+        ended_unix_seconds: when the process that had its ring ended, None where that is not known.
+        stopped: a signal holds the process.
+        stepped_before: one of its processes made a step, however long ago.
+    """
+
+    rank: int
+    node: str
+    now_unix_seconds: float
+    dated: bool
+    known: bool
+    alive: bool
+    last_unix_seconds: float | None
+    step: float | None
+    started_unix_seconds: float | None
+    ended_unix_seconds: float | None
+    stopped: bool
+    stepped_before: bool
+
+    @property
+    def quiet(self) -> float | None:
+        """Seconds since its newest step, None where it has made none."""
+        last = self.last_unix_seconds
+        return None if last is None else max(0.0, self.now_unix_seconds - last)
+
+    @property
+    def starting(self) -> bool:
+        """Whether its process lives and has made no step so far."""
+        started = self.started_unix_seconds
+        if started is None or (self.alive and self.last_unix_seconds is not None):
+            return False
+        ended = (self.ended_unix_seconds, self.last_unix_seconds)
+        return all(moment is None or moment < started for moment in ended)
+
+
+def read(observed: Observed, job_id: str, now: float | None) -> list[Progress]:
+    """Return the ranks of a job whose agents tell of now, by rank.
+
+    Args:
+        observed: pages.
+        job_id: whose ranks.
+        now: Unix seconds at which the report is made, None where pages are as new as can be.
+    """
+    known = {
+        **by_rank(observed, pods.RANK_STARTED, job_id),
+        **by_rank(observed, training.RANK_ALIVE, job_id),
+    }
+    newest = max((float(one.times[-1]) for one in known.values()), default=0.0)
+    if now is not None and now - newest > FRESH_SECONDS:
+        return []
+    there = {r: one for r, one in known.items() if newest - one.times[-1] <= TOGETHER_SECONDS}
+    made = {one.node: one for one in observed.of(agent.SNAPSHOT_TIMESTAMP)}
+    tables = {metric.name: by_rank(observed, metric, job_id) for metric in _OF_RANKS}
+    return [_progress(rank, there[rank], made, tables) for rank in sorted(there)]
+
+
+_OF_RANKS = (
+    training.RANK_ALIVE,
+    training.RANK_ENDED,
+    training.STEPS,
+    training.LAST_STEP,
+    training.LAST_STEP_TIMESTAMP,
+    starvation.RANK_STOPPED,
+    pods.RANK_STARTED,
+)
+
+
+def _progress(
+    rank: int,
+    there: Series,
+    made: Mapping[str, Series],
+    tables: Mapping[str, Mapping[int, Series]],
+) -> Progress:
+    moment = float(there.times[-1])
+    told = made.get(there.node)
+
+    def newest(name: str) -> float | None:
+        series = tables[name].get(rank)
+        # A series that newer pages lack is over: its last value is none of now.
+        return series.last if series is not None and series.times[-1] >= moment else None
+
+    alive = newest(training.RANK_ALIVE.name)
+    return Progress(
+        rank=rank,
+        node=there.node,
+        now_unix_seconds=moment if told is None else told.last,
+        dated=told is not None,
+        known=alive is not None,
+        alive=alive == 1,
+        last_unix_seconds=newest(training.LAST_STEP_TIMESTAMP.name),
+        step=newest(training.LAST_STEP.name),
+        started_unix_seconds=newest(pods.RANK_STARTED.name),
+        ended_unix_seconds=newest(training.RANK_ENDED.name),
+        stopped=newest(starvation.RANK_STOPPED.name) == 1,
+        stepped_before=(newest(training.STEPS.name) or 0.0) > 0,
+    )

@@ -1,0 +1,137 @@
+"""Real jobs that hang under a real agent: what `rankscope diagnose` and the watch say of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.demo.probe_folder import probe_folder
+from running_agent import running_agent
+from test_end_to_end import PATIENCE_SECONDS, await_steps
+
+pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
+
+SCRIPT = Path(__file__).parent / "foreign_jobs" / "hang.py"
+STEPS_BEFORE = 50
+
+
+@contextlib.contextmanager
+def hanging(rings, fault="", steps=100_000):
+    """Run a job of three ranks; yield its launcher."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = kept | {
+        "PYTHONPATH": str(probe_folder()),
+        "RANKSCOPE_RING_DIR": str(rings),
+        "RANKSCOPE_JOB_ID": "team/hang",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "FAULT": fault,
+        "STEPS": str(steps),
+    }
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    job = subprocess.Popen([*launch, str(SCRIPT)], env=environment, start_new_session=True)
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            for pid in processes(job):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            os.killpg(job.pid, signal.SIGTERM)
+        job.wait(PATIENCE_SECONDS)
+
+
+def processes(job):
+    """Return the processes of the job's ranks by rank."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == job.pid:
+                entries = (place / "environ").read_bytes().split(b"\0")
+                (rank,) = (int(one[5:]) for one in entries if one.startswith(b"RANK="))
+                found[rank] = int(place.name)
+    return [found[rank] for rank in sorted(found)]
+
+
+def said(capsys, agent, *more):
+    assert cli.main(["diagnose", "--agent", agent.url, "--job", "team/hang", "--json", *more]) == 0
+    return json.loads(capsys.readouterr().out)["team/hang"]
+
+
+def awaited(capsys, agent):
+    """Ask until the job is called hung."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        found = said(capsys, agent, "--hang-after", "4s")
+        if found["verdict"]["class"] == "hang":
+            return found
+    raise AssertionError(f"not called hung: {found['verdict']['summary']}")
+
+
+@pytest.mark.parametrize("where", ["collective", "loader"])
+def test_a_job_of_which_a_rank_does_not_come_is_called_hung(tmp_path, capsys, where):
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", f"{where}:1") as job:
+        await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
+        found = awaited(capsys, agent)
+        assert cli.main(["watch", "--once", "--hang-after=4s", "--agent", agent.url]) == 0
+        page = capsys.readouterr().out
+        assert job.poll() is None
+    verdict = found["verdict"]
+    assert verdict["summary"].startswith("no step since ")
+    assert ", usual step " in verdict["summary"]
+    assert (verdict["lost_fraction"], verdict["severity"]) == (1.0, "page")
+    assert verdict["gpu_hours_lost"] >= 3 * 4 / 3600
+    assert 'symptom="hang"' in page
+
+
+def test_a_rank_that_is_stopped_is_named(tmp_path, capsys):
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings") as job:
+        await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
+        os.kill(processes(job)[2], signal.SIGSTOP)
+        found = awaited(capsys, agent)
+    assert found["verdict"]["ranks"] == [2]
+    assert found["verdict"]["cause"]["kind"] == "rank_stopped"
+    assert found["verdict"]["summary"].startswith("no step since ")
+
+
+def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
+    """The launcher would end the others: it is held, as one on another node would not know."""
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "collective:0") as job:
+        await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
+        ranks = processes(job)
+        os.kill(job.pid, signal.SIGSTOP)
+        os.kill(ranks[0], signal.SIGKILL)
+        os.kill(ranks[1], signal.SIGSTOP)  # gloo would raise at once
+        os.kill(ranks[2], signal.SIGSTOP)
+        found = awaited(capsys, agent)
+        os.kill(job.pid, signal.SIGCONT)
+    assert 0 in found["verdict"]["ranks"]
+
+
+def test_a_job_that_ends_is_not_hung(tmp_path, capsys):
+    with running_agent(tmp_path) as agent:
+        with hanging(tmp_path / "rings", steps=80) as job:
+            assert job.wait(PATIENCE_SECONDS) == 0
+        time.sleep(5)
+        found = said(capsys, agent, "--hang-after", "2s")
+    assert found["incidents"] == []
+    assert found["verdict"]["summary"].startswith("The job is over")
+
+
+def test_a_job_that_goes_on_is_not_hung_after_the_agent_is_restarted(tmp_path, capsys):
+    with hanging(tmp_path / "rings"):
+        for _ in range(2):
+            with running_agent(tmp_path) as agent:
+                await_steps(lambda url=agent: url.get("/metrics"), STEPS_BEFORE)
+                found = said(capsys, agent)
+                assert found["verdict"]["class"] != "hang", found["verdict"]["summary"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import secrets
 import signal
 import socket
 import subprocess
@@ -44,10 +45,23 @@ def memory_mib(pid: int, field: str) -> float:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port that nobody listened on a moment ago.
+
+    It lies below those that Linux gives to connections: one of these could be taken before a slow
+    process listens on it.
+    """
+    for _ in range(PORT_ATTEMPTS):
+        port = FIRST_PORT + secrets.randbelow(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"{PORT_ATTEMPTS} ports from {FIRST_PORT} on are all taken")
+
+
+FIRST_PORT, PORTS = 20_000, 12_000
+"""Below net.ipv4.ip_local_port_range, 32768 to 60999 by default, and above most services."""
+
+PORT_ATTEMPTS = 50
 
 
 def scrape(port: int, headers: Mapping[str, str] = PROMETHEUS_HEADERS) -> bytes:

@@ -11,7 +11,8 @@ import pytest
 from flight_launches import BEGIN_NS, Call, Recording
 from rankscope_analyzers.profiles.flight_records import WindowError, complete, tables
 from rankscope_analyzers.steps.job_records import JobRecords
-from rankscope_analyzers.stragglers.diagnosis import diagnose
+from rankscope_analyzers.stragglers.diagnosis import diagnose, diagnose_each
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 
 LATE = Call({0: 10.0, 1: 60.0})
 
@@ -218,6 +219,19 @@ def test_a_fault_that_is_over_by_the_last_window_has_ended() -> None:
     (said,) = diagnose([seen])
     assert said.cause is not None
     assert said.cause.until_unix_seconds == pytest.approx(BEGIN_NS / 1e9 + 12.0, abs=0.5)
+
+
+def test_the_watch_says_that_such_a_job_is_not_compared_with_its_own_beginning() -> None:
+    recording = Recording(4, [Call({0: 50.0, 1: 50.0, 2: 85.0, 3: 50.0})], steps=400)
+    seen = JobRecords(
+        "a/b", recording.records(), 4, (), live=True, windows=(*recording.windows(20, 320),)
+    )
+    followed = FollowedJobs()
+    (watched,) = diagnose_each([seen], followed).diagnoses
+    assert len(followed) == 0
+    assert any("not with its own beginning" in one for one in watched.verdict.unobserved)
+    (asked,) = diagnose([seen])
+    assert not any("not with its own beginning" in one for one in asked.unobserved)
 
 
 def test_equal_ranks_with_clocks_that_differ_accuse_nobody() -> None:

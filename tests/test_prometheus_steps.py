@@ -1,10 +1,12 @@
 """Verdicts out of a real Prometheus that holds what agents' counters would have been."""
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from prometheus_blocks import serving_samples
@@ -12,6 +14,8 @@ from rankscope_analyzers import cli
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError, parse_matrix
 from rankscope_analyzers.intake.prometheus_steps import from_prometheus
 from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 
 SCRAPE = 15
 RANKS = 8
@@ -126,11 +130,39 @@ def test_records_are_the_means_of_intervals_without_gaps_and_resets(prometheus, 
     (job,) = from_prometheus(Prometheus(prometheus), "ml/llm", start, start + SCRAPES * SCRAPE)
     assert job.world_size == RANKS
     rows = job.records[job.records["rank"] == 2]
-    found = dict(zip(rows["step"], rows["compute_seconds"], strict=True))
+    found = dict(zip(rows["step"] - start // SCRAPE, rows["compute_seconds"], strict=True))
     assert RESET - 1 not in found
     assert found[10] == pytest.approx(seconds(2, 11)[0], abs=1e-5)
     assert found[60] == pytest.approx(seconds(2, 61)[0], abs=1e-5)
     assert job.records["compute_seconds"].between(0.9, 1.5).all()
+
+
+def read(prometheus, since, until):
+    (job,) = from_prometheus(Prometheus(prometheus), "ml/llm", since, until)
+    return job
+
+
+@pytest.mark.parametrize("length", [600.0, 10_000.0, 17_000.0])
+def test_who_asks_again_gets_the_same_records_and_newer_ones(prometheus, start, length):
+    end = start + (SCRAPES - 10) * SCRAPE
+    rows = [read(prometheus, now - length, now).records for now in (end, end + 37.3, end + 101.9)]
+    by_step = [one.set_index(["rank", "step"]).sort_index() for one in rows]
+    for before, after in itertools.pairwise(by_step):
+        both = before.index.intersection(after.index)
+        assert len(both) > 0.6 * len(before)
+        pd.testing.assert_frame_equal(before.loc[both], after.loc[both])
+        assert after["t_start_unix_seconds"].max() > before["t_start_unix_seconds"].max()
+
+
+def test_a_job_is_judged_from_poll_to_poll_by_its_own_beginning(prometheus, start):
+    """When the newest poll shows nothing but the slow time, its onset is still known."""
+    followed = FollowedJobs()
+    for now in np.arange(start + 200.0, start + SCRAPES * SCRAPE, 47.0):
+        (said,) = diagnose_each([read(prometheus, now - 300.0, now)], followed).diagnoses
+    assert now - 300.0 > start + 45 * SCRAPE
+    assert (said.verdict.cause.kind, said.verdict.cause.where.ranks) == ("gpu_compute", (5,))
+    since = said.verdict.cause.since_unix_seconds
+    assert abs(since - (start + SCRAPES // 2 * SCRAPE)) < 4 * SCRAPE
 
 
 def test_a_job_that_prometheus_does_not_know_is_an_error(prometheus, start):

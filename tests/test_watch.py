@@ -183,7 +183,7 @@ def test_the_page_is_served_to_those_who_may_read_it(report, tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("the-scraper-of-this-test\n")
     flags = ("--web.listen-address", "127.0.0.1:0", "--web.token-file", str(tokens))
-    listen, guard = watch_server.place(watch_command_options("--agent", "x", *flags))
+    listen, guard = watch_server.listen_settings(watch_command_options("--agent", "x", *flags))
     exported = FindingsExporter()
     server = watch_server.start(exported, listen, guard)
     try:

@@ -104,8 +104,7 @@ class JobSource:
         read: reads them. Raises SourceError if nothing can be read, and ClusterError if the agents
             of the cluster are not known.
         records: where records of runs are kept, None if they are not.
-        followed: the state of jobs from poll to poll; None if polls return different records of
-            the same time, such as Prometheus' means over intervals.
+        followed: the state of jobs from poll to poll; None to judge each poll by itself.
         memory: keeps all that over restarts.
         hang_after_seconds: least time without a step after which a job is called hung.
     """
@@ -127,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
     interval = age_seconds(options.interval)
     listen, guard = watch_server.listen_settings(options)
     records = RunRecordFiles(options.records) if options.records else None
-    followed = None if options.prometheus else FollowedJobs()
+    followed = FollowedJobs()
     memory = Memory(FileStore(options.state) if options.state else None, _log)
     hang_after = age_seconds(options.hang_after)
     source = JobSource(reader(options, interval), records, followed, memory, hang_after)

@@ -7,6 +7,7 @@ What is shorter than an interval is averaged away; agents' own records show it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,10 @@ SMALLEST_INTERVAL_SECONDS = 15.0
 
 LARGEST_COUNT = 720
 """Intervals asked for: 16,384 ranks of seven counters are some 400 MB of JSON each at that."""
+
+SETTLED_SECONDS = 5.0
+"""A sample is there so long after it was taken, at the latest: what was read then does not change.
+"""
 
 COUNTERS: Mapping[str, Metric] = {
     "step_seconds": metrics.STEP_SECONDS,
@@ -69,6 +74,9 @@ def from_prometheus(
 ) -> tuple[JobRecords, ...]:
     """Read jobs' counters and turn them into records, one per rank and interval.
 
+    Intervals begin at multiples of their length, whenever they are asked for: who asks again gets
+    the same records, and newer ones.
+
     Args:
         server: where to ask.
         job_id: the job to ask for, None for all.
@@ -81,10 +89,11 @@ def from_prometheus(
     """
     length = now_unix_seconds - since_unix_seconds
     interval = max(SMALLEST_INTERVAL_SECONDS, length / LARGEST_COUNT)
+    grid = _Grid.between(since_unix_seconds, now_unix_seconds - SETTLED_SECONDS, interval)
     try:
         infos = _infos(server, job_id, length, now_unix_seconds)
         totals = {
-            name: _counter(server, metric, job_id, since_unix_seconds, interval, length)
+            name: _counter(server, metric, job_id, grid)
             for name, metric in {STEPS: metrics.STEPS, **COUNTERS}.items()
         }
     except PrometheusError as error:
@@ -103,7 +112,7 @@ def from_prometheus(
             f"{server.url} has no {metrics.STEPS.name} {wanted} in the last {length / 60:.0f}"
             " minutes: is the agent scraped, and does the job carry the probe?"
         )
-    rows = _records(totals[STEPS].times, steps, columns, ranks)
+    rows = _records(grid, steps, columns, ranks)
     note = (
         f"steps are means over intervals of {interval:.0f} s: what is shorter is averaged away,"
         " single checkpoints and stalls too"
@@ -118,6 +127,31 @@ def from_prometheus(
         )
         for name, records in rows.groupby("job_id", sort=True)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Moments at which counters are read: multiples of an interval.
+
+    Args:
+        first: number of the first one.
+        count: of intervals.
+        interval: seconds.
+    """
+
+    first: int
+    count: int
+    interval: float
+
+    @classmethod
+    def between(cls, begin: float, end: float, interval: float) -> _Grid:
+        """Return the moments from just before `begin` to `end`."""
+        first = math.floor(begin / interval)
+        return cls(first, max(1, math.floor(end / interval) - first), interval)
+
+    def moment(self, index: int) -> float:
+        """Return the Unix time of a moment."""
+        return (self.first + index) * self.interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +189,11 @@ def _claim(labels: Mapping[str, str], instances: Instances) -> Claim:
     )
 
 
-def _counter(
-    server: Prometheus,
-    metric: Metric,
-    job_id: str | None,
-    since: float,
-    interval: float,
-    length: float,
-) -> Matrix:
+def _counter(server: Prometheus, metric: Metric, job_id: str | None, grid: _Grid) -> Matrix:
     """Fetch a counter of each rank, as each agent tells it."""
     query = f"max by (instance, job_id, rank) ({metric.name}{_selector(job_id)})"
-    count = int(length / interval)
-    return server.range(query, since, since + count * interval, interval)
+    beyond = grid.interval / 4  # of the last moment, which rounding must not cut off
+    return server.range(query, grid.moment(0), grid.moment(grid.count) + beyond, grid.interval)
 
 
 def _selector(job_id: str | None) -> str:
@@ -201,7 +228,7 @@ def _ranks(infos: Sequence[Mapping[str, str]], trust: _Trust) -> Mapping[Key, _R
 
 
 def _records(
-    times: Floats,
+    grid: _Grid,
     steps: Mapping[Key, Floats],
     columns: Mapping[str, Mapping[Key, Floats]],
     ranks: Mapping[Key, _Rank],
@@ -218,9 +245,9 @@ def _records(
         part = {
             "job_id": key[0],
             "rank": key[1],
-            "step": np.flatnonzero(usable),
+            "step": grid.first + np.flatnonzero(usable),
             "steps": done[usable],
-            "t_start_unix_seconds": times[:-1][usable],
+            "t_start_unix_seconds": (grid.first + np.flatnonzero(usable)) * grid.interval,
             "node": place.node,
             "gpu": -1 if place.local_rank is None else place.local_rank,
             "dp_group": dp_group,

@@ -128,7 +128,14 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
     waiting = unobserved_ranks.warnings(frame, job_layout, findings) if flat else ()
     result = replace(
         base,
-        unobserved=(*job.notes, *waiting, *detection.notes, *windows, *base.unobserved),
+        unobserved=(
+            *job.notes,
+            *waiting,
+            *detection.notes,
+            *windows,
+            *_not_followed(job, followed),
+            *base.unobserved,
+        ),
         what_if=what_if.ideals(frame, job_layout) if flat else None,
         clock_offsets=offsets,
         asides=(*_asides(detection), *cpu_contention.note(waiting_share)),
@@ -149,6 +156,15 @@ def _detect(
     if job.start is not None and not job.windows:
         return judge_once(records, job_layout, job.start)
     return feed.detect_latest(FrameTable(records), job_layout)
+
+
+def _not_followed(job: JobRecords, followed: FollowedJobs | None) -> Iterator[str]:
+    """Say what a job is compared with that is judged anew at each poll."""
+    if followed is not None and job.live and job.windows:
+        yield (
+            "sampled windows of collectives tell of steps long after their end: the job is compared"
+            " with the time that a poll shows, not with its own beginning"
+        )
 
 
 def _layout(job: JobRecords, frame: StepFrame) -> Layout:

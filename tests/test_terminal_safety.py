@@ -104,6 +104,7 @@ def files(tmp_path_factory) -> Path:
 
 CASES: dict[str, tuple[str, ...]] = {
     "diagnose": ("diagnose --agent AGENT --since 9000d",),
+    "jobs": ("jobs --agent AGENT --since 9000d",),
     "gpus": ("gpus --agent AGENT --seconds 2",),
     "xids": ("xids --agent AGENT",),
     "doctor": ("doctor --agent AGENT",),

@@ -1,0 +1,121 @@
+"""`rankscope jobs`: all jobs in a table, once or again and again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS
+from rankscope_analyzers.intake.credentials import entry_of
+from rankscope_analyzers.intake.prometheus_api import Prometheus
+from rankscope_analyzers.isolation.boundary import ErrorLog
+from rankscope_analyzers.reports import job_table
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.text.console import open_console
+from rankscope_analyzers.text.plain_lines import shown
+from rankscope_analyzers.text.wording import clock
+
+FAILURES: tuple[type[Exception], ...] = (
+    *connection.FAILURES,
+    InputError,
+    SourceError,
+    RecordError,
+)
+
+LEAST_SECONDS = 2.0
+"""Shortest pause between two tables: agents read their sources every second."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whom to ask, and whether to ask again."""
+    connection.add_arguments(parser, prometheus=True)
+    parser.add_argument(
+        "--since",
+        default="10m",
+        metavar="AGE",
+        help="how far back to look (default %(default)s)",
+    )
+    parser.add_argument(
+        "--refresh",
+        type=float,
+        metavar="SECONDS",
+        help="show the table again after so many seconds, until interrupted (2 or more)",
+    )
+    add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table.
+
+    Raises:
+        InputError: there is no job, or the table cannot be shown so often.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.steps.job_records.SourceError: nobody answers.
+    """
+    if options.refresh is not None and not options.refresh >= LEAST_SECONDS:
+        raise InputError(f"--refresh takes {LEAST_SECONDS:g} seconds or more")
+    if options.refresh is not None and options.json:
+        raise InputError("--json is one object: leave --refresh out")
+    earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(_say)
+    jobs = _jobs(options, earlier, errors)
+    if not jobs and options.refresh is None:
+        raise InputError(
+            "there is no job in what was read; rankscope doctor says what agents do not see"
+        )
+    if options.json:
+        print_json({job.job_id: asdict(job) for job in jobs})
+        return 0
+    console = open_console(no_color=options.no_color)
+    _show(console, jobs)
+    while options.refresh is not None:
+        time.sleep(options.refresh)
+        try:
+            jobs = _jobs(options, earlier, errors)
+        except FAILURES as error:  # an agent that restarts, a server that is exchanged
+            _say(f"{error}")
+            continue
+        console.clear()
+        _show(console, jobs)
+    return 0
+
+
+def _show(console: Console, jobs: Sequence[job_table.JobRow]) -> None:
+    console.print(f"{len(jobs)} job{'s' * (len(jobs) != 1)} at {clock(time.time())}")
+    console.print(job_table.table(jobs))
+
+
+def _jobs(
+    options: argparse.Namespace, earlier: gather.EarlierPolls, errors: ErrorLog
+) -> tuple[job_table.JobRow, ...]:
+    found = _gathered(options, earlier)
+    timing = diagnose_each(found.jobs)
+    reports = job_reports.reports(timing, found.evidence, time.time())
+    errors.note([*found.errors, *(one for job in reports for one in job.errors)])
+    return job_table.rows(reports)
+
+
+def _gathered(options: argparse.Namespace, earlier: gather.EarlierPolls) -> Gathered:
+    now = time.time()
+    since = now - age_seconds(options.since)
+    if options.prometheus:
+        server = Prometheus(options.prometheus, entry_of(options))
+        return gather.of_prometheus(server, None, since, now)
+    targets = connection.chosen_targets(options)
+    return gather.of_agents(
+        targets.urls, None, since, targets.entry, earlier, cluster=targets.cluster
+    )
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{shown(line)}\n")

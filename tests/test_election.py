@@ -225,3 +225,19 @@ def test_whatever_happens_one_speaks_once_all_have_read(seed):
             all_read(watches)  # and hears of it
             (holder,) = (each for each in watches if each.holds)
             assert server.stored.holder == holder._identity
+
+
+def test_a_write_that_others_forestall_is_tried_three_times() -> None:
+    reads: list[int] = []
+
+    class Forestalled:
+        def read(self) -> None:
+            reads.append(1)
+
+        def create(self, holder: str) -> bool:
+            return False
+
+    election = Election(Forestalled(), "one", lambda: 0.0)
+    election.attempt()
+    assert len(reads) == 3
+    assert not election.holds

@@ -133,7 +133,7 @@ def waits(metric, *shares):
 @pytest.mark.parametrize("metric", [starvation.RANK_STARVED, starvation.LOADER_STARVED])
 @pytest.mark.parametrize(
     ("share", "peers", "told"),
-    [(0.19, 0.0, 0), (0.21, 0.0, 1), (0.38, 0.2, 0), (0.42, 0.2, 1)],
+    [(0.19, 0.0, 0), (0.21, 0.0, 1), (0.38, 0.2, 0), (0.42, 0.2, 1), (0.5, 0.25, 1)],
 )
 def test_a_rank_is_starved_from_a_fifth_of_the_time_and_twice_its_peers_on(
     metric, share, peers, told

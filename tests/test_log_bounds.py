@@ -13,6 +13,7 @@ from rankscope_agent.contract.nccl import job_size
 from rankscope_agent.contract.nccl.facts import Facts, Limits, Process
 from rankscope_agent.contract.nccl.signs import read_environment
 from rankscope_agent.contract.nccl.writers import Writers
+from rankscope_analyzers.logs import nccl_findings
 
 
 @pytest.mark.parametrize(("size", "known"), [(4 << 20, True), ((4 << 20) + 1, False)])
@@ -104,3 +105,8 @@ def test_the_end_of_a_thread_name_has_320_bytes(monkeypatch):
     writers._add = lambda token, process: process
     writers.thread(b"x" * 400, torn=False)
     assert searched == [320]
+
+
+@pytest.mark.parametrize(("ranks", "absent"), [(1000, 999), (1025, 1024), (5000, 1024)])
+def test_1024_ranks_that_are_not_there_are_named(ranks, absent):
+    assert len(nccl_findings._absent([0], ranks)) == absent

@@ -564,3 +564,19 @@ def test_periods_are_worked_out_every_five_seconds():
         log.sum_up(now)
         found.append(log.facts.frameworks[NCCL].lines)
     assert found == [1, 1, 3]
+
+
+def fed(lines_):
+    one = PodLogs(PodIdentity("n", "p", "u"), Facts())
+    one.feed("".join(lines_).encode(), 1.0, fresh=True)
+    one.sum_up()
+    return one
+
+
+def test_4096_threads_and_8192_settings_of_a_pod_are_remembered():
+    said = "gpu-00:{0}:{0} [0] NCCL INFO Using network IB\n"
+    one = fed(said.format(number) for number in range(1, 4200))
+    assert one._parser.threads == 4096 + 1, "and one that stands for all others"
+    sets = "gpu-00:{0}:{0} [0] NCCL INFO NCCL_X{1} set by environment to 1\n"
+    one = fed(sets.format(1 + number // 60, number % 60) for number in range(8400))
+    assert one.facts.settings == 8192

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -59,7 +60,7 @@ def gpu_files(root, count, padding=0):
     folder = root / "driver" / "nvidia" / "gpus"
     for index in range(count):
         (folder / f"0000:{index:02x}:00.0").mkdir(parents=True)
-        text = " " * padding + f"\nGPU UUID: GPU-{index}\nDevice Minor: {index}\n"
+        text = f"GPU UUID: GPU-{index}\nDevice Minor: 1{index}".rjust(padding, "\n")
         (folder / f"0000:{index:02x}:00.0" / "information").write_text(text)
     return root
 
@@ -68,9 +69,10 @@ def test_a_node_has_64_gpus_in_order(tmp_path):
     assert len(read_gpus(gpu_files(tmp_path, 65))) == 64
 
 
-@pytest.mark.parametrize(("padding", "known"), [(8100, 1), (8200, 0)])
+@pytest.mark.parametrize(("padding", "known"), [(8192, 10), (8193, 1)])
 def test_eight_kibibytes_are_read_of_a_gpus_description(tmp_path, padding, known):
-    assert len(read_gpus(gpu_files(tmp_path, 1, padding))) == known
+    (found,) = read_gpus(gpu_files(tmp_path, 1, padding))
+    assert found.minor == known
 
 
 def test_folders_of_logs_are_looked_at_again_after_five_seconds(tmp_path, clock):
@@ -133,9 +135,11 @@ def process(root, environ, command=b""):
 RANK = b"RANK=1\0WORLD_SIZE=2\0LOCAL_RANK=1\0"
 
 
-@pytest.mark.parametrize(("before", "ranks"), [((1 << 18) - 64, 1), (1 << 18, 0)])
-def test_256_kibibytes_are_read_of_an_environment(tmp_path, before, ranks):
-    assert len(process(tmp_path, b"X=" + b"a" * (before - 3) + b"\0" + RANK)) == ranks
+@pytest.mark.parametrize(("size", "world"), [(1 << 18, 24), ((1 << 18) + 1, 2)])
+def test_256_kibibytes_are_read_of_an_environment(tmp_path, size, world):
+    environ = b"\0RANK=1\0LOCAL_RANK=1\0WORLD_SIZE=24"
+    (found,) = process(tmp_path, b"X=" + environ.rjust(size - 2, b"a"))
+    assert found.identity.world_size == world
 
 
 def test_16_kibibytes_are_read_of_a_command_line(tmp_path):
@@ -174,12 +178,11 @@ def pods(count):
     return [parse_pod(pod(f"p{index}", number=index)) for index in range(count)]
 
 
-def test_the_directory_holds_20000_pods():
+def test_the_directory_holds_20000_pods(monkeypatch):
     one, *_ = pods(1)
-    many = [
-        SimpleNamespace(uid=str(index), annotations={}, created_unix_seconds=0.0)
-        for index in range(20_001)
-    ]
+    member = directory.membership(one)
+    monkeypatch.setattr(directory, "membership", lambda pod: member)
+    many = [replace(one, uid=str(index)) for index in range(20_001)]
     known = PodDirectory()
     known.replace(many[:20_000], 0.0)
     assert known.dropped == 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from answering_agents import Agent as FakeAgent
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import of_agents
-from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake import agent_pages, job_ownership
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.cluster import NodeAgents
 from rankscope_analyzers.intake.job_ownership import believed
@@ -205,3 +206,13 @@ def test_in_a_cluster_an_agent_speaks_for_the_node_that_its_pod_is_on():
     assert reports["t/j"].incidents[0].where.nodes == ("n1",)
     (note,) = [one for one in reports["t/j"].unobserved if "n1 calls itself n0" in one]
     assert "agents of node n2: a, b" in note
+
+
+def test_64_sentences_are_said_about_what_is_refused():
+    claims = [
+        SimpleNamespace(job_id=f"team/j{number:03d}", namespace="other") for number in range(65)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_ownership, "_sentence", lambda job, namespace, several: job)
+        found = job_ownership.notes(claims, frozenset())
+    assert sum(map(len, found.values())) == 64

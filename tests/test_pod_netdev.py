@@ -22,18 +22,19 @@ from rankscope_agent.sources.netdev.inside import InsideLink, Visit
 from rankscope_agent.sources.netdev.namespace import effective_capabilities, may_enter_networks
 from rankscope_agent.sources.netdev.tables import Traffic
 from rankscope_agent.sources.pod_netdev.collector import (
-    ENTER_SECONDS,
-    LOOK_SECONDS,
     PodNetdevCollector,
 )
 from rankscope_agent.sources.pod_netdev.interfaces import (
-    MAX_PER_NODE,
-    MAX_PER_POD,
     PodNetwork,
     deal_out,
     is_nodes_own,
 )
 from running_agent import agent_environment
+
+ENTER_SECONDS = 30.0
+LOOK_SECONDS = 5.0
+MAX_PER_NODE = 64
+MAX_PER_POD = 16
 
 UID = "8f1c2f5e-0d55-4d3a-9c55-0123456789ab"
 JOB = "team/llm"

@@ -82,10 +82,14 @@ def awaited(capsys, agent):
 def test_a_job_of_which_a_rank_does_not_come_is_called_hung(tmp_path, capsys, where):
     with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", f"{where}:1") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
-        found = awaited(capsys, agent)
+        awaited(capsys, agent)
+        found = said(capsys, agent, "--hang-after=4s", f"--save={tmp_path / 'kept'}")
         assert cli.main(["watch", "--once", "--hang-after=4s", "--agent", agent.url]) == 0
         page = capsys.readouterr().out
         assert job.poll() is None
+    again = ["diagnose", "--trace", str(tmp_path / "kept"), "--job", "team/hang", "--json"]
+    assert cli.main([*again, "--hang-after=4s"]) == 0
+    assert json.loads(capsys.readouterr().out)["team/hang"] == found
     verdict = found["verdict"]
     assert verdict["summary"].startswith("no step since ")
     assert ", usual step " in verdict["summary"]

@@ -16,7 +16,7 @@ from rankscope_analyzers.command import (
     print_json,
 )
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.fusion import gather, job_reports, saved
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus
@@ -53,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directories of PyTorch profiler traces, one per job, with a file per rank",
     )
-    for directories in (traces, profiles):
+    save = parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="DIR",
+        help="keep what was read in the new directory DIR; --trace DIR gives the same verdict",
+    )
+    for directories in (traces, profiles, save):
         directories.complete = shtab.DIRECTORY
     parser.add_argument("--job", metavar="ID", help="only this job")
     parser.add_argument(
@@ -83,12 +89,14 @@ def run(options: argparse.Namespace) -> int:
     if options.verdicts:
         return _write(options)
     report_files.check(options)
-    gathered = _gathered(options)
+    gathered, now = _gathered(options)
+    if options.save:
+        _save(options.save, gathered, now)
     timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
     if timing.unusable and not (timing.diagnoses or timing.errors):
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
     hang_after = age_seconds(options.hang_after)
-    made = job_reports.reports(timing, gathered.evidence, time.time(), options.job, hang_after)
+    made = job_reports.reports(timing, gathered.evidence, now, options.job, hang_after)
     reports = [job for job in made if options.job in {None, job.job_id}]
     ErrorLog(_say).note([*gathered.errors, *(one for job in reports for one in job.errors)])
     if not reports:
@@ -110,13 +118,40 @@ def _write(options: argparse.Namespace) -> int:
         raise InputError("--verdicts needs --trace: it is about whole traces, not running jobs")
     if options.job:
         raise InputError("--verdicts is about all jobs of --trace: leave --job out")
+    if options.save or any(map(saved.is_saved, options.trace)):
+        raise InputError("--verdicts is about whole traces: leave --save and what it wrote out")
     if options.html or options.markdown:
         raise InputError("--verdicts writes no report: leave --html and --markdown out")
     console = open_console(no_color=options.no_color, stderr=True)
     return verdict_file.run(options.trace, options.verdicts, options.workers, console)
 
 
-def _gathered(options: argparse.Namespace) -> Gathered:
+def _save(directory: Path, gathered: Gathered, now: float) -> None:
+    """Keep what was read.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        saved.write(directory, gathered, now)
+    except OSError as error:
+        raise InputError(f"--save: {error}") from error
+
+
+def _gathered(options: argparse.Namespace) -> tuple[Gathered, float]:
+    """Return what was read, and the Unix time that it is as of.
+
+    Raises:
+        InputError: a saved diagnosis is to be read together with others.
+    """
+    if options.trace and any(map(saved.is_saved, options.trace)):
+        if len(options.trace) > 1:
+            raise InputError("--trace reads a directory that --save wrote by itself")
+        return saved.read(options.trace[0])
+    return _read(options), time.time()
+
+
+def _read(options: argparse.Namespace) -> Gathered:
     if options.trace:
         return gather.of_files(job_records.from_traces, options.trace)
     if options.kineto:

@@ -104,8 +104,8 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "hang": Advice(
         "page",
-        "Before anyone kills the job, look at what the ranks that the others wait for are doing"
-        " (py-spy dump); then restart it.",
+        "Keep the evidence before anyone kills the job (rankscope diagnose --save DIR), look at"
+        " what the ranks that the others wait for are doing (py-spy dump), then restart.",
         "RankscopeHang",
     ),
     "pod_failed": Advice(

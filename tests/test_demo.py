@@ -33,3 +33,11 @@ def test_the_text_of_the_demo_compares_verdict_and_naive_answer(capsys):
     assert "Nothing is downloaded" in shown
     assert "Rankscope says: data_loader on rank 2" in shown
     assert "Largest step time says: rank" in shown
+
+
+def test_a_rank_that_never_enters_a_collective_hangs_the_job_and_the_demo_ends(capsys):
+    assert cli.main(["demo", "--fault", "hang", "--rank", "1", "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome["injected"] == {"class": "hang", "rank": 1}
+    assert outcome["verdict"]["class"] == "hang"
+    assert outcome["verdict"]["summary"].startswith("no step since ")

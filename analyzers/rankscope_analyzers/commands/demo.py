@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rankscope_analyzers.command import add_output, print_json
+from rankscope_analyzers.demo import hang
 from rankscope_analyzers.demo import run as demo
 from rankscope_analyzers.demo import stack as demo_stack
 from rankscope_analyzers.demo.probe_folder import ProbeMissingError
@@ -45,6 +46,13 @@ def run(options: argparse.Namespace) -> int:
     console = open_console(no_color=options.no_color, stderr=options.json)
     if options.stack:
         demo_stack.run(options.fault, options.rank, options.seconds, console)
+        return 0
+    if options.fault == "hang":
+        report = hang.run(options.rank, console)
+        if options.json:
+            print_json(hang.as_object(report, options.rank))
+        else:
+            hang.show(console, report, options.rank)
         return 0
     outcome = demo.run(options.fault, options.rank, console)
     if options.json:

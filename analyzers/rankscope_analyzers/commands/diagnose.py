@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import shtab
 
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directories of PyTorch profiler traces, one per job, with a file per rank",
     )
-    save = parser.add_argument(
+    save: Any = parser.add_argument(
         "--save",
         type=Path,
         metavar="DIR",

@@ -20,6 +20,9 @@ LAYERS = 4
 LOADING_SECONDS = 0.004
 """What reading a batch takes everywhere: storage that answers in a few milliseconds."""
 
+HANGS_AT, HANGS_SECONDS = 120, 3600.0
+"""The step at which the rank of the fault `hang` enters no collective any longer."""
+
 FAULT_SECONDS = 0.030
 """What the slow rank takes longer, about half of a healthy step."""
 
@@ -72,7 +75,10 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     loading = LOADING_SECONDS + (slow if options.fault == "slow-data" else 0.0)
-    for batch in DataLoader(Batches(options.steps, loading), batch_size=None):
+    stuck = options.fault == "hang" and dist.get_rank() == options.rank
+    for step, batch in enumerate(DataLoader(Batches(options.steps, loading), batch_size=None)):
+        if stuck and step == HANGS_AT:
+            time.sleep(HANGS_SECONDS)
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()

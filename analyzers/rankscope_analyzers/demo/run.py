@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -37,8 +37,9 @@ RANKS = 4
 STEPS = 300
 """At some 40 to 80 ms a step this is long enough for a fault to last and short enough to watch."""
 
-FAULTS: Mapping[str, FaultClass | None] = {
+FAULTS: Mapping[str, FaultClass | Literal["hang"] | None] = {
     "none": None,
+    "hang": "hang",
     "slow-compute": "gpu_compute",
     "slow-data": "data_loader",
 }

@@ -31,6 +31,7 @@ from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_HOLDER,
     RING_SUFFIX,
     RingDirectory,
+    RingFile,
     newest_of_each,
     open_directory,
     open_ring,
@@ -152,11 +153,10 @@ class FlightRecorderCollector:
         directories = list(own_directories(self._ring_dir))
         with suppress(OSError):
             directories += pod_directories(self._kubelet)
-        self._listings.keep_only(directories)
         found = (
             socket
-            for ring_directory in directories
-            for socket in self._sockets_of(ring_directory, now)
+            for place, descriptor, files in self._listings.newest(directories, now)
+            for socket in self._sockets_of(place, descriptor, files, now)
         )
         self._sockets = choose(found, lambda socket: socket.holder, MAX_SOCKETS)
         self._states = {
@@ -166,16 +166,14 @@ class FlightRecorderCollector:
         for gone in set(self._covered_ns) - live:
             del self._covered_ns[gone]
 
-    def _sockets_of(self, ring_directory: RingDirectory, now: float) -> list[RankSocket]:
-        found: list[RankSocket] = []
-        with suppress(OSError, RingError), open_directory(ring_directory) as directory:
-            newest = self._listings.newest(ring_directory, directory, now)
-            for file in newest_of_each(newest, MAX_RINGS_PER_HOLDER):
-                name = file.name.removesuffix(RING_SUFFIX) + ".sock"
-                with suppress(OSError, RingError):
-                    os.stat(name, dir_fd=directory, follow_symlinks=False)
-                    found.extend(self._live_rank(ring_directory, directory, file.name, now))
-        return found
+    def _sockets_of(
+        self, place: RingDirectory, directory: int, files: Sequence[RingFile], now: float
+    ) -> Iterator[RankSocket]:
+        for file in newest_of_each(files, MAX_RINGS_PER_HOLDER):
+            name = file.name.removesuffix(RING_SUFFIX) + ".sock"
+            with suppress(OSError, RingError):
+                os.stat(name, dir_fd=directory, follow_symlinks=False)
+                yield from self._live_rank(place, directory, file.name, now)
 
     def _live_rank(
         self, ring_directory: RingDirectory, directory: int, ring_name: str, now: float

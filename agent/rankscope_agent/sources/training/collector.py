@@ -30,12 +30,13 @@ ENDED_JOB_SECONDS = 600.0
 """How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
 that its last values are seen, and no longer, as they would look like a hang."""
 
-MAX_RECORDS = 8 * MAX_CAPACITY
-"""Records read in one run: the full rings of a node of eight GPUs, about a second of work."""
+MAX_RECORDS = MAX_CAPACITY
+"""Records read in one run, about an eighth of a second of work: a hundred times what 16 ranks make
+in a second. The full rings of a node of eight GPUs are read within eight runs."""
 
-TURN_RECORDS = 4096
-"""Records read of one ring before the next namespace has its turn, some eight milliseconds of work:
-a ring that is written faster than it is read takes no more of a run than others leave."""
+TURN_RECORDS = 512
+"""Records read of one ring before the next namespace has its turn, a millisecond of work: a ring
+that is written faster than it is read takes no more of a run than others leave."""
 
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, ended ones included; one more makes one of the job that has most go early."""

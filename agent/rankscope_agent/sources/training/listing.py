@@ -1,13 +1,15 @@
-"""The newest rings of directories, listed again only when a large directory has changed.
+"""The newest rings of directories, of which large ones are not listed again and again.
 
-A pod can fill its volume with thousands of names; looking at each of them again and again is what
-this spares. A directory of usual size is listed each time.
+A pod can fill its volume with thousands of names, and change one of them at any moment. A directory
+of usual size is listed each time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rankscope_agent.sources.training.files import (
@@ -16,13 +18,18 @@ from rankscope_agent.sources.training.files import (
     RingFile,
     list_rings,
     newest_of_each,
+    open_directory,
 )
+from rankscope_agent.sources.training.format import HEADER_SIZE, RingError
 
 LARGE = 4 * MAX_RINGS_PER_HOLDER
 """Names in a directory from which on its listing is kept: some tenths of a millisecond of work."""
 
 NEWEST = 2 * MAX_RINGS_PER_HOLDER
 """Files returned for each user: twice what is read, as there may be others among them."""
+
+LISTING_SECONDS = 0.1
+"""How long listing may take for one question: ten directories of as many names as are looked at."""
 
 SETTLED_SECONDS = 2.0
 """A directory that was changed less long ago may change once more without another time of change,
@@ -47,31 +54,59 @@ class Stamp:
         return now_unix_seconds - max(self.modified_ns, self.changed_ns) / 1e9 > SETTLED_SECONDS
 
 
-class RingListings:
-    """Listings of large directories that are kept; may be asked by any thread."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The newest files of a large directory, when it was listed."""
 
-    def __init__(self) -> None:
-        self._kept: dict[RingDirectory, tuple[Stamp, Sequence[RingFile]]] = {}
+    stamp: Stamp
+    files: Sequence[RingFile]
+    settled: bool
+
+
+class RingListings:
+    """Listings of large directories that are kept; may be asked by any thread.
+
+    Args:
+        timer: gives seconds that never go back.
+    """
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self._timer = timer
+        self._kept: dict[RingDirectory, _Kept] = {}
 
     def newest(
-        self, directory: RingDirectory, descriptor: int, now_unix_seconds: float
-    ) -> Sequence[RingFile]:
-        """Return the newest files of each user in an open directory, `NEWEST` of each at most.
+        self, directories: Sequence[RingDirectory], now_unix_seconds: float
+    ) -> Iterator[tuple[RingDirectory, int, Sequence[RingFile]]]:
+        """Yield directories under an open descriptor, with the newest files of each user.
 
-        Raises:
-            OSError: the directory cannot be read.
+        Those that were large come last. What is not reached in time is taken to be as it was, and
+        left out where it has not been listed yet; the next question begins with that.
         """
+        before, until = self._kept, self._timer() + LISTING_SECONDS
+        self._kept = {place: before[place] for place in directories if place in before}
+        # The order of what is kept is that in which it was listed, the oldest first.
+        waited = {place: turn for turn, place in enumerate(before)}
+        for place in sorted(directories, key=lambda place: waited.get(place, -1)):
+            with suppress(OSError, RingError), open_directory(place) as descriptor:
+                files = self._files(place, descriptor, now_unix_seconds, self._timer() < until)
+                yield place, descriptor, files
+
+    def _files(
+        self, place: RingDirectory, descriptor: int, now: float, in_time: bool
+    ) -> Sequence[RingFile]:
+        kept = self._kept.get(place)
         stamp = Stamp.of(os.fstat(descriptor))
-        kept = self._kept.get(directory)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
+        if kept is not None and (not in_time or (kept.settled and kept.stamp == stamp)):
+            return kept.files
+        if not in_time:
+            return ()
         files = list_rings(descriptor).files
-        newest = tuple(newest_of_each(files, NEWEST))
-        if len(files) >= LARGE and stamp.settled(now_unix_seconds):
-            self._kept[directory] = stamp, newest
+        newest = tuple(newest_of_each((file for file in files if _may_be_ring(file)), NEWEST))
+        self._kept.pop(place, None)
+        if len(files) >= LARGE:
+            self._kept[place] = _Kept(stamp, newest, stamp.settled(now))
         return newest
 
-    def keep_only(self, directories: Sequence[RingDirectory]) -> None:
-        """Forget the other directories."""
-        present = set(directories)
-        self._kept = {place: one for place, one in tuple(self._kept.items()) if place in present}
+
+def _may_be_ring(file: RingFile) -> bool:
+    return file.changed[1] >= HEADER_SIZE

@@ -204,8 +204,10 @@ class RingStepSource:
         with suppress(OSError):
             pods = () if self._names.pending else pod_directories(self._kubelet)
         places = (*own_directories(self._ring_dir), *pods)
-        self._listings.keep_only(places)
-        files = chain.from_iterable(self._files(place) for place in places)
+        files = chain.from_iterable(
+            self._owned(place, newest)
+            for place, _, newest in self._listings.newest(places, self._clock())
+        )
         # Twice as many as are read: what others left, and what is none, is among them.
         chosen = choose(files, lambda file: file[0], 2 * MAX_RINGS)
         answers = chain.from_iterable(
@@ -214,11 +216,10 @@ class RingStepSource:
         )
         return [answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)]
 
-    def _files(self, directory: RingDirectory) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
-        """Yield the newest files of each holder in a directory."""
-        with suppress(OSError, RingError), open_directory(directory) as descriptor:
-            for file in self._listings.newest(directory, descriptor, self._clock()):
-                yield self._holder(directory, file.user), directory, file
+    def _owned(
+        self, place: RingDirectory, files: Sequence[RingFile]
+    ) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
+        return ((self._holder(place, file.user), place, file) for file in files)
 
     def _holder(self, directory: RingDirectory, user: int) -> Holder:
         namespace = self._names.namespace_of_pod(directory.pod_uid) if directory.pod_uid else ""

@@ -1,0 +1,133 @@
+"""Attacks by files of pods, each a process of its own on one core: `attackers.py KIND FOLDER`.
+
+FOLDER is the node's: volumes of pods lie under `kubelet/pods`, logs under `logs`. It goes on until
+its standard input ends, and then prints how often it did what it does. The attacks over the network
+are those of tests/attackers.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+from inspector_files import line
+from nccl_job_text import start
+from ring_writer import PAGE, RingWriter, record_bytes
+
+NAMESPACE = "tenant"
+VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
+PODS = 20
+RINGS, RING_PODS, RING_CAPACITY = 64, 16, 1024
+NAMES = 4096
+LOGS, LOG_BYTES, MOST_LOG_BYTES = 300, 64 << 10, 1 << 20
+INSPECTOR_FILES, MOST_INSPECTOR_BYTES = 300, 1 << 20
+
+
+def uid(number: int) -> str:
+    """Return the UID of one of the tenant's pods."""
+    return f"bad00000-0000-4000-8000-{number:012d}"
+
+
+def volume(folder: Path, number: int) -> Path:
+    """Make the volume of one of the tenant's pods."""
+    made = folder / "kubelet" / "pods" / uid(number) / VOLUME
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def rings(folder: Path) -> Iterator[None]:
+    """Hold as many rings as an agent reads, and write those of one pod over as fast as can be."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    writers = [
+        RingWriter(volume(folder, pod), f"{n}-1.ring", rank=n, job_id="x", capacity=RING_CAPACITY)
+        for pod in range(RING_PODS)
+        for n in range(RINGS)
+    ]
+    for writer in writers:
+        writer.step(8)
+    for lap in itertools.count():
+        first = lap * RING_CAPACITY + 1
+        whole = b"".join(record_bytes(seq) for seq in range(first, first + RING_CAPACITY))
+        for writer in writers[:RINGS]:
+            yield
+            os.pwrite(writer.descriptor, whole, PAGE)
+
+
+def names(folder: Path) -> Iterator[None]:
+    """Fill volumes with names of empty files, and change one in each again and again."""
+    places = [volume(folder, pod) for pod in range(PODS)]
+    for place in places:
+        for number in range(NAMES):
+            os.close(os.open(place / f"empty-{number}.ring", os.O_CREAT | os.O_WRONLY))
+    for number in itertools.count():
+        for place in places:
+            yield
+            (place / f"empty-{number % NAMES}.ring").unlink(missing_ok=True)
+            (place / f"empty-{number % NAMES}.ring").touch()
+
+
+def logs(folder: Path) -> Iterator[None]:
+    """Log what NCCL says, for ever another job, in the containers of all pods."""
+    paths = [
+        folder / "logs" / f"{NAMESPACE}_bad-{n % PODS}_{uid(n % PODS)}" / f"c{n}" / "0.log"
+        for n in range(LOGS)
+    ]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for number in itertools.count():
+        text = "".join(start(rank, 64, f"NET/{number}") for rank in range(64)).encode()
+        for path in paths:
+            yield
+            with path.open("ab") as log:
+                if log.tell() > MOST_LOG_BYTES:
+                    log.truncate(0)
+                log.write(text[:LOG_BYTES])
+
+
+def inspector(folder: Path) -> Iterator[None]:
+    """Write more of Inspector's files than an agent follows."""
+    places = [volume(folder, pod) / "nccl-inspector" for pod in range(PODS)]
+    for place in places:
+        place.mkdir(exist_ok=True)
+    for number in itertools.count():
+        yield
+        path = places[number % PODS] / f"node-pid{number % INSPECTOR_FILES}.log"
+        with path.open("a") as log:
+            if log.tell() > MOST_INSPECTOR_BYTES:
+                log.truncate(0)
+            log.write("".join(line(rank=number % 4096) for _ in range(64)))
+
+
+KINDS: Mapping[str, Callable[[Path], Iterator[None]]] = {
+    "rings": rings,
+    "names": names,
+    "logs": logs,
+    "inspector": inspector,
+}
+
+
+def main() -> None:
+    """Attack until the standard input ends."""
+    kind, folder = sys.argv[1:]
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    times = 0
+    with contextlib.closing(KINDS[kind](Path(folder))) as attack:
+        for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
+            times += 1
+    sys.stdout.write(f"{times}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Runs the attacks and says what they cost; `python -m benchmarks hostile` takes five minutes.
+
+Two nodes with a real agent each; a job of the team `team` trains on both, and one of its ranks
+computes 1.6 times as long. All attackers share one core. A second job of the team starts amid the
+attacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.commands import environment
+from benchmarks.hostile import attackers, trainer
+from benchmarks.hostile.nodes import SHOWN, TEAM, TOKEN, Node, annotating, node
+from benchmarks.hostile.watching import (
+    LATE_SECONDS,
+    LOOK_SECONDS,
+    PROBE_SECONDS,
+    SCRAPE_SECONDS,
+    Engineer,
+    Scraper,
+    Seen,
+    again_and_again,
+    await_true,
+    page_of,
+    probe,
+    team_series,
+)
+from benchmarks.processes import end_on_terminate, free_port, memory_mib
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+import attackers as network
+from dripping import DRIPS, Dripping
+
+SECONDS = 300.0
+NODES = 2
+SLOW_RANK = 5
+INTERVAL = "5s"
+START_SECONDS = 180.0
+MOST_MIB = 256
+"""What the DaemonSet gives an agent; more would be a restart."""
+
+VERDICT = re.compile(
+    rf'^rankscope_finding_culprit_info{{[^}}]*job_id="{TEAM}/llm"[^}}]*kind="gpu_compute"'
+    rf'[^}}]*rank="{SLOW_RANK}"',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the attacks came to.
+
+    Args:
+        seconds: how long they lasted.
+        attacks: how often each did what it does.
+        seen: what others saw meanwhile.
+        restarts: agents and watches that ended.
+        peak_mib: the most memory that an agent held.
+        jobs: of each job what its trainer says, and the steps that agents counted of it.
+    """
+
+    seconds: float
+    attacks: Mapping[str, int]
+    seen: Seen
+    restarts: int
+    peak_mib: float
+    jobs: Mapping[str, Mapping[str, int]]
+
+
+def measure(seconds: float = SECONDS) -> Result:
+    """Attack for so long.
+
+    Raises:
+        RuntimeError: not all was seen before the attacks began.
+    """
+    end_on_terminate()
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nodes = [stack.enter_context(node(root / f"n{number}")) for number in range(NODES)]
+        llm = stack.enter_context(_training(nodes, "llm", SLOW_RANK, 1))
+        watch, url = stack.enter_context(_watch(root, nodes))
+        seen = Seen()
+        engineer = Engineer(url, VERDICT, seen)
+        await_true(lambda: _all_ranks(nodes, "llm"), START_SECONDS, "the job's ranks")
+        await_true(engineer.knows, START_SECONDS, "the watch's verdict")
+        began = time.monotonic()
+        attacks, late = _attacked(nodes, engineer, seen, seconds)
+        lasted = time.monotonic() - began
+        processes = [one.agent.process for one in nodes] + [watch]
+        restarts = sum(process.poll() is not None for process in processes)
+        peak = max(memory_mib(one.agent.process.pid, "VmHWM") for one in nodes)
+        jobs = {"llm": _told(llm, nodes, "llm"), "late": late}
+        return Result(lasted, attacks, seen, restarts, peak, jobs)
+
+
+def _attacked(
+    nodes: Sequence[Node], engineer: Engineer, seen: Seen, seconds: float
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Attack while all others go on asking; return how often, and what the late job says."""
+    with contextlib.ExitStack() as stack:
+        for one in nodes:
+            stack.enter_context(again_and_again(PROBE_SECONDS, lambda one=one: probe(one, seen)))
+            stack.enter_context(again_and_again(SCRAPE_SECONDS, Scraper(one, seen)))
+        stack.enter_context(again_and_again(LOOK_SECONDS, engineer))
+        count = stack.enter_context(annotating(nodes))
+        attacking = _attackers(nodes)
+        stack.callback(_end, attacking)
+        time.sleep(seconds / 3)
+        with _training(nodes, "late", -1, 50) as late:
+            time.sleep(2 * seconds / 3)
+            await_true(lambda: _all_ranks(nodes, "late"), START_SECONDS, "the late job's ranks")
+            told = _told(late, nodes, "late")
+        counts = {name: _times(process) for name, process in attacking.items()}
+    return counts | {"annotations": count[0]}, told
+
+
+def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
+    """Start all attackers: over the network on the first node, by files on both."""
+    first = nodes[0]
+    ports = [str(urlsplit(url).port) for url in (first.agent.url, first.agent.health_url)]
+    commands = {
+        kind: [network.__file__, kind, *ports, str(2 + 50 * number)]
+        for number, kind in enumerate(network.KINDS)
+    }
+    for one in nodes:
+        for kind in attackers.KINDS:
+            name = f"{kind} on {one.folder.name}"
+            commands[name] = [attackers.__file__, kind, str(one.folder)]
+    return {name: _started(command) for name, command in commands.items()}
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, *command], stdin=pipe, stdout=pipe, text=True, env=environment()
+    )
+
+
+def _times(process: subprocess.Popen[str]) -> int:
+    return int(process.communicate(timeout=START_SECONDS)[0])
+
+
+def _end(processes: Mapping[str, subprocess.Popen[str]]) -> None:
+    for process in processes.values():
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def _training(
+    nodes: Sequence[Node], job: str, slow: int, number: int
+) -> Iterator[subprocess.Popen[str]]:
+    """Have a job of the team train on all nodes until the block ends."""
+    volumes = [
+        str(one.add_pod(job, f"{job}-{place}", number + place)) for place, one in enumerate(nodes)
+    ]
+    process = _started([trainer.__file__, f"{TEAM}/{job}", str(slow), *volumes])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def _watch(root: Path, nodes: Sequence[Node]) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Run a watch over all agents, and two that never end their answers; give its address."""
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        drips = [stack.enter_context(Dripping(DRIPS[name])) for name in ("headers", "chunks")]
+        urls = [one.agent.url for one in nodes] + [drip.url for drip in drips]
+        command = [sys.executable, "-m", "rankscope_analyzers", "watch", f"--interval={INTERVAL}"]
+        command += [f"--agent={url}" for url in urls]
+        (root / "token").write_text(TOKEN)
+        command += [f"--token-file={root}/token", f"--web.listen-address=127.0.0.1:{port}"]
+        with (root / "watch.log").open("wb") as log:
+            process = subprocess.Popen(command, stderr=log, stdout=log, env=environment())
+        try:
+            yield process, f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _counted(nodes: Sequence[Node], job: str) -> list[float]:
+    """Return the steps that agents have counted of each rank of a job."""
+    name = f'rankscope_steps_total{{job_id="{TEAM}/{job}"'
+    pages = [team_series(page_of(one.agent.url, SHOWN)) for one in nodes]
+    return [value for page in pages for series, value in page.items() if series.startswith(name)]
+
+
+def _all_ranks(nodes: Sequence[Node], job: str) -> bool:
+    steps = _counted(nodes, job)
+    return len(steps) == trainer.RANKS_OF_A_NODE * NODES and min(steps) >= trainer.HISTORY
+
+
+def _told(process: subprocess.Popen[str], nodes: Sequence[Node], job: str) -> Mapping[str, int]:
+    """End a trainer; return what it says, and how many ranks agents counted all steps of."""
+    said = json.loads(process.communicate(timeout=START_SECONDS)[0])
+    with contextlib.suppress(RuntimeError):  # then the count says it
+        await_true(
+            lambda: set(_counted(nodes, job)) == {said["steps"]}, START_SECONDS / 6, "all steps"
+        )
+    whole = sum(steps == said["steps"] for steps in _counted(nodes, job))
+    return {**said, "counted": whole}
+
+
+def faults(result: Result) -> list[str]:
+    """Return what the attacks have cost, by counts alone; nothing is expected."""
+    seen, jobs = result.seen, result.jobs
+    found = {
+        "restarts": result.restarts,
+        f"agents beyond {MOST_MIB} MiB": int(result.peak_mib > MOST_MIB),
+        "liveness probes not answered": seen.failed_probes,
+        "scrapes not answered": seen.failed_scrapes,
+        "series of other jobs lost": len(seen.lost),
+        "counters of other jobs that fell": len(seen.fallen),
+        "looks at the watch without the verdict": seen.missed,
+        "looks at the watch with a late verdict": seen.late,
+        "trainers' files changed": sum(job["files"] - job["identical"] for job in jobs.values()),
+        "ranks of which steps were missed": sum(
+            job["files"] - job["counted"] for job in jobs.values()
+        ),
+        "attacks that did not take place": sum(not count for count in result.attacks.values()),
+    }
+    return [f"{count} {what}" for what, count in found.items() if count]
+
+
+def report(result: Result) -> str:
+    """Put a result into words."""
+    seen = result.seen
+    rows = [f"{name:28}{count:>9,} times" for name, count in result.attacks.items()]
+    rows += [
+        f"{result.seconds:.0f} s of all of them at once, attackers on one core",
+        f"restarts {result.restarts}; most memory of an agent {result.peak_mib:.0f} MiB",
+        f"liveness probes {seen.probes:,}, not answered {seen.failed_probes}",
+        f"scrapes {seen.scrapes:,}, not answered {seen.failed_scrapes};"
+        f" series of other jobs lost {len(seen.lost)}, counters that fell {len(seen.fallen)}",
+        f"looks at the watch {seen.looks:,}, without the verdict {seen.missed}, with one older than"
+        f" {LATE_SECONDS:g} s {seen.late} (oldest {seen.oldest_seconds:.0f} s);"
+        f" evaluations {len(seen.evaluations)}",
+        *(
+            f"job {name}: {job['steps']:,} steps; ranks counted in full {job['counted']} of"
+            f" {job['files']}; files identical {job['identical']} of {job['files']}"
+            for name, job in result.jobs.items()
+        ),
+        *(sorted(seen.lost | seen.fallen)[:20]),
+    ]
+    return "\n".join([*rows, *(f"FAULT: {fault}" for fault in faults(result))])

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.steps import job_records, record_files, tables
+from rankscope_analyzers.steps import job_records, parquet, record_files
 from rankscope_analyzers.steps.job_records import SourceError
 
 MAX_COLUMNS = 256
@@ -62,7 +62,7 @@ def test_a_small_parquet_file_of_a_hundred_million_rows_is_refused(tmp_path):
 
 
 def test_a_file_that_is_read_a_part_at_a_time_may_not_go_on_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_STREAMED_ROWS", 10)
+    monkeypatch.setattr(parquet, "MAX_STREAMED_ROWS", 10)
     pd.DataFrame({"step": range(11), "rank": 0}).to_parquet(tmp_path / "records.parquet")
     with pytest.raises(SourceError, match="11 rows, and a trace may have 10"):
         job_records.table(tmp_path)

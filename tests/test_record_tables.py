@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rankscope_analyzers.steps.layout import layout
-from rankscope_analyzers.steps.tables import BATCH_ROWS, FrameTable, ParquetTable
+from rankscope_analyzers.steps.parquet import ParquetTable
+from rankscope_analyzers.steps.tables import BATCH_ROWS, FrameTable
 from rankscope_analyzers.stragglers import feed
 from suite_jobs import fault, made
 

@@ -19,7 +19,7 @@ import pandas as pd
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import record_files
-from rankscope_analyzers.steps.tables import FrameTable, ParquetTable, RecordTable
+from rankscope_analyzers.steps.tables import FrameTable, RecordTable
 
 MAX_META_BYTES = 1 << 26
 """Largest meta.json: a hundred times that of a job of 16,384 ranks with a line for each."""
@@ -150,6 +150,9 @@ def _record_file(directory: Path) -> Path | None:
     )
 
 
+NO_PYARROW = "{} takes pyarrow to be read: pip install 'rankscope[analyzers]'"
+
+
 @dataclass(frozen=True, slots=True)
 class TraceTable:
     """A trace whose records are read as they are needed.
@@ -194,6 +197,10 @@ def table(directory: Path) -> TraceTable:
     if path.suffix != ".parquet":
         return TraceTable(job_id, path, FrameTable(_whole(path)), meta)
     try:
+        from rankscope_analyzers.steps.parquet import ParquetTable
+    except ImportError:
+        raise SourceError(NO_PYARROW.format(path)) from None
+    try:
         records = ParquetTable(path)
     except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
@@ -213,6 +220,8 @@ def _trace_files(directory: Path) -> tuple[dict[str, Any], Path]:
 def _whole(path: Path) -> pd.DataFrame:
     try:
         records = record_files.read(path)
+    except ImportError:
+        raise SourceError(NO_PYARROW.format(path)) from None
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zlib.error, BadZipFile) as error:
         raise SourceError(f"{path} cannot be read as step records: {error}") from error
     if records.empty:

@@ -10,14 +10,14 @@ import gzip
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_ROWS = 1 << 26
 """Records of one trace in memory: 16,384 ranks for 4,096 steps, some 6 GB."""
@@ -90,6 +90,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
+    # Imported here, because a watch reads no files and has no pyarrow, which takes 170 MB.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     schema = pq.read_schema(path)
     check_bound(len(schema), MAX_COLUMNS, "columns")
     texts = [field.name for field in schema if _is_text(field.type)]
@@ -104,6 +108,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
     if pa.types.is_dictionary(kind):
         return _is_text(kind.value_type)
     return bool(
@@ -116,6 +122,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _unpacked_bytes(column: pa.ChunkedArray) -> int:
     """Return how many bytes a column of texts takes once every row has a text of its own."""
+    import pyarrow.compute as pc
+
     total = 0
     for chunk in column.chunks:
         lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
@@ -125,6 +133,8 @@ def _unpacked_bytes(column: pa.ChunkedArray) -> int:
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     """Return the schema with texts in place of dictionaries of texts."""
+    import pyarrow as pa
+
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in schema

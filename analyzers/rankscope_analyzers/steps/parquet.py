@@ -1,0 +1,151 @@
+"""Step records of a Parquet file in order of their start; needs pyarrow, which a watch does not.
+
+A file is read twice. The first pass sees starts, ranks and nodes alone; it tells before which
+moment no later batch holds a record, so that the second one keeps only as many records as their
+disorder demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rankscope_analyzers.numeric.arrays import Floats, Integers
+from rankscope_analyzers.steps import records as step_records
+from rankscope_analyzers.steps.record_files import check_bound
+from rankscope_analyzers.steps.records import CLOCK
+from rankscope_analyzers.steps.tables import BATCH_ROWS, READERS, UNKNOWN_NODE, Batch, largest
+
+MAX_STREAMED_ROWS = 1 << 31
+"""Records of a Parquet file that is read a part at a time: a quarter of an hour's reading."""
+
+
+class ParquetTable:
+    """Records in a Parquet file, which is never in memory as a whole unless its rows are shuffled.
+
+    Args:
+        path: the file.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is no Parquet file (pyarrow's errors are ValueErrors).
+    """
+
+    __slots__ = ("_file", "_floors", "columns", "node_names", "rank_count")
+
+    def __init__(self, path: Path) -> None:
+        texts = {"node", step_records.TIMING}
+        self._file = pq.ParquetFile(
+            path, memory_map=False, buffer_size=BUFFER_BYTES, pre_buffer=False,
+            read_dictionary=sorted(texts.intersection(pq.read_schema(path).names)),
+        )  # fmt: skip
+        check_bound(self._file.metadata.num_rows, MAX_STREAMED_ROWS, "rows")
+        self.columns: Sequence[str] = list(self._file.schema_arrow.names)
+        self.rank_count = 1
+        earliest, names = [], set[str]()
+        for batch in self._read([name for name in (CLOCK, "rank", "node") if name in self.columns]):
+            if CLOCK in self.columns:
+                earliest.append(_earliest(_column(batch, CLOCK)))
+            if "rank" in self.columns:
+                self.rank_count = max(self.rank_count, largest(_column(batch, "rank")) + 1)
+            if "node" in self.columns:
+                names |= {str(name) for name in _names(batch.column("node"))}
+        # Before this moment no later batch holds a record.
+        later = np.minimum.accumulate(np.array([*earliest, np.inf])[::-1])[::-1]
+        self._floors: list[float] = later[1:].tolist()
+        self.node_names: tuple[str, ...] = tuple(sorted(names)) or (UNKNOWN_NODE,)
+
+    def _read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self._file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        """Yield these columns of all records, and `node` as a number, in order of their start."""
+        wanted = [*columns, *(["node"] if "node" in self.columns else [])]
+        numbers = {name: number for number, name in enumerate(self.node_names)}
+        held: list[Batch] = []
+        first = 1
+        for batch, floor in zip(self._read(wanted), self._floors, strict=True):
+            table = {name: _column(batch, name) for name in columns}
+            table["node"] = _node_numbers(batch, numbers)
+            held.append(Batch(table, np.arange(first, first + len(batch), dtype=np.int64)))
+            first += len(batch)
+            if floor > _earliest_of(held):
+                ready, held = _released(held, floor)
+                yield from ready
+
+
+BUFFER_BYTES = 1 << 16
+"""Bytes of a column that are read from the file at once, instead of a whole row group's."""
+
+
+def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """Return a column as whole numbers or floats; null, or what is no number, is NaN."""
+    column = batch.column(name)
+    if name in READERS:
+        return READERS[name](column.to_pandas())
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if plain and (not column.null_count or pa.types.is_floating(column.type)):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    return step_records.numeric(column.to_pandas())
+
+
+def _names(column: Any) -> list[Any]:
+    """Return the names in a column of nodes, None aside."""
+    values = column.dictionary if isinstance(column, pa.DictionaryArray) else column.unique()
+    return [name for name in values.to_pylist() if name is not None]
+
+
+def _node_numbers(batch: pa.RecordBatch, numbers: dict[str, int]) -> Integers:
+    """Return the number of each record's node, -1 where it has none."""
+    if "node" not in batch.schema.names:
+        return np.zeros(len(batch), dtype=np.int64)
+    column = batch.column("node")
+    coded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    known = [-1 if name is None else numbers[str(name)] for name in coded.dictionary.to_pylist()]
+    codes = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    return np.asarray(np.array([*known, -1], dtype=np.int64)[codes])
+
+
+def _earliest(starts: npt.NDArray[Any]) -> float:
+    """Return the earliest known start, infinity where there is none."""
+    return float(np.fmin.reduce(starts, initial=np.inf))
+
+
+def _earliest_of(held: Sequence[Batch]) -> float:
+    return min(_earliest(batch.table[CLOCK]) for batch in held)
+
+
+def _released(held: Sequence[Batch], floor: float) -> tuple[list[Batch], list[Batch]]:
+    """Return records that start before `floor`, in order, a batch at a time, and the others.
+
+    Those without a start go first: they are of no use and need not be kept.
+    """
+    together = _joined(held)
+    starts: Floats = together.table[CLOCK]
+    waits = starts >= floor
+    order = np.argsort(np.where(waits, np.inf, np.nan_to_num(starts, nan=-np.inf)))
+    order = order[: len(starts) - int(waits.sum())]
+    ready = [
+        _at(together, order[first : first + BATCH_ROWS])
+        for first in range(0, len(order), BATCH_ROWS)
+    ]
+    return ready, [_at(together, np.flatnonzero(waits))] if waits.any() else []
+
+
+def _joined(held: Sequence[Batch]) -> Batch:
+    if len(held) == 1:
+        return held[0]
+    names = held[0].table
+    table = {name: np.concatenate([batch.table[name] for batch in held]) for name in names}
+    return Batch(table, np.concatenate([batch.row for batch in held]))
+
+
+def _at(batch: Batch, index: npt.NDArray[Any]) -> Batch:
+    table = {name: values[index] for name, values in batch.table.items()}
+    return Batch(table, batch.row[index])

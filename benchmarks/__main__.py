@@ -29,6 +29,7 @@ from benchmarks import (
     trace_memory,
     watch_cost,
 )
+from benchmarks.hostile import run as hostile
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": lambda: probe_cost.report(probe_cost.measure()),
@@ -50,6 +51,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "dashboards": lambda: _dashboards(dashboard_cost.MIDDLE),
     "dashboards-16384": lambda: _dashboards(dashboard_cost.LARGEST),
     "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
+    "hostile": lambda: hostile.report(hostile.measure()),
     "memory": lambda: trace_memory.report(trace_memory.measure()),
 }
 """What can be measured, by name."""

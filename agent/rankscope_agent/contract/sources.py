@@ -195,7 +195,7 @@ SOURCES: tuple[Source, ...] = (
         (pod_netdev,),
         importance=125,
         needs="hostPID for counters: component tier-1; kind, MTU and speed: an agent in the node's"
-        " network with CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no component gives",
+        " network with CAP_SYS_ADMIN and CAP_SYS_PTRACE, which no manifest here gives",
         remedy="run with hostPID, so that pods' processes and their /proc/PID/net are seen",
         comes_with_jobs=True,
         shares=("pods",),

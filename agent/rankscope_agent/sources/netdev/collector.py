@@ -36,7 +36,7 @@ from rankscope_agent.sources.netdev.interfaces import (
     describe,
     list_interfaces,
 )
-from rankscope_agent.sources.netdev.namespace import in_node_network, node_net
+from rankscope_agent.sources.netdev.namespace import NETLINK_IMPORT, in_node_network, node_net
 from rankscope_agent.sources.netdev.tables import Traffic, parse_net_dev, parse_paired_table
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def interface_limit() -> int:
 def _host_links() -> HostLinks | None:
     try:
         # pyroute2 takes some 12 MiB: only an agent in the node's own network has a use for it.
-        from rankscope_agent.sources.netdev.host_links import open_host_links
+        with NETLINK_IMPORT:
+            from rankscope_agent.sources.netdev.host_links import open_host_links
 
         return open_host_links()
     except (OSError, ImportError) as error:

@@ -7,12 +7,17 @@ which a pod's own sysfs does not show.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from rankscope_agent.sources.kernel_files import names_in, read_text
 from rankscope_agent.sources.pid_namespace import OWN_PROCFS, shows_node_processes
 
 OWN_SYSFS = Path("/sys")
+
+NETLINK_IMPORT = threading.Lock()
+"""Held while pyroute2 is imported: its modules import each other, and where two collectors' threads
+begin at different ones, one of them meets a half-made module."""
 
 CAP_SYS_ADMIN, CAP_SYS_PTRACE = 21, 19  # include/uapi/linux/capability.h
 

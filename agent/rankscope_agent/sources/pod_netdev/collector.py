@@ -26,7 +26,7 @@ from rankscope_agent.sources.host.pod_groups import (
 )
 from rankscope_agent.sources.kernel_files import read_bytes
 from rankscope_agent.sources.netdev.counters import MAX_NET_DEV_BYTES
-from rankscope_agent.sources.netdev.namespace import may_enter_networks
+from rankscope_agent.sources.netdev.namespace import NETLINK_IMPORT, may_enter_networks
 from rankscope_agent.sources.netdev.tables import Traffic, parse_net_dev
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pod_netdev.interfaces import (
@@ -98,7 +98,8 @@ def create(config: Config, directory: PodDirectory) -> PodNetdevCollector:
 def _enter() -> Enter | None:
     try:
         # pyroute2 takes some 12 MiB: only an agent that may enter namespaces has a use for it.
-        from rankscope_agent.sources.netdev.inside import Visit as Entered
+        with NETLINK_IMPORT:
+            from rankscope_agent.sources.netdev.inside import Visit as Entered
     except ImportError as error:
         log.info("namespaces of pods are not entered: %s", error)
         return None

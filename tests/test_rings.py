@@ -63,6 +63,8 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
         "cpu_wait_seconds": None,
         "other_seconds": None,
         "microbatches": None,
+        "checkpoint_seconds": None,
+        "evaluation_seconds": None,
     }
     writer.end()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -88,7 +90,8 @@ def test_the_unit_allows_the_call_that_reads_the_kernels_log():
 def test_the_prolog_is_plain_shell(tmp_path):
     worse = tmp_path / PROLOG.name
     worse.write_text(PROLOG.read_text() + "cp $probe /tmp\n")
-    for script, clean in ((PROLOG, True), (worse, False)):
+    root = PROLOG.with_name("slurm-prolog.sh")
+    for script, clean in ((PROLOG, True), (root, True), (worse, False)):
         done = subprocess.run(
             [require_tool("shellcheck"), "--shell=sh", str(script)],
             capture_output=True,
@@ -129,3 +132,35 @@ def test_tasks_get_the_probe_before_what_they_have(probe):
 def test_tasks_start_without_a_probe_that_is_not_there_or_not_wanted(probe, tmp_path):
     assert prolog(RANKSCOPE_PROBE_DIR=f"{tmp_path}/none", PYTHONPATH="/a") == ""
     assert prolog(RANKSCOPE_PROBE_DIR=probe, RANKSCOPE_PROBE="0") == ""
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may pass through."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of other users")
+def test_a_users_directory_of_rings_is_that_users_alone(open_folder):
+    rings, own = open_folder / "rings", open_folder / "rings" / "60001"
+    (open_folder / "rankscope_probe.py").write_text("")
+    variables = {"PATH": os.environ["PATH"], "RANKSCOPE_RING_DIR": str(rings)}
+    variables |= {"RANKSCOPE_PROBE_DIR": str(open_folder), "SLURM_JOB_UID": "60001"}
+    told = {}
+    try:
+        for _ in range(2):  # of the user's second job, too
+            script = PROLOG.with_name("slurm-prolog.sh")
+            subprocess.run(["sh", str(script)], env=variables, check=True)
+        assert (own.stat().st_uid, own.stat().st_mode & 0o777) == (60001, 0o700)
+        for user in (60001, 60002):
+            write = f"(: > {own}/{user}.ring) 2>/dev/null\n{PROLOG.read_text()}"
+            told[user] = subprocess.run(
+                ["sh", "-c", write], env=variables, user=user, stdout=subprocess.PIPE, check=True
+            ).stdout.decode()
+        assert [path.name for path in own.iterdir()] == ["60001.ring"]
+    finally:
+        subprocess.run(["umount", str(own)], capture_output=True, check=False)
+    assert f"RING_DIR={own}\n" in told[60001]
+    assert f"RING_DIR={rings}\n" in told[60002]

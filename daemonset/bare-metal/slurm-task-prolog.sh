@@ -6,5 +6,9 @@ probe=${RANKSCOPE_PROBE_DIR:-/opt/rankscope/probe}
 [ "${RANKSCOPE_PROBE:-1}" != 0 ] || exit 0
 [ -f "$probe/rankscope_probe.py" ] || exit 0
 printf 'export PYTHONPATH=%s%s\n' "$probe" "${PYTHONPATH:+:$PYTHONPATH}"
-printf 'export RANKSCOPE_RING_DIR=%s\n' "${RANKSCOPE_RING_DIR:-/run/rankscope}"
+# The user's own directory, which slurm-prolog.sh has made; else the one that all users share.
+rings=${RANKSCOPE_RING_DIR:-/run/rankscope}
+own=$rings/$(id -u)
+if [ -d "$own" ] && [ "$(stat -c %u "$own")" = "$(id -u)" ]; then rings=$own; fi
+printf 'export RANKSCOPE_RING_DIR=%s\n' "$rings"
 exit 0

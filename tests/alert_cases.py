@@ -47,6 +47,13 @@ CASES: dict[str, Case] = {
     "RankscopeJobStalled": Case(
         (counter(steps_of(), 0, 12, 1), ALIVE, OWNER), lag=11, settle=20, gap=2
     ),
+    "RankscopeCheckpointFailing": Case(
+        (
+            counter(f'rankscope_checkpoint_write_failures_total{{{NODE},{JOB},rank="3"}}', 1),
+            OWNER,
+        ),
+        lag=30,
+    ),
     "RankscopePodFailed": Case(
         (
             event(failure("OOMKilled", detail="sigkill")),

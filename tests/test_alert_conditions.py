@@ -8,6 +8,7 @@ import pytest
 from alert_cases import CASES
 from alert_series import LOST_AT_RESTART, failure
 from alert_timelines import Case, Series, event, follow, gauge, run, steady
+from rankscope_agent.contract.metrics.training import SPAN_BEGAN
 from rankscope_dashboards.rules.alerts import ALERTS
 from servers import require_server
 
@@ -34,6 +35,32 @@ def test_a_job_with_long_steps_does_not_stand_between_them(tmp_path):
     # The ten minutes of the record, the hour, and the five minutes of the alert.
     checks = [*((minute, 0) for minute in range(20, 250, 5)), (262, 1), (280, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, Case(series), 280, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_job_in_a_marked_checkpoint_does_not_stand_for_an_hour(tmp_path):
+    """It writes from minute 60 on and never ends; another job does nothing that is marked."""
+    alert = BY_NAME["RankscopeJobStalled"]
+
+    def counting(states: Sequence[str], step: int) -> list[str]:
+        return [f"{40 * min(i * step, 60)}" for i in range(len(states))]
+
+    def began(states: Sequence[str], step: int) -> list[str]:
+        return ["3600" if i * step >= 60 else "_" for i in range(len(states))]
+
+    def job(name: str) -> tuple[Series, ...]:
+        of_job = f'{{node="n",job_id="{name}"}}'
+        seconds = f"rankscope_step_latency_seconds_sum{of_job}"
+        return (
+            Series(f"rankscope_step_latency_seconds_count{of_job}", counting),
+            Series(seconds, counting),
+            steady(f"rankscope_job_ranks_alive{of_job}", 8),
+        )
+
+    marked = f'{SPAN_BEGAN.name}{{node="n",job_id="saves",rank="0",kind="checkpoint_save"}}'
+    series = (*job("saves"), *job("hangs"), Series(marked, began))
+    checks = [(50, 0), (70, 0), (80, 1), (110, 1), (119, 1), (130, 2)]
+    done = follow(tmp_path, require_server("promtool"), alert, Case(series), 140, checks)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

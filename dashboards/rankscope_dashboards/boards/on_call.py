@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import (
     training,
     watch,
 )
-from rankscope_dashboards.boards import on_call_jobs, on_call_nodes
+from rankscope_dashboards.boards import on_call_checkpoints, on_call_jobs, on_call_nodes
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
     CLUSTER,
@@ -248,6 +248,7 @@ def _incidents(runbooks: str) -> list[Panel]:
         ),
         on_call_jobs.waiting(runbooks),
         on_call_jobs.failing(runbooks),
+        *on_call_checkpoints.panels(runbooks),
     ]
 
 

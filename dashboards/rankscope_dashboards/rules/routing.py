@@ -82,6 +82,7 @@ SEEN_ON_A_NODE = (
 )
 
 OF_FAILING_JOBS = (
+    "RankscopeCheckpointFailing",
     "RankscopeCrashLoop",
     "RankscopeGangPartial",
     "RankscopeHang",

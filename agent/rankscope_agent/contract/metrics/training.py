@@ -75,6 +75,44 @@ LAST_DATA_SECONDS = Metric(
 LAST_COMPUTE_SECONDS = Metric(
     "rankscope_last_compute_seconds", "gauge", "Compute time in the rank's newest step.", RANK
 )
+CHECKPOINT_WRITES = Metric(
+    "rankscope_checkpoint_writes_total",
+    "counter",
+    "Checkpoint files that the rank began to write and that came to an end, good or bad; absent"
+    " where its probe marks none.",
+    RANK,
+)
+CHECKPOINT_WRITE_FAILURES = Metric(
+    "rankscope_checkpoint_write_failures_total",
+    "counter",
+    "Checkpoint files whose writing raised, or was cut off by the end of the rank's process.",
+    RANK,
+)
+CHECKPOINT_WRITE_SECONDS = Metric(
+    "rankscope_checkpoint_write_seconds_total",
+    "counter",
+    "Time the rank spent writing checkpoint files that it finished, beside training or not.",
+    RANK,
+)
+CHECKPOINT_LAST_SUCCESS = Metric(
+    "rankscope_checkpoint_last_success_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank finished its newest checkpoint file; absent before the first.",
+    RANK,
+)
+CHECKPOINT_LAST_WRITE = Metric(
+    "rankscope_checkpoint_last_write_seconds",
+    "gauge",
+    "How long the rank took to write its newest finished checkpoint file.",
+    RANK,
+)
+SPAN_BEGAN = Metric(
+    "rankscope_span_began_timestamp_seconds",
+    "gauge",
+    "Unix time at which the rank began what it is doing beside steps; absent while it does nothing"
+    " of that kind: checkpoint_save, checkpoint_load, checkpoint_staging, evaluation, compile.",
+    (*RANK, "kind"),
+)
 RANK_ALIVE = Metric(
     "rankscope_rank_alive",
     "gauge",

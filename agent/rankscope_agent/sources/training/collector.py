@@ -24,6 +24,7 @@ from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, 
 from rankscope_agent.sources.training.reader import rank_identity
 from rankscope_agent.sources.training.ring_directory import FollowedRing
 from rankscope_agent.sources.training.shares import forget_ranks
+from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
 
 ENDED_JOB_SECONDS = 600.0
@@ -199,6 +200,12 @@ class TrainingCollector:
             rank.alive = followed.liveness == "alive"
             rank.ended_unix_seconds = followed.ended_unix_seconds
         rank.lost += lost
+        if followed.spans:
+            rank.spans = rank.spans or SpanTotals()
+            ended, still_open = followed.spans.look(alive=followed.liveness == "alive")
+            rank.spans.add(ended)
+            if rank.created_unix_ns == header.created_unix_ns:
+                rank.spans.note_open(still_open)
 
     def _job(self, followed: FollowedRing) -> JobTotals:
         job_id = followed.ring.header.job_id
@@ -243,9 +250,11 @@ class TrainingCollector:
         for number, rank in job.present():
             labels = (job_id, str(number))
             yield self._info_sample(rank.identity)
-            for metric, value in (*_totals(rank), *_newest(rank.last)):
+            for metric, value in (*_totals(rank), *_newest(rank.last), *_checkpoints(rank.spans)):
                 if value is not None:
                     yield Sample(metric, labels, value)
+            for kind, began in (rank.spans.began_unix_ns if rank.spans else {}).items():
+                yield Sample(metrics.SPAN_BEGAN, (*labels, kind), began / NS)
 
     def _info_sample(self, identity: RankIdentity) -> Sample:
         location = self._pods.rank_location(
@@ -289,6 +298,19 @@ def _totals(rank: RankTotals) -> Sequence[tuple[Metric, float | None]]:
         (metrics.OTHER_SECONDS, _seconds(rank.other_ns)),
         (metrics.CPU_WAIT_SECONDS, _seconds(rank.cpu_wait_ns)),
         (metrics.SAMPLES, rank.samples),
+    )
+
+
+def _checkpoints(spans: SpanTotals | None) -> Sequence[tuple[Metric, float | None]]:
+    if spans is None:
+        return ()
+    last = spans.last_success_unix_ns
+    return (
+        (metrics.CHECKPOINT_WRITES, spans.writes),
+        (metrics.CHECKPOINT_WRITE_FAILURES, spans.failures),
+        (metrics.CHECKPOINT_WRITE_SECONDS, spans.write_ns / NS),
+        (metrics.CHECKPOINT_LAST_SUCCESS, None if last is None else last / NS),
+        (metrics.CHECKPOINT_LAST_WRITE, _seconds(spans.last_write_ns)),
     )
 
 

@@ -39,8 +39,8 @@ and removes files under new names."""
 
 
 def ring_limit() -> int:
-    """Return how many rings may be open, each with its extension."""
-    return min(MAX_RINGS, share("training") // 2)
+    """Return how many rings may be open, each with its extension and its spans."""
+    return min(MAX_RINGS, share("training") // 3)
 
 
 class RingFollower:

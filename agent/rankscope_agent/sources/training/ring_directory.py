@@ -33,6 +33,8 @@ from rankscope_agent.sources.training.files import (
 from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError, StepRecord
 from rankscope_agent.sources.training.listing import Stamp
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
+from rankscope_agent.sources.training.spans import SUFFIX as SPANS_SUFFIX
+from rankscope_agent.sources.training.spans import FollowedSpans, open_spans
 
 MAX_REFUSED = 256
 """Refused files remembered of one holder, four times the rings read; others are too many."""
@@ -55,7 +57,7 @@ class FollowedRing:
 
     __slots__ = (
         "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
-        "linked", "liveness", "ring",
+        "linked", "liveness", "ring", "spans",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +67,9 @@ class FollowedRing:
         extension: OpenExtension | None = None,
         refusal: RingError | None = None,
         ends: EndWatch | None = None,
+        spans: FollowedSpans | None = None,
     ) -> None:
+        self.spans = spans
         self.ring = ring
         self.cursor = cursor
         self._extension = extension
@@ -85,15 +89,17 @@ class FollowedRing:
 
     @property
     def refusal(self) -> RingError | None:
-        """Why its extension is not read, None where it is, or where there is none."""
-        return self._extension.failure if self._extension else self._refusal
+        """Why what lies beside it is not read, None where it is, or where there is none."""
+        failure = self._extension.failure if self._extension else self._refusal
+        return failure or (self.spans.failure if self.spans else None)
 
     def close(self) -> None:
         """Close its descriptors."""
         self._ends.remove(self._watch)
         os.close(self.ring.descriptor)
-        if self._extension:
-            self._extension.close()
+        for beside in (self._extension, self.spans):
+            if beside:
+                beside.close()
 
     def read(self, now_unix_seconds: float, limit: int) -> Iterator[Sequence[StepRecord]]:
         """Yield what was written since the last look, in batches, up to about `limit` records.
@@ -341,12 +347,20 @@ class FollowedDirectory:
         return True
 
     def _follow(self, descriptor: int, ring: OpenRing, cursor: Cursor) -> FollowedRing:
-        """Put a ring together with its extension, or with why that is refused."""
+        """Put a ring together with what lies beside it, or with why that is refused."""
+        extension = spans = refused = None
         try:
-            return FollowedRing(ring, cursor, open_extension(descriptor, ring), ends=self._ends)
+            extension = open_extension(descriptor, ring)
         except RingError as refusal:
+            refused = refusal
             self._refused_extensions.append((ring.path.with_suffix(SUFFIX), refusal))
-            return FollowedRing(ring, cursor, None, refusal, self._ends)
+        try:
+            found = open_spans(descriptor, ring)
+            spans = None if found is None else FollowedSpans(found)
+        except RingError as refusal:
+            refused = refused or refusal
+            self._refused_extensions.append((ring.path.with_suffix(SPANS_SUFFIX), refusal))
+        return FollowedRing(ring, cursor, extension, refused, self._ends, spans)
 
     def _new_refusals(
         self, before: dict[str, tuple[RingFile, RingError]], left_before: int

@@ -21,6 +21,7 @@ from rankscope_agent.sources.training.format import (
     MAX_STEP_NS,
     MAX_UNIX_NS,
     NOT_MEASURED,
+    RingError,
 )
 
 SUFFIX = ".span"
@@ -109,6 +110,42 @@ def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+class FollowedSpans:
+    """A file of spans that is looked at again and again; whoever made it closes it."""
+
+    __slots__ = ("_counted", "_descriptor", "_modified_ns", "_spans", "failure")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._modified_ns = -1
+        self._spans: Sequence[Span] = ()
+        self._counted: set[int] = set()
+        self.failure: RingError | None = None
+
+    def look(self, *, alive: bool) -> tuple[Sequence[Span], Sequence[Span]]:
+        """Return the spans that ended since the last look, and those that are open.
+
+        Args:
+            alive: the process that writes them lives; if not, none is open any longer.
+        """
+        try:
+            modified_ns = os.fstat(self._descriptor).st_mtime_ns
+            if modified_ns != self._modified_ns:
+                self._spans = read_spans(self._descriptor)
+                self._modified_ns = modified_ns
+        except OSError as error:
+            self.failure = RingError("unreadable", f"cannot be read: {error.strerror}")
+        new = [span for span in self._spans if span.seq not in self._counted]
+        ended = [span for span in new if not (alive and span.is_open)]
+        listed = {span.seq for span in self._spans}
+        self._counted = (self._counted & listed) | {span.seq for span in ended}
+        return ended, [span for span in new if alive and span.is_open]
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
 
 
 def read_spans(descriptor: int) -> Sequence[Span]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+from rankscope_agent.sources.training.span_totals import SpanTotals
 
 NS = 10**9
 
@@ -48,7 +49,7 @@ class RankTotals:
     """What one rank of a job did so far; totals are None until something was measured.
 
     `identity`, `alive`, `ended_unix_seconds` and `last` are of the rank's newest process, totals of
-    all.
+    all. `spans` are None where none of its probes marked any.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class RankTotals:
         "lost",
         "other_ns",
         "samples",
+        "spans",
         "step_ns",
         "steps",
         "sync_ns",
@@ -83,6 +85,7 @@ class RankTotals:
         self.other_ns: int | None = None
         self.cpu_wait_ns: int | None = None
         self.samples: int | None = None
+        self.spans: SpanTotals | None = None
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
         """Take over a process's identity, unless the one known is newer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankscope_agent.contract.metrics import job_logs, watch
+from rankscope_agent.contract.metrics import job_logs, training, watch
 from rankscope_dashboards.expressions.joins import slow, with_job_of_pod, with_owner
 from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -37,12 +37,17 @@ IDLE_UTILISATION = 0.02
 DIVERGED = 2.0
 """Times its lowest value of the last hour: losses fall, or move by a few tens of per cent."""
 
+PATIENT_SECONDS = 3600
+"""Checkpoints, evaluations and compiling that take longer than that are taken for a hang."""
+
 _STILL_FOR_AN_HOUR = (
     f"max_over_time({records.JOB_STEPS}[1h]) == 0"
     f" and on (cluster, job_id) {records.JOB_STEPS} offset 1h"
 )
+_BUSY_BESIDE = f"time() - min {by('job_id')} ({training.SPAN_BEGAN.name}) < {PATIENT_SECONDS}"
 _STALLED = (
-    f"(({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0))\n"
+    f"(({records.JOB_STEPS} == 0) and on (cluster, job_id) ({records.JOB_ALIVE} > 0)"
+    f" unless on (cluster, job_id) ({_BUSY_BESIDE}))\n"
     f"unless on (cluster, job_id) ({records.JOB_MEAN_STEP} > {LONG_STEP_SECONDS}"
     f" unless on (cluster, job_id) ({_STILL_FOR_AN_HOUR}))"
 )
@@ -51,6 +56,7 @@ _UNWATCHED = (
     f"(1 - {records.STAGE_MEDIAN} / on (cluster, job_id, pp_stage) group_right ()"
     f" {records.STAGE_WORST} > {LEAST_BUSY}) unless on (cluster) {_WATCHED}"
 )
+_FAILING = worst(happened(training.CHECKPOINT_WRITE_FAILURES.name, "30m"), "job_id", "rank")
 _LOSS = worst(job_logs.JOB_LOG_LOSS.name, *LOG_POD)
 _LOWEST_LOSS = worst(f"min_over_time({job_logs.JOB_LOG_LOSS.name}[1h])", *LOG_POD)
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES.name, "15m"), *LOG_POD)
@@ -144,15 +150,30 @@ STANDING: tuple[Alert, ...] = (
         hold="5m",
         keep="15m",
         why="No rank made a step within the ten minutes of the recording rule (within an hour"
-        " if the mean step is longer than 200 s); five more minutes let a long checkpoint"
-        " finish. The job has made its first step, or there would be no series. A job"
-        " that resumes and stalls again is noticed after ten minutes, which this covers.",
+        " if the mean step is longer than 200 s); five more minutes let what the probe does not"
+        " mark finish. A checkpoint, an evaluation or compiling that it marks has an hour. The"
+        " job has made its first step, or there would be no series. A job that resumes and"
+        " stalls again is noticed after ten minutes, which this covers.",
         severity="by_class",
         scope="job",
         summary=f"{texts.JOB} makes no steps",
         description=f"No rank of {texts.JOB} has finished a step for 15 minutes or more,"
         " although its processes are alive: a hang, a checkpoint that does not finish, or an"
         " evaluation." + texts.DIAGNOSE,
+    ),
+    Alert(
+        name="RankscopeCheckpointFailing",
+        expression=with_owner(f"count {by('job_id')} ({_FAILING})"),
+        hold="0s",
+        keep="30m",
+        why="Checkpoints come every ten minutes to an hour: half an hour combines those that fail"
+        " one after another, and the ranks of one that fails.",
+        severity="by_class",
+        scope="job",
+        summary=f"{texts.JOB} fails to write checkpoints",
+        description=f"{texts.number_of('rank')} of {texts.JOB} failed to write a checkpoint within"
+        " 30 minutes: writing raised, or the process ended in the middle. The steps since the last"
+        " good one are lost if the job fails now." + texts.DIAGNOSE,
     ),
 )
 

@@ -1,0 +1,47 @@
+"""The on-call dashboard's tables of checkpoints: which failed, and how old the last good one is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankscope_agent.contract.metrics import training
+from rankscope_dashboards.expressions.promql import by, worst
+from rankscope_dashboards.expressions.queries import JOB, MANY, growth, of, with_clusters
+from rankscope_dashboards.parts import links, shared
+from rankscope_dashboards.parts.fields import columns, override
+from rankscope_dashboards.parts.panels import Panel, Table, rows
+from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
+
+
+def panels(runbooks: str) -> Iterator[Panel]:
+    """Yield the tables."""
+    failures = of(training.CHECKPOINT_WRITE_FAILURES, JOB)
+    alive = worst(of(training.RANK_ALIVE, JOB), "job_id", "rank")
+    last = f"max {by('job_id')} ({of(training.CHECKPOINT_LAST_SUCCESS, JOB)})"
+    age = f"(time() - {last}) and (sum {by('job_id')} ({alive}) > 0)"
+    yield Table(
+        title="Checkpoints that failed",
+        description="Checkpoint files whose writing raised, or was cut off by the end of its"
+        " process, in the time range, by job, according to the probe.",
+        targets=rows(with_clusters(f"topk({MANY}, sum {by('job_id')} ({growth(failures)}))")),
+        transformations=columns(shared.JOB_COLUMNS | {"Value": "failed"}),
+        overrides=shared.to_debug(),
+        largest_first="failed",
+        decimals=0,
+        steps=ANY_IS_BAD,
+        missing="none failed, or no probe marks checkpoints",
+        links=[links.runbook(runbooks, "RankscopeCheckpointFailing")],
+        width=6,
+    )
+    yield Table(
+        title="Time since the last checkpoint",
+        description="How long ago a rank of a job that runs finished a checkpoint file: what"
+        " would be lost if the job failed now. Absent before its first one.",
+        targets=rows(with_clusters(f"topk({MANY}, {age})")),
+        transformations=columns(shared.JOB_COLUMNS | {"Value": "ago"}),
+        overrides=[override("ago", {"unit": "s"}), *shared.to_debug()],
+        largest_first="ago",
+        missing="no checkpoint was written, or no probe marks them",
+        links=[links.runbook(runbooks, "RankscopeCheckpointFailing")],
+        width=6,
+    )

@@ -1,0 +1,126 @@
+"""What the training collector makes of spans: checkpoints counted once, open ones shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from collected_page import CREATED, CREATED_NS, Clock, Page, collector
+from rankscope_agent.contract.metrics import training as metrics
+from rankscope_agent.sources.training.spans import CAPACITY
+from ring_writer import NS, RingWriter, SpanWriter
+
+
+def checkpoints(page: Page) -> tuple[object, ...]:
+    """Return writes, failures, seconds, when the last good one ended and how long it took."""
+    return tuple(
+        page.rank(metric)
+        for metric in (
+            metrics.CHECKPOINT_WRITES,
+            metrics.CHECKPOINT_WRITE_FAILURES,
+            metrics.CHECKPOINT_WRITE_SECONDS,
+            metrics.CHECKPOINT_LAST_SUCCESS,
+            metrics.CHECKPOINT_LAST_WRITE,
+        )
+    )
+
+
+def test_every_checkpoint_counts_once_when_it_has_ended(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    assert checkpoints(Page(read)) == (0, 0, 0.0, None, None)
+    spans.write(1, start_ns=CREATED_NS + NS)
+    page = Page(read)
+    assert checkpoints(page)[:2] == (0, 0)
+    began = ("team/job", "0", "checkpoint_save")
+    assert page.value(metrics.SPAN_BEGAN, *began) == CREATED + 1
+    spans.write(1, start_ns=CREATED_NS + NS, duration_ns=2 * NS, outcome=1)
+    spans.write(2, start_ns=CREATED_NS + 4 * NS, duration_ns=NS, outcome=2)
+    for _ in range(2):
+        page = Page(read)
+        assert checkpoints(page) == (2, 1, 2.0, CREATED + 3, 2.0)
+    assert page.labels(metrics.SPAN_BEGAN) == []
+    ring.end()
+
+
+def test_one_that_ends_before_an_older_one_does_is_counted_and_so_is_the_older_one(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    spans.write(1, start_ns=CREATED_NS + NS, flags=1)
+    spans.write(2, start_ns=CREATED_NS + 2 * NS, duration_ns=NS, outcome=1)
+    assert checkpoints(Page(read))[0] == 1
+    spans.write(1, start_ns=CREATED_NS + NS, duration_ns=5 * NS, outcome=1, flags=1)
+    assert checkpoints(Page(read)) == (2, 0, 6.0, CREATED + 6, 5.0)
+    ring.end()
+
+
+def test_what_is_no_file_that_was_written_is_no_checkpoint(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    in_memory = 4
+    spans.write(1, start_ns=CREATED_NS, duration_ns=NS, outcome=1, flags=in_memory)
+    for seq, kind in enumerate((2, 3, 4, 5), 2):
+        spans.write(seq, kind, start_ns=CREATED_NS, duration_ns=NS, outcome=2)
+    assert checkpoints(Page(collector(tmp_path))) == (0, 0, 0.0, None, None)
+    ring.end()
+
+
+def test_one_that_its_process_left_open_has_failed_and_is_over(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    spans.write(1, start_ns=CREATED_NS)
+    assert checkpoints(Page(read))[:2] == (0, 0)
+    ring.end()
+    page = Page(read)
+    assert checkpoints(page)[:2] == (1, 1)
+    assert page.labels(metrics.SPAN_BEGAN) == []
+    assert checkpoints(Page(read))[:2] == (1, 1)
+
+
+def test_a_restarted_process_goes_on_with_the_counts(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    spans.write(1, start_ns=CREATED_NS, duration_ns=NS, outcome=1)
+    read = collector(tmp_path)
+    Page(read)
+    ring.end()
+    later = {"created_unix_ns": CREATED_NS + 60 * NS, "pid": 4343}
+    spans = SpanWriter(tmp_path, "4343-9.span", **later)
+    ring = RingWriter(tmp_path, "4343-9.ring", **later)
+    ring.step(start_unix_ns=CREATED_NS + 61 * NS)
+    spans.write(1, start_ns=CREATED_NS + 62 * NS, duration_ns=3 * NS, outcome=1)
+    assert checkpoints(Page(read)) == (2, 0, 4.0, CREATED + 65, 3.0)
+    ring.end()
+
+
+def test_more_spans_than_the_file_holds_count_once_each(tmp_path):
+    spans, ring = SpanWriter(tmp_path), RingWriter(tmp_path)
+    ring.step()
+    read = collector(tmp_path)
+    for seq in range(1, CAPACITY + 11):
+        spans.write(seq, start_ns=CREATED_NS + seq, duration_ns=1, outcome=1)
+        if seq % 400 == 0:
+            Page(read)
+    assert checkpoints(Page(read))[0] == CAPACITY + 10
+    ring.end()
+
+
+def test_a_probe_that_marks_nothing_has_no_series_of_checkpoints(tmp_path):
+    ring = RingWriter(tmp_path)
+    ring.step()
+    assert checkpoints(Page(collector(tmp_path))) == (None,) * 5
+    ring.end()
+
+
+@pytest.mark.parametrize("content", [b"", b"RKSCSPAN" + bytes(4000), b"\xff" * 65600])
+def test_a_file_that_is_no_spans_is_refused_and_costs_nothing_else(tmp_path, content):
+    (tmp_path / "4242-99.span").write_bytes(content)
+    ring = RingWriter(tmp_path)
+    ring.step(3)
+    page = Page(collector(tmp_path, Clock()))
+    assert page.rank(metrics.STEPS) == 3
+    assert checkpoints(page) == (None,) * 5
+    assert len(page.labels(metrics.RINGS_REJECTED)) == 1
+    ring.end()

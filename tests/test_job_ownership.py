@@ -166,7 +166,7 @@ def test_of_two_agents_that_say_they_are_of_one_node_neither_is_believed():
     with Node("n0", range(4), "t") as own, Node("n1", range(4, 8), "t") as hit:
         with Node("n1", range(4, 8), "t", SLOW) as liar:
             found, reports = told(own, hit, liar)
-            assert set(found.look.agents) == {"n0"}
+            assert set(found.poll.agents) == {"n0"}
             assert found.silent == 2
             assert set(found.jobs[0].records["node"]) == {"n0"}
             assert reports["t/j"].incidents == ()
@@ -177,14 +177,14 @@ def test_of_two_agents_that_say_they_are_of_one_node_neither_is_believed():
             assert [page.node for page in pages] == ["n0"]
             assert silent == list(found.evidence.notes)
         found, _ = told(own, hit)
-        assert set(found.look.agents) == {"n0", "n1"}
+        assert set(found.poll.agents) == {"n0", "n1"}
 
 
 def test_an_agent_that_is_named_twice_is_asked_once():
     with Node("n0", range(8), "t") as own:
         found, _ = told(own, own)
-        assert set(found.look.agents) == {"n0"}
-        assert found.look.failures == ()
+        assert set(found.poll.agents) == {"n0"}
+        assert found.poll.failures == ()
         url = f"http://{own.url}/"
         assert [page.node for page in agent_pages.pages([Agent(own.url), Agent(url)])[0]] == ["n0"]
 
@@ -194,7 +194,7 @@ def test_in_a_cluster_an_agent_speaks_for_the_node_that_its_pod_is_on():
     with Node("n0", range(4), "t", SLOW) as own, Node("n0", range(4, 8), "t", SLOW) as liar:
         known = NodeAgents({"n0": own.url, "n1": liar.url}, ["agents of node n2: a, b"])
         found, reports = told(own, liar, cluster=known)
-    assert {node: agent.url for node, agent in found.look.agents.items()} == {
+    assert {node: agent.url for node, agent in found.poll.agents.items()} == {
         "n0": own.url,
         "n1": liar.url,
     }

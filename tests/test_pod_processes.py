@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from pod_json import uid
 from rankscope_agent.sources.pods.cgroups import Placement, parse_cgroup
 from rankscope_agent.sources.pods.process_scan import ProcessScanner
-from rankscope_agent.sources.pods.processes import environment_hash, parse_environ, process_identity
+from rankscope_agent.sources.pods.processes import (
+    environment_hash,
+    has_probe,
+    parse_environ,
+    process_identity,
+)
 
 LOOKS = 2
 
@@ -227,6 +232,42 @@ def test_a_real_process_is_found_as_the_rank_it_is():
                 if rank.identity.own_job == "rankscope-test-run"
             ]
         assert found == [1]
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(
+    ("environ", "given"),
+    [
+        (b"RANK=0\0PYTHONPATH=/opt/rankscope/probe:/code\0", True),
+        (b"RANKSCOPE_RING_DIR=/run/rings\0RANK=0", True),
+        (b"RANKSCOPE_RING_DIR=/run/rings\0RANKSCOPE_PROBE=0\0", False),
+        (b"RANKSCOPE_RING_DIR=\0PYTHONPATH=/code\0", False),
+        (b"HOME=/home/rankscope\0RANK=0\0", False),
+        (b"\0=\0PYTHONPATH", False),
+    ],
+)
+def test_a_process_has_the_probe_if_its_folder_or_a_place_for_rings_is_given(environ, given):
+    assert has_probe(environ) == given
+
+
+def test_a_rank_tells_when_its_process_was_started():
+    environ = {"RANK": "0", "LOCAL_RANK": "0", **WORKER, "RANKSCOPE_RING_DIR": "/nowhere"}
+    environ["TORCHELASTIC_RUN_ID"] = "rankscope-test-start"
+    began = time.time()
+    code = "import time; time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-S", "-c", code], env=environ)
+    try:
+        scanner = ProcessScanner(Path("/proc"), lambda _: {})
+        deadline, found = time.monotonic() + 20, []
+        while not found and time.monotonic() < deadline:
+            ranks = scanner.scan().ranks
+            found = [one for one in ranks if one.identity.own_job == "rankscope-test-start"]
+        (rank,) = found
+        assert rank.probed
+        # Wrong units or a wrong time of boot are hours off; a busy machine is not.
+        assert rank.started_unix_seconds == pytest.approx(began, abs=30.0)
     finally:
         child.kill()
         child.wait()

@@ -211,5 +211,6 @@ class Logs:
             limit = f"oom_memcg={group},task_memcg={group}/main,task=pt_data_worker,pid=72,uid=0"
             self._record(f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),{limit}")
             self._record("Memory cgroup out of memory: Killed process 72 (pt_data_worker)")
+            self._record("rdma_rxe: qp#17 moved to error state")
         self.failures += 1
         self._record("INFO: task python:4711 blocked for more than 120 seconds.")

@@ -92,8 +92,8 @@ class Fleet:
         rows = ",".join(self._records(node == SLOW_NODE)[wanted:ended]).replace("@NODE@", name)
         for n in range(RANKS_OF_A_NODE):
             rows = rows.replace(f"@{n}@", str(first + n))
-        head = json.dumps({"columns": COLUMNS})
-        return f'{head[:-1]},"rows":[{rows}],"truncated":false}}'
+        header = json.dumps({"columns": COLUMNS})
+        return f'{header[:-1]},"rows":[{rows}],"truncated":false}}'
 
     @cache  # noqa: B019 - there is one fleet in the process
     def _records(self, slow: bool) -> list[str]:

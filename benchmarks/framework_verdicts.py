@@ -56,9 +56,9 @@ def judge(way: Way, slow_rank: int, nurseries: Nurseries) -> str:
         codes = [ended.code for ended in run(way, slow_rank, nurseries, Path(folder))]
         if any(codes):
             return f"exit codes {codes}"
-        said = named(verdict_on(records_in(Path(folder)), way.ranks))
+        verdict = named(verdict_on(records_in(Path(folder)), way.ranks))
     expected = None if slow_rank == NOBODY else (way.cause, (slow_rank,))
-    return "" if said == expected else f"expected {expected}, said {said}"
+    return "" if verdict == expected else f"expected {expected}, said {verdict}"
 
 
 def runs(count: int) -> Iterator[int]:

@@ -27,27 +27,29 @@ def dense(ranks: int) -> Iterator[str]:
 def _rank_start(rank: int, ranks: int) -> Iterator[str]:
     node, device = divmod(rank, RANKS_PER_NODE)
     pid = 20_000 + rank
-    head = f"gpu-{node:04d}:{pid}:{pid + 400_000} [{device}] NCCL INFO "
+    prefix = f"gpu-{node:04d}:{pid}:{pid + 400_000} [{device}] NCCL INFO "
     comm = f"comm 0x7f{pid:06x}00 rank {rank} nranks {ranks} cudaDev {device} nvmlDev {device}"
     identity = f"{comm} busId {0x1A + device:x}000 commId 0x54fe282d32a87d85 - Init"
-    yield f"{head}Bootstrap: Using eth0:10.0.{node % 256}.5<0>\n"
-    yield f"{head}NCCL_SOCKET_IFNAME set by environment to eth0\n"
-    yield f"{head}NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.5<0>\n"
-    yield f"{head}Using network IB\n"
-    yield f"{head}ncclCommInitRank {identity} START\n"
+    yield f"{prefix}Bootstrap: Using eth0:10.0.{node % 256}.5<0>\n"
+    yield f"{prefix}NCCL_SOCKET_IFNAME set by environment to eth0\n"
+    yield f"{prefix}NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.5<0>\n"
+    yield f"{prefix}Using network IB\n"
+    yield f"{prefix}ncclCommInitRank {identity} START\n"
     for line in range(12):
-        yield f"{head}Pattern {line}, crossNic 0, nChannels 8, bw 48.000000/48.000000, type NVL\n"
+        yield f"{prefix}Pattern {line}, crossNic 0, nChannels 8, bw 48.000000/48.000000, type NVL\n"
     for channel in range(CHANNELS):
-        yield f"{head}Tree {channel} : {rank} -> {rank + 1} -> {rank + 2}/-1/-1\n"
-        yield f"{head}Ring {channel:02d} : {rank - 1} -> {rank} -> {rank + 1}\n"
-        yield f"{head}GPU Direct RDMA Enabled for GPU {device} / HCA {channel} (distance 4 <= 5)\n"
-    yield from _connections(head, rank, ranks, device)
-    yield f"{head}Connected all rings, use ring PXN 0 GDR 1\n"
-    yield f"{head}8 coll channels, 8 collnet channels, 0 nvls channels, 16 p2p channels\n"
-    yield f"{head}ncclCommInitRank {identity} COMPLETE\n"
+        yield f"{prefix}Tree {channel} : {rank} -> {rank + 1} -> {rank + 2}/-1/-1\n"
+        yield f"{prefix}Ring {channel:02d} : {rank - 1} -> {rank} -> {rank + 1}\n"
+        yield (
+            f"{prefix}GPU Direct RDMA Enabled for GPU {device} / HCA {channel} (distance 4 <= 5)\n"
+        )
+    yield from _connections(prefix, rank, ranks, device)
+    yield f"{prefix}Connected all rings, use ring PXN 0 GDR 1\n"
+    yield f"{prefix}8 coll channels, 8 collnet channels, 0 nvls channels, 16 p2p channels\n"
+    yield f"{prefix}ncclCommInitRank {identity} COMPLETE\n"
 
 
-def _connections(head: str, rank: int, ranks: int, device: int) -> Iterator[str]:
+def _connections(prefix: str, rank: int, ranks: int, device: int) -> Iterator[str]:
     for channel in range(CHANNELS):
         for step in (1, 2):
             peer = (rank + step) % ranks
@@ -55,11 +57,13 @@ def _connections(head: str, rank: int, ranks: int, device: int) -> Iterator[str]
             ends = f"{rank}[{device}] -> {peer}[{peer % RANKS_PER_NODE}]"
             back = f"{before}[{before % RANKS_PER_NODE}] -> {rank}[{device}]"
             if device + step < RANKS_PER_NODE:
-                yield f"{head}Channel {channel:02d}/0 : {ends} via P2P/IPC/read\n"
+                yield f"{prefix}Channel {channel:02d}/0 : {ends} via P2P/IPC/read\n"
             else:
-                yield f"{head}Channel {channel:02d}/0 : {ends} [send] via NET/IB/{device}/GDRDMA\n"
-            yield f"{head}Channel {channel:02d}/0 : {back} [receive] via NET/IB/{device}/GDRDMA\n"
-            yield f"{head}Channel {channel:02d}/1 : {ends} via P2P/CUMEM/read\n"
+                yield (
+                    f"{prefix}Channel {channel:02d}/0 : {ends} [send] via NET/IB/{device}/GDRDMA\n"
+                )
+            yield f"{prefix}Channel {channel:02d}/0 : {back} [receive] via NET/IB/{device}/GDRDMA\n"
+            yield f"{prefix}Channel {channel:02d}/1 : {ends} via P2P/CUMEM/read\n"
 
 
 def trainer(lines: int) -> Iterator[str]:

@@ -147,22 +147,22 @@ class Switch:
         self.iterator: Any = dataloader._BaseDataLoaderIter
         self.watched_next = self.iterator.__next__
         waits = (torch._C._distributed_c10d.Work, torch._C.Future)
-        places = [*((owner, "wait") for owner in waits), (dist, "_broadcast_coalesced")]
-        self.places = [*places, (torch.autograd, "backward")]
-        self.own = [unwrapped(getattr(owner, name)) for owner, name in self.places]
+        wait_functions = [*((owner, "wait") for owner in waits), (dist, "_broadcast_coalesced")]
+        self.wait_functions = [*wait_functions, (torch.autograd, "backward")]
+        self.own = [unwrapped(getattr(owner, name)) for owner, name in self.wait_functions]
         self.watched: list[Any] = []
         self.timing = 0
 
     def keep(self) -> None:
         """Remember what the probe has put in, once its first step is done."""
-        self.watched = [getattr(owner, name) for owner, name in self.places]
+        self.watched = [getattr(owner, name) for owner, name in self.wait_functions]
         self.timing = self.probe.timing
 
     def off(self) -> None:
         """Leave training as it is without the probe."""
         self.steps.clear()
         self.iterator.__next__ = unwrapped(self.watched_next)
-        self._place(self.own)
+        self._locate(self.own)
         for library in self.probe.gloo.libraries:
             library._destroy()
         self.probe.gloo.libraries.clear()
@@ -174,18 +174,18 @@ class Switch:
         """
         self.steps.update(self.kept_steps)
         self.iterator.__next__ = self.watched_next
-        self._place(self.watched)
+        self._locate(self.watched)
         self.probe.backwards.timed = collectives
         self.probe.timing = self.timing if collectives else 0
         self.probe.clock.cpu.restart()
         if collectives:
             self.probe.clock.cpu.watch()
         else:
-            for (owner, name), own in list(zip(self.places, self.own, strict=True))[:-1]:
+            for (owner, name), own in list(zip(self.wait_functions, self.own, strict=True))[:-1]:
                 setattr(owner, name, own)
 
-    def _place(self, functions: list[Any]) -> None:
-        for (owner, name), function in zip(self.places, functions, strict=True):
+    def _locate(self, functions: list[Any]) -> None:
+        for (owner, name), function in zip(self.wait_functions, functions, strict=True):
             setattr(owner, name, function)
 
 

@@ -104,8 +104,8 @@ def measure(rounds: int = ROUNDS, looks: int = LOOKS) -> RdmaCost:
     """Make the tree and let both look at it in turns."""
     memory = Path("/dev/shm")  # noqa: S108 - a file system in memory, as sysfs is one
     with contextlib.ExitStack() as stack:
-        place = str(memory) if memory.is_dir() else None
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
+        directory = str(memory) if memory.is_dir() else None
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory)))
         ports = [_make_port(root / "full", index) for index in range(PORTS)]
         (root / "none" / "class" / "infiniband").mkdir(parents=True)
         tree = RdmaTree(root / "full", 2 * FILES, everything=False)

@@ -65,9 +65,9 @@ def _node(node: int) -> Iterator[str]:
     yield from _agent(on)
     yield from _pod(node, on, job)
     yield from _steps(f"{on},{job}")
-    for place in range(RANKS_OF_A_NODE):
-        yield from _rank(node, place, on, job)
-        yield from _gpu(node, place, on, job)
+    for index in range(RANKS_OF_A_NODE):
+        yield from _rank(node, index, on, job)
+        yield from _gpu(node, index, on, job)
     for number in range(PORTS_OF_A_NODE):
         yield from _port(f'{on},device="mlx5_{number}",port="1"')
     yield from _summary(node, on, job)
@@ -131,10 +131,10 @@ def _stage(number: int) -> int:
     return number * STAGES // (NODES_OF_A_JOB * RANKS_OF_A_NODE)
 
 
-def _rank(node: int, place: int, on: str, job: str) -> Iterator[str]:
-    number = node % NODES_OF_A_JOB * RANKS_OF_A_NODE + place
+def _rank(node: int, index: int, on: str, job: str) -> Iterator[str]:
+    number = node % NODES_OF_A_JOB * RANKS_OF_A_NODE + index
     rank = f'{on},{job},rank="{number}"'
-    more = f'local_rank="{place}",world_size="512",uuid="GPU-{node}-{place}",pod_uid="u-{node}"'
+    more = f'local_rank="{index}",world_size="512",uuid="GPU-{node}-{index}",pod_uid="u-{node}"'
     pod = f'pod_namespace="team",pod_name="p-{node}",pp_stage="{_stage(number)}"'
     yield _line(training.RANK_INFO, f"{rank},{more},{pod}", 1)
     yield _line(pods.RANK_ENVIRONMENT_INFO, f'{rank},hash="3f2a"', 1)
@@ -150,9 +150,9 @@ def _rank(node: int, place: int, on: str, job: str) -> Iterator[str]:
         yield _line(metric, rank, value + 0.001 * (number % 7))
 
 
-def _gpu(node: int, place: int, on: str, job: str) -> Iterator[str]:
-    uuid = f'gpu="{place}",uuid="GPU-{node}-{place}"'
-    device = f'{on},{uuid},pci="0000:{place}b:00"'
+def _gpu(node: int, index: int, on: str, job: str) -> Iterator[str]:
+    uuid = f'gpu="{index}",uuid="GPU-{node}-{index}"'
+    device = f'{on},{uuid},pci="0000:{index}b:00"'
     yield _line(pods.GPU_ALLOCATION_INFO, f'{on},{uuid},{job},pod_name="p-{node}"', 1)
     yield _line(gpus.GPU_UTILIZATION, device, 0.95)
     yield _line(gpus.GPU_NVLINKS_UP, device, 18)
@@ -223,10 +223,10 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     for metric, value in ((pod_netdev.MTU, 9000), (pod_netdev.UP, 1)):
         yield _line(metric, inside, value)
     yield _line(pod_netdev.ERRORS, f'{inside},direction="receive"', 0)
-    amiss = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
+    condition = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
     for condition in ("socket_fallback", "gdr_missing", "ranks_waiting", "shared_memory"):
         why = f'condition="{condition}",reason="plugin_failed"'
-        yield _line(summary.POD_CONDITION, f"{amiss},{why}", 1)
+        yield _line(summary.POD_CONDITION, f"{condition},{why}", 1)
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
     yield _line(pods.JOB_NAMES_REJECTED, f'{on},reason="namespace"', 1)
@@ -251,10 +251,10 @@ def _judged(number: int) -> Iterator[str]:
     yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
     if number % 4 == 0:
         finding = f'{job},kind="thermal_slowdown"'
-        whom = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'
+        culprit = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'
         yield _line(watch.LOST_GPU_SECONDS, f'{job},cause="thermal_slowdown"', STEPS)
         yield _line(watch.FINDING_ACTIVE, f'{finding},severity="ticket"', 1)
-        yield _line(watch.FINDING_CULPRIT_INFO, f'{finding},{whom},runbook="r"', 1)
+        yield _line(watch.FINDING_CULPRIT_INFO, f'{finding},{culprit},runbook="r"', 1)
         yield _line(watch.FINDING_LOST_FRACTION, finding, 0.2)
 
 

@@ -12,7 +12,7 @@ from rankscope_agent.contract.nccl.job_size import world_size
 from rankscope_analyzers import cli
 from rankscope_analyzers.logs.nccl_findings import findings
 
-HEAD_BYTES = 256 << 10
+OPENING_BYTES = 256 << 10
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_nccls_own_word_goes_before_that_of_others():
 
 
 def test_only_the_beginning_of_a_log_is_searched_for_a_size():
-    filler = "step 3 loss 2.5\n" * (HEAD_BYTES // 16 + 1)
+    filler = "step 3 loss 2.5\n" * (OPENING_BYTES // 16 + 1)
     assert verdict_of(filler + "world_size=16\n").world_size is None
 
 

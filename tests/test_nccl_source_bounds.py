@@ -355,7 +355,7 @@ def test_the_log_of_an_ended_container_is_read_64_times(tmp_path, monkeypatch):
         close=lambda: None,
         location=SimpleNamespace(owner=PodIdentity("", "", "")),
     )
-    made._followed[tmp_path] = SimpleNamespace(stream=stream, spoke=False)
+    made._followed[tmp_path] = SimpleNamespace(stream=stream, has_content=False)
     reads = []
     monkeypatch.setattr(made, "_read_one", lambda followed, now: reads.append(now) or True)
     monkeypatch.setattr(made, "_end", lambda path: None)

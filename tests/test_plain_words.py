@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,25 @@ PACKAGES = (
 )
 
 NOT_IN_MODULE_NAMES = {
-    *("inert", "patience", "place", "places", "room", "said", "sight", "told", "trouble"),
-    *("utils", "vetting", "whereabouts"),
+    *("blame", "book", "chores", "crowding", "dark", "dealt", "following", "inert"),
+    *("ledger", "lives", "patience", "place", "places", "room", "said", "sight", "sightings"),
+    *("signals", "speakers", "spells", "starved", "told", "trouble", "utils", "vetting"),
+    *("whereabouts", "wordings"),
 }
-"""The field says sanitize, timeout, location, memory, visibility, problem and validation."""
+"""The field says sanitize, timeout, location, memory, visibility, problem, validation, finding,
+writer, incident, episode and starvation."""
+
+NOT_IN_NAMES = {
+    *("amiss", "heard", "said", "sight", "sighting", "sightings", "speaker", "speakers", "spoke"),
+    *("told", "trouble", "troubles", "whereabouts", "whom"),
+}
+"""Words with too many meanings: a name says what the value is (a sentence, a writer, a finding)."""
+
+NOT_IN_DOCSTRINGS = (
+    *("amiss", "for want of", "goes on firing", "mend(?:ed|s)?", "parted by", "time and again"),
+    *("[Ss]ay whether", "[Tt]ell whether", "from look to look"),
+)
+"""Plain words say the same: Return True if, separated by, repaired, from poll to poll."""
 
 NOT_IN_TEXTS = (
     *("amiss", "as last told", "for want of", "goes on firing", "mend(?:ed|s)?"),
@@ -40,6 +57,36 @@ def texts():
         yield runbook.name, runbook.read_text(encoding="utf-8")
 
 
+def words_of(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of functions, classes, arguments, variables and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def docstrings(tree: ast.AST) -> Iterator[str]:
+    """Yield texts that stand alone: docstrings, and the sentences below constants."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+def modules() -> Iterator[tuple[str, ast.AST]]:
+    for package in (*PACKAGES, ROOT / "benchmarks"):
+        for path in sorted(package.rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_modules_are_named_by_the_fields_terms(package):
     found = {
@@ -54,3 +101,24 @@ def test_modules_are_named_by_the_fields_terms(package):
 def test_texts_for_users_are_in_plain_words(words):
     pattern = re.compile(rf"\b{words}\b")
     assert not [name for name, text in texts() if pattern.search(text)]
+
+
+def test_names_say_what_they_stand_for():
+    found = {
+        (module, name)
+        for module, tree in modules()
+        for name in defined_names(tree)
+        if words_of(name) & NOT_IN_NAMES
+    }
+    assert not found
+
+
+def test_docstrings_are_in_plain_words():
+    pattern = re.compile(rf"\b(?:{'|'.join(NOT_IN_DOCSTRINGS)})\b")
+    found = {
+        (module, hit[0])
+        for module, tree in modules()
+        for text in docstrings(tree)
+        for hit in pattern.finditer(text)
+    }
+    assert not found

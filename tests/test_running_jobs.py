@@ -16,12 +16,12 @@ MEASURED = [{"rank": 0}, {"rank": 1}]
 
 
 def answer(incidents=(), ranks=MEASURED, **verdict):
-    said = {"incidents": list(incidents), "ranks": ranks, "verdict": VERDICT | verdict}
-    return said | {"observations": []}
+    reported = {"incidents": list(incidents), "ranks": ranks, "verdict": VERDICT | verdict}
+    return reported | {"observations": []}
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "reported"),
     [
         (answer(), (None, ())),
         (answer(**{"class": "gpu_compute"}), ("gpu_compute", ())),
@@ -30,8 +30,8 @@ def answer(incidents=(), ranks=MEASURED, **verdict):
         (answer(ranks=[]), (NO_STEPS, ())),
     ],
 )
-def test_an_end_comes_before_a_class_and_a_class_before_silence(given, said):
-    assert run._said(given) == said
+def test_an_end_comes_before_a_class_and_a_class_before_silence(given, reported):
+    assert run._answer_of(given) == reported
 
 
 def test_any_of_the_expected_answers_is_right_whatever_the_order_of_ranks():
@@ -66,7 +66,7 @@ def test_a_real_job_is_run_judged_recorded_and_ended(tmp_path):
         assert not children.exists() or children.read_text() == ""
     assert set(outcome.rows["rank"]) == {0, 1}
     assert len(outcome.rows) > 20
-    assert run.right(case, outcome.said), outcome.summary
+    assert run.right(case, outcome.reported), outcome.summary
     table.record(tmp_path, case, outcome)
     assert (tmp_path / "short.parquet").stat().st_size > 1000
     assert '"world_size": 2' in (tmp_path / "answers.json").read_text()
@@ -91,7 +91,7 @@ def test_jobs_drawn_from_a_seed_are_the_same_again_and_of_every_kind():
     assert made != list(drawn.cases(8, 200))
     healthy = [case for case in made if tuple(case.expected) == (NOBODY,)]
     assert len(healthy) == 100
-    assert not any(case.trouble or case.outside for case in healthy)
+    assert not any(case.fault or case.outside for case in healthy)
     kinds = {case.expected[0][0] for case in made}
     assert kinds == {
         None, ENDED, "gpu_compute", "data_loader", "host_transient", "storage_checkpoint",

@@ -126,9 +126,9 @@ def answer(kind="gpu_compute", ranks=(3,), since=None, until=None):
     return {"verdict": verdict | {"since_unix_seconds": since, "until_unix_seconds": until}}
 
 
-def scored(labels, *said):
+def scored(labels, *reported):
     outcome = final.Outcome()
-    for number, one in enumerate(said):
+    for number, one in enumerate(reported):
         outcome.add(f"job-{number}", labels, one, SHIFT, "it fell over\nKeyError: 'x'")
     return outcome, final.scores(outcome)
 
@@ -170,9 +170,9 @@ def test_a_user_is_told_of_a_slow_gpu_by_an_agent_that_reads_the_rings():
         fault("gpu_compute", "gpu", 1.6, last=220), world=16, tensor=1, pipeline=1, name="job-s"
     )
     fine = made(world=16, tensor=1, pipeline=1, name="job-f")
-    said = list(running.answers(map(running.running, (slow, fine)), "1h"))
+    reported = list(running.answers(map(running.running, (slow, fine)), "1h"))
     outcome = final.Outcome()
-    for one in said:
-        outcome.add(one.job.name, one.job.labels, one.said, one.job.shift, one.problem)
+    for one in reported:
+        outcome.add(one.job.name, one.job.labels, one.reported, one.job.shift, one.problem)
     assert final.wrong(outcome) == []
-    assert outcome.said["job-s"]["verdicts"][0]["ranks"] == [13]
+    assert outcome.reported["job-s"]["verdicts"][0]["ranks"] == [13]

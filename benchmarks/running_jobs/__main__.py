@@ -7,7 +7,7 @@ COUNT is of how many cases to run, faulty and healthy ones by turns; all by defa
 about an hour and a half. With --drawn, jobs are drawn from a seed instead (`drawn.py`), each some
 half a minute long. --record keeps the step records of each (Parquet, a file for each job) and
 the answers that belong to them, to replay them without running jobs. Network namespaces, and a
-cgroup with a CPU quota, need root; cases that need what is not there are skipped, and said so.
+cgroup with a CPU quota, need root; cases that need what is not there are skipped, and reported so.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ def by_turns() -> Iterable[Case]:
         yield from (case for case in pair if case is not None)
 
 
-def shown(said: tuple[str | None, tuple[int, ...]]) -> str:
+def shown(answer: tuple[str | None, tuple[int, ...]]) -> str:
     """Write a class and ranks."""
-    kind, ranks = said
+    kind, ranks = answer
     return " ".join(filter(None, [kind or "nobody", ",".join(map(str, ranks))]))
 
 
 def line(case: Case, outcome: Outcome) -> str:
     """Write a row of the table."""
-    verdict = "right" if right(case, outcome.said) else "WRONG"
+    verdict = "right" if right(case, outcome.reported) else "WRONG"
     expected = " or ".join(map(shown, case.expected[:2]))
     words = outcome.summary.splitlines()[-1]
-    return f"| {case.name} | {expected} | {shown(outcome.said)} | {verdict} | {words} |"
+    return f"| {case.name} | {expected} | {shown(outcome.reported)} | {verdict} | {words} |"
 
 
 def record(folder: Path, case: Case, outcome: Outcome) -> None:
-    """Keep what was seen of a job and what should be said of it."""
+    """Keep what was seen of a job and what should be reported of it."""
     folder.mkdir(parents=True, exist_ok=True)
     outcome.rows.to_parquet(folder / f"{case.name}.parquet", index=False)
     answers = folder / "answers.json"
@@ -59,7 +59,7 @@ def record(folder: Path, case: Case, outcome: Outcome) -> None:
     known[case.name] = {
         "world_size": case.ranks,
         "expected": [{"class": kind, "ranks": list(ranks)} for kind, ranks in case.expected],
-        "said": {"class": outcome.said[0], "ranks": list(outcome.said[1])},
+        "said": {"class": outcome.reported[0], "ranks": list(outcome.reported[1])},
     }
     answers.write_text(json.dumps(known, indent=1))
 
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
             if options.record:
                 record(options.record, case, outcome)
             tally = counts["healthy" if tuple(case.expected) == (NOBODY,) else "faulty"]
-            tally[0] += right(case, outcome.said)
+            tally[0] += right(case, outcome.reported)
             tally[1] += 1
     for kind, (good, of) in counts.items():
         print(f"{kind}: {good} of {of} right")

@@ -1,4 +1,4 @@
-"""Which jobs are run, what goes wrong in each, and what is to be said of it."""
+"""Which jobs are run, what goes wrong in each, and what is to be reported of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Case:
     Args:
         name: what it is called, here and in its rings.
         loop: the loop of `scripts/loops.py`.
-        expected: what may be said of it, each a class with its ranks; the first is what is meant.
-        trouble: what goes wrong inside (`scripts/trouble.py`).
+        expected: what may be reported of it, each a class with its ranks; the first is what is
+            meant.
+        fault: what goes wrong inside (`scripts/injected_fault.py`).
         settings: how the loop differs from its default.
         outside: what is done to it from outside: a verb, and what it takes (`run.py`).
         ranks: how many.
@@ -31,7 +32,7 @@ class Case:
     name: str
     loop: str
     expected: Sequence[tuple[str | None, tuple[int, ...]]] = (NOBODY,)
-    trouble: Mapping[str, Any] = field(default_factory=dict)
+    fault: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     outside: tuple[str | float, ...] = ()
     ranks: int = 4

@@ -54,8 +54,8 @@ def _faulty(chance: random.Random, case: Case) -> Case:
     return chance.choices(FAULTS, WEIGHTS)[0](chance, case)
 
 
-def _trouble(case: Case, accepted: Accepted, **what: Any) -> Case:
-    return replace(case, expected=accepted, trouble=what)
+def _with_fault(case: Case, accepted: Accepted, **what: Any) -> Case:
+    return replace(case, expected=accepted, fault=what)
 
 
 def _slow(chance: random.Random, case: Case) -> Case:
@@ -64,7 +64,7 @@ def _slow(chance: random.Random, case: Case) -> Case:
     ranks = sorted(chance.sample(range(case.ranks), several))
     more = case.settings["compute"] * chance.uniform(0.35, 1.5)
     accepted = (("gpu_compute", tuple(ranks)),)
-    return _trouble(case, accepted, what="compute", ranks=ranks, amount=round(more, 4))
+    return _with_fault(case, accepted, what="compute", ranks=ranks, amount=round(more, 4))
 
 
 def _input(chance: random.Random, case: Case) -> Case:
@@ -72,7 +72,7 @@ def _input(chance: random.Random, case: Case) -> Case:
     more = round(chance.uniform(0.02, 0.08), 4)
     case = replace(case, loop=chance.choice(FED))
     accepted = (("data_loader", (rank,)),)
-    return _trouble(case, accepted, what="input", ranks=[rank], amount=more)
+    return _with_fault(case, accepted, what="input", ranks=[rank], amount=more)
 
 
 def _stalls(chance: random.Random, case: Case) -> Case:
@@ -82,7 +82,7 @@ def _stalls(chance: random.Random, case: Case) -> Case:
     every, pause = chance.randint(15, 40), round(chance.uniform(0.3, 0.7), 2)
     case = replace(case, settings=settings, seconds=SECONDS + 10)
     accepted = (("host_transient", (rank,)),)
-    return _trouble(case, accepted, what="stall", ranks=[rank], amount=pause, every=every)
+    return _with_fault(case, accepted, what="stall", ranks=[rank], amount=pause, every=every)
 
 
 def _frozen(chance: random.Random, case: Case) -> Case:
@@ -98,7 +98,7 @@ def _gone(chance: random.Random, case: Case) -> Case:
     accepted = ((ENDED, (rank,)),)
     verb = chance.choice(("raise", "kill", "stop"))
     if verb == "raise":
-        return _trouble(case, accepted, what="raise", ranks=[rank], amount=1, begin=after)
+        return _with_fault(case, accepted, what="raise", ranks=[rank], amount=1, begin=after)
     return replace(case, expected=accepted, outside=(verb, rank, after), seconds=SECONDS + 6)
 
 
@@ -107,13 +107,13 @@ def _checkpoints(chance: random.Random, case: Case) -> Case:
     settings = {**case.settings, **writes, "barrier": chance.random() < 0.5}
     case = replace(case, loop="ddp", settings=settings, seconds=50)
     accepted = (("storage_checkpoint", (0,)), ("storage_checkpoint", ()))
-    return _trouble(case, accepted, what="storage", amount=4, begin=22)
+    return _with_fault(case, accepted, what="storage", amount=4, begin=22)
 
 
 def _input_of_all(chance: random.Random, case: Case) -> Case:
     case = replace(case, loop=chance.choice(FED), seconds=62)
     more = round(chance.uniform(0.03, 0.06), 3)
-    return _trouble(case, (("storage_checkpoint", ()),), what="input", amount=more, begin=20)
+    return _with_fault(case, (("storage_checkpoint", ()),), what="input", amount=more, begin=20)
 
 
 FAULTS: Sequence[Callable[[random.Random, Case], Case]] = (

@@ -28,25 +28,26 @@ BLIND_SECONDS = 20.0
 """The same for a job of whose steps nothing is seen."""
 
 ENDS = frozenset(("missing_rank", "rank_ended", "rank_stopped"))
-"""Kinds that say that a rank is gone: of incidents, or of what is said of a job that is over."""
+"""Kinds that say that a rank is gone: of incidents, or of what is reported of a job that is
+over."""
 
 FIRST_RECORD = 4096
 """Where a ring's first record begins, with its number."""
 
-Said = tuple[str | None, tuple[int, ...]]
+Answer = tuple[str | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was said of a job.
+    """What was reported of a job.
 
     Args:
-        said: a class or `ENDED` or `NO_STEPS`, with the ranks.
+        reported: a class or `ENDED` or `NO_STEPS`, with the ranks.
         summary: the sentence.
         rows: its step records, as the agent answers them.
     """
 
-    said: Said
+    reported: Answer
     summary: str
     rows: pd.DataFrame
 
@@ -64,8 +65,8 @@ def run(case: Case, server: ForkServer) -> Outcome:
     """Run a job, ask for the verdict on it, and end it."""
     memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     with contextlib.ExitStack() as stack:
-        place = memory if memory.is_dir() else None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place))) / "node-a"
+        directory = memory if memory.is_dir() else None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory))) / "node-a"
         (folder / "rings").mkdir(parents=True)
         (url,) = stack.enter_context(agents_over([folder], "--no-collector.kernel_log"))
         started = stack.enter_context(_started(case, server, folder))
@@ -122,7 +123,7 @@ def _environment(
         "RANKSCOPE_NODE_NAME": folder.name,
         "RANKSCOPE_RING_DIR": str(folder / "rings"),
         "TMPDIR": str(folder),
-        "TROUBLE": json.dumps(case.trouble),
+        "INJECTED_FAULT": json.dumps(case.fault),
         "SETTINGS": json.dumps(case.settings),
     }
 
@@ -219,16 +220,16 @@ _DEEDS: Mapping[str, Callable[[_Started, Sequence[Any]], Deed]] = {
 
 def _outcome(case: Case, url: str) -> Outcome:
     answer, problem = diagnose([f"--agent={url}"])
-    said = (answer or {}).get(case.name)
+    reported = (answer or {}).get(case.name)
     with urllib.request.urlopen(f"{url}/api/v1/steps?job={case.name}&since=0") as reply:  # noqa: S310
         steps = json.load(reply)
     rows = pd.DataFrame(steps["rows"], columns=steps["columns"])
-    if said is None:
+    if reported is None:
         return Outcome(("no answer", ()), problem.strip() or "the job is not mentioned", rows)
-    return Outcome(_said(said), said["verdict"]["summary"], rows)
+    return Outcome(_answer_of(reported), reported["verdict"]["summary"], rows)
 
 
-def _said(answer: Mapping[str, Any]) -> Said:
+def _answer_of(answer: Mapping[str, Any]) -> Answer:
     """Return what an answer says: first that a rank is gone, then who is slow."""
     for incident in answer["incidents"]:
         if incident["cause"]["kind"] in ENDS:
@@ -245,6 +246,8 @@ def _said(answer: Mapping[str, Any]) -> Said:
     return verdict["class"], tuple(named)
 
 
-def right(case: Case, said: Said) -> bool:
+def right(case: Case, reported: Answer) -> bool:
     """Whether an answer is among those that a case expects; the order of ranks is free."""
-    return (said[0], sorted(said[1])) in [(kind, sorted(ranks)) for kind, ranks in case.expected]
+    return (reported[0], sorted(reported[1])) in [
+        (kind, sorted(ranks)) for kind, ranks in case.expected
+    ]

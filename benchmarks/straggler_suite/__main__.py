@@ -77,15 +77,15 @@ def judge(made: job.Job) -> dict[str, list[dict[str, Any]]]:
 def compare(made: Iterator[job.Job]) -> dict[str, scorer.Tally]:
     """Run every method on the traces of jobs."""
     labels: dict[str, Any] = {}
-    said: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for one in made:
         name = one.meta["job"]
         labels[name] = one.labels
         for method, verdicts in judge(one).items():
-            said.setdefault(method, {})[name] = {"verdicts": verdicts}
+            reported.setdefault(method, {})[name] = {"verdicts": verdicts}
     return {
         method: scorer.tally({"jobs": labels}, {"jobs": verdicts})
-        for method, verdicts in said.items()
+        for method, verdicts in reported.items()
     }
 
 
@@ -108,7 +108,7 @@ def _classes(counted: scorer.Tally) -> list[str]:
     lines = ["| class | F1 | answered (times) |", "|---|---|---|"]
     table = scorer.confusion(counted)
     for kind, score in [*scorer.class_scores(counted).items(), ("none", float("nan"))]:
-        answers = [f"{said} {n}" for (true, said), n in table.most_common() if true == kind]
+        answers = [f"{reported} {n}" for (true, reported), n in table.most_common() if true == kind]
         shown = "" if kind == "none" else f"{score:.3f}"
         lines.append(f"| {kind} | {shown} | {', '.join(answers)} |")
     return lines
@@ -119,7 +119,7 @@ def run_jobs(made: Iterator[job.Job], since: str, extended: bool = True) -> fina
     outcome = final.Outcome()
     for answer in running.answers((running.running(one, extended) for one in made), since):
         one = answer.job
-        outcome.add(one.name, one.labels, answer.said, one.shift, answer.problem)
+        outcome.add(one.name, one.labels, answer.reported, one.shift, answer.problem)
     return outcome
 
 
@@ -130,8 +130,8 @@ def run_traces(made: Iterator[job.Job]) -> final.Outcome:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / one.meta["job"]
             _write_trace(one, trace)
-            said, problem = diagnose([f"--trace={trace}"])
-        answer = None if said is None else said.get(one.meta["job"])
+            reported, problem = diagnose([f"--trace={trace}"])
+        answer = None if reported is None else reported.get(one.meta["job"])
         outcome.add(one.meta["job"], one.labels, answer, problem=problem)
     return outcome
 
@@ -155,10 +155,10 @@ def write(folder: Path, first: int, count: int, suite: str = "usual") -> None:
     (folder / "labels.json").write_text(text, "utf-8")
 
 
-def _write_trace(made: job.Job, place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
-    made.records.to_parquet(place / "records.parquet", index=False)
+def _write_trace(made: job.Job, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "meta.json").write_text(json.dumps(made.meta, indent=1), "utf-8")
+    made.records.to_parquet(directory / "records.parquet", index=False)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -19,12 +19,12 @@ class Outcome:
 
     Args:
         labels: the answers by job.
-        said: the verdicts by job, as the scorer takes them.
+        reported: the verdicts by job, as the scorer takes them.
         unjudged: why there is none, by job.
     """
 
     labels: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reported: dict[str, dict[str, Any]] = field(default_factory=dict)
     unjudged: dict[str, str] = field(default_factory=dict)
 
     def add(
@@ -35,33 +35,35 @@ class Outcome:
         shift: float = 0.0,
         problem: str = "",
     ) -> None:
-        """Note what was said of a job, `shift` seconds later than its labels' times."""
+        """Note what was reported of a job, `shift` seconds later than its labels' times."""
         self.labels[name] = labels
-        self.said[name] = {"verdicts": []}
+        self.reported[name] = {"verdicts": []}
         if answer is None:
             self.unjudged[name] = problem
         elif answer["verdict"]["class"] is not None:
-            self.said[name] = {"verdicts": [verdict(answer["verdict"], labels, shift)]}
+            self.reported[name] = {"verdicts": [verdict(answer["verdict"], labels, shift)]}
 
     def tally(self) -> scorer.Tally:
         """Match verdicts with faults."""
-        return scorer.tally({"jobs": self.labels}, {"jobs": self.said})
+        return scorer.tally({"jobs": self.labels}, {"jobs": self.reported})
 
 
 def verdict(
-    said: Mapping[str, Any], labels: Mapping[str, Any], shift: float = 0.0
+    reported: Mapping[str, Any], labels: Mapping[str, Any], shift: float = 0.0
 ) -> dict[str, Any]:
     """Return a verdict in the members of the trace contract."""
     end = labels["exec_end_unix"][-1]
-    since, until = said.get("since_unix_seconds"), said.get("until_unix_seconds")
+    since, until = reported.get("since_unix_seconds"), reported.get("until_unix_seconds")
     first = labels["job_start_unix"] if since is None else since - shift
     last = end if until is None else until - shift
     return {
-        "class": said["class"],
-        "ranks": said["ranks"],
-        "pp_stage": said.get("pp_stage", -1),
-        "lost_fraction": said["lost_fraction"],
-        "detected_at_unix": _spoken_of(labels["faults"], first, max(first, last), said["class"]),
+        "class": reported["class"],
+        "ranks": reported["ranks"],
+        "pp_stage": reported.get("pp_stage", -1),
+        "lost_fraction": reported["lost_fraction"],
+        "detected_at_unix": _spoken_of(
+            labels["faults"], first, max(first, last), reported["class"]
+        ),
     }
 
 
@@ -81,7 +83,7 @@ def scores(outcome: Outcome) -> dict[str, float]:
     usual = scorer.scores(counted)
     left_out = ("median delay", "p90 delay", "alarms per healthy day")
     healthy = [name for name, labels in outcome.labels.items() if not labels["faults"]]
-    accused = [name for name in healthy if outcome.said[name]["verdicts"]]
+    accused = [name for name in healthy if outcome.reported[name]["verdicts"]]
     return {
         **{name: value for name, value in usual.items() if name not in left_out},
         "healthy": len(healthy),
@@ -95,43 +97,47 @@ def wrong(outcome: Outcome) -> list[str]:
     lines = [f"{name}: not judged: {why.strip().splitlines()[-1]}"
              for name, why in outcome.unjudged.items()]  # fmt: skip
     for name, labels in outcome.labels.items():
-        one = scorer.tally({"jobs": {name: labels}}, {"jobs": {name: outcome.said[name]}})
+        one = scorer.tally({"jobs": {name: labels}}, {"jobs": {name: outcome.reported[name]}})
         if name not in outcome.unjudged and not _right(one):
-            lines.append(f"{name}: expected {_expected(labels)}, got {_got(outcome.said[name])}")
+            lines.append(
+                f"{name}: expected {_expected(labels)}, got {_got(outcome.reported[name])}"
+            )
     return lines
 
 
 def _right(one: scorer.Tally) -> bool:
-    return not (one.missed or one.wrong) and all(_same(f, said) for _, f, said in one.matched)
+    return not (one.missed or one.wrong) and all(
+        _same(f, reported) for _, f, reported in one.matched
+    )
 
 
-def _same(fault: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+def _same(fault: Mapping[str, Any], reported: Mapping[str, Any]) -> bool:
     someone = fault["accept_ranks"] or fault["culprit_stage"] >= 0
-    whom = scorer.names(fault, said) if someone else not said["ranks"]
-    return fault["class"] == said["class"] and whom
+    same_culprit = scorer.names(fault, reported) if someone else not reported["ranks"]
+    return fault["class"] == reported["class"] and same_culprit
 
 
 def _expected(labels: Mapping[str, Any]) -> str:
     kinds = zip(labels["faults"], labels["subtypes"], strict=True)
-    told = [
-        f"{fault['class']}/{subtype}{_whom(fault['culprit_ranks'], fault['culprit_stage'])}"
+    answers = [
+        f"{fault['class']}/{subtype}{_culprit(fault['culprit_ranks'], fault['culprit_stage'])}"
         f" costing {fault['lost_fraction']:.3f}"
         f" at {_share(labels, fault['start_unix']):.0%} to {_share(labels, fault['end_unix']):.0%}"
         for fault, subtype in kinds
     ]
     job = f" ({labels['timing']}, {labels['world_size']} ranks)"
-    return (" and ".join(told) or "nothing") + job
+    return (" and ".join(answers) or "nothing") + job
 
 
-def _got(said: Mapping[str, Any]) -> str:
-    if not said["verdicts"]:
+def _got(reported: Mapping[str, Any]) -> str:
+    if not reported["verdicts"]:
         return "nothing"
-    (one,) = said["verdicts"]
-    whom = _whom(one["ranks"], one["pp_stage"])
-    return f"{one['class']}{whom} costing {one['lost_fraction']:.3f}"
+    (one,) = reported["verdicts"]
+    culprit = _culprit(one["ranks"], one["pp_stage"])
+    return f"{one['class']}{culprit} costing {one['lost_fraction']:.3f}"
 
 
-def _whom(ranks: Sequence[int], stage: int) -> str:
+def _culprit(ranks: Sequence[int], stage: int) -> str:
     listed = ",".join(map(str, ranks[:8])) + ("..." if len(ranks) > 8 else "")
     return (f" ranks {listed}" if ranks else "") + (f" stage {stage}" if stage >= 0 else "")
 

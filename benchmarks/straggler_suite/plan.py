@@ -91,7 +91,7 @@ class Plan:
     faults: tuple[Fault, ...]
 
     def strikes_node(self, fault: Fault) -> bool:
-        """Say whether a fault strikes a whole node; some do on every other node only."""
+        """Return True if a fault affects a whole node; some do on every other node only."""
         if fault.subtype in {"node", "noisy_host", "writer"}:
             return True
         either = fault.subtype in {"intermittent", "born"} and fault.slot % 2 == 0

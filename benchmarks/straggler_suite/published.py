@@ -66,16 +66,16 @@ def matrix(records: Any, meta: Mapping[str, Any]) -> Matrix:
 
 def verdicts(job: Matrix, method: Callable[[Matrix, slice], Answer]) -> list[dict[str, Any]]:
     """Ask a method about every window; runs of answers are one incident."""
-    said: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     quiet = REARM
     for start in range(BASELINE, len(job.ends) - WINDOW + 1, STRIDE):
         answer = method(job, slice(start, start + WINDOW))
         if answer and quiet >= REARM:
             kind, ranks = answer
             detected = float(job.ends[start + WINDOW - 1])
-            said.append({"class": kind, "detected_at_unix": detected, "ranks": ranks})
+            reported.append({"class": kind, "detected_at_unix": detected, "ranks": ranks})
         quiet = 0 if answer else quiet + 1
-    return said
+    return reported
 
 
 def fixed_threshold(job: Matrix, rows: slice) -> Answer:

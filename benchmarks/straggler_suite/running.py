@@ -54,10 +54,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was said of a job: its member of the JSON, or why it has none."""
+    """What was reported of a job: its member of the JSON, or why it has none."""
 
     job: Running
-    said: Mapping[str, Any] | None
+    reported: Mapping[str, Any] | None
     problem: str = ""
 
 
@@ -147,10 +147,10 @@ def _memory() -> Path | None:
 def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterator[Answer]:
     """Judge jobs by one command; where that fails, each by its own, to see whose fault it is."""
     words = [*(f"--agent={url}" for url in urls), f"--since={since}"]
-    said, problem = diagnose(words)
+    reported, problem = diagnose(words)
     for job in jobs:
-        alone, why = said, problem
-        if said is None:
+        alone, why = reported, problem
+        if reported is None:
             alone, why = diagnose([*words, f"--job={job.job_id}"])
         answer = None if alone is None else alone.get(job.job_id)
         yield Answer(job, answer, "" if answer else why or "the answer does not mention it")

@@ -30,18 +30,18 @@ def tally(labels: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Tally:
     """Match the verdicts of every job with its faults."""
     result = Tally()
     for name, label in labels["jobs"].items():
-        said = verdicts["jobs"].get(name, {"verdicts": []})["verdicts"]
+        reported = verdicts["jobs"].get(name, {"verdicts": []})["verdicts"]
         if not label["faults"]:
             result.healthy_days += label["wall_seconds"] / SECONDS_PER_DAY
-            result.healthy_alarms += len(said)
-        _match(name, label, said, result)
+            result.healthy_alarms += len(reported)
+        _match(name, label, reported, result)
     return result
 
 
-def _match(name: str, label: dict[str, Any], said: list[dict[str, Any]], result: Tally) -> None:
+def _match(name: str, label: dict[str, Any], reported: list[dict[str, Any]], result: Tally) -> None:
     faults, used = label["faults"], set[int]()
     near = {
-        number: [index for index, verdict in enumerate(said) if _in_time(label, fault, verdict)]
+        number: [index for index, verdict in enumerate(reported) if _in_time(label, fault, verdict)]
         for number, fault in enumerate(faults)
     }
     best: dict[int, int] = {}
@@ -50,7 +50,7 @@ def _match(name: str, label: dict[str, Any], said: list[dict[str, Any]], result:
             free = [
                 index
                 for index in near[number]
-                if index not in used and (said[index]["class"] == fault["class"]) is right
+                if index not in used and (reported[index]["class"] == fault["class"]) is right
             ]
             if number not in best and free:
                 best[number] = free[0]
@@ -59,10 +59,10 @@ def _match(name: str, label: dict[str, Any], said: list[dict[str, Any]], result:
         if not fault["detectable"]:
             used |= set(near[number]) if number in best else set()
         elif number in best:
-            result.matched.append((label, fault, said[best[number]]))
+            result.matched.append((label, fault, reported[best[number]]))
         else:
             result.missed.append(fault)
-    result.wrong += [(name, verdict) for index, verdict in enumerate(said) if index not in used]
+    result.wrong += [(name, verdict) for index, verdict in enumerate(reported) if index not in used]
 
 
 def _in_time(label: dict[str, Any], fault: dict[str, Any], verdict: dict[str, Any]) -> bool:
@@ -107,9 +107,9 @@ def class_scores(counted: Tally) -> dict[str, float]:
         right = sum(f["class"] == v["class"] == kind for _, f, v in counted.matched)
         actual = sum(f["class"] == kind for _, f, _ in counted.matched)
         actual += sum(f["class"] == kind for f in counted.missed)
-        said = sum(v["class"] == kind for _, _, v in counted.matched)
-        said += sum(v["class"] == kind for _, v in counted.wrong)
-        result[kind] = 2 * right / (actual + said) if right else 0.0
+        reported = sum(v["class"] == kind for _, _, v in counted.matched)
+        reported += sum(v["class"] == kind for _, v in counted.wrong)
+        result[kind] = 2 * right / (actual + reported) if right else 0.0
     return result
 
 

@@ -156,10 +156,10 @@ def _decode(body: bytes) -> Any:
 
 def _groups(value: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the groups' ranks; torch writes them as the text of a list."""
-    told = value.get("pg_config")
-    if not isinstance(told, dict) or len(told) > MAX_GROUPS:
+    groups = value.get("pg_config")
+    if not isinstance(groups, dict) or len(groups) > MAX_GROUPS:
         return
-    for name, config in told.items():
+    for name, config in groups.items():
         ranks = config.get("ranks") if isinstance(config, dict) else None
         if isinstance(name, str) and _NAME.fullmatch(name) and isinstance(ranks, str):
             numbers = re.findall(r"\d{1,7}", ranks[: 1 << 17])

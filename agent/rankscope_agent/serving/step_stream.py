@@ -28,8 +28,8 @@ def steps_json(
     Not-measured values, NaN and infinities become null. `truncated` comes last and says that
     there were more than `max_rows` rows.
     """
-    head = json.dumps({"node": node, "columns": columns}, separators=(",", ":"))
-    yield f'{head[:-1]},"rows":['.encode()
+    header = json.dumps({"node": node, "columns": columns}, separators=(",", ":"))
+    yield f'{header[:-1]},"rows":['.encode()
     source = iter(rows)
     separator, left = "", max_rows
     while batch := list(itertools.islice(source, min(left, ROWS_PER_PIECE))):

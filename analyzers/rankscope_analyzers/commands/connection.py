@@ -44,8 +44,8 @@ def add_arguments(
         The group of which one is chosen: a command may add to it.
     """
     where = parser.add_mutually_exclusive_group(required=not default)
-    said = f", repeatable (default: {default})" if default else "; repeatable"
-    where.add_argument("--agent", action="append", metavar="URL", help=f"an agent{said}")
+    default_text = f", repeatable (default: {default})" if default else "; repeatable"
+    where.add_argument("--agent", action="append", metavar="URL", help=f"an agent{default_text}")
     where.add_argument(
         "--cluster",
         action="store_true",

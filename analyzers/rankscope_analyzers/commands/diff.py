@@ -66,8 +66,8 @@ def _headline(before: Mapping[str, Any], after: Mapping[str, Any], ratio: float 
         return "One of the runs has no step records, so that nobody knows which is faster."
     steps = (float(before["median_step_seconds"]), float(after["median_step_seconds"]))
     verb = "slower" if ratio >= SLOWER else "faster" if ratio <= 1 / SLOWER else "as fast"
-    said = f"A step took {steps[0]:.4g} s and takes {steps[1]:.4g} s: "
-    return said + (f"{verb}." if verb == "as fast" else f"{verb}, {ratio:.2f} times as long.")
+    sentence = f"A step took {steps[0]:.4g} s and takes {steps[1]:.4g} s: "
+    return sentence + (f"{verb}." if verb == "as fast" else f"{verb}, {ratio:.2f} times as long.")
 
 
 def _read(path: Path) -> Mapping[str, Any]:

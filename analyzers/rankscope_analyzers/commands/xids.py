@@ -98,7 +98,7 @@ def _object(one: XidIncident) -> dict[str, Any]:
         "action": one.action,
         "fatality": one.fatality,
         "where": asdict(one.where),
-        "affected": [asdict(place) for place in one.affected],
+        "affected": [asdict(location) for location in one.affected],
         "job_ids": one.job_ids,
         "ranks": one.ranks,
         "codes": one.codes,

@@ -108,11 +108,11 @@ def require(rank: int) -> None:
 
 def as_object(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as JSON: what was injected, the verdict, the naive answer."""
-    said = verdict_json.as_object(outcome.verdict)
+    document = verdict_json.as_object(outcome.verdict)
     return {
         "injected": {"class": FAULTS[outcome.fault], "rank": outcome.rank},
-        "verdict": said["verdict"],
-        "naive": said["naive"],
+        "verdict": document["verdict"],
+        "naive": document["naive"],
     }
 
 
@@ -120,13 +120,13 @@ def show(console: Console, outcome: Outcome) -> None:
     """Print the verdict and how it compares with what was injected."""
     console.print(verdict_text.render(outcome.verdict))
     cause, naive = outcome.verdict.cause, outcome.verdict.naive.rank
-    said = "no straggler" if cause is None else f"{cause.kind} on rank {cause.where.ranks[0]}"
+    answer = "no straggler" if cause is None else f"{cause.kind} on rank {cause.where.ranks[0]}"
     if outcome.rank is None:
         injected, expected = "nothing", None
     else:
         injected, expected = f"{FAULTS[outcome.fault]} on rank {outcome.rank}", outcome.rank
     console.print(f"\nInjected:       {injected}")
-    console.print(f"Rankscope says: {said}")
+    console.print(f"Rankscope says: {answer}")
     right = "which is luck" if naive == expected else "which is wrong"
     console.print(f"Largest step time says: rank {naive}, {right}")
 

@@ -181,8 +181,10 @@ def _alerts(alertmanager: str) -> Iterator[str]:
         return
     for alert in alerts:
         labels = alert["labels"]
-        whom = ", ".join(f"{key} {labels[key]}" for key in ("kind", "rank", "gpu") if key in labels)
-        yield inert(f"Alert {labels['alertname']}{f' ({whom})' if whom else ''}")
+        subject = ", ".join(
+            f"{key} {labels[key]}" for key in ("kind", "rank", "gpu") if key in labels
+        )
+        yield inert(f"Alert {labels['alertname']}{f' ({subject})' if subject else ''}")
 
 
 @contextmanager
@@ -254,8 +256,8 @@ def _prometheus(
 
 def _grafana_home(program: str) -> Path | None:
     """Return the folder of Grafana's defaults: of an unpacked release, or of a package."""
-    places = (Path(program).resolve().parent.parent, *map(Path, GRAFANA_HOMES))
-    return next((one for one in places if (one / "conf" / "defaults.ini").is_file()), None)
+    folders = (Path(program).resolve().parent.parent, *map(Path, GRAFANA_HOMES))
+    return next((one for one in folders if (one / "conf" / "defaults.ini").is_file()), None)
 
 
 @contextmanager

@@ -66,11 +66,11 @@ REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
 """What Kubernetes says, and which part of daemonset/ it is about; the first that fits counts."""
 
 
-NO_ROOM = re.compile(r"Insufficient [\w./-]{1,64}|Too many pods")
+NO_RESOURCES = re.compile(r"Insufficient [\w./-]{1,64}|Too many pods")
 """Of "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s)
 [NodeAffinity]", what the one node lacks (kubernetes pkg/scheduler, noderesources)."""
 
-MAKE_ROOM = (
+FREE_RESOURCES = (
     "nothing is ended to make room for an agent; it starts when something ends there, or lower what"
     " pods of that node request"
 )
@@ -150,9 +150,9 @@ def _unplaced(pod: Mapping[str, Any]) -> str | None:
     status = _mapping(pod.get("status"))
     for condition in _rows(status.get("conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            lacks = sorted(set(NO_ROOM.findall(str(condition.get("message")))))
+            lacks = sorted(set(NO_RESOURCES.findall(str(condition.get("message")))))
             if lacks:
-                return f"{', '.join(lacks)}: {MAKE_ROOM}"
+                return f"{', '.join(lacks)}: {FREE_RESOURCES}"
             return visible(str(condition.get("message")), MOST_CHARACTERS)
     return None
 

@@ -138,9 +138,11 @@ def _job(pod: Mapping[str, Any]) -> Check:
         "rank": member.get("rank"),
         "world size": member.get("world_size"),
     }
-    told = ", ".join(f"{key} {value}" for key, value in known.items() if value not in {None, ""})
+    details = ", ".join(f"{key} {value}" for key, value in known.items() if value not in {None, ""})
     trains = "" if member.get("trains") else "; its processes are no ranks"
-    return Check("job", "seen", f"{member.get('kind')} {pod.get('job_id')} {told}".strip() + trains)
+    return Check(
+        "job", "seen", f"{member.get('kind')} {pod.get('job_id')} {details}".strip() + trains
+    )
 
 
 def _devices(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
@@ -201,8 +203,8 @@ def _logs(facts: AgentFacts, pod: Mapping[str, Any]) -> Check:
     environment = _mapping(pod.get("environment"))
     level = environment.get("NCCL_DEBUG")
     if level in {None, "WARN", "VERSION"}:
-        said = "is not set" if level is None else f"is {level}"
-        detail = f"NCCL_DEBUG {said} in its specification, so that NCCL says little or nothing"
+        setting = "is not set" if level is None else f"is {level}"
+        detail = f"NCCL_DEBUG {setting} in its specification, so that NCCL says little or nothing"
         return Check("logs", "not seen", detail, "set NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET")
     if environment.get("NCCL_DEBUG_FILE"):
         detail = f"NCCL writes to {environment['NCCL_DEBUG_FILE']}, not to the container's log"

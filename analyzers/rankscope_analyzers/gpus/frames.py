@@ -102,14 +102,14 @@ def _jobs(observed: Observed) -> dict[str, str]:
     by_rank = _by_uuid(observed, RANK_INFO, "job_id")
     jobs = by_rank | _by_uuid(observed, GPU_ALLOCATION_INFO, "job_id")
     known = {uuid: job for uuid, job in jobs.items() if uuid and job}
-    told, gpus, ranks = set(), defaultdict(set), defaultdict(list)
+    reporting_nodes, gpus, ranks = set(), defaultdict(set), defaultdict(list)
     for series in observed.of(metrics.GPU_INFO):
         uuid = series.labels.get("uuid", "")
         gpus[series.node].add(uuid)
-        told |= {series.node} if uuid in known else set()
+        reporting_nodes |= {series.node} if uuid in known else set()
     for series in observed.of(RANK_INFO):
         ranks[series.node].append(series.labels.get("job_id", ""))
-    for node in set(gpus) - told:
+    for node in set(gpus) - reporting_nodes:
         if len(set(ranks[node])) == 1 and len(ranks[node]) == len(gpus[node]):
             known |= dict.fromkeys(gpus[node], ranks[node][0])
     return known

@@ -40,8 +40,8 @@ class GpuLocation:
 
     def __str__(self) -> str:
         name = f"GPU {self.gpu}" if self.gpu else "a GPU"
-        told = ", ".join(part for part in (self.pci, self.uuid) if part)
-        return f"{name} of node {self.node}" + (f" ({told})" if told else "")
+        parts = ", ".join(part for part in (self.pci, self.uuid) if part)
+        return f"{name} of node {self.node}" + (f" ({parts})" if parts else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Case:
     """An incident of one node on the way to a finding.
 
     Args:
-        said: what happened, without whom to.
+        sentence: what happened, without whom to.
         own: errors of the GPU that it began on.
         effects: errors of others.
         times_seen: how often it came again after a pause.
@@ -59,7 +59,7 @@ class Case:
     action: Action
     severity: Severity
     code: int | None
-    said: str
+    sentence: str
     own: tuple[GpuError, ...]
     effects: tuple[GpuError, ...] = ()
     times_seen: int = 1
@@ -174,7 +174,7 @@ def _case(incident: Incident, members: Sequence[Sequence[GpuError]]) -> Case:
         action=incident.action,
         severity=incident.severity,
         code=incident.root.event.code,
-        said=incident.summary.partition(": ")[2] or incident.summary,
+        sentence=incident.summary.partition(": ")[2] or incident.summary,
         own=tuple(first),
         effects=tuple(elsewhere),
     )

@@ -131,28 +131,33 @@ def _joined(case: Case, other: Case, *, again: bool = False) -> Case:
 def _suspects(found: Sequence[Case]) -> list[Case]:
     """Suspect the GPU instead of programs where unrelated jobs faulted on it and nowhere else."""
     faults = [case for case in found if case.cause == "app" and not case.is_effect]
-    places: dict[str, set[GpuLocation]] = defaultdict(set)
+    locations: dict[str, set[GpuLocation]] = defaultdict(set)
     for case in faults:
         for job_id in _jobs_of(case):
-            places[job_id].add(case.location)
+            locations[job_id].add(case.location)
     by_location: dict[GpuLocation, list[Case]] = defaultdict(list)
     for case in faults:
-        if any(len(places[job_id]) == 1 for job_id in _jobs_of(case)):
+        if any(len(locations[job_id]) == 1 for job_id in _jobs_of(case)):
             by_location[case.location].append(case)
     kept = list(found)
     for at in by_location.values():
-        jobs = sorted({job for case in at for job in _jobs_of(case) if len(places[job]) == 1})
+        jobs = sorted({job for case in at for job in _jobs_of(case) if len(locations[job]) == 1})
         if len({_program(job) for job in jobs}) < UNRELATED_JOBS:
             continue
         whole = at[0]
         for case in at[1:]:
             whole = _joined(whole, case, again=True)
-        said = (
-            f"{whole.said}; {len(jobs)} jobs that have nothing in common ({listed(jobs)}) faulted"
-            " on this GPU and on no other: it is the GPU, not the programs"
+        sentence = (
+            f"{whole.sentence}; {len(jobs)} jobs that have nothing in common ({listed(jobs)})"
+            " faulted on this GPU and on no other: it is the GPU, not the programs"
         )
         suspect = replace(
-            whole, cause="gpu_hardware", action="drain", severity="error", said=said, times_seen=1
+            whole,
+            cause="gpu_hardware",
+            action="drain",
+            severity="error",
+            sentence=sentence,
+            times_seen=1,
         )
         suspected = {id(case) for case in at}
         kept = [case for case in kept if id(case) not in suspected] + [suspect]
@@ -289,7 +294,7 @@ def _summary(case: Case, affected: int) -> str:
     who = str(case.location) if root.kind != "sxid" else f"NVSwitch {root.pci} of node {root.node}"
     whose = [f"rank {root.rank}"] if root.rank else []
     whose += [f"job {root.job_id}"] if root.job_id and case.cause != "gpu_hardware" else []
-    text = f"{who}{', ' if whose else ''}{' of '.join(whose)}: {case.said}"
+    text = f"{who}{', ' if whose else ''}{' of '.join(whose)}: {case.sentence}"
     if case.times_seen > 1:
         text += f"; {case.times_seen} times"
     if affected:

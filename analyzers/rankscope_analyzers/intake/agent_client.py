@@ -129,7 +129,7 @@ class Agent:
             raise AgentError(str(error)) from None
         except (OSError, HTTPException) as error:
             if self.timeouts is not None:
-                self.timeouts.failed(self.url, _place(path), deadline)
+                self.timeouts.failed(self.url, _shortened_path(path), deadline)
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
                 raise AgentError(f"agent {self.url} {deadline.missed(reason)}") from None
@@ -142,7 +142,7 @@ class Agent:
     def _deadline(self, path: str, seconds: float) -> Deadline:
         if self.timeouts is None:
             return Deadline(seconds, TIMEOUT_SECONDS)
-        return self.timeouts.deadline(self.url, _place(path), seconds, TIMEOUT_SECONDS)
+        return self.timeouts.deadline(self.url, _shortened_path(path), seconds, TIMEOUT_SECONDS)
 
     def _answer(self, path: str, most_bytes: int, deadline: Deadline) -> bytes:
         request = Request(f"{self.base}{path}", headers={"Accept-Encoding": "gzip"})  # noqa: S310 - the scheme is checked
@@ -187,5 +187,5 @@ class Agent:
         return b"".join(pieces)
 
 
-def _place(path: str) -> str:
+def _shortened_path(path: str) -> str:
     return path.partition("?")[0]

@@ -46,23 +46,23 @@ def poll(agents: Sequence[Agent]) -> AgentPoll:
     Of several that say they are of one node nobody knows which is: none is believed.
     """
     answers = _answers(agents)
-    found: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)
-    for told, agent in answers:
-        if isinstance(told, _NodePage):
-            found[told.page.node].append((told, agent))
-    alone = [several[0] for several in found.values() if len(several) == 1]
+    pages_by_node: dict[str, list[tuple[_NodePage, Agent]]] = defaultdict(list)
+    for answer, agent in answers:
+        if isinstance(answer, _NodePage):
+            pages_by_node[answer.page.node].append((answer, agent))
+    alone = [several[0] for several in pages_by_node.values() if len(several) == 1]
     return AgentPoll(
-        pages=tuple(told.page for told, _ in alone),
-        agents={told.page.node: agent for told, agent in alone},
-        failures=(*map(_failure, _without_page(answers)), *_doubts(found)),
+        pages=tuple(answer.page for answer, _ in alone),
+        agents={answer.page.node: agent for answer, agent in alone},
+        failures=(*map(_failure, _without_page(answers)), *_doubts(pages_by_node)),
         errors=tuple(answer for answer, _ in answers if isinstance(answer, AnalysisError)),
     )
 
 
 def pages(agents: Sequence[Agent]) -> tuple[list[Page], list[str]]:
     """Return the agents' pages, and a sentence for each that gives none or is not believed."""
-    found = poll(agents)
-    return list(found.pages), list(found.failures)
+    pages_by_node = poll(agents)
+    return list(pages_by_node.pages), list(pages_by_node.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,17 @@ def _failure(answer: str | AnalysisError) -> str:
     return answer if isinstance(answer, str) else f"agent {answer.about}: {answer}"
 
 
-def _doubts(found: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> Iterator[str]:
+def _doubts(pages_by_node: Mapping[str, Sequence[tuple[_NodePage, Agent]]]) -> Iterator[str]:
     """Return which agents are not who they say they are, or may not be."""
-    for node, several in sorted(found.items()):
+    for node, several in sorted(pages_by_node.items()):
         if len(several) > 1:
-            said = f"{len(several)} agents say that they are of node {node}, and none is believed"
-            yield f"{said}: {listed(sorted(agent.url for _, agent in several))}"
-        for told, agent in several:
-            if told.node != node:
-                yield f"the agent of node {node} calls itself {told.node} ({agent.url})"
+            sentence = (
+                f"{len(several)} agents say that they are of node {node}, and none is believed"
+            )
+            yield f"{sentence}: {listed(sorted(agent.url for _, agent in several))}"
+        for answer, agent in several:
+            if answer.node != node:
+                yield f"the agent of node {node} calls itself {answer.node} ({agent.url})"
 
 
 def _answers(agents: Sequence[Agent]) -> list[tuple[_Answer, Agent]]:

@@ -153,9 +153,9 @@ class _Refused:
     ranks: frozenset[Source]
     notes: Notes
 
-    def has(self, url: str, said: Mapping[str, Any]) -> bool:
+    def has(self, url: str, answer: Mapping[str, Any]) -> bool:
         """Return True if what an agent says is about such a rank."""
-        return (url, str(said.get("job_id")), str(said.get("rank"))) in self.ranks
+        return (url, str(answer.get("job_id")), str(answer.get("rank"))) in self.ranks
 
 
 def _believed(
@@ -166,10 +166,14 @@ def _believed(
     claims = {one for name, node in named.items() for one in claims_of(name, node.ranks)}
     foreign = refused(claims)
     silent = any("pod_namespace" not in rank for node in nodes for rank in node.ranks)
-    speakers = {one.key for one in foreign} | (context.refused() if silent else frozenset())
+    distrusted_sources = {one.key for one in foreign} | (
+        context.refused() if silent else frozenset()
+    )
     found = _Refused(
         frozenset(
-            (named[name].agent.url, job, rank) for name, job, rank in speakers if name in named
+            (named[name].agent.url, job, rank)
+            for name, job, rank in distrusted_sources
+            if name in named
         ),
         notes(foreign, {one.job_id for one in claims.difference(foreign)}),
     )
@@ -183,20 +187,20 @@ def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAns
     return _NodeAnswer(node.agent, _believable(node.steps, found, placed), ranks, start)
 
 
-def _believable(said: StepAnswer, distrusted: _Refused, placed: str | None) -> StepAnswer:
-    jobs, numbers = said.column("job_id"), said.column("rank")
+def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) -> StepAnswer:
+    jobs, numbers = answer.column("job_id"), answer.column("rank")
     names = {job for job in set(jobs) if is_job_id(job)}
     if placed is None and len(names) == len(set(jobs)) and not distrusted.ranks:
-        return said
+        return answer
     rows = [
         row
-        for row, job, number in zip(said.rows, jobs, numbers, strict=True)
-        if job in names and (said.url, job, str(number)) not in distrusted.ranks
+        for row, job, number in zip(answer.rows, jobs, numbers, strict=True)
+        if job in names and (answer.url, job, str(number)) not in distrusted.ranks
     ]
-    if placed is not None and "node" in said.columns:
-        at = said.columns.index("node")
+    if placed is not None and "node" in answer.columns:
+        at = answer.columns.index("node")
         rows = [[*row[:at], placed, *row[at + 1 :]] for row in rows]
-    return replace(said, rows=rows)
+    return replace(answer, rows=rows)
 
 
 def _asked(
@@ -212,9 +216,9 @@ def _ask(
     try:
         ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
         since, first_look = history.since(agent.url, ranks, oldest), not history.knows(agent.url)
-        said = _steps(agent, job_id, since)
+        answer = _steps(agent, job_id, since)
         return _NodeAnswer(
-            agent, said, ranks, _start(agent, job_id, oldest) if first_look else None
+            agent, answer, ranks, _start(agent, job_id, oldest) if first_look else None
         )
     except AgentError as error:
         return str(error)
@@ -228,9 +232,9 @@ def _steps(agent: Agent, job_id: str | None, since_unix_seconds: float) -> StepA
     for _ in range(NARROWINGS):
         query = {"since": f"{since:.6f}", **({"job": job_id} if job_id else {})}
         path = f"/api/v1/steps?{urlencode(query)}"
-        said = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS - all_answers.passed)
-        answer = step_answer(agent.url, since, said)
-        if not said.get("truncated"):
+        document = agent.json(path, MAXIMUM_ANSWER_BYTES, STEPS_SECONDS - all_answers.passed)
+        answer = step_answer(agent.url, since, document)
+        if not document.get("truncated"):
             return answer
         starts = [start for _, start in answer.starts()]
         since = max(starts) - (max(starts) - min(starts)) / 4
@@ -243,8 +247,8 @@ def _start(agent: Agent, job_id: str | None, before_unix_seconds: float) -> Step
         {"since": f"{before_unix_seconds:.6f}", **({"job": job_id} if job_id else {})}
     )
     try:
-        said = agent.json(f"/api/v1/step_starts?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
-        return step_answer(agent.url, 0.0, said)
+        answer = agent.json(f"/api/v1/step_starts?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
+        return step_answer(agent.url, 0.0, answer)
     except (AgentError, ValueError, KeyError, TypeError):
         return None  # older agents have no such page, and the newest records are worth more
 

@@ -203,15 +203,15 @@ class _NamedHandler(HTTPSHandler):
         return self.do_open(cast("Any", connect), req)
 
 
-def add_entry(parser: argparse.ArgumentParser, whom: str) -> None:
+def add_entry(parser: argparse.ArgumentParser, target: str) -> None:
     """Declare what is shown to be let in.
 
     Args:
         parser: of the command.
-        whom: whom it is shown to, for the help.
+        target: whom it is shown to, for the help.
     """
     for flag, text in (
-        ("--token-file", f"bearer token for {whom}"),
+        ("--token-file", f"bearer token for {target}"),
         ("--ca-file", "certificates that sign the server's, instead of the system's; means https"),
         ("--cert-file", "our certificate, where the server asks for one"),
         ("--key-file", "its key"),

@@ -117,11 +117,11 @@ def connect(address: Address, deadline: Deadline) -> TimedSocket:
         OSError: none can be; TimeoutError if there was no time for it.
     """
     problem: OSError | None = None
-    for family, kind, protocol, _, place in _places(address, deadline):
+    for family, kind, protocol, _, socket_address in _resolve(address, deadline):
         made = TimedSocket(family, kind, protocol)
         try:
             made.settimeout(deadline.left(deadline.connect_seconds))
-            made.connect(place)
+            made.connect(socket_address)
         except OSError as error:
             made.close()
             problem = error
@@ -159,7 +159,7 @@ def bind(connection: HTTPConnection, deadline: Deadline) -> None:
     connection._create_connection = create  # type: ignore[attr-defined]
 
 
-def _places(address: Address, deadline: Deadline) -> list[Any]:
+def _resolve(address: Address, deadline: Deadline) -> list[Any]:
     host, port = address
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

@@ -38,7 +38,7 @@ is believed stand under the empty name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OwnershipClaim:
     """A rank, as an agent has it.
 
     Args:
@@ -60,11 +60,11 @@ class Claim:
         return self.source, self.job_id, self.rank
 
 
-def claims_of(source: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Claim]:
+def claims_of(source: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[OwnershipClaim]:
     """Yield the ranks of an agent's /api/v1/ranks."""
     for rank in ranks:
         namespace = rank.get("pod_namespace")
-        yield Claim(
+        yield OwnershipClaim(
             source,
             str(rank.get("job_id")),
             str(rank.get("rank")),
@@ -73,11 +73,11 @@ def claims_of(source: str, ranks: Iterable[Mapping[str, Any]]) -> Iterator[Claim
         )
 
 
-def refused(claims: Iterable[Claim]) -> Sequence[Claim]:
+def refused(claims: Iterable[OwnershipClaim]) -> Sequence[OwnershipClaim]:
     """Return the claims that are not believed."""
-    told = list(claims)
-    of_pods = {one.job_id for one in told if _is_own(one)}
-    return [one for one in told if _is_foreign(one, of_pods)]
+    all_claims = list(claims)
+    of_pods = {one.job_id for one in all_claims if _is_own(one)}
+    return [one for one in all_claims if _is_foreign(one, of_pods)]
 
 
 def is_believed(job_id: str, namespace: object) -> bool:
@@ -85,11 +85,11 @@ def is_believed(job_id: str, namespace: object) -> bool:
     return is_job_id(job_id) and (not namespace or namespace_of(job_id) == namespace)
 
 
-def _is_own(one: Claim) -> bool:
+def _is_own(one: OwnershipClaim) -> bool:
     return bool(one.namespace) and namespace_of(one.job_id) == one.namespace
 
 
-def _is_foreign(one: Claim, of_pods: set[str]) -> bool:
+def _is_foreign(one: OwnershipClaim, of_pods: set[str]) -> bool:
     if one.namespace or not is_job_id(one.job_id):
         return not is_believed(one.job_id, one.namespace)
     # A job of pods has no ranks outside of them; agents before this one knew of some pods no name.
@@ -141,8 +141,8 @@ def believed(observed: Observed) -> Believed:
         node: _without(found, rules) if node in nodes else found
         for node, found in observed.by_node.items()
     }
-    said = notes(foreign, {one.job_id for one in mine})
-    return Believed(Observed(kept, observed.source), rules.ranks, said)
+    sentence = notes(foreign, {one.job_id for one in mine})
+    return Believed(Observed(kept, observed.source), rules.ranks, sentence)
 
 
 def _owned(observed: Observed) -> Iterator[Series]:
@@ -150,11 +150,11 @@ def _owned(observed: Observed) -> Iterator[Series]:
     return (series for series in found if series.labels.get("job_id"))
 
 
-def _claim(series: Series) -> Claim:
+def _claim(series: Series) -> OwnershipClaim:
     labels = series.labels
     # Of the series about ranks and devices only the ranks' say whether they are in a pod.
     is_rank = series.name == training.RANK_INFO.name
-    return Claim(
+    return OwnershipClaim(
         series.node,
         labels.get("job_id", ""),
         labels.get("rank", ""),
@@ -192,7 +192,7 @@ class _Rules:
         )
 
 
-def _rules(foreign: Iterable[Claim], mine: Iterable[Claim]) -> _Rules:
+def _rules(foreign: Iterable[OwnershipClaim], mine: Iterable[OwnershipClaim]) -> _Rules:
     own = {one.key for one in mine}
     jobs = {(source, job) for source, job, _ in own}
     return _Rules(
@@ -208,14 +208,14 @@ def _without(found: BySeriesName, rules: _Rules) -> BySeriesName:
     }
 
 
-def notes(foreign: Iterable[Claim], jobs: Collection[str]) -> Notes:
+def notes(foreign: Iterable[OwnershipClaim], jobs: Collection[str]) -> Notes:
     """Return a sentence for each job and namespace that speaks for it and may not.
 
     Args:
         foreign: the claims that are refused.
         jobs: those that have ranks of their own.
     """
-    by_job: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+    by_job: dict[tuple[str, str], list[OwnershipClaim]] = defaultdict(list)
     for one in foreign:
         by_job[one.job_id, one.namespace].append(one)
     found: dict[str, list[str]] = defaultdict(list)
@@ -225,10 +225,10 @@ def notes(foreign: Iterable[Claim], jobs: Collection[str]) -> Notes:
     return found
 
 
-def _sentence(job: str, namespace: str, several: Sequence[Claim]) -> str:
+def _sentence(job: str, namespace: str, several: Sequence[OwnershipClaim]) -> str:
     ranks = {int(one.rank) for one in several if _RANK.fullmatch(one.rank)}
     what = ranks_named(ranks) if ranks else "series"
     nodes = named(sorted({sanitize.name(one.source) for one in several}), "node")
     who = f"pods of namespace {sanitize.name(namespace)}" if namespace else "processes of no pod"
-    said = f"{what} of job {sanitize.name(job)} on {nodes}"
-    return f"{said}: {who} speak for it and are not believed"
+    sentence = f"{what} of job {sanitize.name(job)} on {nodes}"
+    return f"{sentence}: {who} speak for it and are not believed"

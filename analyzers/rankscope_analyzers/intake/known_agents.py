@@ -48,7 +48,7 @@ class KnownAgents:
         self._look_up = look_up
         self._vouched = vouched
         self._clock = clock
-        self._told: float | None = None
+        self._listed_at: float | None = None
         self._known = Known(NodeAgents({}))
 
     def now(self) -> Known:
@@ -58,16 +58,16 @@ class KnownAgents:
             ClusterError: it does not answer and never did.
         """
         try:
-            first = self._told is None
+            first = self._listed_at is None
             found = self._look_up(TIMEOUT_SECONDS if first else KNOWN_SECONDS)
         except ClusterError as error:
-            if self._told is None:
+            if self._listed_at is None:
                 raise
-            old = wording.age(self._clock() - self._told)
+            old = wording.age(self._clock() - self._listed_at)
             why = f"the addresses of agents are those of {old} ago, because {error}"
             self._known = Known(self._known.addresses, why)
         else:
-            self._told = self._clock()
+            self._listed_at = self._clock()
             self._known = Known(found)
         return self._known
 

@@ -137,19 +137,19 @@ class _Node:
         moments = np.array(_moments(self._columns), dtype=np.float64)
         order = np.argsort(moments, kind="stable")
         times = moments[order]
-        columns = [self._columns[place] for place in order]
+        columns = [self._columns[index] for index in order]
         self._arrange(columns)
         table = _table(columns, list(self._rows))
         known: Booleans = np.equal(table, table)  # NaN is not itself
         whole: Booleans = np.all(known, axis=1)
         found: dict[str, list[Series]] = {}
-        for ((name, _), told), values, here, full in zip(
+        for ((name, _), meaning), values, here, full in zip(
             self._rows.items(), table, known, whole, strict=True
         ):
             one = (
-                Series(node, name, told, times, values)
+                Series(node, name, meaning, times, values)
                 if full
-                else Series(node, name, told, times[here], values[here])
+                else Series(node, name, meaning, times[here], values[here])
             )
             found.setdefault(name, []).append(one)
         return found
@@ -175,8 +175,8 @@ def _table(columns: Sequence[_Column], rows: Sequence[_Key]) -> Floats:
     if first == rows and all(column.keys is first for column in columns):
         return np.array([column.values for column in columns], dtype=np.float64).T.copy()
     numbers = {key: number for number, key in enumerate(rows)}
-    places = {id(column.keys): column.keys for column in columns}
-    rows_of = {name: [numbers[key] for key in keys] for name, keys in places.items()}
+    key_sets = {id(column.keys): column.keys for column in columns}
+    rows_of = {name: [numbers[key] for key in keys] for name, keys in key_sets.items()}
     table = np.full((len(rows), len(columns)), np.nan)
     for number, column in enumerate(columns):
         table[rows_of[id(column.keys)], number] = column.values

@@ -218,9 +218,9 @@ def _on_grid(numbers: Floats, times: Floats) -> Floats:
     step = times[1] - times[0] if len(times) > 1 else 1.0
     if len(values) == len(times) and abs(moments[0] - times[0]) < step / 2:
         return values
-    places = np.rint((moments - times[0]) / step).astype(int)
-    inside = (places >= 0) & (places < len(times))
-    row[places[inside]] = values[inside]
+    indices = np.rint((moments - times[0]) / step).astype(int)
+    inside = (indices >= 0) & (indices < len(times))
+    row[indices[inside]] = values[inside]
     return row
 
 

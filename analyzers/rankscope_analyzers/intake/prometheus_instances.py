@@ -31,7 +31,7 @@ LINGERING_SECONDS = 300.0
 """How long Prometheus goes on giving the last value of a target that is gone, where it was not told
 that it is (--query.lookback-delta)."""
 
-Place = tuple[str, str]
+Address = tuple[str, str]
 """Cluster and node; several clusters in one Prometheus may have nodes of one name."""
 
 
@@ -63,31 +63,31 @@ def known(server: Prometheus, job_id: str | None, since: float, now: float) -> I
         SourceError: the server cannot be asked.
     """
     try:
-        places = _places(server, job_id, max(since, now - LARGEST_WINDOW_SECONDS), now)
-        return _believed(places, server, now)
+        addresses = _addresses(server, job_id, max(since, now - LARGEST_WINDOW_SECONDS), now)
+        return _believed(addresses, server, now)
     except PrometheusError as error:
         raise SourceError(str(error)) from None
 
 
-def _places(
+def _addresses(
     server: Prometheus, job_id: str | None, start: float, now: float
-) -> Mapping[str, Place]:
+) -> Mapping[str, Address]:
     which = "" if job_id is None else "{job_id=" + json.dumps(job_id) + "}"
     length = max(1, int(now - start))
-    found: dict[str, Place] = {}
+    found: dict[str, Address] = {}
     for metric in (training.RANK_INFO, pods.GPU_ALLOCATION_INFO):
-        told = f"last_over_time({metric.name}{which}[{length}s])"
-        for labels, _ in server.instant(f"group by (cluster, instance, node) ({told})", now):
+        expression = f"last_over_time({metric.name}{which}[{length}s])"
+        for labels, _ in server.instant(f"group by (cluster, instance, node) ({expression})", now):
             if labels.get("node"):
                 found[labels.get("instance", "")] = (labels.get("cluster", ""), labels["node"])
     return found
 
 
-def _believed(places: Mapping[str, Place], server: Prometheus, now: float) -> Instances:
-    by_place: dict[Place, list[str]] = defaultdict(list)
-    for instance, place in sorted(places.items()):
-        by_place[place].append(instance)
-    doubtful = {place: several for place, several in by_place.items() if len(several) > 1}
+def _believed(addresses: Mapping[str, Address], server: Prometheus, now: float) -> Instances:
+    by_address: dict[Address, list[str]] = defaultdict(list)
+    for instance, address in sorted(addresses.items()):
+        by_address[address].append(instance)
+    doubtful = {address: several for address, several in by_address.items() if len(several) > 1}
     seen = _seen(server, [one for several in doubtful.values() for one in several], now)
     refused: set[str] = set()
     doubts: list[str] = []
@@ -95,9 +95,9 @@ def _believed(places: Mapping[str, Place], server: Prometheus, now: float) -> In
         together = _at_once(several, seen)
         if together:
             refused |= together
-            said = f"{len(together)} agents say that they are of node {name(node)}"
-            doubts.append(f"{said}, and none is believed: {listed(sorted(together))}")
-    nodes = {one: node for one, (_, node) in places.items() if one not in refused}
+            sentence = f"{len(together)} agents say that they are of node {name(node)}"
+            doubts.append(f"{sentence}, and none is believed: {listed(sorted(together))}")
+    nodes = {one: node for one, (_, node) in addresses.items() if one not in refused}
     return Instances(nodes, frozenset(refused), tuple(doubts))
 
 

@@ -18,7 +18,7 @@ from rankscope_agent.contract.job_names import is_job_id
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.intake import job_ownership
-from rankscope_analyzers.intake.job_ownership import Claim, Source
+from rankscope_analyzers.intake.job_ownership import OwnershipClaim, Source
 from rankscope_analyzers.intake.prometheus_api import Matrix, Prometheus, PrometheusError
 from rankscope_analyzers.intake.prometheus_instances import Instances
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
@@ -100,7 +100,7 @@ def from_prometheus(
         raise SourceError(str(error)) from None
     claims = {_claim(labels, instances) for labels in infos}
     foreign = job_ownership.refused(claims)
-    said = job_ownership.notes(foreign, {one.job_id for one in claims.difference(foreign)})
+    notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims.difference(foreign)})
     own = {one.key for one in claims.difference(foreign)}
     trust = _Trust(instances, frozenset(foreign), frozenset(one.key for one in foreign) - own)
     ranks = _ranks(infos, trust)
@@ -122,7 +122,7 @@ def from_prometheus(
             str(name),
             records,
             _world_size(ranks, str(name)),
-            (note, *said.get(str(name), ())),
+            (note, *notes_on_jobs.get(str(name), ())),
             live=True,
         )
         for name, records in rows.groupby("job_id", sort=True)
@@ -164,7 +164,7 @@ class _Trust:
     """
 
     instances: Instances
-    claims: frozenset[Claim]
+    claims: frozenset[OwnershipClaim]
     ranks: frozenset[Source]
 
     def has(self, labels: Mapping[str, str]) -> bool:
@@ -177,10 +177,10 @@ class _Trust:
         return claim not in self.claims
 
 
-def _claim(labels: Mapping[str, str], instances: Instances) -> Claim:
+def _claim(labels: Mapping[str, str], instances: Instances) -> OwnershipClaim:
     """Return who speaks for which rank; the speaker is the node, or an instance without one."""
     instance = labels.get("instance", "")
-    return Claim(
+    return OwnershipClaim(
         instances.nodes.get(instance, instance),
         labels.get("job_id", ""),
         labels.get("rank", ""),
@@ -240,20 +240,20 @@ def _records(
         usable = done > 0
         if not usable.any():
             continue
-        place = ranks.get(key, _Rank("", None, None, None))
-        dp_group, tp_group, pp_stage = place.groups or (0, key[1], 0)
+        rank = ranks.get(key, _Rank("", None, None, None))
+        dp_group, tp_group, pp_stage = rank.groups or (0, key[1], 0)
         part = {
             "job_id": key[0],
             "rank": key[1],
             "step": grid.first + np.flatnonzero(usable),
             "steps": done[usable],
             "t_start_unix_seconds": (grid.first + np.flatnonzero(usable)) * grid.interval,
-            "node": place.node,
-            "gpu": -1 if place.local_rank is None else place.local_rank,
+            "node": rank.node,
+            "gpu": -1 if rank.local_rank is None else rank.local_rank,
             "dp_group": dp_group,
             "tp_group": tp_group,
             "pp_stage": pp_stage,
-            "timing_source": place.timing_source,
+            "timing_source": rank.timing_source,
         }
         for name, series in columns.items():
             part[name] = _means(series.get(key), done, usable)

@@ -64,7 +64,7 @@ def _fill(
         if series.times is times and column not in filled:
             rows[:] = series.values
         else:
-            places = np.searchsorted(times, series.times)
-            before = rows[places]
-            rows[places] = np.where(np.isnan(before), 0.0, before) + series.values
+            indices = np.searchsorted(times, series.times)
+            before = rows[indices]
+            rows[indices] = np.where(np.isnan(before), 0.0, before) + series.values
         filled.add(column)

@@ -60,8 +60,8 @@ class StepAnswer:
         """Return the values of a column, none where it is missing."""
         if name not in self.columns:
             return []
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        index = self.columns.index(name)
+        return [row[index] for row in self.rows]
 
     def starts(self) -> Iterator[tuple[_Rank, float]]:
         """Yield job and rank of each record that says when its step began, and when that was."""
@@ -87,16 +87,16 @@ def step_answer(url: str, since: float, document: Mapping[str, Any]) -> StepAnsw
         raise ValueError(f"records lack {sorted(OWNER - set(names))}")
     if {type(row) for row in rows} - {list} or {len(row) for row in rows} - {len(names)}:
         raise ValueError(f"a row does not have {len(names)} values")
-    known = [place for place, name in enumerate(names) if name in KNOWN]
+    known = [index for index, name in enumerate(names) if name in KNOWN]
     if len(known) < len(names):
-        rows = [[row[place] for place in known] for row in rows]
+        rows = [[row[index] for index in known] for row in rows]
     if strange := set(map(type, chain.from_iterable(rows))) - PLAIN:
         raise ValueError(f"a value is a {strange.pop().__name__}")
     if any(type(value) is int and abs(value) > LARGEST for value in chain.from_iterable(rows)):
         raise ValueError(f"a number is larger than {LARGEST}")
     for text in {value for value in chain.from_iterable(rows) if type(value) is str}:
         text.encode()  # half a surrogate pair, which JSON allows, cannot stand in a table
-    answer = StepAnswer(url, since, tuple(names[place] for place in known), rows)
+    answer = StepAnswer(url, since, tuple(names[index] for index in known), rows)
     if {type(job) for job in answer.column("job_id")} - {str}:
         raise ValueError("the name of a job is no text")
     return answer
@@ -169,19 +169,24 @@ class StepHistory:
         Returns:
             The records of these agents; those of the others are kept for when they answer again.
         """
-        told = np.array([self._told(answer, oldest) for answer in answers], dtype=np.int64)
+        agent_numbers = np.array(
+            [self._agent_number(answer, oldest) for answer in answers], dtype=np.int64
+        )
         since = np.full(self._numbers, np.inf)
-        since[told] = [answer.since for answer in answers]
+        since[agent_numbers] = [answer.since for answer in answers]
         kept = self._records
         if len(kept):
             starts, agents = kept[START].to_numpy(np.float64), kept[AGENT].to_numpy(np.int64)
             kept = kept[(starts >= oldest) & (starts < since[agents])]
-        new = (table[~(table[START] < since[table[AGENT]])] for table in _tables(answers, told))
+        new = (
+            table[~(table[START] < since[table[AGENT]])]
+            for table in _tables(answers, agent_numbers)
+        )
         parts = [part for part in (kept, *new) if len(part)]
         self._records = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        if not len(self._records) or len(told) == len(self._agents):
+        if not len(self._records) or len(agent_numbers) == len(self._agents):
             return self._records
-        return self._records[self._records[AGENT].isin(told)]
+        return self._records[self._records[AGENT].isin(agent_numbers)]
 
     def keep(self, urls: Iterable[str]) -> None:
         """Forget the records of all agents but these."""
@@ -191,7 +196,7 @@ class StepHistory:
             if len(self._records):
                 self._records = self._records[~self._records[AGENT].isin(gone)]
 
-    def _told(self, answer: StepAnswer, oldest: float) -> int:
+    def _agent_number(self, answer: StepAnswer, oldest: float) -> int:
         """Note when an agent's steps began; return its number."""
         agent = self._agents.get(answer.url)
         if agent is None:

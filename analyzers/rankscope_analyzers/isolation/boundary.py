@@ -124,8 +124,8 @@ class ErrorLog:
             self._written.pop(key, None)
             self._written[key] = None
             if not known:
-                whom = f"{error.about}: " if error.about else ""
-                self._write(visible(f"{whom}{error}"))
+                subject = f"{error.about}: " if error.about else ""
+                self._write(visible(f"{subject}{error}"))
                 for line in error.trace.splitlines():
                     self._write(visible(line))
         while len(self._written) > ERRORS_KEPT:

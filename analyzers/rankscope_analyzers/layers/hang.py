@@ -83,7 +83,7 @@ def _standing(
         return
     who, why = _awaited(ranks, stopped)
     usual = UNKNOWN if pace.usual is None else duration(pace.usual)
-    said = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
+    sentence = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
     evidence = Evidence(
         training.LAST_STEP_TIMESTAMP.name,
         quiet,
@@ -91,7 +91,7 @@ def _standing(
         "seconds",
         "time without a step",
     )
-    yield _finding(job, who, said, evidence, last, len(ranks), SURE)
+    yield _finding(job, who, sentence, evidence, last, len(ranks), SURE)
 
 
 def _within_span(job: JobView, quietest: Progress, allowed: float) -> bool:
@@ -135,16 +135,16 @@ def _starting(
         return
     absent = _absent(observed, job, begun)
     usual = UNKNOWN if pace.usual is None else duration(pace.usual)
-    said = (
+    sentence = (
         f"no step since the processes of {ranks_named([rank.rank for rank in begun])} were started"
         f" at {clock(since)} ({age(waited)} ago), usual step {usual}"
     )
     if absent:
-        said += f"; no process of {ranks_named(absent)} is seen"
+        sentence += f"; no process of {ranks_named(absent)} is seen"
     evidence = Evidence(
         pods.RANK_STARTED.name, waited, FIRST_STEP_SECONDS, "seconds", "time to the first step"
     )
-    yield _finding(job, absent, said, evidence, since, len(begun), FIRST_STEP_SURE)
+    yield _finding(job, absent, sentence, evidence, since, len(begun), FIRST_STEP_SURE)
 
 
 def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list[int]:
@@ -169,7 +169,7 @@ def _size(labels: Mapping[str, str]) -> int:
 def _finding(
     job: JobView,
     who: Sequence[int],
-    said: str,
+    sentence: str,
     evidence: Evidence,
     since: float | None,
     ranks: int,
@@ -178,6 +178,6 @@ def _finding(
     places = tuple(job.locations[rank] for rank in who if rank in job.locations)
     nodes = tuple(dict.fromkeys(place.node for place in places))
     where = Where(nodes=nodes, ranks=tuple(who), culprits=places)
-    found = series_finding(HANG, "training", job.job_id, where, said, (evidence,), since)
+    found = series_finding(HANG, "training", job.job_id, where, sentence, (evidence,), since)
     standing = evidence.observed * max(ranks, len(job.locations))
     return replace(found, cost=Cost(1.0, standing / 3600.0), confidence=sure)

@@ -32,7 +32,7 @@ _WAITS = {
     **dict.fromkeys(pod_reasons.with_init(pod_reasons.IMAGE_FAULTS), IMAGE),
     **dict.fromkeys(pod_reasons.with_init(pod_reasons.CREATION_FAULTS), NOT_CREATED),
 }
-_SAID = {
+_PHRASES = {
     LOOP: "in a crash loop",
     IMAGE: "waiting for an image that cannot be pulled",
     NOT_CREATED: "waiting for a container that cannot be created",
@@ -42,21 +42,21 @@ _SAID = {
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield what keeps the job's pods from running, by node."""
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for series in observed.of(job_status.JOB_WAITING_PODS, job_id=job.job_id):
         if series.last > 0:
             kind = _WAITS.get(series.labels.get("reason", ""), PENDING)
-            told.add((series.node, kind))
+            reported.add((series.node, kind))
             yield _waiting(kind, observed, job, series)
     for node in sorted(observed.nodes):
-        looping = (node, LOOP) in told
-        yield from _happened(observed.on((node,)), job, told, looping=looping)
+        looping = (node, LOOP) in reported
+        yield from _happened(observed.on((node,)), job, reported, looping=looping)
     for phase, kind in (("Failed", FAILED), ("Pending", PENDING)):
         for series in observed.of(pods.JOB_PODS, job_id=job.job_id, phase=phase):
-            waits = any((series.node, other) in told for other in _SAID)
+            waits = any((series.node, other) in reported for other in _PHRASES)
             if (
                 series.last > 0
-                and (series.node, kind) not in told
+                and (series.node, kind) not in reported
                 and not (kind == PENDING and waits)
             ):
                 verb = "failed" if kind == FAILED else "wait to run"
@@ -89,7 +89,7 @@ def _is_news(series: Series) -> bool:
 def _waiting(kind: str, observed: Observed, job: JobView, series: Series) -> Finding:
     be = "is" if series.last == 1 else "are"
     reason = series.labels.get("reason", "")
-    sentence = f"{_count(series.last)} on node {series.node} {be} {_SAID[kind]} ({reason})"
+    sentence = f"{_count(series.last)} on node {series.node} {be} {_PHRASES[kind]} ({reason})"
     failure = _newest(observed.on((series.node,)), job, preempted=False) if kind == LOOP else None
     if failure is not None:
         sentence += f"; the newest failure was {_named(failure)} at {clock(failure.last)}"
@@ -97,15 +97,15 @@ def _waiting(kind: str, observed: Observed, job: JobView, series: Series) -> Fin
 
 
 def _happened(
-    observed: Observed, job: JobView, told: set[tuple[str, str]], *, looping: bool
+    observed: Observed, job: JobView, reported: set[tuple[str, str]], *, looping: bool
 ) -> Iterator[Finding]:
-    """Yield a node's newest failure and preemption; a crash loop has told of its failures."""
+    """Yield a node's newest failure and preemption; a crash loop has reported of its failures."""
     for kind, preempted in ((FAILED, False), (PREEMPTED, True)):
         series = _newest(observed, job, preempted=preempted)
         if series is None or (kind == FAILED and looping):
             continue
         verb = "taken away" if preempted else "failing"
-        told.add((series.node, kind))
+        reported.add((series.node, kind))
         be = "were" if preempted else "were last seen"
         sentence = (
             f"pods on node {series.node} {be} {verb} at {clock(series.last)}: {_named(series)}"

@@ -101,7 +101,7 @@ def _progress(
     tables: Mapping[str, Mapping[int, Series]],
 ) -> Progress:
     moment = float(there.times[-1])
-    told = made.get(there.node)
+    timestamp = made.get(there.node)
 
     def newest(name: str) -> float | None:
         series = tables[name].get(rank)
@@ -112,8 +112,8 @@ def _progress(
     return Progress(
         rank=rank,
         node=there.node,
-        now_unix_seconds=moment if told is None else told.last,
-        dated=told is not None,
+        now_unix_seconds=moment if timestamp is None else told.last,
+        dated=timestamp is not None,
         known=alive is not None,
         alive=alive == 1,
         last_unix_seconds=newest(training.LAST_STEP_TIMESTAMP.name),

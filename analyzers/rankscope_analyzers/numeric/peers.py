@@ -23,17 +23,17 @@ def peer_median(values: Floats) -> Floats:
     """
     order = np.argsort(values, axis=1)  # NaN sorts last
     ordered = np.take_along_axis(values, order, axis=1)
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.broadcast_to(np.arange(values.shape[1]), values.shape), 1)
+    position = np.empty_like(order)
+    np.put_along_axis(position, order, np.broadcast_to(np.arange(values.shape[1]), values.shape), 1)
     others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
     low, high = np.maximum(others - 1, 0) // 2, np.maximum(others, 0) // 2
-    medians = (_without(ordered, place, low) + _without(ordered, place, high)) / 2
+    medians = (_without(ordered, position, low) + _without(ordered, position, high)) / 2
     return np.where(np.isfinite(values) & (others > 0), medians, np.nan)
 
 
-def _without(ordered: Floats, place: Integers, index: Integers) -> Floats:
-    """Entry `index` of each sorted row once the entry at `place` is taken out."""
-    shifted = np.minimum(index + (place <= index), ordered.shape[1] - 1)
+def _without(ordered: Floats, position: Integers, index: Integers) -> Floats:
+    """Entry `index` of each sorted row once the entry at `position` is taken out."""
+    shifted = np.minimum(index + (position <= index), ordered.shape[1] - 1)
     return np.take_along_axis(ordered, shifted, axis=1)
 
 

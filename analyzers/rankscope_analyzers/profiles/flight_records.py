@@ -123,10 +123,10 @@ def _blocking(records: pd.DataFrame, launches: pd.DataFrame) -> frozenset[str]:
         return frozenset()
     tensor = records.drop_duplicates("rank", keep="last").set_index("rank")["tp_group"]
     members = launches[["group", "rank"]].drop_duplicates()
-    places = members.assign(place=members["rank"].map(tensor)).groupby("group")["place"]
-    several = places.size() > 1
+    tensor_ranks = members.assign(place=members["rank"].map(tensor)).groupby("group")["place"]
+    several = tensor_ranks.size() > 1
     return frozenset(
-        str(name) for name in places.nunique().index[several & (places.nunique() == 1)]
+        str(name) for name in tensor_ranks.nunique().index[several & (tensor_ranks.nunique() == 1)]
     )
 
 

@@ -74,7 +74,7 @@ class JsonStream:
                 return
 
     def _separator(self, closing: str) -> bool:
-        """Take what follows a value, and say whether it is the end."""
+        """Read what follows a value; return True if it is the end."""
         found = self._next()
         if found not in {",", closing}:
             raise self._error(f"{found!r}" if found else "the end", f"',' or {closing!r}")
@@ -139,5 +139,5 @@ class JsonStream:
         return not self._ended
 
     def _error(self, seen: str, expected: str) -> JsonStreamError:
-        place = self._passed + self._at
-        return JsonStreamError(f"has {seen} at character {place}, expected {expected}")
+        offset = self._passed + self._at
+        return JsonStreamError(f"has {seen} at character {offset}, expected {expected}")

@@ -93,14 +93,14 @@ def writer(about: Mapping[str, Any]) -> Writer:
     node = about.get("host_name")
     rank = _number("distributedInfo.rank", job.get("rank"), 0, MAXIMUM_RANK)
     size = _number("distributedInfo.world_size", job.get("world_size"), 1, MAXIMUM_RANK)
-    place = None if rank is None or size is None else layout(rank, size, job.get("pg_config"))
+    rank_layout = None if rank is None or size is None else layout(rank, size, job.get("pg_config"))
     return Writer(
         rank=rank,
         world_size=size,
         backend=str(job.get("backend", "")),
         node=node_name(node) if isinstance(node, str) else "unknown",
         base_unix_ns=_number("baseTimeNanoseconds", base, 0, MAXIMUM_UNIX_NS) or 0,
-        layout=place,
+        layout=rank_layout,
     )
 
 
@@ -185,8 +185,8 @@ def _device_parts(trace: TraceSpans, windows: _Windows, by: Writer) -> _Parts:
     compute = covered(kernels, windows.spans)
     occupied = covered(busy, windows.spans)
     data = covered(union(busy, trace.loader.on(windows.thread)), windows.spans) - occupied
-    told = len(exchanges) or by.world_size == 1
-    sync = occupied - compute if told else _unknown(windows)
+    is_complete = len(exchanges) or by.world_size == 1
+    sync = occupied - compute if is_complete else _unknown(windows)
     return "kernel", data, compute, sync
 
 

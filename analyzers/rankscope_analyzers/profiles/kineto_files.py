@@ -146,7 +146,7 @@ def _records(trace: _Trace) -> pd.DataFrame:
     """Make rows of the trace contract."""
     steps = trace.steps
     # Without telling groups all ranks are data-parallel, as in rings.
-    place = trace.by.layout or Layout(dp_group=0, tp_group=trace.rank, pp_stage=0)
+    rank_layout = trace.by.layout or Layout(dp_group=0, tp_group=trace.rank, pp_stage=0)
     return pd.DataFrame(
         {
             "step": steps.numbers,
@@ -157,9 +157,9 @@ def _records(trace: _Trace) -> pd.DataFrame:
             "data_seconds": steps.data,
             "compute_seconds": steps.compute,
             "sync_seconds": steps.sync,
-            "dp_group": place.dp_group,
-            "tp_group": place.tp_group,
-            "pp_stage": place.pp_stage,
+            "dp_group": rank_layout.dp_group,
+            "tp_group": rank_layout.tp_group,
+            "pp_stage": rank_layout.pp_stage,
             "timing_source": steps.timing_source,
         }
     )
@@ -167,17 +167,17 @@ def _records(trace: _Trace) -> pd.DataFrame:
 
 def _doubts(traces: Sequence[_Trace]) -> tuple[str, ...]:
     """Return what the traces of one job cannot tell, or contradict each other in."""
-    said = []
+    notes = []
     hosts = sum(trace.steps.timing_source == "none" for trace in traces)
     if hosts:
-        said.append(
+        notes.append(
             f"{hosts} of {len(traces)} traces hold neither kernels nor gloo collectives: compute"
             " cannot be told from waiting (profile with ProfilerActivity.CUDA)"
         )
     sizes = sorted({trace.by.world_size for trace in traces if trace.by.world_size})
     if len(sizes) > 1:
-        said.append(f"traces are of jobs of {' and '.join(map(str, sizes))} ranks")
-    return tuple(said)
+        notes.append(f"traces are of jobs of {' and '.join(map(str, sizes))} ranks")
+    return tuple(notes)
 
 
 def _shortened(sentences: Sequence[str]) -> tuple[str, ...]:

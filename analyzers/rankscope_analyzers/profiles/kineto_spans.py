@@ -138,7 +138,7 @@ class TraceSpans:
                 raise TraceError(f"holds more than {MAXIMUM_SPANS} spans; trace fewer steps")
 
     def _sort(self, category: str, name: str, begin: float, end: float, thread: int) -> bool:
-        """Keep an event if a step can be made of it, and say whether that is so."""
+        """Keep an event if a step can be made of it; return True if so."""
         step = _STEP.fullmatch(name)
         if step and category == "gpu_user_annotation":
             # Every stream has an annotation of its own.

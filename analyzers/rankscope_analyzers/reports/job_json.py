@@ -57,8 +57,8 @@ def _without_steps(missing: Sequence[str]) -> dict[str, Any]:
 def _answer(job: JobReport) -> Mapping[str, Any]:
     """Return what the first incident says beyond step times."""
     if not job.incidents:
-        told = job_summary.end(job) or (job.verdict is not None and job_summary.doubt(job))
-        return {"cause": None, **({"summary": job_summary.headline(job)} if told else {})}
+        has_answer = job_summary.end(job) or (job.verdict is not None and job_summary.doubt(job))
+        return {"cause": None, **({"summary": job_summary.headline(job)} if has_answer else {})}
     first = job.incidents[0]
     return {
         **(_hung(first.timing) if job.verdict is None and first.stands else {}),

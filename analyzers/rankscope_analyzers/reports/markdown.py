@@ -162,9 +162,9 @@ def _sources(report: JobReport) -> Iterator[str]:
     yield from (f"- made {clock(report.made_unix_seconds)}", "")
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'---|' * len(heads)}"
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headers)} |"
+    yield f"|{'---|' * len(headers)}"
     for row in rows:
         yield f"| {' | '.join(cell or '-' for cell in row)} |"
     yield ""

@@ -56,8 +56,8 @@ def title(grouped: GroupedStacks) -> str:
     suspects = [rank for one in grouped.groups if one.suspect for rank in one.ranks]
     if suspects:
         verb = "stands" if len(suspects) == 1 else "stand"
-        said = ranks_named(suspects)
-        return f"{said[:1].upper()}{said[1:]} {verb} elsewhere than most ranks"
+        names = ranks_named(suspects)
+        return f"{names[:1].upper()}{names[1:]} {verb} elsewhere than most ranks"
     if len(grouped.groups) == 1:
         return "All ranks whose stacks are known stand in one place"
     return "No place is that of most ranks" if grouped.groups else "No stack is known"

@@ -134,7 +134,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         *_of_names("version", before["versions"], after["versions"]),
         *_of_names("environment", before["environment"], after["environment"]),
         *_of_size(before, after),
-        *_of_places(before["ranks"], after["ranks"]),
+        *_moved_ranks(before["ranks"], after["ranks"]),
     )
 
 
@@ -160,7 +160,7 @@ def _of_values(
     subject: str, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[Difference]:
     if set(before) != set(after):
-        yield Difference(subject, "", _told(before), _told(after))
+        yield Difference(subject, "", _sentence(before), _sentence(after))
 
 
 def _of_command(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
@@ -182,10 +182,10 @@ def _of_names(
     for name in sorted({*before, *after}):
         old, new = before.get(name, {}), after.get(name, {})
         if set(old) != set(new):
-            yield Difference(subject, name, _told(old), _told(new))
+            yield Difference(subject, name, _sentence(old), _sentence(new))
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _sentence(values: Mapping[str, Any]) -> str:
     """Return values as text; of several with their ranks."""
     if len(values) < 2:
         return next(iter(values), "")
@@ -204,19 +204,19 @@ def _of_size(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Di
         yield Difference("place", "ranks", str(old or ""), str(new or ""))
 
 
-def _of_places(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
+def _moved_ranks(before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
     old, new = _nodes(before), _nodes(after)
     left, come = sorted(old - new), sorted(new - old)
     if left or come:
         yield Difference("place", "nodes", ", ".join(left), ", ".join(come))
     gpus = [
-        {str(p.get("gpu_uuid")) for p in places if isinstance(p, dict)}
-        for places in (before, after)
+        {str(p.get("gpu_uuid")) for p in locations if isinstance(p, dict)}
+        for locations in (before, after)
     ]
     if not (left or come) and gpus[0] != gpus[1]:
         lost, got = sorted(gpus[0] - gpus[1]), sorted(gpus[1] - gpus[0])
         yield Difference("place", "GPUs", ", ".join(lost), ", ".join(got))
 
 
-def _nodes(places: Sequence[Any]) -> set[str]:
-    return {str(place.get("node")) for place in places if isinstance(place, dict)}
+def _nodes(locations: Sequence[Any]) -> set[str]:
+    return {str(location.get("node")) for location in locations if isinstance(location, dict)}

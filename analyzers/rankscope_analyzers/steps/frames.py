@@ -166,15 +166,15 @@ def build(
     present = np.isfinite(matrices["step_seconds"]).mean(axis=1)
     judged = present >= MINIMUM_PRESENCE
     judged &= ~_evaluation(rows, row_index, shape[0]) & ~_warm_up(runs)
-    places = rows.drop_duplicates("rank", keep="last").sort_values("rank")
+    last_rows = rows.drop_duplicates("rank", keep="last").sort_values("rank")
     return StepFrame(
         job_id=job_id,
         world_size=max(world_size or 0, len(ranks), int(ranks.max()) + 1),
         ranks=ranks,
-        nodes=tuple(str(node) for node in places["node"]),
-        gpus=places["gpu"].to_numpy(np.int64),
-        stages=places["pp_stage"].to_numpy(np.int64),
-        groups=places["dp_group"].to_numpy(np.int64),
+        nodes=tuple(str(node) for node in last_rows["node"]),
+        gpus=last_rows["gpu"].to_numpy(np.int64),
+        stages=last_rows["pp_stage"].to_numpy(np.int64),
+        groups=last_rows["dp_group"].to_numpy(np.int64),
         steps=executed["step"].to_numpy(np.int64),
         segments=runs,
         usable=judged,

@@ -90,11 +90,11 @@ def from_traces(directories: Sequence[Path]) -> Read:
         SourceError: a directory is missing or holds no trace, no trace can be read, or two of
             them hold a job of one name.
     """
-    places = [place for directory in directories for place in job_directories(directory)]
-    return each(places, trace)
+    job_folders = [folder for directory in directories for folder in job_directories(directory)]
+    return each(job_folders, trace)
 
 
-def each(places: Sequence[Path], read: Callable[[Path], JobRecords]) -> Read:
+def each(job_folders: Sequence[Path], read: Callable[[Path], JobRecords]) -> Read:
     """Read places of one job each, every one by itself.
 
     Raises:
@@ -104,24 +104,24 @@ def each(places: Sequence[Path], read: Callable[[Path], JobRecords]) -> Read:
     jobs: list[JobRecords] = []
     failures: list[str] = []
     errors: list[AnalysisError] = []
-    for place in places:
-        job = attempt("source", str(place), partial(_job_or_reason, read, place))
+    for folder in job_folders:
+        job = attempt("source", str(folder), partial(_job_or_reason, read, folder))
         if isinstance(job, JobRecords):
             jobs.append(job)
-            if named.setdefault(job.job_id, place) != place:
-                raise SourceError(f"{named[job.job_id]} and {place} both hold job {job.job_id}")
+            if named.setdefault(job.job_id, folder) != folder:
+                raise SourceError(f"{named[job.job_id]} and {folder} both hold job {job.job_id}")
             continue
         errors.extend([job] if isinstance(job, AnalysisError) else [])
-        failures.append(job if isinstance(job, str) else f"{place}: {job}")
+        failures.append(job if isinstance(job, str) else f"{folder}: {job}")
     if not jobs:
         raise SourceError("; ".join(failures), errors=tuple(errors))
     noted = tuple(replace(job, notes=(*job.notes, *failures)) for job in jobs)
     return Read(noted, tuple(failures), tuple(errors))
 
 
-def _job_or_reason(read: Callable[[Path], JobRecords], place: Path) -> JobRecords | str:
+def _job_or_reason(read: Callable[[Path], JobRecords], folder: Path) -> JobRecords | str:
     try:
-        return read(place)
+        return read(folder)
     except SourceError as error:
         return str(error)
 

@@ -196,9 +196,9 @@ def _dropped(
 ) -> Dropped:
     first = int(np.flatnonzero(bad)[np.argmin(rows[bad])])
     value = values[first]
-    said = "missing or no number" if np.isnan(value) else _shown(value)
+    problem = "missing or no number" if np.isnan(value) else _shown(value)
     limit = f", the world has {rules.world} ranks" if reason == "foreign" and rules.world else ""
-    return Dropped(reason, int(bad.sum()), int(rows[first]), f"{name} is {said}{limit}")
+    return Dropped(reason, int(bad.sum()), int(rows[first]), f"{name} is {problem}{limit}")
 
 
 def _shown(value: float) -> str:

@@ -24,7 +24,7 @@ CHANCE = 0.01
 """Maximum probability that stalls all over the job hit one node, or one rank, so often by
 chance."""
 
-CERTAINTY_WITHOUT_PLACE = 0.8
+CERTAINTY_WITHOUT_LOCATION = 0.8
 """Certainty that stalls all over the job have no common location."""
 
 LONG_SHARE, LONG_TIMES = 0.5, 3.0
@@ -70,7 +70,7 @@ def stalled_ranks(view: View) -> Candidate | None:
     if not ranks and (view.crowded or not often):
         return None  # on shared CPUs every rank is stopped occasionally
     return _candidate(
-        view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_PLACE, _stalls_of(view, ranks, stalls)
+        view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_LOCATION, _stalls_of(view, ranks, stalls)
     )
 
 

@@ -28,10 +28,10 @@ def text(name: str) -> str | None:
     Args:
         name: of the alert that it is for; anything but letters and digits cannot be one.
     """
-    place = folder()
-    if place is None or not (name.isascii() and name.isalnum()):
+    directory = folder()
+    if directory is None or not (name.isascii() and name.isalnum()):
         return None
     try:
-        return (place / f"{name}.md").read_text(encoding="utf-8")
+        return (directory / f"{name}.md").read_text(encoding="utf-8")
     except OSError:
         return None

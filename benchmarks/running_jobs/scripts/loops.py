@@ -1,6 +1,6 @@
 """Training loops as people write them, each until it is ended from outside; usage: loops.py NAME.
 
-They know nothing of Rankscope. `trouble` makes them slow where a test wants that.
+They know nothing of Rankscope. `injected_fault` makes them slow where a test wants that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import injected_fault
 import torch
 import torch.distributed as dist
-import trouble
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -27,11 +27,11 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-WIDTH = int(trouble.SETTINGS.get("width", 128))
-BATCH = int(trouble.SETTINGS.get("batch", 16))
-MICRO_BATCHES = int(trouble.SETTINGS.get("micro_batches", 3))
-WORKERS = int(trouble.SETTINGS.get("workers", 0))
-NOISE = random.Random(trouble.RANK)  # noqa: S311 - noise, no secret
+WIDTH = int(injected_fault.SETTINGS.get("width", 128))
+BATCH = int(injected_fault.SETTINGS.get("batch", 16))
+MICRO_BATCHES = int(injected_fault.SETTINGS.get("micro_batches", 3))
+WORKERS = int(injected_fault.SETTINGS.get("workers", 0))
+NOISE = random.Random(injected_fault.RANK)  # noqa: S311 - noise, no secret
 
 
 class Device(nn.Module):
@@ -43,7 +43,7 @@ class Device(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values, later."""
-        trouble.compute(self.share)
+        injected_fault.compute(self.share)
         return values
 
 
@@ -54,7 +54,7 @@ class Samples(Dataset[torch.Tensor]):
         return 1 << 20
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        trouble.load()
+        injected_fault.load()
         return torch.randn(BATCH, WIDTH)
 
 
@@ -63,7 +63,7 @@ class Streamed(IterableDataset[torch.Tensor]):
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         while True:
-            trouble.load()
+            injected_fault.load()
             yield torch.randn(BATCH, WIDTH)
 
 
@@ -74,7 +74,7 @@ def network(share: float = 1.0, layers: int = 3) -> nn.Sequential:
 
 def batches() -> Iterator[torch.Tensor]:
     """Yield batches by torch's loader."""
-    data = Streamed() if trouble.SETTINGS.get("stream") else Samples()
+    data = Streamed() if injected_fault.SETTINGS.get("stream") else Samples()
     loader = DataLoader(data, batch_size=None, num_workers=WORKERS)
     return itertools.chain.from_iterable(itertools.repeat(loader))
 
@@ -86,12 +86,12 @@ def loss_of(model: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor) 
 
 def after(step: int, model: nn.Module) -> None:
     """Evaluate, and do what else comes after a step."""
-    if trouble.evaluates(step):
+    if injected_fault.evaluates(step):
         with torch.no_grad():
-            trouble.evaluate()
+            injected_fault.evaluate()
             model.eval()
             model.train()
-    trouble.after(step)
+    injected_fault.after(step)
 
 
 def ddp() -> None:
@@ -108,7 +108,10 @@ def ddp() -> None:
         schedule.step()
         if step % 10 == 0:
             dist.all_reduce(loss.detach())
-        if trouble.SETTINGS.get("barrier") and (step + 1) % trouble.CHECKPOINT_EVERY == 0:
+        if (
+            injected_fault.SETTINGS.get("barrier")
+            and (step + 1) % injected_fault.CHECKPOINT_EVERY == 0
+        ):
             after(step, model)
             dist.barrier()
         else:
@@ -236,10 +239,10 @@ def sequences() -> None:
     """Sequences of every length, dealt at random: each rank is the slowest one at times."""
     model = DistributedDataParallel(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))))
     optimizer = torch.optim.AdamW(model.parameters())
-    spread = float(trouble.SETTINGS.get("spread", 0.1))
+    spread = float(injected_fault.SETTINGS.get("spread", 0.1))
     for step in itertools.count():
         optimizer.zero_grad()
-        trouble.compute(max(0.2, NOISE.gauss(1.0, spread)))
+        injected_fault.compute(max(0.2, NOISE.gauss(1.0, spread)))
         loss_of(model, torch.randn(BATCH, WIDTH)).backward()
         optimizer.step()
         after(step, model)
@@ -249,12 +252,12 @@ def uneven() -> None:
     """Batches of a size of each rank's own; compute follows the size."""
     model = DistributedDataParallel(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))))
     optimizer = torch.optim.AdamW(model.parameters())
-    sizes = trouble.SETTINGS["sizes"]
-    size = sizes[trouble.RANK % len(sizes)]
+    sizes = injected_fault.SETTINGS["sizes"]
+    size = sizes[injected_fault.RANK % len(sizes)]
     loader = DataLoader(Samples(), batch_size=None, collate_fn=lambda b: b.repeat(size, 1))
     for step, batch in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
         optimizer.zero_grad()
-        trouble.compute(len(batch) / BATCH / 4)
+        injected_fault.compute(len(batch) / BATCH / 4)
         loss_of(model, batch).backward()
         optimizer.step()
         after(step, model)
@@ -296,7 +299,7 @@ def growing() -> None:
         loader = DataLoader([torch.randn(scale * BATCH, WIDTH)], batch_size=None)
         for batch in loader:
             optimizer.zero_grad()
-            trouble.compute(scale / 2)
+            injected_fault.compute(scale / 2)
             loss_of(model, batch).backward()
             optimizer.step()
         after(step, model)
@@ -340,5 +343,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    time.sleep(float(trouble.SETTINGS.get("late", 0)) * (rank == world - 1))
+    time.sleep(float(injected_fault.SETTINGS.get("late", 0)) * (rank == world - 1))
     LOOPS[sys.argv[1]]()

@@ -21,7 +21,7 @@ from rankscope_dashboards.expressions.queries import (
     rate,
 )
 from rankscope_dashboards.parts import links, shared
-from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.dashboard import Dashboard, arrange
 from rankscope_dashboards.parts.fields import colored, columns, numbered, override
 from rankscope_dashboards.parts.panels import (
     BAD,
@@ -71,7 +71,7 @@ def dashboard(runbooks: str) -> Dashboard:
         ],
         links=links.views(links.DEBUG),
         refresh="30s",
-        panels=place(
+        panels=arrange(
             [
                 ("The job", [*_numbers(), *_causes(runbooks)]),
                 ("Steps", [*_step_times(), *_step_parts(), *_what_if()]),

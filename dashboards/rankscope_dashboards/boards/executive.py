@@ -17,7 +17,7 @@ from rankscope_dashboards.expressions.queries import (
     with_clusters,
 )
 from rankscope_dashboards.parts import links, shared
-from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.dashboard import Dashboard, arrange
 from rankscope_dashboards.parts.fields import colored, columns, override
 from rankscope_dashboards.parts.panels import (
     BAD,
@@ -60,7 +60,7 @@ def dashboard(runbooks: str) -> Dashboard:
         links=links.views(links.EXECUTIVE),
         refresh="5m",
         since="now-30d",
-        panels=place(
+        panels=arrange(
             [
                 ("GPU time", [*_numbers(), *_lost(runbooks)]),
                 ("Whose time", _whose()),

@@ -29,7 +29,7 @@ from rankscope_dashboards.expressions.queries import (
     with_clusters,
 )
 from rankscope_dashboards.parts import links, shared
-from rankscope_dashboards.parts.dashboard import Dashboard, place
+from rankscope_dashboards.parts.dashboard import Dashboard, arrange
 from rankscope_dashboards.parts.fields import columns, lettered, override, texts
 from rankscope_dashboards.parts.panels import (
     BAD,
@@ -96,7 +96,7 @@ def dashboard(runbooks: str) -> Dashboard:
         marks=[*shared.marks(shared.xids()), shared.restarts()],
         links=links.views(links.ON_CALL),
         refresh="30s",
-        panels=place(
+        panels=arrange(
             [
                 ("What is wrong now", _now(runbooks)),
                 ("Jobs", [*_jobs(runbooks), *_errors(runbooks)]),

@@ -11,7 +11,7 @@ from rankscope_agent.contract.metrics import watch
 from rankscope_dashboards.expressions.promql import JOB_INFO_RECORD, LOG_POD, POD_JOB_RECORD, worst
 
 OWNER = ("class", "owner", "team", "project")
-WHOM = ("symptom", "rank", "node", "gpu", "uuid", "device")
+CULPRIT_LABELS = ("symptom", "rank", "node", "gpu", "uuid", "device")
 
 
 def join(expression: str, on: Sequence[str], take: Sequence[str], info: str) -> str:
@@ -57,7 +57,7 @@ def _one_culprit(selector: str = "") -> str:
     Two watches, of which one is on standby, may both be scraped; and when the culprit changes, the
     series of the one before lives on for a moment.
     """
-    culprit = worst(watch.FINDING_CULPRIT_INFO.name + selector, "job_id", "kind", *WHOM)
+    culprit = worst(watch.FINDING_CULPRIT_INFO.name + selector, "job_id", "kind", *CULPRIT_LABELS)
     return one_of(culprit, "job_id", "kind")
 
 
@@ -65,7 +65,7 @@ def finding(kinds: Iterable[str]) -> str:
     """Return running findings of some kinds of causes, with their culprits; the value is 1."""
     which = '{kind=~"' + "|".join(kinds) + '"}'
     active = worst(watch.FINDING_ACTIVE.name + which, "job_id", "kind")
-    return with_culprit(active, WHOM, _one_culprit())
+    return with_culprit(active, CULPRIT_LABELS, _one_culprit())
 
 
 def slow(symptom: str, least_lost: float) -> str:
@@ -80,8 +80,8 @@ def slow(symptom: str, least_lost: float) -> str:
     """
     lost = worst(watch.FINDING_LOST_FRACTION.name, "job_id", "kind")
     culprit = _one_culprit(f'{{symptom="{symptom}"}}')
-    found = with_culprit(f"({lost} >= {least_lost})", WHOM, culprit)
-    return worst(found, "job_id", *WHOM)
+    found = with_culprit(f"({lost} >= {least_lost})", CULPRIT_LABELS, culprit)
+    return worst(found, "job_id", *CULPRIT_LABELS)
 
 
 def with_rank_of_gpu(expression: str, by_uuid: str, numbered: str, gpus: str) -> str:

@@ -131,10 +131,10 @@ def findings(jobs: str) -> str:
     Where step times do not say what a finding costs, its value is no number.
     """
     lost = worst(of(watch.FINDING_LOST_FRACTION, jobs), "job_id", "kind")
-    whom = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
-    culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *whom)
+    culprit_labels = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
+    culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
     return (
-        f"topk({MANY}, {with_culprit(lost, whom[2:], page)})"
+        f"topk({MANY}, {with_culprit(lost, culprit_labels[2:], page)})"
         f" or topk({MANY}, 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
     )

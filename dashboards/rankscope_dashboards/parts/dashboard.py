@@ -123,7 +123,7 @@ class Dashboard(core.Dashboard):
         }
 
 
-def place(sections: Sequence[tuple[str, Sequence[Panel]]]) -> list[core.Panel]:
+def arrange(sections: Sequence[tuple[str, Sequence[Panel]]]) -> list[core.Panel]:
     """Lay panels out below their headings, from left to right, in lines of 24 columns."""
     placed: list[core.Panel] = []
     y = 0

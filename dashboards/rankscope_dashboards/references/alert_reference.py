@@ -34,8 +34,8 @@ def markdown() -> str:
 def _row(alert: Alert) -> str:
     severity = "page or ticket" if alert.severity == "by_class" else alert.severity
     link = f"[{alert.name}](runbooks/{alert.name}.md)"
-    said = _plain(texts.sentence(alert.summary))
-    return f"| {link} | {severity} | {alert.scope} | {alert.hold} | {alert.keep} | {said} |\n"
+    summary = _plain(texts.sentence(alert.summary))
+    return f"| {link} | {severity} | {alert.scope} | {alert.hold} | {alert.keep} | {summary} |\n"
 
 
 def _plain(template: str) -> str:

@@ -326,10 +326,15 @@ _NAMES = """\
 
 def _title(name: str, change: str = "") -> str:
     """Return a template of one line: how many, about what, which; `change` as with texts."""
-    places = (("job_id", "job"), ("node", "node"), ("project", "project"), ("cluster", "in"))
+    location_labels = (
+        ("job_id", "job"),
+        ("node", "node"),
+        ("project", "project"),
+        ("cluster", "in"),
+    )
     about = "".join(
         f"{{{{- with .GroupLabels.{label} }}}} {word} {{{{ .{change} }}}}{{{{ end }}}}\n"
-        for label, word in places
+        for label, word in location_labels
     )
     return (
         f'{{{{ define "{name}" -}}}}\n'

@@ -26,7 +26,7 @@ class OomKills:
     def __init__(self) -> None:
         self._kills: Increases[tuple[str, str]] = Increases(KILL_SECONDS)
         self._jobs: dict[str, str] = {}
-        self._heard_log = False
+        self._has_kernel_log = False
 
     def samples(self, readings: Readings, now: float) -> Iterator[Sample]:
         """Take what pods count now, and yield those that were hit, gone ones included."""
@@ -56,10 +56,10 @@ class OomKills:
         for (scope, pod_uid), kills in readings.of(kernel_log.KERNEL_OOM_KILLS):
             if pod_uid not in ranks:
                 continue
-            if self._heard_log and (pod_uid, scope) not in known:
+            if self._has_kernel_log and (pod_uid, scope) not in known:
                 self._kills.add((pod_uid, scope), 0.0, now - RESOLUTION_SECONDS)
             self._kills.add((pod_uid, scope), kills, now)
-        self._heard_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
+        self._has_kernel_log = bool(readings.values(kernel_log.KERNEL_LOG_INFO))
 
     def _kills_of(self, pod_uid: str, now: float) -> float:
         """Return the kills of the last hour by whoever counted more of them."""

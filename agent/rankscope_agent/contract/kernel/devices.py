@@ -17,7 +17,7 @@ _FATAL = r"(?:Uncorrectable|Uncorrected) \(Fatal\)"
 _NONFATAL = r"(?:Uncorrectable|Uncorrected) \(Non-Fatal\)"
 
 
-def _aer_head(severity: str) -> re.Pattern[str]:
+def _aer_prefix(severity: str) -> re.Pattern[str]:
     """The port's announcement, in the words before and since kernel 6: device after from or `:`."""
     return re.compile(
         rf"\S{{1,40}} {_ADDRESS}: AER: (?:Multiple )?{severity} error(?: message)? received"
@@ -46,9 +46,9 @@ RULES: tuple[Rule, ...] = (
     Rule(BUS_ERROR, _aer_detail(_CORRECTED), plain("pcie_error", "pcie", "none", "info")),
     Rule(BUS_ERROR, _aer_detail(_NONFATAL), plain("pcie_error", "pcie", "investigate", "error")),
     Rule(BUS_ERROR, _aer_detail(_FATAL), plain("pcie_error", "pcie", "reboot_node", "fatal")),
-    Rule(AER, _aer_head(_CORRECTED), plain("pcie_error", "pcie", "none", "info", True)),
-    Rule(AER, _aer_head(_NONFATAL), plain("pcie_error", "pcie", "investigate", "error", True)),
-    Rule(AER, _aer_head(_FATAL), plain("pcie_error", "pcie", "reboot_node", "fatal", True)),
+    Rule(AER, _aer_prefix(_CORRECTED), plain("pcie_error", "pcie", "none", "info", True)),
+    Rule(AER, _aer_prefix(_NONFATAL), plain("pcie_error", "pcie", "investigate", "error", True)),
+    Rule(AER, _aer_prefix(_FATAL), plain("pcie_error", "pcie", "reboot_node", "fatal", True)),
     Rule(
         AER,
         re.compile(

@@ -290,8 +290,8 @@ def _followed(root: Seen, members: Sequence[Seen]) -> str:
 def _advice(root: Seen, members: Sequence[Seen], action: Action) -> str:
     if root.event.kind == "xid" and root.event.code in ROW_REMAP and action == "reset_gpu":
         return "; reset the GPU at the job's next boundary, not before"
-    said = (one.event.follow_up for one in (root, *members))
-    follow_up = next((text for text in said if text), "")
+    follow_ups = (one.event.follow_up for one in (root, *members))
+    follow_up = next((text for text in follow_ups if text), "")
     return f"; {follow_up}" if follow_up else ""
 
 

@@ -36,10 +36,10 @@ _PREFIX = (
 )
 # Of most Xids, all that counts ends with the pid: channel and register words differ in each line.
 _DETAILED = b"|".join(b"%d," % code for code in sorted(REFINEMENTS))
-_HEAD = rb"NVRM: Xid \([^)\n]{0,60}\): (?!" + _DETAILED + rb")\d+, (?:pid=[^,\n]{0,32},|)"
+_XID_PREFIX = rb"NVRM: Xid \([^)\n]{0,60}\): (?!" + _DETAILED + rb")\d+, (?:pid=[^,\n]{0,32},|)"
 
 WHOLE = re.compile(_PREFIX + rb"([^\n]*)\n?")
-SHORT = re.compile(_PREFIX + rb"(" + _HEAD + rb"|[^\n]*)[^\n]*\n?")
+SHORT = re.compile(_PREFIX + rb"(" + _XID_PREFIX + rb"|[^\n]*)[^\n]*\n?")
 _CHAINED = shape(b"previous Xid ")
 
 DENSE = 0.4

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 MAX_SIZE = 1 << 20
 """Sizes above this are garbage: 64 times the largest jobs known."""
 
-HEAD_BYTES = 256 << 10
+OPENING_BYTES = 256 << 10
 """How much of a log is looked at: commands and process groups stand at its beginning, and excerpts
 are smaller than that."""
 
 NEAR = 600
 """Bytes within which two flags belong to one command, which may go over several lines."""
 
-MAX_PLACES = 1000
+MAX_MATCHES = 1000
 """Places at which a word is looked at: a head of 256 KiB has some 1,500 lines."""
 
 _NUMBER = rb"['\"]?\s{0,4}(?:[=:]|is\b|of\b)?\s{0,4}['\"]?(\d{1,7})\b"
@@ -135,7 +135,7 @@ def _sizes(text: bytes) -> Iterator[int]:
 def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int]:
     """Yield the numbers behind a word that stands by itself."""
     index = -1
-    for _ in range(MAX_PLACES):
+    for _ in range(MAX_MATCHES):
         index = text.find(word, index + 1)
         if index < 0:
             return
@@ -151,7 +151,7 @@ def _is_of_a_group(word: bytes, before: bytes) -> bool:
 
 def _products(text: bytes) -> Iterator[int]:
     """Yield nodes times processes of a node, of flags that stand near each other."""
-    nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_PLACES]
+    nodes = [(match.start(), int(match[1])) for match in _NODES.finditer(text)][:MAX_MATCHES]
     for match in _PER_NODE.finditer(text):
         for index, count in nodes:
             if abs(index - match.start()) <= NEAR:

@@ -127,7 +127,7 @@ _LOCAL_TAIL = re.compile(
     rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/\S{1,40}|direct shared memory)"
 )
 _RING = re.compile(rb"\s*(\d{1,8}(?:\s+\d{1,8})*)\s*$")
-_HEAD = re.compile(rb"\d{1,4} : (?=\d)")
+_CHANNEL_PREFIX = re.compile(rb"\d{1,4} : (?=\d)")
 _HEADLESS = re.compile(r"((?:NET|P2P|SHM)/\S+)(?: \[(send|receive)\])?")
 _COLLNET = re.compile(r"CollNet \d+/\d+ : (\d{1,8}) \[(send|receive)\] via COLLNET/([^/]+)/\d+(.*)")
 
@@ -232,7 +232,7 @@ def connection_of(info: bytes) -> bytes | None:
 
     `NCCL INFO 0 : 3[3] -> 4[4] [send] via NET/IB/0` and `NCCL INFO 3[3] -> 4[4] via P2P/IPC`.
     """
-    connection = _HEAD.sub(b"", info, count=1)
+    connection = _CHANNEL_PREFIX.sub(b"", info, count=1)
     return connection if _EDGE.match(connection) else None
 
 
@@ -280,7 +280,7 @@ def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
 
 
 def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], limit: int) -> bool:
-    """Add connections over a transport, each pair of ranks once; say whether there are such ranks.
+    """Add connections over a transport, each pair of ranks once; return True if there are any.
 
     Beyond the transports that are told apart nothing is added.
     """

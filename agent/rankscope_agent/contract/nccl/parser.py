@@ -12,7 +12,12 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.channels import give_channels, read_channels
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Facts, Limits, Member, Process
 from rankscope_agent.contract.nccl.info_lines import Reader, info_line
-from rankscope_agent.contract.nccl.job_size import HEAD_BYTES, group_size, on_one_host, world_size
+from rankscope_agent.contract.nccl.job_size import (
+    OPENING_BYTES,
+    group_size,
+    on_one_host,
+    world_size,
+)
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,
@@ -62,11 +67,11 @@ class NcclLog:
             if m.gpu and m.started
         }
         self._new_edges = 0
-        self._spoke: tuple[bytes | None, Thread | None] = (None, None)
+        self._last_writer: tuple[bytes | None, Thread | None] = (None, None)
         self._pairs = MAX_PAIRS
         self._contexts = 0
         self._open_context = False
-        self._opening_left = HEAD_BYTES
+        self._opening_left = OPENING_BYTES
 
     def feed(self, lines: bytes) -> int:
         """Take in whole plain lines, as `Unframer` gives them; return the records found."""
@@ -74,13 +79,13 @@ class NcclLog:
             self._open_context = False
             self._read_context(lines[:CONTEXT_BYTES])
         if self._opening_left > 0:
-            self._read_head(lines)
+            self._read_opening(lines)
         found = self._scan(lines, torn=False)
         if self._new_edges > self.limits.edges:
             self.sum_up()
         return found
 
-    def _read_head(self, lines: bytes) -> None:
+    def _read_opening(self, lines: bytes) -> None:
         """Look at the log's beginning for what others say of the job."""
         opening = lines[: self._opening_left]
         self._opening_left -= len(opening)
@@ -115,7 +120,7 @@ class NcclLog:
         found = 0
         # What precedes the records of whoever spoke last, and that thread: the next chunk mostly
         # goes on with it.
-        last, thread = (None, None) if torn else self._spoke
+        last, thread = (None, None) if torn else self._last_writer
         size = len(last or b"")
         for match in records(text):
             found += 1
@@ -132,7 +137,7 @@ class NcclLog:
             elif match[CONNECTION] not in thread.sink.distinct:  # the hot path: most are repeated
                 self._read_connection(thread, match)
         if not torn:
-            self._spoke = last, thread
+            self._last_writer = last, thread
         return found
 
     def _read_connection(self, thread: Thread, match: re.Match[bytes]) -> None:
@@ -153,7 +158,7 @@ class NcclLog:
             info = match[INFO]
             cut = info.find(b" NCCL ")
             end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
-            self._read_said(thread, info[:end])
+            self._read_statement(thread, info[:end])
         self._scan(match.group()[len(b"NCCL") :], torn=True)
 
     def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
@@ -170,9 +175,9 @@ class NcclLog:
         if b" NCCL " in info:
             self._read_fused(thread, match)
         else:
-            self._read_said(thread, info)
+            self._read_statement(thread, info)
 
-    def _read_said(self, thread: Thread, info: bytes) -> None:
+    def _read_statement(self, thread: Thread, info: bytes) -> None:
         line = info_line(info)
         if line is None:
             return

@@ -121,11 +121,11 @@ def judge(facts: Facts) -> JobVerdict:
     connections: Counter[Transport] = Counter()
     for edges in (*(c.edges for c in found), *(part.counts for part in loose), facts.headless):
         connections.update(edges)
-    nranks, said_by = _largest(facts, loose)
+    nranks, stated_by = _largest(facts, loose)
     return JobVerdict(
         nccl_version=facts.version or None,
         nranks=nranks,
-        nranks_from=said_by,
+        nranks_from=stated_by,
         world_size=facts.world_size or None,
         ranks_seen=_ranks_seen(facts, loose),
         net_selected=_net_selected(facts),
@@ -160,7 +160,7 @@ def _judge_job(
         fallback, reason = _all_local(judged)
         if fallback is None and _closed_on_one_host(facts, judged, loose):
             fallback, reason = False, LOCAL_ONLY
-        elif fallback is None and _told_of_one_host(facts, judged):
+        elif fallback is None and _is_on_one_host(facts, judged):
             fallback, reason = False, SINGLE_NODE
     elif fallback is False and any(c.network.reason == SOCKET_SELECTED for c in judged):
         # Connections are made when first used (2.22.3 on): this one's are probably yet to come.
@@ -252,7 +252,7 @@ def _closed_on_one_host(
     return closed and claimed <= size
 
 
-def _told_of_one_host(facts: Facts, judged: Sequence[CommunicatorVerdict]) -> bool:
+def _is_on_one_host(facts: Facts, judged: Sequence[CommunicatorVerdict]) -> bool:
     """Return True if the benchmark that made the log names one host, and nothing speaks of more."""
     hosts = {process.host for process in facts.processes.values() if process.host}
     several = any((c.communicator.nodes or 1) > 1 for c in judged)
@@ -271,7 +271,7 @@ def _all_local(judged: Sequence[CommunicatorVerdict]) -> tuple[bool | None, str]
 
 
 def _gdr(connections: Mapping[Transport, int], names: set[str]) -> tuple[bool | None, int]:
-    """Say whether GPUDirect RDMA is used, and how many RDMA connections lack it."""
+    """Return whether GPUDirect RDMA is used, and how many RDMA connections lack it."""
     rdma = {t: n for t, n in connections.items() if t.is_net and t.name != SOCKET}
     missing = sum(count for transport, count in rdma.items() if not transport.gdr)
     if rdma:

@@ -116,7 +116,7 @@ class WatchdogFacts:
         return tuple(codes)
 
     def read_report(self, text: bytes) -> bool:
-        """Take in a desync report; say whether it names a rank that was not named before."""
+        """Take in a desync report; return True if it names a rank for the first time."""
         before = len(self.culprits)
         for ranks, finished, missing, unfinished in re.findall(_CULPRIT, text):
             for rank in re.findall(rb"\d{1,7}", ranks)[: self.limit]:

@@ -12,7 +12,7 @@ STA_NANO = 0x2000
 TIME_ERROR = -1
 
 # modes, offset, freq, maxerror, esterror, status: the head of struct timex (linux/timex.h).
-_HEAD = struct.Struct("@Illlli")
+_HEADER = struct.Struct("@Illlli")
 TIMEX_BYTES = 256  # the struct has 208
 
 
@@ -33,7 +33,7 @@ class ClockState:
 
 def parse_timex(data: bytes) -> ClockState:
     """Read a struct timex."""
-    _, offset, _, max_error, _, status = _HEAD.unpack_from(data)
+    _, offset, _, max_error, _, status = _HEADER.unpack_from(data)
     unit = 1e-9 if status & STA_NANO else 1e-6
     return ClockState(offset * unit, max_error * 1e-6, not status & STA_UNSYNC)
 

@@ -61,16 +61,18 @@ def _throttling(group: PodGroup) -> Iterator[Sample]:
 
 def process_samples(procfs: Path, uid: str, process: int) -> Iterator[Sample]:
     """Yield what one of a pod's processes (1: the node's) may lock, and its shared memory."""
-    place = procfs / str(process)
-    limit = parse_memlock(read_text(place / "limits"))
+    process_directory = procfs / str(process)
+    limit = parse_memlock(read_text(process_directory / "limits"))
     if limit is not None:
         yield Sample(metrics.MEMLOCK, (uid,), limit)
-    mount = find_mount(read_text(place / "mountinfo", MAX_MOUNTINFO_BYTES), f"/{SHM}")
+    mount = find_mount(read_text(process_directory / "mountinfo", MAX_MOUNTINFO_BYTES), f"/{SHM}")
     # Only a tmpfs is asked: one that a pod mounted from elsewhere may never answer.
     if mount is None or mount.kind != "tmpfs":
         return
     size: int | None = mount.size_bytes
-    state = _state(place / "root" / SHM, mount.device) or _state(Path("/") / SHM, mount.device)
+    state = _state(process_directory / "root" / SHM, mount.device) or _state(
+        Path("/") / SHM, mount.device
+    )
     if state is not None:
         size = state.f_blocks * state.f_frsize
         used = (state.f_blocks - state.f_bfree) * state.f_frsize
@@ -79,15 +81,15 @@ def process_samples(procfs: Path, uid: str, process: int) -> Iterator[Sample]:
         yield Sample(metrics.SHM_SIZE, (uid,), size)
 
 
-def _state(place: Path, device: str) -> os.statvfs_result | None:
+def _state(process_directory: Path, device: str) -> os.statvfs_result | None:
     """Return the state of a file system, None where that is another one or may not be looked at.
 
     Other processes' roots may be closed to us; our own /dev/shm is the node's if we run there.
     """
     try:
-        found = place.stat().st_dev
+        found = process_directory.stat().st_dev
         same = f"{os.major(found)}:{os.minor(found)}" == device
-        return os.statvfs(place) if same else None
+        return os.statvfs(process_directory) if same else None
     except OSError:
         return None
 

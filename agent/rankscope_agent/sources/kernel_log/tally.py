@@ -162,12 +162,12 @@ class Tally:
             scope = "cgroup" if event.cause == "app" else "node"
             limit, self._limit = self._limit if scope == "cgroup" else "", ""
             pod_uid = self._victims.pop(event.pid or 0, "") or limit or pod_uid
-        self._make_room(pod_uid)
+        self._evict_oldest(pod_uid)
         self.pod_times[event.kind, scope, pod_uid] = unix_seconds
         if event.kind == "oom_kill":
             self.ooms[scope, pod_uid] += 1
 
-    def _make_room(self, pod_uid: str) -> None:
+    def _evict_oldest(self, pod_uid: str) -> None:
         """Forget the pod that was hit longest ago if there are too many."""
         last: dict[str, float] = {}
         for (_, _, pod), seconds in self.pod_times.items():

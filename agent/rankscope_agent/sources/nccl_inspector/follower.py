@@ -163,7 +163,7 @@ class InspectorFollower:
         self._listings: dict[RingDirectory, _Listing] = {}
         self._linked = 0
         self._credit = 0.0
-        self._turn = self._place = 0
+        self._turn = self._next_directory = 0
 
     @property
     def files(self) -> int:
@@ -186,63 +186,69 @@ class InspectorFollower:
         """
         until = self._cpu_clock() + SCAN_SECONDS
         before, self._listings = self._listings, {}
-        places = list(directories(self._kubelet, self._patterns))
-        self._place = (self._place + 1) % max(1, len(places))
-        for turn, place in enumerate((*places[self._place :], *places[: self._place])):
-            known = before.get(place)
+        found_directories = list(directories(self._kubelet, self._patterns))
+        self._next_directory = (self._next_directory + 1) % max(1, len(found_directories))
+        for turn, directory in enumerate(
+            (*found_directories[self._next_directory :], *found_directories[: self._next_directory])
+        ):
+            known = before.get(directory)
             if turn and self._cpu_clock() >= until:
                 if known is not None:
-                    self._listings[place] = known
+                    self._listings[directory] = known
                 continue
             with suppress(OSError, RingError):  # not there, or not to be read
-                self._listings[place] = self._look(place, known)
+                self._listings[directory] = self._look(directory, known)
         self._choose()
         self._linked = sum(listing.linked for listing in self._listings.values())
-        self._speeds.take({place: one.speeds for place, one in self._listings.items()})
-        there = {place.pod_uid for place in places}
-        for owner in [owner for owner in self._ended if owner.pod_uid not in there | {""}]:
+        self._speeds.take({directory: one.speeds for directory, one in self._listings.items()})
+        present = {directory.pod_uid for directory in found_directories}
+        for owner in [owner for owner in self._ended if owner.pod_uid not in present | {""}]:
             del self._ended[owner]
         return bool(self._listings)
 
-    def _look(self, place: RingDirectory, known: _Listing | None) -> _Listing:
+    def _look(self, directory: RingDirectory, known: _Listing | None) -> _Listing:
         """List a directory if it has changed.
 
         Raises:
             OSError: it is not there, or cannot be read.
             RingError: a part of its path is a link.
         """
-        with open_directory(place) as descriptor:
+        with open_directory(directory) as descriptor:
             status = os.fstat(descriptor)
             stamp = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
             return known if known and known.stamp == stamp else _listed(descriptor, stamp)
 
     def _choose(self) -> None:
         """Share out the places: close files that are gone or give theirs up, and open new ones."""
-        found = [(place, entry) for place, one in self._listings.items() for entry in one.logs]
+        found = [
+            (directory, entry) for directory, one in self._listings.items() for entry in one.logs
+        ]
         known_first = sorted(found, key=lambda one: one[1].inode not in self._logs)
         chosen = choose(known_first, lambda one: self._holder(*one), self._most)
         self.left_off = len(found) - len(chosen)
-        there = {entry.inode for _, entry in found}
+        present = {entry.inode for _, entry in found}
         kept = {entry.inode for _, entry in chosen}
         for inode in [inode for inode in self._logs if inode not in kept]:
             log = self._logs.pop(inode)
             self._left_at[inode] = LeftAt(log.offset - len(log.pending), log.rank, log.nranks)
             self._end(log)
-        self._left_at = {inode: at for inode, at in self._left_at.items() if inode in there}
-        for place, entry in chosen:
+        self._left_at = {inode: at for inode, at in self._left_at.items() if inode in present}
+        for directory, entry in chosen:
             if entry.inode not in self._logs:
-                self._follow(place, entry)
+                self._follow(directory, entry)
 
-    def _holder(self, place: RingDirectory, entry: Entry) -> Holder:
-        return holder_of(place, self._namespace_of(place.pod_uid), entry.user)
+    def _holder(self, directory: RingDirectory, entry: Entry) -> Holder:
+        return holder_of(directory, self._namespace_of(directory.pod_uid), entry.user)
 
-    def _follow(self, place: RingDirectory, entry: Entry) -> None:
+    def _follow(self, directory: RingDirectory, entry: Entry) -> None:
         """Begin to follow a file, where an earlier look at it ended."""
-        with suppress(OSError, RingError), open_directory(place) as directory:
-            descriptor = open_file(directory, entry.name)
+        with suppress(OSError, RingError), open_directory(directory) as folder:
+            descriptor = open_file(folder, entry.name)
             if descriptor is not None:
                 at = self._left_at.pop(entry.inode, LeftAt(0, None, 0))
-                log = LogFile(descriptor, place.pod_uid, self._holder(place, entry), at.offset)
+                log = LogFile(
+                    descriptor, directory.pod_uid, self._holder(directory, entry), at.offset
+                )
                 log.rank, log.nranks = at.rank, at.nranks
                 self._logs[entry.inode] = log
 

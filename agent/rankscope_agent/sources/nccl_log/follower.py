@@ -63,7 +63,7 @@ class Following:
     framing: Unframer
     at_end: bool = False
     behind: bool = True
-    spoke: bool = False
+    has_content: bool = False
 
 
 def stream_limit() -> int:
@@ -108,13 +108,13 @@ class NcclFollower:
 
     def jobs(self) -> Iterator[PodLogs]:
         """Yield the pods in whose logs NCCL spoke."""
-        return (job for job in self._jobs.values() if job.spoke)
+        return (job for job in self._jobs.values() if job.has_content)
 
     def stepping_jobs(self, now: float) -> Iterator[PodLogs]:
         """Yield the pods in whose logs there are lines about steps."""
         for job in self._jobs.values():
             job.steps.sum_up(now)
-            if job.steps.spoke:
+            if job.steps.has_content:
                 yield job
 
     def lag_bytes(self) -> int:
@@ -126,7 +126,7 @@ class NcclFollower:
         return sum(one.stream.left_lines() for one in self._followed.values() if one.behind)
 
     def rescan(self, now: float) -> bool:
-        """Look for logs that came, went or were rotated; say whether there is a place for any.
+        """Find logs that appeared, went or were rotated; return True if any can be followed.
 
         Args:
             now: the Unix time.
@@ -174,7 +174,7 @@ class NcclFollower:
             followed = self._followed[path]
             position = followed.stream.leave(followed.framing.pending_bytes)
             if position is not None:
-                self._resume[path] = (position, followed.spoke)
+                self._resume[path] = (position, followed.has_content)
             self._end(path)
         return chosen
 
@@ -191,9 +191,11 @@ class NcclFollower:
             self.rejected[error.reason] += 1
 
     def _open(self, location: LogLocation) -> None:
-        position, spoke = self._resume.pop(location.path, (None, False))
+        position, has_content = self._resume.pop(location.path, (None, False))
         stream = LogStream(location, position)
-        self._followed[location.path] = Following(stream, Unframer(MAX_PENDING), spoke=spoke)
+        self._followed[location.path] = Following(
+            stream, Unframer(MAX_PENDING), has_content=has_content
+        )
 
     def _resume_former(self, location: LogLocation, now: float) -> None:
         """Finish the log of a container that was started again while no agent ran."""
@@ -213,7 +215,7 @@ class NcclFollower:
                 break
         self.skipped_bytes += followed.stream.left()
         job = self._jobs.get(followed.stream.location.owner)
-        if job is not None and followed.spoke:
+        if job is not None and followed.has_content:
             job.begin_anew()
 
     def _end(self, path: Path) -> None:
@@ -267,7 +269,7 @@ class NcclFollower:
         if text:
             job = self._job(location.owner)
             if job is not None:
-                followed.spoke |= job.feed(text, now, fresh=followed.at_end)
+                followed.has_content |= job.feed(text, now, fresh=followed.at_end)
                 job.facts.unparsed += followed.framing.oversized - oversized
         followed.at_end = followed.stream.at_end
         followed.behind = not followed.at_end
@@ -285,7 +287,9 @@ class NcclFollower:
     def _make_room(self, newcomer: PodIdentity) -> bool:
         """Forget a silent pod, else the newest one of a namespace that has two more than this."""
         silent = [
-            name for name, known in self._jobs.items() if not (known.spoke or known.steps.spoke)
+            name
+            for name, known in self._jobs.items()
+            if not (known.has_content or known.steps.has_content)
         ]
         pods = Counter(owner.namespace for owner in self._jobs)
         largest = max(pods, key=lambda namespace: pods[namespace])
@@ -303,15 +307,15 @@ class NcclFollower:
     def state(self) -> dict[str, Any] | None:
         """Return where to go on after a restart; None while that cannot be said."""
         positions: dict[str, Any] = {
-            str(path): [list(left.inode), left.offset, list(left.done), spoke]
-            for path, (left, spoke) in self._resume.items()
+            str(path): [list(left.inode), left.offset, list(left.done), has_content]
+            for path, (left, has_content) in self._resume.items()
         }
         for path, followed in self._followed.items():
             position = followed.stream.position(followed.framing.pending_bytes)
             if position is None:
                 return None
             read = [list(position.inode), position.offset, list(position.done)]
-            positions[str(path)] = [*read, followed.spoke]
+            positions[str(path)] = [*read, followed.has_content]
         jobs = []
         for job in self.jobs():
             job.sum_up()
@@ -320,7 +324,7 @@ class NcclFollower:
         steps = [
             [[job.owner.namespace, job.owner.name, job.owner.uid], step_state.to_json(job.steps)]
             for job in self._jobs.values()
-            if job.steps.spoke
+            if job.steps.has_content
         ]
         return {"version": nccl_state.VERSION, "logs": positions, "jobs": jobs, "steps": steps}
 
@@ -333,9 +337,9 @@ class NcclFollower:
         if state.get("version") != nccl_state.VERSION:
             raise nccl_state.StateError(f"version {state.get('version')!r}")
         try:
-            for path, (inode, offset, done, spoke) in state["logs"].items():
+            for path, (inode, offset, done, has_content) in state["logs"].items():
                 position = Position((inode[0], inode[1]), offset, tuple(done))
-                self._resume[Path(path)] = (position, bool(spoke))
+                self._resume[Path(path)] = (position, bool(has_content))
             for owner, last_line, last_warning, facts in state["jobs"]:
                 job = PodLogs(PodIdentity(*owner), nccl_state.from_json(facts))
                 job.last_line, job.last_warning = last_line, last_warning

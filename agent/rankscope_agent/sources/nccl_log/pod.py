@@ -51,7 +51,7 @@ class PodLogs:
         return self._parser.facts
 
     @property
-    def spoke(self) -> bool:
+    def has_content(self) -> bool:
         """Whether NCCL or its watchdog said anything."""
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)

@@ -94,7 +94,7 @@ def job_samples(
     yield from _network_samples(pod, owner.uid, verdict, rdma_active or own)
     yield from _connection_samples(pod, verdict)
     yield from _communicator_samples(pod, verdict)
-    yield from _trouble_samples(pod, facts, devices)
+    yield from _problem_samples(pod, facts, devices)
 
 
 def _network_samples(
@@ -162,7 +162,7 @@ def _slowest_phases(judged: tuple[CommunicatorVerdict, ...]) -> Iterator[tuple[s
             yield phase, max(seconds)
 
 
-def _trouble_samples(pod: tuple[str, str], facts: Facts, devices: Set[str]) -> Iterator[Sample]:
+def _problem_samples(pod: tuple[str, str], facts: Facts, devices: Set[str]) -> Iterator[Sample]:
     warned: Counter[str] = Counter()
     for code, warning in facts.warnings.items():
         warned[label(code)] += warning.count

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 MAX_REPLY_BYTES = 2 << 20
 """Largest report taken: some 5,000 ranks in JSON, which take 20 MB while they are read."""
 
-MAX_HEAD_BYTES = 4096
+MAX_HEADER_BYTES = 4096
 """Longest sum of answers before the report: three of below 100 bytes each."""
 
 COLLECTION_SHARE = 0.5
@@ -88,7 +88,7 @@ def _reply(received: bytes) -> Reply:
     """Part the answers to the commands before from the report."""
     start, answers = 0, []
     for _ in range(COMMANDS):
-        end = received.find(b"\n", start, start + MAX_HEAD_BYTES)
+        end = received.find(b"\n", start, start + MAX_HEADER_BYTES)
         if end < 0:
             raise RasError(f"hangs up after {len(received)} bytes, before its report")
         answers.append(received[start:end].strip())

@@ -222,8 +222,8 @@ class PodNetdevCollector:
         Raises:
             OSError: it has gone, or may not be entered.
         """
-        place = self._procfs / str(network.process) / "ns" / "net"
-        visit = self._late = enter(os.open(place, os.O_RDONLY | os.O_CLOEXEC), names)
+        namespace_path = self._procfs / str(network.process) / "ns" / "net"
+        visit = self._late = enter(os.open(namespace_path, os.O_RDONLY | os.O_CLOEXEC), names)
         visit.start()
         visit.join(seconds)
         if visit.is_alive():

@@ -172,7 +172,7 @@ class PodsCollector:
             self._ask_kubelet(now)
             self._look_at_processes(now)
         problems = self._problems()
-        self._place(problems)
+        self._place_ranks(problems)
         if (
             self._reflector is None
             and KUBELET in problems
@@ -182,7 +182,7 @@ class PodsCollector:
         yield from self._source_samples()
         yield from self._samples
 
-    def _place(self, problems: Mapping[str, str]) -> None:
+    def _place_ranks(self, problems: Mapping[str, str]) -> None:
         """Put things together anew if anything has changed since that was last done."""
         key = (self._refreshed_at, self._directory.changes, problems)
         if key != self._placed:

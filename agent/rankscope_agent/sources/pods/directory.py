@@ -290,10 +290,10 @@ class PodDirectory:
             ranks: all of them.
             attempts: how often torchrun has started jobs' processes again, by job.
         """
-        told = dict(attempts or {})
+        attempts_of_jobs = dict(attempts or {})
         with self._lock:
-            self._changes += ranks != self._probed or told != self._probed_attempts
-            self._probed, self._probed_attempts = ranks, told
+            self._changes += ranks != self._probed or attempts_of_jobs != self._probed_attempts
+            self._probed, self._probed_attempts = ranks, attempts_of_jobs
 
     def probed_ranks(self) -> frozenset[tuple[str, int]]:
         """Return the ranks that probes make known."""

@@ -21,7 +21,7 @@ MAX_JOBS = 256
 MAX_REASONS = 4
 """Reasons of failures kept of a job on a node, the newest: what fails repeatedly has one or two."""
 
-MAX_PLACES = 256
+MAX_REPLICAS = 256
 """Places of pods in a job on a node."""
 
 KEPT_SECONDS = 3600.0
@@ -52,7 +52,7 @@ class JobLife:
         restarted: containers started again, and pods made anew in the place of others.
         preempted: pods taken away for others.
         newest: Unix time of the newest failure by reason and detail.
-        places: the pod, and what made it, by its place in the job.
+        replicas: the pod, and what made it, by its place in the job.
         gone_unix_seconds: since when it has no pod here; None while it has any.
     """
 
@@ -60,7 +60,7 @@ class JobLife:
     restarted: int = 0
     preempted: int = 0
     newest: dict[tuple[str, str], float] = field(default_factory=dict)
-    places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    replicas: dict[str, tuple[str, str]] = field(default_factory=dict)
     gone_unix_seconds: float | None = None
 
     @property
@@ -74,7 +74,7 @@ class Lifecycles:
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobLife] = {}
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._loops: dict[str, tuple[str, float]] = {}
 
     def take(
@@ -139,12 +139,12 @@ class Lifecycles:
                 life.gone_unix_seconds = now_unix_seconds
         gone = [job for job, life in self._jobs.items() if life.gone_unix_seconds is not None]
         gone.sort(key=lambda job: self._jobs[job].gone_unix_seconds or 0.0, reverse=True)
-        self._told = frozenset(
-            [job for job in gone if self._is_told(job, now_unix_seconds)][:MAX_GONE]
+        self._reported = frozenset(
+            [job for job in gone if self._is_reported(job, now_unix_seconds)][:MAX_GONE]
         )
         for job in gone:
             since = self._jobs[job].gone_unix_seconds or 0.0
-            if job not in self._told and now_unix_seconds - since >= AWAITED_SECONDS:
+            if job not in self._reported and now_unix_seconds - since >= AWAITED_SECONDS:
                 del self._jobs[job]
 
     def jobs(self) -> Mapping[str, JobLife]:
@@ -152,10 +152,10 @@ class Lifecycles:
         return {
             job: replace(life, newest=dict(life.newest))
             for job, life in self._jobs.items()
-            if life.gone_unix_seconds is None or job in self._told
+            if life.gone_unix_seconds is None or job in self._reported
         }
 
-    def _is_told(self, job: str, now: float) -> bool:
+    def _is_reported(self, job: str, now: float) -> bool:
         life = self._jobs[job]
         since = now if life.gone_unix_seconds is None else life.gone_unix_seconds
         return life.eventful and now - since < KEPT_SECONDS
@@ -214,17 +214,17 @@ def _replaces(life: JobLife, pod: Pod, member: Membership) -> bool:
 
     A job that is made anew under its old name is another one, of which nothing was restarted.
     """
-    occupant = life.places.get(_place(pod, member))
+    occupant = life.replicas.get(_replica(pod, member))
     return occupant is not None and occupant[0] != pod.uid and occupant[1] == _maker(pod)
 
 
 def _occupy(life: JobLife, pod: Pod, member: Membership) -> None:
-    life.places[_place(pod, member)] = (pod.uid, _maker(pod))
-    if len(life.places) > MAX_PLACES:
-        del life.places[next(iter(life.places))]
+    life.replicas[_replica(pod, member)] = (pod.uid, _maker(pod))
+    if len(life.replicas) > MAX_REPLICAS:
+        del life.replicas[next(iter(life.replicas))]
 
 
-def _place(pod: Pod, member: Membership) -> str:
+def _replica(pod: Pod, member: Membership) -> str:
     """Name a pod's place by its name, without what is drawn by lot where an index is known.
 
     Names tell more than role and index: groups of a LeaderWorkerSet and Jobs of a JobSet have each

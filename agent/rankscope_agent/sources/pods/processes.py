@@ -72,8 +72,8 @@ def has_probe(data: bytes) -> bool:
     variables = dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))
     if variables.get(b"RANKSCOPE_PROBE") == b"0":
         return False
-    told = bool(variables.get(b"RANKSCOPE_RING_DIR"))
-    return told or b"rankscope" in variables.get(b"PYTHONPATH", b"").lower()
+    has_ring_directory = bool(variables.get(b"RANKSCOPE_RING_DIR"))
+    return has_ring_directory or b"rankscope" in variables.get(b"PYTHONPATH", b"").lower()
 
 
 def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:

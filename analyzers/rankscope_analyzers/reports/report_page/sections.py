@@ -66,13 +66,13 @@ def _meter(sure: float) -> Html:
 
 
 def _what_to_do(incident: Incident) -> Html:
-    book = incident.runbook
+    runbook = incident.runbook
     return element(
         "div",
         element("h3", "What to do"),
         element("p", incident.action),
-        element("p", element("a", f"Runbook: {name(book)}", href=f"#runbook-{name(book)}"))
-        if runbooks.text(book) is not None
+        element("p", element("a", f"Runbook: {name(runbook)}", href=f"#runbook-{name(runbook)}"))
+        if runbooks.text(runbook) is not None
         else None,
         class_="action",
     )
@@ -132,9 +132,9 @@ def evidence(report: JobReport) -> Html | None:
 
 
 def _measured(incident: Incident) -> Html:
-    heads = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
+    headers = ("layer", "measured", "culprit", "compared with", "what it is", "read from")
     rows = map(_evidence_row, job_summary.evidence(incident)[:MOST_LISTED])
-    return _table(heads, list(rows), "evidence")
+    return _table(headers, list(rows), "evidence")
 
 
 def _kind(incident: Incident) -> str:
@@ -235,9 +235,9 @@ def section(title: str, *children: Html | None, class_: str | None = None) -> Ht
     return element("section", element("h3", title), *children, class_=class_)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Html], class_: str) -> Html:
-    head = element("tr", *(element("th", text, scope="col") for text in heads))
-    table = element("table", element("thead", head), element("tbody", *rows), class_=class_)
+def _table(headers: Sequence[str], rows: Sequence[Html], class_: str) -> Html:
+    header_row = element("tr", *(element("th", text, scope="col") for text in headers))
+    table = element("table", element("thead", header_row), element("tbody", *rows), class_=class_)
     # A wide table scrolls by itself; the keyboard reaches it too.
     return element(
         "div", table, class_="scroll", tabindex=0, role="region", aria_label=f"table of {class_}"

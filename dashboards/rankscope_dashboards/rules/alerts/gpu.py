@@ -62,7 +62,7 @@ def _nvlink_xids(chosen: str = "") -> str:
     )
 
 
-def _told(query: str, text: str) -> str:
+def _shown_value(query: str, text: str) -> str:
     """Return a text for each result of a query about the alert's own GPU; THIS_GPU selects it."""
     return texts.known(query, text, "cluster", "uuid")
 
@@ -172,13 +172,13 @@ NODE_ALERTS: tuple[Alert, ...] = (
         scope="node",
         summary=f"{texts.GPU} gets less power than its default",
         description=f"{texts.GPU} gets less power than its board's default."
-        + _told(
+        + _shown_value(
             f'max(avg_over_time({summary.GPU_CONDITION.name}{{condition="power_brake",{THIS_GPU}}}'
             f"[5m])) > {THROTTLED_SHARE}",
             "Its power brake was on for {{ .Value | humanizePercentage }} of the last five"
             " minutes.",
         )
-        + _told(
+        + _shown_value(
             f"max({summary.GPU_POWER_REDUCED.name}{{{THIS_GPU}}}) < {POWER_LIMIT_SHARE}",
             "Its power limit is {{ .Value | humanizePercentage }} of the board's default.",
         )
@@ -213,15 +213,15 @@ NODE_ALERTS: tuple[Alert, ...] = (
         summary=f"NVLink of {texts.GPU} is down or unhealthy",
         description=f"NVLink of {texts.GPU} does not work as it should: collectives within the node"
         " take another path, or hang."
-        + _told(
+        + _shown_value(
             f"max by (link) ({gpus.GPU_NVLINK_LINK_UP.name}{{{THIS_GPU}}}) == 0",
             "Link {{ .Labels.link }} is down while others are up.",
         )
-        + _told(
+        + _shown_value(
             f"max by (check) ({gpus.GPU_FABRIC_UNHEALTHY.name}{{{THIS_GPU}}}) == 1",
             "The fabric fails its check {{ .Labels.check }}.",
         )
-        + _told(
+        + _shown_value(
             f"max by (xid) ({recent(_nvlink_xids(THIS_GPU), XID_SECONDS)})",
             "Xid {{ .Labels.xid }} was reported {{ .Value | humanizeDuration }} ago.",
         )

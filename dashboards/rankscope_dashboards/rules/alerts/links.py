@@ -34,7 +34,7 @@ POD_ERRORS = 100
 THIS_DEVICE = "cluster=%q,node=%q,device=%q"
 
 
-def _told(query: str, text: str) -> str:
+def _shown_value(query: str, text: str) -> str:
     """Return a text for each result of a query about the alert's device; THIS_DEVICE selects it."""
     return texts.known(query, text, "cluster", "node", "device")
 
@@ -101,11 +101,11 @@ ALERTS: tuple[Alert, ...] = (
         " storm",
         description="Pause frames hold up interface {{ $labels.device }} of node"
         " {{ $labels.node }}, or its peer."
-        + _told(
+        + _shown_value(
             f"max({summary.NIC_PAUSED.name}{{{THIS_DEVICE}}}) > {PAUSED_SHARE}",
             "It was paused for {{ .Value | humanizePercentage }} of the last five minutes.",
         )
-        + _told(
+        + _shown_value(
             f"max({summary.NIC_RECENT_STORMS.name}{{{THIS_DEVICE}}}) > 0",
             "Pause storms that its adapter counted in 15 minutes: {{ .Value | humanize }}.",
         )

@@ -10,16 +10,16 @@ from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
 
 
-def _amiss(condition: str, *more: str) -> str:
+def _worst_condition(condition: str, *more: str) -> str:
     """Return pods of whose NCCL something is true; agents tell of no others."""
-    amiss = f'{summary.POD_CONDITION.name}{{condition="{condition}"}}'
-    return f"({worst(amiss, 'job_id', *LOG_POD, *more)})"
+    series = f'{summary.POD_CONDITION.name}{{condition="{condition}"}}'
+    return f"({worst(series, 'job_id', *LOG_POD, *more)})"
 
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
         name="RankscopeSocketFallback",
-        expression=with_owner(_amiss("socket_fallback", "reason")),
+        expression=with_owner(_worst_condition("socket_fallback", "reason")),
         hold="5m",
         keep="15m",
         why="The log shows it at once; five minutes give users time to end a job that they"
@@ -33,7 +33,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclGdrMissing",
-        expression=with_owner(_amiss("gdr_missing")),
+        expression=with_owner(_worst_condition("gdr_missing")),
         hold="5m",
         keep="15m",
         why="As with the socket fallback: it is known from the start and stays for the whole run.",
@@ -45,7 +45,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclInitIncomplete",
-        expression=with_owner(_amiss("ranks_waiting")),
+        expression=with_owner(_worst_condition("ranks_waiting")),
         hold="10m",
         keep="10m",
         why="NCCL's bootstrap waits up to ten minutes for peers, which large jobs need while"
@@ -89,7 +89,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         name="RankscopeNcclIntraNodeDegraded",
-        expression=with_owner(_amiss("shared_memory")),
+        expression=with_owner(_worst_condition("shared_memory")),
         hold="5m",
         keep="15m",
         why="It is known from the start of a run and stays the same until its end.",

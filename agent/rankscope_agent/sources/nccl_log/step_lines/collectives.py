@@ -68,11 +68,11 @@ class CollectivePeriod:
         self._silence = 0
         self._shapes: dict[tuple[bytes, bytes], int] = {}
         self._order: deque[int] = deque(maxlen=WINDOW)
-        self._heads: deque[bytes] = deque(maxlen=WINDOW)
+        self._prefixes: deque[bytes] = deque(maxlen=WINDOW)
         self._read: deque[float | None] = deque(maxlen=WINDOW)
 
     def feed(self, line: bytes, at: int, written: float | None) -> bool:
-        """Take in a line that holds `MARK` at a place; say whether it is NCCL's.
+        """Take in a line that contains `MARK`; return True if it is NCCL's.
 
         Args:
             line: the line.
@@ -88,7 +88,7 @@ class CollectivePeriod:
             if key not in self._shapes and len(self._shapes) >= MAX_SHAPES:
                 self._begin(prefix[1])
             self._order.append(self._shapes.setdefault(key, len(self._shapes)))
-            self._heads.append(line[: prefix.start(1)][:80])
+            self._prefixes.append(line[: prefix.start(1)][:80])
             self._read.append(written)
         return True
 
@@ -105,14 +105,14 @@ class CollectivePeriod:
     def _begin(self, process: bytes) -> None:
         self._process, self._silence = process, 0
         self._shapes.clear()
-        for record in (self._order, self._heads, self._read):
+        for record in (self._order, self._prefixes, self._read):
             record.clear()
 
     def step_seconds(self) -> float | None:
         """Return the time of a step; None while the order of collectives does not tell it."""
         if len(self._order) <= MINIMUM_REPEATS:
             return None
-        stamps = (unix_seconds(self._heads[0]), unix_seconds(self._heads[-1]))
+        stamps = (unix_seconds(self._prefixes[0]), unix_seconds(self._prefixes[-1]))
         stamped = None not in stamps
         first, last = stamps if stamped else (self._read[0], self._read[-1])
         if first is None or last is None or last <= first:
@@ -130,8 +130,8 @@ class CollectivePeriod:
 
     def _median(self, period: int) -> float | None:
         """Return the median time between collectives that are one period apart."""
-        count = min(len(self._heads), 32 * period)
-        recent = list(self._heads)[-count:]
+        count = min(len(self._prefixes), 32 * period)
+        recent = list(self._prefixes)[-count:]
         pick = range(0, len(recent) - period, max(1, period // 4))
         times = [(unix_seconds(recent[i]), unix_seconds(recent[i + period])) for i in pick]
         return seconds(median([b - a for a, b in times if a is not None and b is not None] or [0]))
@@ -158,10 +158,10 @@ def repeat(order: Sequence[int]) -> int | None:
 def _commonest_distances(order: Sequence[int]) -> list[int]:
     distances: dict[int, Counter[int]] = {}
     last: dict[int, int] = {}
-    for place, kind in enumerate(order):
+    for index, kind in enumerate(order):
         if kind in last:
-            distances.setdefault(kind, Counter())[place - last[kind]] += 1
-        last[kind] = place
+            distances.setdefault(kind, Counter())[index - last[kind]] += 1
+        last[kind] = index
     commonest = (found.most_common(1)[0] for found in distances.values())
     often = {distance for distance, count in commonest if count >= MINIMUM_REPEATS - 1}
     return sorted(often)[:MAX_DISTANCES]

@@ -57,7 +57,7 @@ class StepLog:
         self._summed_up = float("-inf")
 
     @property
-    def spoke(self) -> bool:
+    def has_content(self) -> bool:
         """Whether there was any line about steps."""
         return bool(self.facts.frameworks)
 

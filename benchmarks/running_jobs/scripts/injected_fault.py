@@ -1,8 +1,8 @@
 """What can go wrong in a training script, switched on from outside; by default nothing does.
 
-TROUBLE is a JSON object: `what` goes wrong, on which `ranks` (default all), from `begin` seconds
-after the start on, and how much. Scripts call the functions here where the cause would sit in
-earnest. What a device would compute is slept, so that several ranks fit on one core.
+INJECTED_FAULT is a JSON object: `what` goes wrong, on which `ranks` (default all), from `begin`
+seconds after the start on, and how much. Scripts call the functions here where the cause would sit
+in earnest. What a device would compute is slept, so that several ranks fit on one core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 BORN = time.monotonic()
 RANK = int(os.environ["RANK"])
-TROUBLE = json.loads(os.environ.get("TROUBLE") or "{}")
+INJECTED_FAULT = json.loads(os.environ.get("INJECTED_FAULT") or "{}")
 SETTINGS = json.loads(os.environ.get("SETTINGS") or "{}")
 
 COMPUTE_SECONDS = float(SETTINGS.get("compute", 0.04))
@@ -36,15 +36,15 @@ _garbage: list[object] = []
 
 def amount(what: str) -> float:
     """Return how much of `what` goes wrong on this rank now: seconds, or a factor; 0 for none."""
-    if TROUBLE.get("what") != what or RANK not in TROUBLE.get("ranks", [RANK]):
+    if INJECTED_FAULT.get("what") != what or RANK not in INJECTED_FAULT.get("ranks", [RANK]):
         return 0.0
-    now = time.monotonic() - BORN - TROUBLE.get("begin", 0.0)
-    if now < 0 or now > TROUBLE.get("end", 1e9):
+    now = time.monotonic() - BORN - INJECTED_FAULT.get("begin", 0.0)
+    if now < 0 or now > INJECTED_FAULT.get("end", 1e9):
         return 0.0
-    if now % TROUBLE.get("period", 1e9) > TROUBLE.get("burst", 1e9):
+    if now % INJECTED_FAULT.get("period", 1e9) > INJECTED_FAULT.get("burst", 1e9):
         return 0.0
-    ramp = TROUBLE.get("ramp", 0.0)
-    return float(TROUBLE["amount"]) * (min(1.0, now / ramp) if ramp else 1.0)
+    ramp = INJECTED_FAULT.get("ramp", 0.0)
+    return float(INJECTED_FAULT["amount"]) * (min(1.0, now / ramp) if ramp else 1.0)
 
 
 def compute(share: float = 1.0) -> None:
@@ -66,7 +66,7 @@ def load() -> None:
 
 def after(step: int) -> None:
     """Do what a loop does beside training when a step is over; some of it goes wrong."""
-    every = TROUBLE.get("every", 1)
+    every = INJECTED_FAULT.get("every", 1)
     if step % every == every - 1:
         if amount("collection"):
             _collect(int(amount("collection")))

@@ -112,7 +112,7 @@ def _progress(
     return Progress(
         rank=rank,
         node=there.node,
-        now_unix_seconds=moment if timestamp is None else told.last,
+        now_unix_seconds=moment if timestamp is None else timestamp.last,
         dated=timestamp is not None,
         known=alive is not None,
         alive=alive == 1,

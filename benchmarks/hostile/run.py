@@ -101,7 +101,7 @@ def measure(seconds: float = SECONDS) -> Result:
         processes = [one.agent.process for one in nodes] + [watch]
         restarts = sum(process.poll() is not None for process in processes)
         peak = max(memory_mib(one.agent.process.pid, "VmHWM") for one in nodes)
-        jobs = {"llm": _told(llm, nodes, "llm"), "late": late}
+        jobs = {"llm": _job_summary(llm, nodes, "llm"), "late": late}
         return Result(lasted, attacks, seen, restarts, peak, jobs)
 
 
@@ -121,9 +121,9 @@ def _attacked(
         with _training(nodes, "late", -1, 50) as late:
             time.sleep(2 * seconds / 3)
             await_true(lambda: _all_ranks(nodes, "late"), START_SECONDS, "the late job's ranks")
-            told = _told(late, nodes, "late")
+            late_summary = _job_summary(late, nodes, "late")
         counts = {name: _times(process) for name, process in attacking.items()}
-    return counts | {"annotations": count[0]}, told
+    return counts | {"annotations": count[0]}, late_summary
 
 
 def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
@@ -206,15 +206,17 @@ def _all_ranks(nodes: Sequence[Node], job: str) -> bool:
     return len(steps) == trainer.RANKS_OF_A_NODE * NODES and min(steps) >= trainer.HISTORY
 
 
-def _told(process: subprocess.Popen[str], nodes: Sequence[Node], job: str) -> Mapping[str, int]:
+def _job_summary(
+    process: subprocess.Popen[str], nodes: Sequence[Node], job: str
+) -> Mapping[str, int]:
     """End a trainer; return what it says, and how many ranks agents counted all steps of."""
-    said = json.loads(process.communicate(timeout=START_SECONDS)[0])
+    summary = json.loads(process.communicate(timeout=START_SECONDS)[0])
     with contextlib.suppress(RuntimeError):  # then the count says it
         await_true(
-            lambda: set(_counted(nodes, job)) == {said["steps"]}, START_SECONDS / 6, "all steps"
+            lambda: set(_counted(nodes, job)) == {summary["steps"]}, START_SECONDS / 6, "all steps"
         )
-    whole = sum(steps == said["steps"] for steps in _counted(nodes, job))
-    return {**said, "counted": whole}
+    whole = sum(steps == summary["steps"] for steps in _counted(nodes, job))
+    return {**summary, "counted": whole}
 
 
 def faults(result: Result) -> list[str]:

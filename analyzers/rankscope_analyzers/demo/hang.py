@@ -64,11 +64,11 @@ def _hung(url: str) -> JobReport | None:
 
 def as_object(report: JobReport, rank: int) -> dict[str, Any]:
     """Return the outcome as JSON: what was injected, and the verdict."""
-    said = job_json.as_object(report)
+    document = job_json.as_object(report)
     return {
         "injected": {"class": demo.FAULTS["hang"], "rank": rank},
-        "verdict": said["verdict"],
-        "naive": said["naive"],
+        "verdict": document["verdict"],
+        "naive": document["naive"],
     }
 
 

@@ -290,3 +290,17 @@ def test_pages_of_a_node_that_answers_no_more_do_not_hide_a_hang():
     evidence = JobEvidence(history.observed())
     (report,) = job_reports.reports(TimingResults((), {}, ()), evidence, NOW)
     assert [one.stands for one in report.incidents] == [True]
+
+
+def test_a_span_on_an_agents_page_keeps_a_pause_from_being_called_a_hang():
+    def paused(kind, quiet, began, *more):
+        labels = f'{{job_id="job",rank="0",kind="{kind}"}}'
+        text = f"{training.SPAN_BEGAN.name}{labels} {NOW + OFFSET - began}\n" + "".join(more)
+        whole = training_page(quiet)
+        return hung(replace(whole, text=whole.text + text))
+
+    usual = f'{training.CHECKPOINT_LAST_WRITE.name}{{job_id="job",rank="0"}} 100\n'
+    assert hung(training_page(150.0)) == ()
+    assert paused("evaluation", 150.0, 149.0) is None
+    assert paused("checkpoint_save", 150.0, 149.0, usual) is None
+    assert paused("checkpoint_save", 250.0, 249.0, usual) == ()

@@ -31,6 +31,8 @@ READS: tuple[Metric, ...] = (
     training.LAST_STEP,
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
+    training.SPAN_BEGAN,
+    training.CHECKPOINT_LAST_WRITE,
     starvation.RANK_STOPPED,
     pods.RANK_STARTED,
     agent.SNAPSHOT_TIMESTAMP,
@@ -62,6 +64,8 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     living = [rank for rank in ranks if rank.alive]
     if living and len(living) * 2 < sum(rank.known for rank in ranks):
         return  # most ranks are done: the rest tidies up, or is told as what ended the job
+    if not job.open_spans:
+        job = replace(job, open_spans=tuple(_open_spans(observed, job.job_id, living)))
     pace = job.pace or pace_of_pages(observed, job.job_id)
     stepped = [rank for rank in living if rank.quiet is not None]
     if stepped:
@@ -92,6 +96,19 @@ def _standing(
         "time without a step",
     )
     yield _finding(job, who, sentence, evidence, last, len(ranks), SURE)
+
+
+def _open_spans(observed: Observed, job_id: str, living: Sequence[Progress]) -> Iterator[OpenSpan]:
+    """Yield what live ranks do beside steps, as of their agents' newest pages."""
+    alive = {rank.rank: rank for rank in living}
+    writes = by_rank(observed, training.CHECKPOINT_LAST_WRITE, job_id)
+    for series in observed.of(training.SPAN_BEGAN, job_id=job_id):
+        number, kind = series.labels.get("rank", ""), series.labels.get("kind", "")
+        rank = next((one for one in alive.values() if str(one.rank) == number), None)
+        if rank is None or series.times[-1] < rank.read_unix_seconds:
+            continue
+        known = kind == "checkpoint_save" and rank.rank in writes
+        yield OpenSpan(rank.rank, kind, series.last, writes[rank.rank].last if known else None)
 
 
 def _within_span(job: JobView, quietest: Progress, allowed: float) -> bool:

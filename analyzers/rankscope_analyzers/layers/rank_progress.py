@@ -22,6 +22,7 @@ class Progress:
 
     Args:
         now_unix_seconds: when its agent's page was made.
+        read_unix_seconds: when that page was read, by our clock.
         dated: the agent said so itself; otherwise it is when the page was read.
         known: it has a ring.
         alive: its process lives and has the ring open.
@@ -36,6 +37,7 @@ class Progress:
     rank: int
     node: str
     now_unix_seconds: float
+    read_unix_seconds: float
     dated: bool
     known: bool
     alive: bool
@@ -113,6 +115,7 @@ def _progress(
         rank=rank,
         node=there.node,
         now_unix_seconds=moment if timestamp is None else timestamp.last,
+        read_unix_seconds=moment,
         dated=timestamp is not None,
         known=alive is not None,
         alive=alive == 1,

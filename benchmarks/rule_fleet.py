@@ -208,6 +208,9 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     failed = f'{on},{job},reason="Error",detail="application"'
     yield _line(job_status.JOB_LAST_FAILURE, failed, 1.7e9)
     yield _line(job_status.JOB_WAITING_PODS, f'{on},{job},reason="CrashLoopBackOff"', 1)
+    rank = f'{on},{job},rank="0"'
+    yield _line(training.CHECKPOINT_WRITE_FAILURES, rank, 0)
+    yield _line(training.SPAN_BEGAN, f'{rank},kind="checkpoint_save"', 1.7e9)
     port = f'{on},device="mlx5_3",port="1"'
     for metric in (
         *(summary.PORT_RECENT_ERRORS, summary.PORT_RECENT_RETRANSMISSIONS),
@@ -223,10 +226,10 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     for metric, value in ((pod_netdev.MTU, 9000), (pod_netdev.UP, 1)):
         yield _line(metric, inside, value)
     yield _line(pod_netdev.ERRORS, f'{inside},direction="receive"', 0)
-    condition = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
+    pod = f'{on},{job},pod_namespace="team",pod_name="p-{node}"'
     for condition in ("socket_fallback", "gdr_missing", "ranks_waiting", "shared_memory"):
         why = f'condition="{condition}",reason="plugin_failed"'
-        yield _line(summary.POD_CONDITION, f"{condition},{why}", 1)
+        yield _line(summary.POD_CONDITION, f"{pod},{why}", 1)
     yield _line(summary.POD_RECENT_OOM_KILLS, f'{on},{job},pod_uid="u-{node}"', 3)
     yield _line(agent.COLLECTOR_FAILING, f'{on},collector="netdev"', 1)
     yield _line(pods.JOB_NAMES_REJECTED, f'{on},reason="namespace"', 1)

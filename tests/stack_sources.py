@@ -16,7 +16,7 @@ from nccl_job_text import start
 from pod_json import uid
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
-from ring_writer import ExtensionWriter, RingWriter
+from ring_writer import ExtensionWriter, RingWriter, SpanWriter
 
 NODE = "test-node"
 JOB = "team/job"
@@ -93,6 +93,8 @@ class Training:
         self.number = 0
         folders = [_volume(kubelet, number) for number in (1, 2)]
         self.extensions = [self._extension(folders[0], rank) for rank in range(4)]
+        self.spans = SpanWriter(folders[0], "1-1.span", created_unix_ns=self.begin)
+        self.checkpoints = 0
         self.ranks = [self._ring(folders[0], rank, JOB, 4) for rank in range(4)]
         self.other = [self._ring(folders[1], rank, "team/broken", 2) for rank in range(2)]
         self.catch_up()
@@ -128,6 +130,16 @@ class Training:
             writer.step(**at, data_ns=data_ns, compute_ns=compute_ns, sync_ns=sync, flags=flags)
         for writer in self.other:
             writer.step(**at)
+        if self.number % 25 == 0:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Rank 0 writes one in 5 ms; every third fails."""
+        self.checkpoints += 1
+        outcome = 1 if self.checkpoints % 3 else 2
+        self.spans.write(
+            self.checkpoints, start_ns=self.next_ns, duration_ns=5_000_000, outcome=outcome
+        )
 
     def catch_up(self) -> None:
         """Write the steps that ended since."""

@@ -21,10 +21,11 @@ REST = {
     "doctor": (),
     "gpus": (),
     "xids": (),
+    "jobs": (),
 }
 """The commands that ask somebody, and what else each needs."""
 
-BY_PROMETHEUS = {"diagnose", "watch", "xids"}
+BY_PROMETHEUS = {"diagnose", "watch", "xids", "jobs"}
 """Those that counters alone can answer."""
 
 CREDENTIALS = (

@@ -218,8 +218,8 @@ def test_a_report_that_makes_no_series_costs_no_other_its_own(monkeypatch):
     good, _ = two_jobs()
     real = job_reports.reports
 
-    def one_odd(*arguments):
-        (report,) = real(*arguments)
+    def one_odd(*arguments, **named):
+        (report,) = real(*arguments, **named)
         return (replace(report, job_id="odd", incidents=(None,)), report)
 
     monkeypatch.setattr(job_reports, "reports", one_odd)

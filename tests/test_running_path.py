@@ -77,7 +77,7 @@ def told():
 @pytest.mark.parametrize("name", JOBS)
 def test_a_user_is_told_what_is_wrong_and_with_whom(told, name):
     simulated, kind, ranks = JOBS[name]
-    said = told[name].said
+    said = told[name].reported
     assert said is not None, told[name].problem
     verdict = said["verdict"]
     assert (verdict["class"], sorted(verdict["ranks"])) == (kind, sorted(ranks)), verdict["summary"]
@@ -89,12 +89,12 @@ def test_a_user_is_told_what_is_wrong_and_with_whom(told, name):
 
 
 def test_a_fault_that_is_over_is_told_as_past(told):
-    assert told["slow-gpu-past"].said["verdict"]["until_unix_seconds"] is not None
-    assert told["slow-gpu"].said["verdict"]["until_unix_seconds"] is None
+    assert told["slow-gpu-past"].reported["verdict"]["until_unix_seconds"] is not None
+    assert told["slow-gpu"].reported["verdict"]["until_unix_seconds"] is None
 
 
 def test_the_last_minutes_of_a_slow_job_are_compared_with_its_own_start():
     slow = made(fault("global_slowdown", "compute", 1.4, last=260), name="slow-for-long", **FLAT)
     (answer,) = running.answers([running.running(slow)], "3m")
-    verdict = answer.said["verdict"]
+    verdict = answer.reported["verdict"]
     assert (verdict["class"], verdict["until_unix_seconds"]) == ("global_slowdown", None)

@@ -113,7 +113,7 @@ def test_256_sockets_are_asked(tmp_path, monkeypatch):
     made = make(tmp_path, FlightWindows(), Clock())
     one = flight.RankSocket(None, "a.sock", None, "a/b", 0, 0, ("u", ""))
     sockets = [replace(one, rank=index) for index in range(300)]
-    monkeypatch.setattr(made, "_sockets_of", lambda directory, now: sockets)
+    monkeypatch.setattr(made, "_sockets_of", lambda *of: sockets)
     made._find(0.0)
     assert len(made._sockets) == 256
 
@@ -386,7 +386,7 @@ def test_the_first_page_waits_five_seconds_for_the_names_of_pods(tmp_path):
     assert waits == [5.0]
 
 
-def test_a_ring_may_give_4096_records_in_its_turn_and_all_of_them_eight_rings_full(
+def test_a_ring_may_give_512_records_in_its_turn_and_all_of_them_as_many_as_a_ring_holds(
     tmp_path, monkeypatch
 ):
     collector = TrainingCollector(tmp_path / "none", tmp_path, "n", Clock())
@@ -400,23 +400,22 @@ def test_a_ring_may_give_4096_records_in_its_turn_and_all_of_them_eight_rings_fu
         collector, "_read_ring", lambda ring, now, limit: limits.append(limit) or limit
     )
     collector._read(0.0)
-    assert max(limits) == 4096
-    assert sum(limits) == 8 * 65_536
+    assert max(limits) == 512
+    assert sum(limits) == 65_536
 
 
 @pytest.mark.parametrize(("size", "kept"), [(255, False), (256, True)])
 def test_listings_of_256_files_are_kept_once_they_are_two_seconds_old(tmp_path, size, kept):
     for number in range(size):
-        (tmp_path / f"{number}.ring").touch()
+        (tmp_path / f"{number}.ring").write_bytes(bytes(4096))
     directory = files.RingDirectory(tmp_path, (), "")
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    changed = os.fstat(descriptor).st_ctime
+    changed = tmp_path.stat().st_ctime
     listings = RingListings()
-    assert len(listings.newest(directory, descriptor, changed + 1.9)) == min(size, 128)
-    assert not listings._kept
-    listings.newest(directory, descriptor, changed + 2.1)
-    assert bool(listings._kept) is kept
-    os.close(descriptor)
+    ((_, _, newest),) = listings.newest([directory], changed + 1.9)
+    assert len(newest) == 128
+    assert not any(listing.settled for listing in listings._kept.values())
+    list(listings.newest([directory], changed + 2.1))
+    assert [listing.settled for listing in listings._kept.values()] == [True] * kept
 
 
 def test_directories_are_scanned_for_a_quarter_of_a_second(tmp_path):

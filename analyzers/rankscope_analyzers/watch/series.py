@@ -40,6 +40,7 @@ class WatchSeries:
 
     def __init__(self) -> None:
         self._reports: tuple[JobReport, ...] = ()
+        self._exported: tuple[JobReport, ...] = ()
         self._newest: float | None = None
         self._lost: dict[str, dict[str, float]] = {}
         self._observed: dict[str, float] = {}
@@ -62,24 +63,26 @@ class WatchSeries:
         passed = 0.0 if self._newest is None else max(0.0, now - self._newest)
         if passed > LONGEST_GAP_SECONDS:
             passed = 0.0
-        stood = {one.job_id for one in self._reports if _hung(one)}
+        stood = {one.job_id for one in self._exported if _hung(one)}
         present = {report.job_id for report in reports}
-        for report in self._reports:
+        for report in self._exported:
             if report.job_id in present:
                 self._add(report, passed)
-        self._reports, self._newest = tuple(reports), now
         for report in reports:
             self._remember(report.job_id)
+        samples = [attempt("report", one.job_id, partial(_job_samples, one)) for one in reports]
+        made = zip(reports, samples, strict=True)
+        self._exported = tuple(report for report, own in made if isinstance(own, tuple))
+        for report in self._exported:
             if (hung := _hung(report)) and report.job_id not in stood:
                 self._add_standing(report, hung)
-        samples = [attempt("report", one.job_id, partial(_job_samples, one)) for one in reports]
+        self._reports, self._newest = tuple(reports), now
         self._job_series = tuple(
             chain.from_iterable(one for one in samples if isinstance(one, tuple))
         )
         events = [
             attempt("report", report.job_id, partial(self._history.update, report, now))
-            for report, samples in zip(reports, samples, strict=True)
-            if isinstance(samples, tuple)
+            for report in self._exported
         ]
         self.events = tuple(chain.from_iterable(one for one in events if isinstance(one, tuple)))
         return tuple(one for one in (*samples, *events) if isinstance(one, AnalysisError))
@@ -113,7 +116,7 @@ class WatchSeries:
 
     def fail(self) -> None:
         """Note that nothing could be read: earlier findings may no longer be true."""
-        self._reports = self._job_series = self.events = ()
+        self._reports = self._exported = self._job_series = self.events = ()
         self._failures += 1
 
     def note_errors(self, errors: Iterable[AnalysisError]) -> None:

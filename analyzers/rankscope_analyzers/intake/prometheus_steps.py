@@ -101,8 +101,7 @@ def from_prometheus(
     claims = {_claim(labels, instances) for labels in infos}
     foreign = job_ownership.refused(claims)
     notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims.difference(foreign)})
-    own = {one.key for one in claims.difference(foreign)}
-    trust = _Trust(instances, frozenset(foreign), frozenset(one.key for one in foreign) - own)
+    trust = _Trust.of(instances, claims, frozenset(foreign))
     ranks = _ranks(infos, trust)
     columns = {name: _by_key(matrix, trust) for name, matrix in totals.items()}
     steps = columns.pop(STEPS)
@@ -166,6 +165,14 @@ class _Trust:
     instances: Instances
     claims: frozenset[OwnershipClaim]
     ranks: frozenset[Source]
+
+    @classmethod
+    def of(
+        cls, instances: Instances, claims: set[OwnershipClaim], foreign: frozenset[OwnershipClaim]
+    ) -> _Trust:
+        """Return whom to believe: all but foreign claims, and ranks that have no others."""
+        own = {one.key for one in claims.difference(foreign)}
+        return cls(instances, foreign, frozenset(one.key for one in foreign) - own)
 
     def has(self, labels: Mapping[str, str]) -> bool:
         """Return True if a series is to be believed."""

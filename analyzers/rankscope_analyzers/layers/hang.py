@@ -100,11 +100,10 @@ def _standing(
 
 def _open_spans(observed: Observed, job_id: str, living: Sequence[Progress]) -> Iterator[OpenSpan]:
     """Yield what live ranks do beside steps, as of their agents' newest pages."""
-    alive = {rank.rank: rank for rank in living}
+    alive = {str(rank.rank): rank for rank in living}
     writes = by_rank(observed, training.CHECKPOINT_LAST_WRITE, job_id)
     for series in observed.of(training.SPAN_BEGAN, job_id=job_id):
-        number, kind = series.labels.get("rank", ""), series.labels.get("kind", "")
-        rank = next((one for one in alive.values() if str(one.rank) == number), None)
+        rank, kind = alive.get(series.labels.get("rank", "")), series.labels.get("kind", "")
         if rank is None or series.times[-1] < rank.read_unix_seconds:
             continue
         known = kind == "checkpoint_save" and rank.rank in writes

@@ -21,7 +21,7 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
-from rankscope_agent.sources.training.reader import rank_identity
+from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.ring_directory import FollowedRing
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals

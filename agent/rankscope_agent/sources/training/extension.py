@@ -14,20 +14,17 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
+from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import (
-    BYTE_ORDER_MARK,
     CHECK_MASK,
     NOT_MEASURED,
     RingError,
-    RingHeader,
     StepRecord,
 )
 
 SUFFIX = ".ext"
 MAGIC = b"RKSCEXTN"
-VERSION = 1
-SLOT_SIZE = 64
 UNKNOWN_MICROBATCHES = 0xFFFF
 
 TIMEOUT_NS = 2 * 10**9
@@ -35,7 +32,6 @@ TIMEOUT_NS = 2 * 10**9
 late, but it writes at the end of a step only, which may take longer. A rank that hangs shows its
 newest steps after that."""
 
-_HEADER = struct.Struct("<8sHHIIqI32x")
 _SLOT = struct.Struct("<QqqqqqqHHI")
 
 
@@ -86,44 +82,6 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
         checkpoint_ns=extension.checkpoint_ns,
         evaluation_ns=extension.evaluation_ns,
     )
-
-
-def check_header(page: bytes, size: int, ring: RingHeader) -> None:
-    """Compare an extension's first slot and size with the ring that it lies beside.
-
-    Raises:
-        RingError: it is of another version, of another ring or no extension at all.
-    """
-    check_beside(page, size, ring, MAGIC, ring.capacity)
-
-
-def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
-    """Compare the first slot and the size of a file with the ring that it lies beside.
-
-    Args:
-        page: what it begins with.
-        size: its bytes.
-        ring: what it should be of.
-        expected: its magic word.
-        slots: how many it has behind the first one.
-
-    Raises:
-        RingError: it is of another version, of another ring or another kind of file.
-    """
-    if len(page) < _HEADER.size:
-        raise RingError("too_small", f"{len(page)} bytes, its first slot has {_HEADER.size}")
-    magic, version, slot_size, mark, capacity, created_unix_ns, pid = _HEADER.unpack(page)
-    if magic != expected:
-        raise RingError("magic", f"begins with {magic!r}, not with {expected!r}")
-    if mark != BYTE_ORDER_MARK:
-        raise RingError("byte_order", f"byte order mark {mark:#010x}, not {BYTE_ORDER_MARK:#010x}")
-    if version != VERSION:
-        raise RingError("version", f"version {version}, this agent reads {VERSION}")
-    if (slot_size, capacity, size) != (SLOT_SIZE, slots, SLOT_SIZE * (1 + slots)):
-        seen = f"{capacity} slots of {slot_size} bytes in {size} bytes"
-        raise RingError("geometry", f"{seen}, expected {slots}")
-    if (created_unix_ns, pid) != (ring.created_unix_ns, ring.pid):
-        raise RingError("identity", f"of pid {pid} at {created_unix_ns}, its ring is of {ring.pid}")
 
 
 class OpenExtension:
@@ -192,17 +150,6 @@ def open_extension(directory_descriptor: int, ring: OpenRing) -> OpenExtension |
     Raises:
         RingError: it is no extension of this ring.
     """
-    name = ring.name.removesuffix(".ring") + SUFFIX
-    try:
-        descriptor = open_regular(directory_descriptor, name)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refuse(error, ring.directory.path / name) from error
-    try:
-        page = os.pread(descriptor, _HEADER.size, 0)
-        check_header(page, os.fstat(descriptor).st_size, ring.header)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return OpenExtension(descriptor, ring.header.capacity)
+    capacity = ring.header.capacity
+    descriptor = open_beside(directory_descriptor, ring, SUFFIX, MAGIC, capacity)
+    return None if descriptor is None else OpenExtension(descriptor, capacity)

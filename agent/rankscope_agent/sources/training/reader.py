@@ -47,6 +47,7 @@ from rankscope_agent.sources.training.format import (
     RingError,
     StepRecord,
 )
+from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 
@@ -55,9 +56,6 @@ NS = 10**9
 CLOCK_STEP_SECONDS = 120.0
 """How far a node's clock may be set back during a job without records being missed; NTP steps a
 clock at its start, by seconds, and slews it afterwards."""
-
-LAUNCHERS = frozenset({"torchrun", "slurm", "mpi", "kubernetes", "environment", "none"})
-"""The words of the probe; a label takes no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +85,6 @@ learned by after its slow first steps (12 steps, then 30 of them and ten seconds
 
 MOST_START_RECORDS = 4096
 """Of steps of 5 milliseconds these are 20 seconds."""
-
-
-def rank_identity(
-    ring: OpenRing, own_node: str, last: StepRecord | None, *, alive: bool
-) -> RankIdentity:
-    """Return who writes a ring; `last` is its newest record, which tells how time is measured."""
-    header = ring.header
-    launcher = header.launcher or "none"
-    return RankIdentity(
-        job_id=header.job_id,
-        rank=header.rank,
-        node=ring.node(own_node),
-        local_rank=header.local_rank,
-        world_size=header.world_size,
-        local_world_size=header.local_world_size,
-        attempt=header.attempt,
-        timing_source=last.timing_source if last else "none",
-        launcher=launcher if launcher in LAUNCHERS else "other",
-        pod_uid=ring.pod_uid,
-        pod_namespace=ring.pod_namespace,
-        pid=header.pid,
-        alive=alive,
-        dp_group=header.dp_group,
-        tp_group=header.tp_group,
-        pp_stage=header.pp_stage,
-        torch_version=header.torch_version,
-        probe_version=header.probe_version,
-    )
 
 
 class RingStepSource:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rankscope_agent.contract.model import SPAN_KINDS, SPAN_OUTCOMES
-from rankscope_agent.sources.training.extension import SLOT_SIZE, check_beside
-from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
+from rankscope_agent.sources.training.beside import SLOT_SIZE, open_beside
+from rankscope_agent.sources.training.files import OpenRing
 from rankscope_agent.sources.training.format import (
     CHECK_MASK,
     MAX_SEQ,
@@ -95,21 +95,7 @@ def open_spans(directory_descriptor: int, ring: OpenRing) -> int | None:
     Raises:
         RingError: they are none of this ring.
     """
-    name = ring.name.removesuffix(".ring") + SUFFIX
-    try:
-        descriptor = open_regular(directory_descriptor, name)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refuse(error, ring.directory.path / name) from error
-    try:
-        page = os.pread(descriptor, SLOT_SIZE, 0)
-        size = os.fstat(descriptor).st_size
-        check_beside(page, size, ring.header, MAGIC, CAPACITY)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return open_beside(directory_descriptor, ring, SUFFIX, MAGIC, CAPACITY)
 
 
 class FollowedSpans:

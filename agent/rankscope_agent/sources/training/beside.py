@@ -1,0 +1,77 @@
+"""Files that newer probes keep beside a ring, under its name with another ending: how they begin.
+
+Their first slot says of which ring they are; nothing behind it is read before that is checked.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from rankscope_agent.sources.training.files import OpenRing, open_regular, refuse
+from rankscope_agent.sources.training.format import BYTE_ORDER_MARK, RingError, RingHeader
+
+VERSION = 1
+SLOT_SIZE = 64
+
+_HEADER = struct.Struct("<8sHHIIqI32x")
+
+
+def open_beside(
+    directory_descriptor: int, ring: OpenRing, suffix: str, expected: bytes, slots: int
+) -> int | None:
+    """Open the file beside a ring; return its descriptor, None where there is no such file.
+
+    Args:
+        directory_descriptor: of the directory of both.
+        ring: the ring.
+        suffix: the file's ending, in place of the ring's.
+        expected: its magic word.
+        slots: how many it has behind the first one.
+
+    Raises:
+        RingError: it cannot be opened, or is no such file of this ring.
+    """
+    name = ring.name.removesuffix(".ring") + suffix
+    try:
+        descriptor = open_regular(directory_descriptor, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refuse(error, ring.directory.path / name) from error
+    try:
+        page = os.pread(descriptor, _HEADER.size, 0)
+        check_beside(page, os.fstat(descriptor).st_size, ring.header, expected, slots)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_beside(page: bytes, size: int, ring: RingHeader, expected: bytes, slots: int) -> None:
+    """Compare the first slot and the size of a file with the ring that it lies beside.
+
+    Args:
+        page: what it begins with.
+        size: its bytes.
+        ring: what it should be of.
+        expected: its magic word.
+        slots: how many it has behind the first one.
+
+    Raises:
+        RingError: it is of another version, of another ring or another kind of file.
+    """
+    if len(page) < _HEADER.size:
+        raise RingError("too_small", f"{len(page)} bytes, its first slot has {_HEADER.size}")
+    magic, version, slot_size, mark, capacity, created_unix_ns, pid = _HEADER.unpack(page)
+    if magic != expected:
+        raise RingError("magic", f"begins with {magic!r}, not with {expected!r}")
+    if mark != BYTE_ORDER_MARK:
+        raise RingError("byte_order", f"byte order mark {mark:#010x}, not {BYTE_ORDER_MARK:#010x}")
+    if version != VERSION:
+        raise RingError("version", f"version {version}, this agent reads {VERSION}")
+    if (slot_size, capacity, size) != (SLOT_SIZE, slots, SLOT_SIZE * (1 + slots)):
+        seen = f"{capacity} slots of {slot_size} bytes in {size} bytes"
+        raise RingError("geometry", f"{seen}, expected {slots}")
+    if (created_unix_ns, pid) != (ring.created_unix_ns, ring.pid):
+        raise RingError("identity", f"of pid {pid} at {created_unix_ns}, its ring is of {ring.pid}")

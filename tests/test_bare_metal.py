@@ -17,12 +17,14 @@ from servers import require_server, require_tool
 
 FOLDER = Path(__file__).parent.parent / "daemonset" / "bare-metal"
 UNIT, PROLOG = FOLDER / "rankscope-agent.service", FOLDER / "slurm-task-prolog.sh"
+MOUNT = FOLDER / "run-rankscope.mount"
+MOST_SHARED_BYTES = 1 << 30
 PATIENCE_SECONDS = 60
 
 
-def settings() -> dict[str, list[str]]:
+def settings(unit: Path = UNIT) -> dict[str, list[str]]:
     found = defaultdict(list)
-    for line in UNIT.read_text().splitlines():
+    for line in unit.read_text().splitlines():
         key, mark, value = line.partition("=")
         if mark and not line.startswith("#"):
             found[key].append(value)
@@ -35,9 +37,11 @@ def test_the_unit_starts_an_agent_that_its_flags_and_directories_suit():
     variables = dict(line.split("=", 1) for line in found["Environment"])
     config = parse_config(flags, variables, tuple(all_collectors(None, None)), "1")
     assert (config.insecure_api, config.token_file) == (False, Path("/etc/rankscope/token"))
-    assert config.ring_dir == Path("/run") / found["RuntimeDirectory"][0]
+    shared = settings(MOUNT)
+    assert [str(config.ring_dir)] == shared["Where"]
+    assert found["Requires"] == [MOUNT.name]
+    assert MOUNT.name in found["After"][0].split()
     assert config.state_dir == Path("/var/lib") / found["StateDirectory"][0]
-    assert found["RuntimeDirectoryMode"] == ["1777"]
     assert found["NoNewPrivileges"] == ["yes"]
     assert set(found["CapabilityBoundingSet"][0].split()) == {
         "CAP_SYS_PTRACE",
@@ -51,9 +55,10 @@ MOST_EXPOSED = 3.5
 the network, netlink, GPUs' devices and the kernel's log."""
 
 
-def analyzed(*arguments: str) -> subprocess.CompletedProcess[str]:
+def analyzed(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [require_server("systemd-analyze"), "--no-pager", *arguments],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -67,10 +72,60 @@ def test_systemd_understands_the_unit(tmp_path):
     program.chmod(0o755)
     unit = tmp_path / UNIT.name
     text = UNIT.read_text().replace("/opt/rankscope/bin/rankscope-agent", str(program))
+    mount = tmp_path / MOUNT.name
+    mount.write_text(MOUNT.read_text())
     for added, complaint in (("", False), ("NoSuchSetting=yes\n", True)):
         unit.write_text(text.replace("[Install]", f"{added}[Install]"))
-        done = analyzed("verify", "--man=no", str(unit))
+        done = verified(tmp_path, unit)
         assert (UNIT.name in done.stderr) is complaint, done.stderr
+
+
+def verified(folder: Path, unit: Path) -> subprocess.CompletedProcess[str]:
+    return analyzed("verify", "--man=no", str(unit), SYSTEMD_UNIT_PATH=f"{folder}:")
+
+
+def test_systemd_understands_the_shared_directory_by_the_name_of_its_unit(tmp_path):
+    for name, complaint in ((MOUNT.name, False), ("rankscope.mount", True)):
+        mount = tmp_path / name
+        mount.write_text(MOUNT.read_text())
+        done = verified(tmp_path, mount)
+        assert (done.returncode != 0 or name in done.stderr) is complaint, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+def test_users_fill_the_shared_directory_and_no_more(open_folder):
+    """A size too large is refused at once, before a byte of memory is taken."""
+    shared, options = open_folder / "rings", settings(MOUNT)["Options"][0]
+    shared.mkdir()
+    mounted = subprocess.run(
+        [
+            require_tool("mount"),
+            "-t",
+            settings(MOUNT)["Type"][0],
+            "-o",
+            options,
+            "rankscope",
+            shared,
+        ],
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("this root may not mount")
+    try:
+        assert shared.stat().st_mode & 0o7777 == 0o1777
+        held = os.statvfs(shared)
+        assert held.f_blocks * held.f_frsize == MOST_SHARED_BYTES
+        assert held.f_files < 1 << 15
+        subprocess.run(["sh", "-c", f": > {shared}/a.ring"], user=60001, check=True)
+        for user, command, works in (
+            (60002, f"rm -f {shared}/a.ring", False),
+            (60002, f"fallocate -l {MOST_SHARED_BYTES + 1} {shared}/large", False),
+            (60002, f"fallocate -l {4 << 20} {shared}/b.ring", True),
+        ):
+            done = subprocess.run(["sh", "-c", command], user=user, capture_output=True)
+            assert (done.returncode == 0) is works, (command, done.stderr)
+    finally:
+        subprocess.run(["umount", str(shared)], check=True)
 
 
 def test_the_unit_exposes_little():

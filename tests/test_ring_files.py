@@ -325,7 +325,7 @@ def test_without_locks_a_ring_written_lately_counts_as_alive(tmp_path, monkeypat
 
     RingWriter(tmp_path).end()
     os.utime(tmp_path / "4242-99.ring", (1000, 1000))
-    monkeypatch.setattr("rankscope_agent.sources.training.files.fcntl.flock", no_locks)
+    monkeypatch.setattr("rankscope_agent.sources.training.locks.fcntl.flock", no_locks)
     with opened(tmp_path) as ring:
         assert ring.liveness(1000 + 599) == "alive"
         assert ring.liveness(1000 + 600) == "silent"

@@ -14,11 +14,11 @@ import pytest
 
 from rankscope_agent.contract.metrics import starvation as metrics
 from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.pods.lock_holders import parse_lock_holders
 from rankscope_agent.sources.starvation.collector import StarvationCollector
 from rankscope_agent.sources.starvation.schedule import (
     Waits,
     busiest_threads,
-    parse_lock_holders,
     parse_parent,
     parse_schedstat,
     parse_state,

@@ -70,6 +70,7 @@ def main(
     except UsageError as error:
         return _complain(str(error))
     pods.fall_back_on(LogDirectories(config.pod_logs, time.monotonic).find)
+    pods.look_for_owners(config.procfs)
     logging_setup.set_up(config.log_level)
     allow_descriptors()
     if config.copy_probe is not None:

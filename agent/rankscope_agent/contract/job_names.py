@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Reason = Literal["namespace", "form"]
+Reason = Literal["namespace", "form", "owner"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
-"""Why a name is refused: it is in another namespace, or has characters or a length that no job's
-name has."""
+"""Why a name is refused: it is in another namespace, has characters or a length that no job's name
+has, or outside of pods it is another user's job."""
 
 MAX_NAME = 253
 """Characters of a name within its namespace: the longest name of an object in Kubernetes."""

@@ -32,14 +32,13 @@ from rankscope_agent.sources.training.files import (
     RING_SUFFIX,
     RingDirectory,
     RingFile,
-    newest_of_each,
     open_directory,
     open_ring,
     own_directories,
     pod_directories,
 )
 from rankscope_agent.sources.training.format import RingError
-from rankscope_agent.sources.training.listing import RingListings
+from rankscope_agent.sources.training.listing import RingListings, newest_of_each
 from rankscope_agent.sources.training.naming import JobNames
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,11 @@ with the cgroupfs driver, or `...slice:cri-containerd:ID`."""
 _MONITOR = re.compile(r"crio-conmon-|/libpod-conmon-")
 """The runtime's own process beside a container."""
 
-_SLURM = re.compile(r"slurmstepd\.scope/job_(\d{1,10})(?:/step_([0-9a-z_]{1,20}))?")
+_SLURM = re.compile(r"(?:slurmstepd\.scope|/slurm(?:_[^/]+)?/uid_\d{1,10})/job_(\d{1,10})")
+"""Slurm's part, in cgroup v2 and v1 (plugins cgroup/v2 and cgroup/v1)."""
+
+_USERS_OWN = re.compile(r"(?:^|/)user(?:\.slice|@)")
+"""The part below which a user may make groups of any name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ def parse_cgroup(text: str) -> Placement:
         # The outermost one: a container may be let make groups of any name below its own.
         pod = _POD.search(path)
         slurm = _SLURM.search(path)
+        if slurm and not pod and _USERS_OWN.search(path[: slurm.start()]):
+            slurm = None
         if not (pod or slurm):
             continue
         containers = _CONTAINER.findall(path[pod.end() :] if pod else path)

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob, namespace_of, within
 from rankscope_agent.sources.pods.gpu_order import gpu_of_rank
 from rankscope_agent.sources.pods.job_naming import job_of_pod
+from rankscope_agent.sources.pods.job_owners import JobOwners, OwnedFile
 from rankscope_agent.sources.pods.launchers import membership
 from rankscope_agent.sources.pods.lifecycles import JobLife, Lifecycles
 from rankscope_agent.sources.pods.log_directories import PodIdentity
@@ -56,10 +58,15 @@ class PodDirectory:
         self._awaited: dict[str, float] = {}
         self._fallback: Callable[[str], PodIdentity | None] = _nobody
         self._lives = Lifecycles()
+        self._owners = JobOwners(Path("/proc"))
 
     def fall_back_on(self, names: Callable[[str], PodIdentity | None]) -> None:
         """Take who else knows what a pod is called, where the API server does not tell of it."""
         self._fallback = names
+
+    def look_for_owners(self, procfs: Path) -> None:
+        """Take where the node's processes are, which tell whose a job outside of pods is."""
+        self._owners = JobOwners(procfs)
 
     def expect(self) -> None:
         """Note that pods will come: until then, whoever needs them may wait."""
@@ -234,11 +241,12 @@ class PodDirectory:
         name = self._fallback(pod_uid)
         return PodJob(within(name.namespace, stated), name.namespace) if name else None
 
-    def check_outside(self, pod_uid: str, stated: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str, file: OwnedFile | None = None) -> None:
         """Refuse what a process that is in no pod may not say of itself on a node with pods.
 
         Raises:
-            JobNameError: it speaks for a pod, or for a job in the namespace of one.
+            JobNameError: it speaks for a pod, for a job in the namespace of one, or for another
+                user's job.
         """
         with self._lock:
             expected = self._expected_since is not None
@@ -247,6 +255,26 @@ class PodDirectory:
             raise JobNameError("namespace", f"speaks for pod {pod_uid} outside of its volume")
         if namespace_of(stated) in namespaces:
             raise JobNameError("namespace", f"job {stated} is one of pods, and this is none")
+        if file is not None:
+            self._owners.check(stated, file)
+
+    def check_process(self, stated: str, user: int, slurm_job: str) -> None:
+        """Refuse what a process of a user, in no pod, may not say of itself.
+
+        Args:
+            stated: what it calls its job.
+            user: as whom it runs.
+            slurm_job: the job that Slurm has put it into, mostly empty.
+
+        Raises:
+            JobNameError: it speaks for a job of pods, or for another user's job.
+        """
+        self.check_outside("", stated)
+        self._owners.check_process(stated, user, slurm_job)
+
+    def is_locked_by_other(self, file: OwnedFile) -> bool:
+        """Return True if a process of another user holds the lock of a ring outside of pods."""
+        return self._owners.is_locked_by_other(file)
 
     def _awaits(self, uid: str) -> bool:
         """Return True if the API server may still tell of a pod, which it has for a minute."""

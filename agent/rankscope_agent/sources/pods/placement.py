@@ -119,6 +119,8 @@ def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
     stated, uid = process.identity.own_job, process.placement.pod_uid
     if not uid:
         directory.check_outside("", stated)
+        if stated and process.user is not None:
+            directory.check_process(stated, process.user, process.placement.slurm_job)
         return PodJob(stated, "")
     if not stated and directory.job_of(uid) is None:
         return NO_JOB

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.cgroups import MAX_CGROUP_BYTES, Placement, parse_cgroup
 from rankscope_agent.sources.pods.command_line import MAX_COMMAND_BYTES, parse_command
+from rankscope_agent.sources.pods.lock_holders import MAX_STATUS_BYTES, parse_user
 from rankscope_agent.sources.pods.processes import (
     ProcessIdentity,
     has_probe,
@@ -52,6 +54,7 @@ class RankProcess:
         pid: its number in the space of processes that was looked at.
         started_unix_seconds: when it was started, None where the kernel does not say.
         probed: it was given the probe.
+        user: as whom it runs, None where the kernel does not say.
     """
 
     identity: ProcessIdentity
@@ -61,6 +64,7 @@ class RankProcess:
     pid: int = 0
     started_unix_seconds: float | None = None
     probed: bool = False
+    user: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,10 @@ class ProcessScanner:
         if identity.local_rank is None and self._is_pods_own(environ, placement):
             return None
         started, probed = _started(folder), has_probe(raw)
-        return RankProcess(identity, placement, environ, _command(folder), pid, started, probed)
+        user = parse_user(read_text(folder / "status", MAX_STATUS_BYTES))
+        return RankProcess(
+            identity, placement, environ, _command(folder), pid, started, probed, user
+        )
 
     def _is_pods_own(self, environ: Mapping[str, str], placement: Placement) -> bool:
         """Return True if RANK is the one that the pod's specification gives to every process.

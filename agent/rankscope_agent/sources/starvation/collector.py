@@ -21,11 +21,10 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.fair_shares import choose
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders
 from rankscope_agent.sources.starvation.schedule import (
-    Inode,
     Waits,
     busiest_threads,
-    parse_lock_holders,
     parse_parent,
     parse_state,
     read_schedstat,
@@ -41,7 +40,6 @@ AGAIN_SECONDS = 5.0
 LOOK_SECONDS = 5.0
 """How often waits are read: 16 threads and 8 workers of each rank are some 200 files."""
 
-MAX_LOCKS_BYTES = 1 << 20  # of some 15,000 locks
 MAX_PROCESSES = 65_536
 MAX_WORKERS = 64
 """Workers of a rank that are followed; 8 are usual, and as many as the node has CPUs for each."""
@@ -131,7 +129,7 @@ class StarvationCollector:
     def _find(self) -> None:
         """Find out which processes are ranks, their busy threads, and their workers."""
         rings = self._rings()
-        holders = parse_lock_holders(read_text(self._procfs / "locks", MAX_LOCKS_BYTES))
+        holders = read_lock_holders(self._procfs)
         ranks = {key: holders[inode] for inode, key in rings.items() if inode in holders}
         self._absence = _absence(bool(rings), bool(ranks))
         before, self._followed = self._followed, {}

@@ -1,11 +1,10 @@
-"""CPU wait times of a process's threads, and which process holds a lock, from procfs.
+"""CPU wait times of a process's threads, from procfs.
 
-Both files may be read by anybody who sees the process; neither takes the right to trace it.
+Its files may be read by anybody who sees the process; neither takes the right to trace it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,25 +16,6 @@ MAX_THREADS = 512
 WATCHED_THREADS = 16
 """Threads of a process that are followed: those that do most. One that hardly wants a CPU cannot
 hold its process up by waiting for it."""
-
-_LOCK = re.compile(
-    r"^\d+: FLOCK +ADVISORY +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE
-)
-
-Inode = tuple[int, int, int]
-"""Major and minor number of a file's device, and the number of its inode."""
-
-
-def parse_lock_holders(text: str) -> Mapping[Inode, int]:
-    """Read /proc/locks: which process has locked a file for itself, as flock(2) does.
-
-    The kernel names processes as the reader's PID namespace knows them (fs/locks.c,
-    lock_get_status), and leaves out those that it does not know.
-    """
-    return {
-        (int(major, 16), int(minor, 16), int(inode)): int(pid)
-        for pid, major, minor, inode in _LOCK.findall(text)
-    }
 
 
 def parse_schedstat(text: str) -> tuple[int, int] | None:

@@ -91,6 +91,8 @@ class TrainingCollector:
         if not self._jobs:
             self._pods.wait(FIRST_NAMES_SECONDS)
         now = self._clock()
+        for job_id in self._follower.close_disowned(now):
+            self._jobs.pop(job_id, None)  # what was said in its name is in its sums
         self._follower.rescan(now)
         self._read(now)
         self._follower.close_finished()

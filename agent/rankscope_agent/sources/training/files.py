@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import fcntl
 import os
 import re
 import stat
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +21,9 @@ from typing import Literal
 
 from rankscope_agent.contract.job_names import JobNameError, PodJob
 from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.sources.pods.job_owners import OwnedFile
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError, RingHeader, parse_header
+from rankscope_agent.sources.training.locks import is_held
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 
 RING_SUFFIX = ".ring"
@@ -56,7 +56,6 @@ although it may write again; the last is known only where locks do not work."""
 _USER = re.compile(r"0|[1-9]\d{0,9}")
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +210,6 @@ def list_rings(directory_descriptor: int) -> Listing:
     return Listing(tuple(files), beyond)
 
 
-def newest_of_each(files: Iterable[RingFile], most: int) -> Iterator[RingFile]:
-    """Yield files in their order, of each user at most so many."""
-    seen: Counter[int] = Counter()
-    for file in files:
-        seen[file.user] += 1
-        if seen[file.user] <= most:
-            yield file
-
-
 def _ring_files(entries: Iterable[os.DirEntry[str]]) -> Iterator[RingFile]:
     for entry in entries:
         # A leading dot is a ring in the making, which its probe renames when it is whole.
@@ -245,6 +235,7 @@ class OpenRing:
     Args:
         user: number of the user whose file it is.
         pod_namespace: of the pod in whose volume it lies, empty outside of pods.
+        names: who knows what jobs are called, and whose they are.
     """
 
     directory: RingDirectory
@@ -254,6 +245,7 @@ class OpenRing:
     descriptor: int
     user: int
     pod_namespace: str = ""
+    names: JobNames = NO_PODS
 
     @property
     def holder(self) -> Holder:
@@ -284,11 +276,29 @@ class OpenRing:
         Raises:
             OSError: the file system cannot say.
         """
-        held = _is_held(self.descriptor)
+        held = is_held(self.descriptor)
+        if held and not self.directory.pod_uid and self.names.is_locked_by_other(self._file(held)):
+            return "ended"
         if held is not None:
             return "alive" if held else "ended"
         age = now_unix_seconds - os.fstat(self.descriptor).st_mtime
         return "alive" if age < LIVENESS_SECONDS else "silent"
+
+    def refusal_of_owner(self) -> RingError | None:
+        """Take note once more of whose its job is; return why that is not its user, if it is not.
+
+        A name that nobody has is anybody's, and Slurm may tell whose it is later.
+        """
+        if not self.directory.pod_uid:
+            file = self._file(is_held(self.descriptor) is not False)
+            try:
+                self.names.check_outside(self.header.pod_uid, self.header.job_id, file)
+            except JobNameError as error:
+                return RingError("identity", str(error))
+        return None
+
+    def _file(self, locked: bool) -> OwnedFile:
+        return OwnedFile(self.user, self.inode, locked)
 
 
 def open_ring(
@@ -313,13 +323,16 @@ def open_ring(
         status = os.fstat(descriptor)
         _check_user(directory, status.st_uid)
         header = _read_header(descriptor, status.st_size, directory.path / name)
-        job = _job(header, directory.pod_uid, names)
+        locked = not directory.pod_uid and is_held(descriptor) is not False
+        file = OwnedFile(status.st_uid, (status.st_dev, status.st_ino), locked)
+        job = _job(header, directory.pod_uid, names, file)
     except BaseException:
         os.close(descriptor)
         raise
     header = dataclasses.replace(header, job_id=job.job_id)
-    inode = status.st_dev, status.st_ino
-    return OpenRing(directory, name, inode, header, descriptor, status.st_uid, job.pod_namespace)
+    return OpenRing(
+        directory, name, file.inode, header, descriptor, file.user, job.pod_namespace, names
+    )
 
 
 def open_regular(directory_descriptor: int, name: str) -> int:
@@ -363,16 +376,16 @@ def _read_header(descriptor: int, size: int, path: Path) -> RingHeader:
     return header
 
 
-def _job(header: RingHeader, pod_uid: str, names: JobNames) -> PodJob:
+def _job(header: RingHeader, pod_uid: str, names: JobNames, file: OwnedFile) -> PodJob:
     """Return whose a ring is; in a pod's volume its place counts, not what it says.
 
     Raises:
-        RingError: it says that it is of another pod or of a job that is not its own, or nobody
-            knows the pod.
+        RingError: it says that it is of another pod or of a job that is not its own or its
+            user's, or nobody knows the pod.
     """
     try:
         if not pod_uid:
-            names.check_outside(header.pod_uid, header.job_id)
+            names.check_outside(header.pod_uid, header.job_id, file)
             return PodJob(header.job_id, "")
         if header.pod_uid not in ("", pod_uid):
             raise RingError("identity", f"pod uid {header.pod_uid} in the volume of pod {pod_uid}")
@@ -382,17 +395,3 @@ def _job(header: RingHeader, pod_uid: str, names: JobNames) -> PodJob:
     if job is None:
         raise RingError("pod_unknown", f"nobody knows the namespace of pod {pod_uid} yet")
     return job
-
-
-def _is_held(descriptor: int) -> bool | None:
-    """Whether a process holds the lock of a ring; None where the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return None
-        raise
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False

@@ -109,6 +109,15 @@ class RingFollower:
             self._find_pods(now_unix_seconds)
             self._scan(self._pods, now_unix_seconds)
 
+    def close_disowned(self, now_unix_seconds: float) -> frozenset[str]:
+        """Close the rings that have turned out to speak for another user's job; name these jobs."""
+        jobs = set()
+        for directory in self._own.values():
+            for followed, refusal in directory.close_disowned():
+                jobs.add(followed.ring.header.job_id)
+                self._log.write(((followed.ring.path, refusal),), now_unix_seconds)
+        return frozenset(jobs)
+
     def close_finished(self) -> None:
         """Close the rings from which nothing more can come."""
         for directory in self._directories():

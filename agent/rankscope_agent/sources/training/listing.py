@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ from rankscope_agent.sources.training.files import (
     RingDirectory,
     RingFile,
     list_rings,
-    newest_of_each,
     open_directory,
 )
 from rankscope_agent.sources.training.format import HEADER_SIZE, RingError
@@ -110,3 +110,12 @@ class RingListings:
 
 def _may_be_ring(file: RingFile) -> bool:
     return file.changed[1] >= HEADER_SIZE
+
+
+def newest_of_each(files: Iterable[RingFile], most: int) -> Iterator[RingFile]:
+    """Yield files in their order, of each user at most so many."""
+    seen: Counter[int] = Counter()
+    for file in files:
+        seen[file.user] += 1
+        if seen[file.user] <= most:
+            yield file

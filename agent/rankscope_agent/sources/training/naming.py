@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rankscope_agent.contract.job_names import PodJob
+from rankscope_agent.sources.pods.job_owners import OwnedFile
 
 
 class JobNames(Protocol):
@@ -27,16 +28,21 @@ class JobNames(Protocol):
         """
         ...
 
-    def check_outside(self, pod_uid: str, stated: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str, file: OwnedFile | None = None) -> None:
         """Refuse what a process that is in no pod's volume may not say of itself.
 
         Args:
             pod_uid: the pod that it says it is in, mostly empty.
             stated: what it calls its job.
+            file: its ring, if it has one.
 
         Raises:
-            JobNameError: it speaks for a pod, or for a job of pods.
+            JobNameError: it speaks for a pod, for a job of pods, or for another user's job.
         """
+        ...
+
+    def is_locked_by_other(self, file: OwnedFile) -> bool:
+        """Return True if somebody else than its writer holds the lock of a ring outside of pods."""
         ...
 
 
@@ -51,8 +57,11 @@ class _NoPods:
     def of_pod(self, pod_uid: str, stated: str) -> PodJob | None:
         return None
 
-    def check_outside(self, pod_uid: str, stated: str) -> None:
+    def check_outside(self, pod_uid: str, stated: str, file: OwnedFile | None = None) -> None:
         return
+
+    def is_locked_by_other(self, file: OwnedFile) -> bool:
+        return False
 
 
 NO_PODS: JobNames = _NoPods()

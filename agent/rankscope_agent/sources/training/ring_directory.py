@@ -258,6 +258,14 @@ class FollowedDirectory:
         self._close(followed, refusal)
         return path, refusal
 
+    def close_disowned(self) -> Iterator[tuple[FollowedRing, RingError]]:
+        """Close the rings that speak for a job of another user, as far as is known by now."""
+        for followed in tuple(self._rings):
+            refusal = followed.ring.refusal_of_owner()
+            if refusal:
+                self._close(followed, refusal)
+                yield followed, refusal
+
     def _close(self, followed: FollowedRing, refusal: RingError | None) -> None:
         ring = followed.ring
         self._rings.remove(followed)

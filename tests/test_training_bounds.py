@@ -418,21 +418,19 @@ def test_listings_of_256_files_are_kept_once_they_are_two_seconds_old(tmp_path, 
     assert [listing.settled for listing in listings._kept.values()] == [True] * kept
 
 
-def test_directories_are_scanned_for_a_quarter_of_a_second(tmp_path):
-    timer = Clock(0.0)
-    follower = RingFollower(tmp_path, tmp_path, timer=timer)
+def test_directories_are_scanned_for_a_quarter_of_a_second(tmp_path, monkeypatch):
+    timer, scanned = Clock(0.0), []
 
-    class Directory:
-        seen = scanned = 0
+    def scan(directory, *of):
+        scanned.append(directory)
+        timer.now += 0.12
+        return ()
 
-        def scan(self, *of):
-            self.scanned += 1
-            timer.now += 0.12
-            return ()
-
-    directories = {index: Directory() for index in range(5)}
-    follower._scan(directories, 0.0)
-    assert sum(directory.scanned for directory in directories.values()) == 3
+    monkeypatch.setattr(ring_directory.FollowedDirectory, "scan", scan)
+    for user in range(5):
+        (tmp_path / str(user)).mkdir()
+    RingFollower(tmp_path, tmp_path / "kubelet", timer=timer).scan(0.0)
+    assert len(scanned) == 3
 
 
 @pytest.mark.parametrize(("later", "stride"), [(119.0, 1), (121.0, 2049)])

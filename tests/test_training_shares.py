@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import time
 from collections import Counter
 
@@ -21,6 +23,7 @@ from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
 
 NOW = 1_700_000_000.0
+FULL = "0-full.ring"
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 
 
@@ -209,10 +212,11 @@ def test_rings_written_faster_than_they_are_read_keep_no_other_from_being_read(
 
 
 class SlowDisk:
-    """Time that passes with every directory that is listed."""
+    """Time that passes with every directory that is listed, or with those alone that are full."""
 
-    def __init__(self, monkeypatch, seconds: float) -> None:
+    def __init__(self, monkeypatch, seconds: float, *, full_ones: bool = False) -> None:
         self.now = 0.0
+        self._full_ones = full_ones
         self.listed = 0
         self._seconds = seconds
         monkeypatch.setattr(ring_directory, "list_rings", self.list)
@@ -222,16 +226,21 @@ class SlowDisk:
 
     def list(self, descriptor: int) -> Listing:
         self.listed += 1
-        self.now += self._seconds
+        if not self._full_ones or FULL in os.listdir(descriptor):
+            self.now += self._seconds
         return list_rings(descriptor)
+
+
+def full_directories(root, uids) -> None:
+    for uid in uids:
+        directory = volume(root, uid)
+        (directory / FULL).write_text("")
+        os.utime(directory, (2 * NOW, 2 * NOW))  # changed again and again
 
 
 def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path, monkeypatch):
     disk = SlowDisk(monkeypatch, ring_follower.SCAN_SECONDS / 2)
-    for number in range(20):
-        directory = volume(tmp_path, f"uid-{number:02}")
-        (directory / "0.ring").write_text("")
-        os.utime(directory, (2 * NOW, 2 * NOW))  # changed again and again
+    full_directories(tmp_path, [f"uid-{number:02}" for number in range(20)])
     rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
     for turn in range(10):
         rings.rescan(NOW + turn * (PODS_RESCAN_SECONDS + 1))
@@ -241,6 +250,44 @@ def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path
     rings.rescan(NOW + 100)
     assert held(rings) == {"uid-99": 1}
     assert disk.listed == 1 + 2  # the node's own is always looked at
+    writer.end()
+
+
+def test_twenty_full_pods_keep_neither_a_known_job_nor_a_new_one_waiting(tmp_path, monkeypatch):
+    disk = SlowDisk(monkeypatch, 2 * ring_follower.SCAN_SECONDS, full_ones=True)
+    known = RingWriter(volume(tmp_path, "team-known"), job_id="x")
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
+    looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
+    rings.rescan(next(looks))
+    full_directories(tmp_path, [f"greedy-{number:02}" for number in range(20)])
+    for _ in range(4):  # in each of which there is time for one of them
+        rings.rescan(next(looks))
+    again = RingWriter(volume(tmp_path, "team-new"), job_id="y")
+    other = RingWriter(volume(tmp_path, "zeal-new"), job_id="z")
+    disk.listed = 0
+    rings.rescan(next(looks))
+    assert held(rings) == {"team-known": 1, "team-new": 1, "zeal-new": 1}
+    assert disk.listed == 1 + 3 + 1  # the node's own, those three, and a full one
+    for _ in range(100):
+        rings.rescan(next(looks))
+    assert rings.refused()["too_small"] == 20  # nobody is left out for ever
+    for writer in (known, again, other):
+        writer.end()
+
+
+def test_a_namespace_whose_pods_come_anew_all_the_time_waits_behind_others(tmp_path, monkeypatch):
+    disk = SlowDisk(monkeypatch, 2 * ring_follower.SCAN_SECONDS, full_ones=True)
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
+    looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
+    for number in range(5):
+        full_directories(tmp_path, [f"greedy-{number}-{pod}" for pod in range(20)])
+        rings.rescan(next(looks))
+        for gone in (tmp_path / "kubelet" / "pods").iterdir():
+            shutil.rmtree(gone)
+    full_directories(tmp_path, [f"greedy-last-{pod}" for pod in range(20)])
+    writer = RingWriter(volume(tmp_path, "team-new"), job_id="y")
+    rings.rescan(next(looks))
+    assert held(rings) == {"team-new": 1}
     writer.end()
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, RankIdentity, Sample
 from rankscope_agent.settings.config import Config
-from rankscope_agent.sources.collector import NoData
+from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.fair_shares import take_turns
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
+from rankscope_agent.sources.training.patient_follower import PatientFollower
 from rankscope_agent.sources.training.ring_directory import FollowedRing
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
@@ -42,6 +43,9 @@ that is written faster than it is read takes no more of a run than others leave.
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, ended ones included; one more makes one of the job that has most go early."""
 
+
+LATE_SECONDS = 10.0
+"""How long a look for rings may last before the run counts as failed: two pauses between looks."""
 
 FIRST_NAMES_SECONDS = 5.0
 """How long a run without any job yet waits to learn what pods' jobs are called: half of a
@@ -77,7 +81,7 @@ class TrainingCollector:
         self._kubelet = kubelet
         self._node = node
         self._clock = clock
-        self._follower = RingFollower(ring_dir, kubelet, self._pods)
+        self._follower = PatientFollower(RingFollower(ring_dir, kubelet, self._pods))
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
         self._turn = 0
@@ -87,6 +91,7 @@ class TrainingCollector:
 
         Raises:
             NoData: there is no directory of rings, neither the node's nor a pod's.
+            Incomplete: looking for new rings takes too long; what is known goes on the page.
         """
         if not self._jobs:
             self._pods.wait(FIRST_NAMES_SECONDS)
@@ -97,12 +102,24 @@ class TrainingCollector:
         self._read(now)
         self._follower.close_finished()
         self._forget(now)
-        if not (self._follower.directories or self._jobs):
+        late = self._follower.late_seconds
+        if not (self._follower.directories or self._jobs or late):
             raise NoData(self._absence())
         self._pods.note_probed(
             frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks),
             self._attempts(),
         )
+        if late >= LATE_SECONDS or (late and not self._jobs):
+            raise Incomplete(tuple(self._samples()), self._lateness(late))
+        yield from self._samples()
+
+    def _lateness(self, late_seconds: float) -> str:
+        return (
+            f"the look for new rings has lasted {late_seconds:.0f} s and is at"
+            f" {self._follower.late_at!r}; known ranks are read, new ones are not seen yet"
+        )
+
+    def _samples(self) -> Iterator[Sample]:
         yield from self._own_samples()
         # Jobs in the order in which they were first seen: newcomers cannot push others' series
         # over the page's limit.

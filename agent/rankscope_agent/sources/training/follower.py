@@ -21,6 +21,7 @@ from rankscope_agent.sources.training.files import (
 from rankscope_agent.sources.training.format import REASONS, Reason, RingError
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 from rankscope_agent.sources.training.ring_directory import FollowedDirectory, FollowedRing, Refusal
+from rankscope_agent.sources.training.scan_turns import ScanTurns
 
 log = logging.getLogger(__name__)
 
@@ -61,14 +62,15 @@ class RingFollower:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
-        self._timer = timer
         self._ends = EndWatch()
         self._ring_dir = ring_dir
         self._pods_path = kubelet / "pods"
         self._kubelet = kubelet
-        # In the order in which they are looked at next.
         self._own: dict[RingDirectory, FollowedDirectory] = {}
         self._pods: dict[RingDirectory, FollowedDirectory] = {}
+        self._own_turns, self._pods_turns = ScanTurns(timer), ScanTurns(timer)
+        self.looking_at = ring_dir
+        """The directory that a look has come to."""
         self._pods_seen_at: float | None = None
         self._pods_failure: RingError | None = None
         self._max_rings = ring_limit()
@@ -101,13 +103,19 @@ class RingFollower:
 
     def rescan(self, now_unix_seconds: float) -> None:
         """Look for rings that have appeared or gone; among pods less often than it is called."""
-        self._divide(now_unix_seconds)
+        self.divide(now_unix_seconds)
+        self.scan(now_unix_seconds)
+
+    def scan(self, now_unix_seconds: float) -> None:
+        """Look for rings without closing any, so that those that are open can be read meanwhile."""
+        self.looking_at = self._ring_dir
         self._take(self._own, own_directories(self._ring_dir))
-        self._scan(self._own, now_unix_seconds)
+        self._scan(self._own, self._own_turns, now_unix_seconds)
         if not self._names.pending and self._pods_due(now_unix_seconds):
             self._pods_seen_at = now_unix_seconds
+            self.looking_at = self._pods_path
             self._find_pods(now_unix_seconds)
-            self._scan(self._pods, now_unix_seconds)
+            self._scan(self._pods, self._pods_turns, now_unix_seconds)
 
     def close_disowned(self, now_unix_seconds: float) -> frozenset[str]:
         """Close the rings that have turned out to speak for another user's job; name these jobs."""
@@ -132,20 +140,19 @@ class RingFollower:
     def _directories(self) -> Sequence[FollowedDirectory]:
         return (*self._own.values(), *self._pods.values())
 
-    def _scan(self, directories: dict[RingDirectory, FollowedDirectory], now: float) -> None:
-        """Look into directories for as long as there is time, at least into one of them.
+    def _scan(
+        self, directories: dict[RingDirectory, FollowedDirectory], turns: ScanTurns, now: float
+    ) -> None:
+        """Look into directories for as long as there is time, in fair turns."""
 
-        New ones come first, then those that have waited longest.
-        """
-        until = self._timer() + SCAN_SECONDS
-        for turn, key in enumerate(sorted(directories, key=lambda key: directories[key].seen)):
-            if turn and self._timer() >= until:
-                return
-            directory = directories[key] = directories.pop(key)
+        def look(directory: FollowedDirectory) -> None:
+            self.looking_at = directory.directory.path
             left = self._max_rings - len(self.rings)
             self._log.write(directory.scan(left, self._shares, now), now)
 
-    def _divide(self, now: float) -> None:
+        turns.take(directories.values(), look, SCAN_SECONDS)
+
+    def divide(self, now: float) -> None:
         """Take back what pods and users have beyond their share, for those that lack a place."""
         wanted: Counter[Holder] = Counter()
         for directory in self._directories():

@@ -148,8 +148,8 @@ class FollowedDirectory:
         self._names = names
         self._ends = ends
         self.exists = False
-        self.seen = False
-        """It was looked at."""
+        self.turn = 0
+        """The number of its newest look among all of them, 0 before the first."""
         self._namespace = ""
         self._rings: list[FollowedRing] = []
         self._done: dict[_Key, RingError | None] = {}
@@ -175,6 +175,14 @@ class FollowedDirectory:
         yield from (refusal.reason for refusal in self._done.values() if refusal)
         yield from (followed.refusal.reason for followed in self._rings if followed.refusal)
         yield from itertools.repeat("too_many", self._left.total() + self._unseen)
+
+    @property
+    def holder(self) -> Holder:
+        """Who owns the directory: its pod, or outside of pods its user; all, of the shared one."""
+        owner = self.directory.user
+        if not self.directory.pod_uid and owner is None:
+            return "", ""
+        return holder_of(self.directory, self._pod_namespace(), owner or 0)
 
     @property
     def open_of(self) -> Counter[Holder]:
@@ -219,7 +227,6 @@ class FollowedDirectory:
             The refusals that are new since the last look.
         """
         failed_before, self._failure, self.exists = self._failure is not None, None, False
-        self.seen = True
         try:
             with open_directory(self.directory) as descriptor:
                 self.exists = True
@@ -316,10 +323,14 @@ class FollowedDirectory:
 
     def _holder(self, file: RingFile) -> Holder:
         """Return who takes a place with a file, as far as is known before it is opened."""
+        return holder_of(self.directory, self._pod_namespace(), file.user)
+
+    def _pod_namespace(self) -> str:
+        """Return the namespace of the directory's pod, empty outside of pods and while unknown."""
         pod_uid = self.directory.pod_uid
         if pod_uid and not self._namespace:
             self._namespace = self._names.namespace_of_pod(pod_uid)
-        return holder_of(self.directory, self._namespace, file.user)
+        return self._namespace
 
     def _forget_unlisted(self, listing: Listing) -> None:
         inodes = {file.inode for file in listing.files}

@@ -1,0 +1,136 @@
+"""Rings of a node, looked for on a thread of its own: those that are known are read meanwhile.
+
+Disks that a pod keeps busy, or a file system that hangs, make a look last for as long as they like.
+That costs newcomers their time, and nobody else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.sources.training.follower import RingFollower
+from rankscope_agent.sources.training.format import Reason, RingError
+from rankscope_agent.sources.training.ring_directory import FollowedRing
+
+PATIENCE_SECONDS = 1.0
+"""How long a run waits for a look that it started: four times what a look takes as a rule."""
+
+FIRST_PATIENCE_SECONDS = 4.0
+"""How long, while none has ended yet: with the wait for names that precedes it, less than a
+collector's deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the newest look that has ended had found."""
+
+    rings: Sequence[FollowedRing]
+    directories: int
+    pods_failure: RingError | None
+
+
+class PatientFollower:
+    """Follows rings as `RingFollower` does, and does not wait for looks that last; one thread's.
+
+    Args:
+        follower: looks for rings and opens them.
+        timer: gives seconds that never go back.
+    """
+
+    def __init__(self, follower: RingFollower, timer: Callable[[], float] = time.monotonic) -> None:
+        self._follower = follower
+        self._timer = timer
+        self._look: _Look | None = None
+        self._began = 0.0
+        self._found = self._state()
+        self._refused = follower.refused()
+        self._ended_once = False
+
+    @property
+    def rings(self) -> Sequence[FollowedRing]:
+        """The rings that are open and known."""
+        return self._found.rings if self._look else self._follower.rings
+
+    @property
+    def directories(self) -> int:
+        """How many directories of rings were there and readable at the last look."""
+        return self._found.directories if self._look else self._follower.directories
+
+    @property
+    def pods_failure(self) -> RingError | None:
+        """Why the pods' directory could not be listed at the last look, None where it could."""
+        return self._found.pods_failure if self._look else self._follower.pods_failure
+
+    def refused(self) -> Mapping[Reason, int]:
+        """Count the files and directories refused, for every reason there is."""
+        if self._look is None:
+            self._refused = self._follower.refused()
+        return self._refused
+
+    @property
+    def late_seconds(self) -> float:
+        """How long the look that goes on has lasted by now; 0 where none does."""
+        return self._timer() - self._began if self._look else 0.0
+
+    @property
+    def late_at(self) -> str:
+        """The directory that it has come to."""
+        return str(self._follower.looking_at)
+
+    def rescan(self, now_unix_seconds: float) -> None:
+        """Look for rings that have appeared or gone, unless the look before goes on.
+
+        Raises:
+            Exception: whatever the look has raised.
+        """
+        patience = 0.0
+        if self._look is None:
+            self._follower.divide(now_unix_seconds)
+            self._found = self._state()
+            self._began = self._timer()
+            self._look = _Look(self._follower, now_unix_seconds)
+            self._look.start()
+            patience = PATIENCE_SECONDS if self._ended_once else FIRST_PATIENCE_SECONDS
+        self._look.join(patience)
+        if not self._look.is_alive():
+            ended, self._look, self._ended_once = self._look, None, True
+            if ended.failure:
+                raise ended.failure
+
+    def close_disowned(self, now_unix_seconds: float) -> frozenset[str]:
+        """Close the rings that speak for a job of another user, and name these jobs."""
+        return frozenset() if self._look else self._follower.close_disowned(now_unix_seconds)
+
+    def close_finished(self) -> None:
+        """Close the rings from which nothing more can come, once no look goes on."""
+        if self._look is None:
+            self._follower.close_finished()
+
+    def give_up(self, followed: FollowedRing, error: OSError, now_unix_seconds: float) -> None:
+        """Close a ring that cannot be read any longer, once no look goes on."""
+        if self._look is None:
+            self._follower.give_up(followed, error, now_unix_seconds)
+
+    def _state(self) -> _Found:
+        follower = self._follower
+        return _Found(follower.rings, follower.directories, follower.pods_failure)
+
+
+class _Look(threading.Thread):
+    """One look for rings; what it raises is kept in `failure`."""
+
+    def __init__(self, follower: RingFollower, now_unix_seconds: float) -> None:
+        super().__init__(name="ring-look", daemon=True)
+        self._follower = follower
+        self._now = now_unix_seconds
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Look once."""
+        try:
+            self._follower.scan(self._now)
+        except Exception as error:  # noqa: BLE001 - raised again by whoever waits for the look
+            self.failure = error

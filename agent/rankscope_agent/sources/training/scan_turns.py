@@ -1,0 +1,71 @@
+"""Whose directory is looked at next, where there is no time for all of them.
+
+The time goes to namespaces, and outside of pods to users, each of whom is charged for what its
+directories took. So one that fills twenty of them waits behind everybody else's, newcomers among
+them, and gets the time that these leave.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+
+from rankscope_agent.sources.training.ring_directory import FollowedDirectory
+
+SMALLEST_SECONDS = 1e-6
+"""A charge below it is forgotten: a quarter of a second lasts for 18 rounds, which is longer than a
+pod takes to end and come again."""
+
+
+class ScanTurns:
+    """Gives directories their turns, round by round.
+
+    Args:
+        timer: gives seconds that never go back.
+    """
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._charged: dict[str, float] = {}
+        self._turn = 0
+
+    def take(
+        self,
+        directories: Iterable[FollowedDirectory],
+        look: Callable[[FollowedDirectory], None],
+        seconds: float,
+    ) -> None:
+        """Look into directories for so long, at least into one of them.
+
+        Whoever was charged least by then comes next; of one namespace or user, new directories
+        come first, then those that have waited longest. A charge halves with every round.
+        """
+        until = self._timer() + seconds
+        halved = {group: charge / 2 for group, charge in self._charged.items()}
+        self._charged = {group: rest for group, rest in halved.items() if rest > SMALLEST_SECONDS}
+        groups: dict[str, deque[FollowedDirectory]] = defaultdict(deque)
+        for directory in sorted(directories, key=lambda one: one.turn):
+            groups[directory.holder[0]].append(directory)
+        least_first = [(self._charged.get(group, 0.0), group) for group in groups]
+        heapq.heapify(least_first)
+        in_time = True
+        while least_first and in_time:
+            charge, group = least_first[0]
+            charge += self._serve(groups[group].popleft(), look)
+            self._charged[group] = charge
+            if groups[group]:
+                heapq.heapreplace(least_first, (charge, group))
+            else:
+                heapq.heappop(least_first)
+            in_time = self._timer() < until
+
+    def _serve(
+        self, directory: FollowedDirectory, look: Callable[[FollowedDirectory], None]
+    ) -> float:
+        """Give a directory its turn; return the seconds that it took."""
+        before = self._timer()
+        self._turn += 1
+        directory.turn = self._turn
+        look(directory)
+        return self._timer() - before

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 RECIPE = ROOT / "daemonset" / "Dockerfile"
 PATIENCE_SECONDS = 240
 MOST_BYTES = 60_000_000  # the promise to whoever pulls it on every node
+MOST_BYTES_OF_ANALYZERS = 250_000_000
 ARM = ("--platform=manylinux2014_aarch64", "--platform=manylinux_2_28_aarch64")
 ARM += ("--python-version=3.12", "--implementation=cp")
 
@@ -153,8 +154,7 @@ def in_layer(layer: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_agent_and_what_it_needs_stay_small(layer):
-    size = sum(path.stat().st_size for path in layer.rglob("*") if path.is_file())
-    assert size <= MOST_BYTES
+    assert bytes_in(layer) <= MOST_BYTES
 
 
 def test_the_agent_starts_with_the_layers_packages_alone(layer, tmp_path):
@@ -187,6 +187,23 @@ def test_every_package_of_the_analyzers_has_a_wheel_for_arm64(tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())["install"]
     assert {"numpy", "pandas", "kubernetes"} <= {one["metadata"]["name"] for one in found}
     assert all("x86_64" not in one["download_info"]["url"] for one in found)
+
+
+def test_a_watch_and_what_it_needs_stay_small(tmp_path):
+    """With what Python compiles them to, and without what the recipe removes."""
+    target = tmp_path / "analyzers"
+    done = install_locked("analyzers", "--target", target, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert bytes_in(target) > MOST_BYTES_OF_ANALYZERS
+    (removed,) = re.findall(r"&& rm -r ((?:/analyzers/\S+ ?)+)", RECIPE.read_text())
+    for path in removed.split():
+        shutil.rmtree(tmp_path / path.lstrip("/"))
+    assert bytes_in(target) <= MOST_BYTES_OF_ANALYZERS
+    assert not [*target.glob("pyarrow*"), *target.glob("torch*")]
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def elf_machine(path: Path) -> int:

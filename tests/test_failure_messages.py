@@ -39,6 +39,12 @@ EXCEPTION_LINES = {
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local"
     " network address. port: 29500, EADDRINUSE": causes.RENDEZVOUS,
     "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, invalid usage": causes.NCCL_ERROR,
+    "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: "
+    "[Init]Wait_for_all_tasks_to_register::0.": causes.RENDEZVOUS,
+    "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'x'": causes.MISSING_IMPORT,
+    "app.StartError: data: PermissionError: [Errno 13] '/data'": causes.PERMISSION,
+    "torch._inductor.exc.InductorError: CalledProcessError: Command '['gcc', 'x.c']' returned"
+    " non-zero exit status 1.": causes.USER_EXCEPTION,
     "KeyError: 'image'": causes.USER_EXCEPTION,
     "AssertionError": causes.USER_EXCEPTION,
     "my.own.Trouble: everything is lost": causes.USER_EXCEPTION,

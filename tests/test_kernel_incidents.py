@@ -214,6 +214,24 @@ def test_a_log_that_ends_before_the_kill_still_says_that_memory_ran_out():
 @pytest.mark.parametrize(("kill", "cause"), [(KILL, "host_memory"), (OF_GROUP, "app")])
 def test_who_asked_for_memory_and_whom_it_cost_are_one_incident(kill, cause):
     assert conclusion(SEARCH, kill) == (cause, "restart_app", 1)
+    summary = verdict_of(stamped(9.5, SEARCH), stamped(9.6, kill)).incidents[0].summary
+    assert summary == "process python: killed for lack of memory"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "[   88.123456] ",
+        "[88.1] ",
+        "[Ter Set 19 11:02:33 2024] ",
+        "Jan  2 10:00:00 gpu-1 kernel: ",
+        "4,991,5678901234,-;",
+        "kern  :warn  : 2026-05-01T03:02:01,120001+00:00 ",
+    ],
+)
+def test_who_asked_for_memory_is_named_without_what_stands_before(before):
+    summary = verdict_of(f"{before}{SEARCH}").incidents[0].summary
+    assert summary == "the node's memory: python found none left; whom it cost is cut off"
 
 
 STUCK = "watchdog: BUG: soft lockup - CPU#17 stuck for 2690s! [ksoftirqd/17:113]"

@@ -23,6 +23,8 @@ OPENING_BYTES = 256 << 10
         ("3[3] -> 0[0] [send] via NET/IB/0/GDRDMA", ("NET/IB",), True),
         ("00 : 3[3] -> 0[0] [receive] via NET/Socket/0", ("NET/Socket",), False),
         ("1 -> 0 via P2P/IPC", (), None),
+        ("[send] via NET/Socket/0", ("NET/Socket",), False),
+        ("[receive] via NET/IB/2/GDRDMA", ("NET/IB",), True),
     ],
 )
 def test_connections_without_a_channels_head_prove_their_transport(line, transports, gdr):
@@ -65,6 +67,12 @@ SIZES = {
     "model='m', tensor_parallel_size=4, pipeline_parallel_size=2, dtype=x": 8,
     "#  Rank  0 Group  0 Pid  25 on  gpu-00 device  0 [0x10] X\n"
     "#  Rank  3 Group  0 Pid  28 on  gpu-00 device  3 [0x20] X": 4,
+    "[INFO] [launch.py:164:main] dist_world_size=8": 8,
+    "Namespace(distributed_world_size=24, device_id=0)": 24,
+    "accelerate launch --num_processes=16 --num_machines 2 train.py": 16,
+    "Distributed environment: MULTI_GPU  Backend: nccl\nNum processes: 8\nProcess index: 3": 8,
+    "(TrainTrainable pid=9) - (node_id=aa, ip=10.0.0.4, pid=51) world_rank=0, local_rank=0\n"
+    "(TrainTrainable pid=9) - (node_id=bb, ip=10.0.0.5, pid=52) world_rank=3, local_rank=1": 4,
     RAS: 32,
 }
 
@@ -95,6 +103,19 @@ def test_nccls_own_word_goes_before_that_of_others():
     assert (verdict.nranks, verdict.nranks_from, verdict.world_size) == (4, "communicator", 16)
     calls = "AllReduce: opCount 0 sendbuff 0x1 count 4 comm 0x5 [nranks=8] stream 0x7"
     assert verdict_of("world_size=16\n" + info(0, calls)).nranks == 8
+
+
+def test_the_size_of_a_process_group_is_that_of_a_communicator():
+    options = "[Rank 3] ProcessGroupNCCL initialization options: size: 16, global rank: 3, TIMEOUT"
+    verdict = verdict_of(f"{options}\n{info(3, edge(3, 11, 'NET/IB/3'))}")
+    assert (verdict.nranks, verdict.nranks_from) == (16, "others")
+
+
+def test_the_hosts_of_all_ranks_are_its_nodes_where_nccl_does_not_count_them():
+    whole = "".join(info(rank, comm(rank, 16, "START")) for rank in range(16))
+    part = "".join(info(rank, comm(rank, 16, "START")) for rank in range(15))
+    assert [c.communicator.nodes_seen for c in verdict_of(whole).communicators] == [2]
+    assert [c.communicator.nodes_seen for c in verdict_of(part).communicators] == [None]
 
 
 def test_only_the_beginning_of_a_log_is_searched_for_a_size():
@@ -278,3 +299,21 @@ def test_a_benchmark_on_one_host_that_used_sockets_did():
 
 def test_old_nccl_says_a_ranks_size_without_its_communicator():
     assert verdict_of(info(0, "rank 0 nranks 4")).nranks == 4
+
+
+def test_an_excerpt_without_a_communicator_shows_its_connections_and_channels(tmp_path, capsys):
+    log = tmp_path / "log"
+    log.write_text(
+        info(0, edge(0, 1, "SHM/direct/direct"))
+        + info(1, "16 coll channels, 0 nvls channels, 16 p2p channels, 2 p2p channels per peer")
+        + info(2, "0 : NET/IB/0/GDRDMA [receive] via NET/IB/0/GDRDMA [send]")
+    )
+    assert cli.main(["explain", "nccl-log", str(log), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["communicators"] == []
+    assert said["coll_channels"] == [16]
+    assert said["connections"] == {
+        "SHM/direct/direct": 1,
+        "NET/IB/GDRDMA receive": 1,
+        "NET/IB/GDRDMA send": 1,
+    }

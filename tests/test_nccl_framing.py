@@ -16,6 +16,14 @@ def unframed(*chunks: bytes) -> bytes:
     return b"".join([framing.feed(chunk) for chunk in chunks]) + framing.finish()
 
 
+def test_what_a_web_page_escaped_is_itself_again():
+    lines = b"> h:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -&gt; 4[0] via &#39;a&#39; &amp; &lt;b&gt;\n"
+    assert unframed(lines) == lines.replace(b"-&gt; ", b"-> ").replace(
+        b"via &#39;a&#39; &amp; &lt;b&gt;", b"via 'a' & <b>"
+    )
+    assert unframed(b"if a && b; &amp;lt;\n") == b"if a && b; &lt;\n"
+
+
 def test_parts_of_a_cri_line_are_joined_for_each_stream():
     text = b"".join(
         STAMP + line

@@ -43,7 +43,8 @@ they paste is short."""
 
 _STRIPPED = re.compile(
     rb"^[ \t>#]*((?:Channel \d+(?:/\d+)? ?: |Ring \d+ : |comm 0x|ncclComm\w+ comm 0x|Using network "
-    rb"|NET/(?:IB|Socket|OFI|Plugin) ?: |Bootstrap ?: |\d+ coll channels)[^\n]*)",
+    rb"|NET/(?:IB|Socket|OFI|Plugin) ?: |Bootstrap ?: |\d+ coll channels|\[(?:send|receive)\] via )"
+    rb"[^\n]*)",
     re.MULTILINE,
 )
 """Lines of NCCL's whose beginning somebody cut off."""

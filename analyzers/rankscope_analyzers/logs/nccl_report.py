@@ -5,7 +5,7 @@ The JSON's members are part of the product's interface (docs/nccl_logs.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rankscope_agent.contract.nccl import verdict as nccl_verdict
@@ -64,6 +64,8 @@ def as_object(facts: Facts, verdict: JobVerdict, findings: Sequence[Finding]) ->
         "gdr_missing_connections": network.gdr_missing,
         "socket_fallback": network.socket_fallback,
         "reason": network.reason,
+        "connections": _connections(verdict.connections),
+        "coll_channels": _channels(facts, verdict),
         "init_complete_ranks": list(verdict.init_complete_ranks[:MAX_LISTED]),
         "warnings": _warnings(facts),
         "environment": {name: sorted(values) for name, values in environment(facts).items()},
@@ -112,12 +114,12 @@ def _communicator(judged: CommunicatorVerdict) -> dict[str, Any]:
         "id": communicator.name,
         "id_is_certain": communicator.linked,
         "nranks": communicator.nranks,
-        "nodes": communicator.nodes,
+        "nodes": communicator.nodes_seen,
         "ranks_seen": list(communicator.ranks),
         "init_complete_ranks": list(communicator.complete_ranks),
         "hosts": list(communicator.hosts),
         "networks": list(communicator.networks),
-        "connections": {_written(t): n for t, n in sorted_edges(communicator.edges.items())},
+        "connections": _connections(communicator.edges),
         "coll_channels": list(communicator.channels),
         "socket_fallback": network.socket_fallback,
         "reason": network.reason,
@@ -127,6 +129,16 @@ def _communicator(judged: CommunicatorVerdict) -> dict[str, Any]:
         )
         or None,
     }
+
+
+def _connections(counts: Mapping[Transport, int]) -> dict[str, int]:
+    return {_written(transport): count for transport, count in sorted_edges(counts.items())}
+
+
+def _channels(facts: Facts, verdict: JobVerdict) -> list[int]:
+    """Return every number of channels that is printed, of known communicators or not."""
+    known = (c.communicator.channels for c in verdict.communicators)
+    return sorted({n for several in (*known, *facts.loose_channels.values()) for n in several})
 
 
 def _written(transport: Transport) -> str:

@@ -125,8 +125,14 @@ _ENDED = re.compile(
 )
 
 
+_CHILD = re.compile(rb"(?:Error|Exception): (?:subprocess\.)?CalledProcessError: ")
+"""A compiler or the like that a program ran: its exit code is not the training program's."""
+
+
 def read_echo(words: bytes) -> Meaning | None:
     """Read how a launcher says that some process ended, without which; None if it says no such."""
+    if _CHILD.search(words):
+        return None
     died = _DIED.search(words)
     if died is not None:
         return replace(classify_exit(-int(died[1])), certain=False)

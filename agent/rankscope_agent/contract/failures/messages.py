@@ -6,6 +6,7 @@ answer, a signal from the launcher.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -187,8 +188,15 @@ _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
         r"The (?:client|server) (?:network )?socket has (?:failed|timed out)|"
         r"EADDRINUSE|[Aa]ddress already in use|Timed out initializing process group|"
         r"wait timeout after|"
-        r"Socket Timeout",
+        r"Socket Timeout|"
+        # JAX's coordination service, while its tasks register
+        r"Barrier timed out.{0,80}(?:Init|register|Connect)|"
+        r"(?:UNAVAILABLE|DEADLINE_EXCEEDED).{0,120}(?:RegisterTask|coordination service)",
         Meaning(causes.RENDEZVOUS),
+    ),
+    (
+        r"DEADLINE_EXCEEDED: Barrier timed out",
+        Meaning(causes.COLLECTIVE_TIMEOUT, victim=True),
     ),
     # --- what the image lacks
     (
@@ -228,11 +236,22 @@ EXCEPTIONS = tuple((re.compile(pattern, re.MULTILINE), meaning) for pattern, mea
 """Exceptions by their last line and what follows it; the first that fits counts."""
 
 
+_INNER = re.compile(r"[:(] ?(?=(?:[A-Za-z_]\w{0,60}\.){0,12}[A-Z]\w{0,80}Error\b)")
+
+MAX_INNER = 4
+"""Exceptions looked at that another one's text names: wrappers wrap one, rarely two."""
+
+
 def classify(text: str) -> Meaning:
-    """Return what an exception's text means; the program's own if no other wording is known."""
-    for pattern, meaning in EXCEPTIONS:
-        if pattern.search(text):
-            return meaning
+    """Return what an exception's text means; the program's own if no other wording is known.
+
+    Where a wrapper's or a logger's words say nothing, those of the exception within them count.
+    """
+    inner = itertools.islice(_INNER.finditer(text), MAX_INNER)
+    for part in (text, *(text[match.end() :] for match in inner)):
+        for pattern, meaning in EXCEPTIONS:
+            if pattern.search(part) and (part is text or meaning != LAUNCHER):
+                return meaning
     return USER
 
 

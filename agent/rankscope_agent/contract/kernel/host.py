@@ -12,6 +12,8 @@ from rankscope_agent.contract.kernel.rule import Rule, plain
 
 MCE, NVME = "[Hardware Error]: ", "nvme nvme"
 _COMM = r"\((?P<comm>.{0,64}?)\)(?:,| |$)"
+# A process's name that begins a message: behind what any format of the log puts before it.
+_WHO = r"(?:^|(?<=\] )|(?<=: )|(?<=;)|(?<=:\d\d ))(?P<comm>[^\s\]](?:(?!\] |: |;|\d\dT\d\d:).){0,63}?)"
 # What stands before a path's first slash is no name that a container gave: names have no slash.
 _PATH = r"/[^,]{0,512}"
 _DISK = r"(?P<device>[\w!/.-]{1,32})"
@@ -23,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     # The one that asked for memory; whom it costs stands in a later line, which may be cut off.
     Rule(
         " invoked oom-killer: ",
-        re.compile(r"(?P<comm>\S.{0,63}) invoked oom-killer: gfp_mask="),
+        re.compile(_WHO + r" invoked oom-killer: gfp_mask="),
         plain("oom_search", "host_memory", "restart_app", "error", True),
     ),
     # Up to kernel 4.x the first of two lines says `Kill process N (comm) score M or sacrifice`.
@@ -127,7 +129,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "]: segfault at  ip  sp ",
         re.compile(
-            r"(?P<comm>\S.{0,63})\[(?P<pid>\d{1,9})\]: segfault at [0-9a-f]+ ip [0-9a-f]+"
+            _WHO + r"\[(?P<pid>\d{1,9})\]: segfault at [0-9a-f]+ ip [0-9a-f]+"
             r" sp [0-9a-f]+ error"
         ),
         plain("user_fault", "app", "restart_app", "error"),

@@ -1,7 +1,8 @@
 """Takes off what log pipelines wrap around a program's lines, chunk by chunk, in bounded memory.
 
 Most wrappers only put something in front of a line, which the parser of lines skips by itself. Here
-are those that change the text: Docker's JSON, the CRI's partial lines, terminal colours, CR LF.
+are those that change the text: Docker's JSON, the CRI's partial lines, terminal colours, CR LF, and
+what web pages escape.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ MAX_PARTIAL_BYTES = 64 << 10
 
 DOCKER_START = b'{"log":"'
 ESCAPE = b"\x1b"
+
+ENTITIES = (
+    (b"&gt;", b">"),
+    (b"&lt;", b"<"),
+    (b"&quot;", b'"'),
+    (b"&#39;", b"'"),
+    (b"&#x27;", b"'"),
+    (b"&amp;", b"&"),
+)
+"""What a page's source has for characters of a log that was copied from it; `&` comes last."""
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 # kubelet cri-client/pkg/logs/logs.go parseCRILog: time, stream, tags (the first is P or F), text.
@@ -91,6 +102,9 @@ class Unframer:
             text = _COLOUR.sub(b"", text)
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n")
+        if b"&" in text:
+            for entity, character in ENTITIES:
+                text = text.replace(entity, character)
         return text
 
     def _join(self, line: bytes) -> bytes:

@@ -37,6 +37,13 @@ class Communicator:
         return max((m.nodes for m in self.members if m.nodes is not None), default=None)
 
     @property
+    def nodes_seen(self) -> int | None:
+        """On how many nodes it is: what NCCL says, else the hosts of its ranks if all are known."""
+        whole = len(self.members) == len(self.ranks) == self.nranks
+        named = whole and all(member.process.host for member in self.members)
+        return self.nodes or (len(self.hosts) if named else None)
+
+    @property
     def mnnvl(self) -> bool:
         """Whether NVLink reaches over nodes."""
         return any(m.mnnvl for m in self.members) or any(t.is_fabric for t in self.edges)

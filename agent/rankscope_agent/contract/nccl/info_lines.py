@@ -53,6 +53,8 @@ INFO_LINES: tuple[InfoLine, ...] = (
     InfoLine(b"CollNet ", b"", "collnet"),
     InfoLine(b"NVLS multicast support is available", b"", "process", signs.read_peers),
     InfoLine(b"", rb"\d+(?: (?:coll channels|: |-> )|\[[0-9a-f]+\] -> )", "channels"),
+    InfoLine(b"[send] via ", b"", "channels"),
+    InfoLine(b"[receive] via ", b"", "channels"),
     InfoLine(b"transport/net_", b"", "process", signs.read_back_trace),
     InfoLine(b"Loading topology", b"", "process", signs.read_topology),
     InfoLine(b"RAS declaring", b"", "process", signs.read_peers),

@@ -23,6 +23,9 @@ MAX_MATCHES = 1000
 """Places at which a word is looked at: a head of 256 KiB has some 1,500 lines."""
 
 _NUMBER = rb"['\"]?\s{0,4}(?:[=:]|is\b|of\b)?\s{0,4}['\"]?(\d{1,7})\b"
+_OF_THE_JOB = (b"dist_", b"distributed_", b"global_")
+"""What stands before it in DeepSpeed, fairseq and others, and still means the job."""
+
 _OF_A_GROUP = re.compile(rb"(?:[A-Za-z]P |[Ll]ocal[ _-]|[\w-])\Z")
 """What stands before a size of something else than the job: `DP world size`, `local_world_size`."""
 
@@ -45,6 +48,9 @@ _JOB = _words(
     (b"barrier for key:", rb"\S{1,80} with (\d{1,7}) nodes"),
     (b"MEMBER: ", rb"\d{1,7}/(\d{1,7})\b"),  # PyTorch Lightning
     (b"Starting with ", rb"(\d{1,7}) processes"),
+    (b"num_processes", _NUMBER),  # accelerate, JAX
+    (b"--num_processes", rb"[ =](\d{1,7})\b"),
+    (b"Num processes: ", rb"(\d{1,7})\b"),
     (b"--nranks", rb"[ =](\d{1,7})\b"),
     (b"--num-ranks", rb"[ =](\d{1,7})\b"),
     # launchers
@@ -63,6 +69,7 @@ _GROUP = _words(
     (b"nranks=", rb"(\d{1,7})\b"),  # NCCL's calls
     (b" nRanks ", rb"(\d{1,7})\b"),  # RCCL's connections
     (b"NCCL INFO rank ", rb"\d{1,7} nranks (\d{1,7})\b"),  # up to NCCL 2.3
+    (b"initialization options: size: ", rb"(\d{1,7})\b"),  # PyTorch's process groups
 )
 """The same of a communicator, where it stands outside the lines about communicators."""
 
@@ -74,6 +81,9 @@ _PER_NODE_WORDS = (b"nproc", b"--num_gpus")
 
 _PARALLEL = re.compile(rb"tensor_parallel_size=(\d{1,5}), pipeline_parallel_size=(\d{1,5})")
 """vLLM's engine: it has no other ranks."""
+
+_RAY_RANK = re.compile(rb"\bworld_rank=(\d{1,7})\b")
+"""Ray lists the workers that it started."""
 
 # nccl-tests: #  Rank  0 Group  0 Pid  25 on  node-a device  0 [0x10] NVIDIA A100
 _TEST_RANK = re.compile(rb"# {1,4}Rank {1,8}(\d{1,7}) [^\n]{0,120}\bdevice\b")
@@ -126,6 +136,8 @@ def _sizes(text: bytes) -> Iterator[int]:
         yield from _products(text)
     if b"tensor_parallel_size=" in text:
         yield from (int(one) * int(other) for one, other in _PARALLEL.findall(text))
+    if b"world_rank=" in text:
+        yield from (int(rank) + 1 for rank in _RAY_RANK.findall(text))
     if b"Rank " in text:
         yield from (int(rank) + 1 for rank in _TEST_RANK.findall(text))
     if all(word in text for word in _RAS_WORDS):
@@ -140,13 +152,15 @@ def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int
         if index < 0:
             return
         found = pattern.match(text, index)
-        if found is not None and not _is_of_a_group(word, text[max(0, index - 8) : index]):
+        if found is not None and not _is_of_a_group(word, text[max(0, index - 16) : index]):
             yield int(found[1])
 
 
 def _is_of_a_group(word: bytes, before: bytes) -> bool:
     """Whether what stands before a word makes it that of a part of the job."""
-    return word[:1].isalpha() and _OF_A_GROUP.search(before) is not None
+    if not word[:1].isalpha() or before.endswith(_OF_THE_JOB):
+        return False
+    return _OF_A_GROUP.search(before) is not None
 
 
 def _products(text: bytes) -> Iterator[int]:

@@ -55,6 +55,7 @@ SIZES = {
     "init: rank=0, world_size=16, backend=nccl": 16,
     "> using world size: 24, data-parallel-size: 6": 24,
     "export WORLD_SIZE=8": 8,
+    "      WORLD_SIZE:         32\n      RANK:               0": 32,
     "{'rank': 1, 'world_size': 4}": 4,
     "Rank 0: Completed store-based barrier for key:store_based_barrier_key:1 with 12 nodes.": 12,
     "Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/6": 6,

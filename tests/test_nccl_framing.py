@@ -17,11 +17,19 @@ def unframed(*chunks: bytes) -> bytes:
 
 
 def test_what_a_web_page_escaped_is_itself_again():
-    lines = b"> h:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -&gt; 4[0] via &#39;a&#39; &amp; &lt;b&gt;\n"
-    assert unframed(lines) == lines.replace(b"-&gt; ", b"-> ").replace(
-        b"via &#39;a&#39; &amp; &lt;b&gt;", b"via 'a' & <b>"
-    )
+    line = b"> h:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -&gt; 4[0] &#39;a&#39; &amp; &lt;b&gt;\n"
+    assert unframed(line) == b"> h:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] 'a' & <b>\n"
     assert unframed(b"if a && b; &amp;lt;\n") == b"if a && b; &lt;\n"
+
+
+@pytest.mark.parametrize("key", ["message", "msg", "line"])
+def test_what_nccl_says_within_a_line_of_json_is_taken_out(key):
+    said = b"h:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
+    escaped = said.strip().replace(b">", b"\\u003e")
+    line = b'{"ts":1,"%s":"%s\\n"}\n' % (key.encode(), escaped)
+    other = b'{"loss": 2.5}\n{"NCCL": 3}\n{"cut NCCL\n'
+    assert unframed(line + other) == said + other
+    assert unframed(b"a line before\n" + line) == b"a line before\n" + said
 
 
 def test_parts_of_a_cri_line_are_joined_for_each_stream():

@@ -13,7 +13,10 @@ from rankscope_agent.contract.kernel.rule import Rule, plain
 MCE, NVME = "[Hardware Error]: ", "nvme nvme"
 _COMM = r"\((?P<comm>.{0,64}?)\)(?:,| |$)"
 # A process's name that begins a message: behind what any format of the log puts before it.
-_WHO = r"(?:^|(?<=\] )|(?<=: )|(?<=;)|(?<=:\d\d ))(?P<comm>[^\s\]](?:(?!\] |: |;|\d\dT\d\d:).){0,63}?)"
+_WHO = (
+    r"(?:^|(?<=\] )|(?<=: )|(?<=;)|(?<=:\d\d ))"
+    r"(?P<comm>[^\s\]](?:(?!\] |: |;|\d\dT\d\d:).){0,63}?)"
+)
 # What stands before a path's first slash is no name that a container gave: names have no slash.
 _PATH = r"/[^,]{0,512}"
 _DISK = r"(?P<device>[\w!/.-]{1,32})"

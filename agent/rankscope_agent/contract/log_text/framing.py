@@ -20,6 +20,9 @@ MAX_PARTIAL_BYTES = 64 << 10
 """Longest line put together from CRI parts: four of the 16 KiB that container runtimes cut at."""
 
 DOCKER_START = b'{"log":"'
+OBJECT_START = b'{"'
+"""A line of a logger that writes JSON."""
+
 ESCAPE = b"\x1b"
 
 ENTITIES = (
@@ -96,6 +99,8 @@ class Unframer:
         """Return the text without its wrapping; a log has one kind, so its first line tells."""
         if text.startswith(DOCKER_START):
             text = b"".join(_from_docker(line) for line in text.splitlines(keepends=True))
+        elif b"NCCL" in text and (text.startswith(OBJECT_START) or b"\n" + OBJECT_START in text):
+            text = b"".join(_from_object(line) for line in text.splitlines(keepends=True))
         elif self._partials or (_CRI_START.match(text) and _has_partials(text)):
             text = b"".join(self._join(line) for line in text.splitlines(keepends=True))
         if ESCAPE in text:
@@ -143,3 +148,15 @@ def _from_docker(line: bytes) -> bytes:
     except ValueError:  # cut off, or something else that begins alike
         return line
     return text.encode(errors="replace") if isinstance(text, str) else line
+
+
+def _from_object(line: bytes) -> bytes:
+    """Return what NCCL says within a line of JSON, under any key; any other line as it is."""
+    if b"NCCL" not in line or not line.startswith(OBJECT_START):
+        return line
+    try:
+        values = untrusted_json.read(line).values()
+    except (ValueError, AttributeError):
+        return line
+    said = next((v for v in values if isinstance(v, str) and "NCCL" in v), None)
+    return line if said is None else said.rstrip("\n").encode(errors="replace") + b"\n"

@@ -22,7 +22,7 @@ NEAR = 600
 MAX_MATCHES = 1000
 """Places at which a word is looked at: a head of 256 KiB has some 1,500 lines."""
 
-_NUMBER = rb"['\"]?\s{0,4}(?:[=:]|is\b|of\b)?\s{0,4}['\"]?(\d{1,7})\b"
+_NUMBER = rb"['\"]?[ \t]{0,16}(?:[=:]|is\b|of\b)?[ \t]{0,16}['\"]?(\d{1,7})\b"
 _OF_THE_JOB = (b"dist_", b"distributed_", b"global_")
 """What stands before it in DeepSpeed, fairseq and others, and still means the job."""
 

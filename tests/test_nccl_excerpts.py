@@ -33,6 +33,14 @@ def test_connections_without_a_channels_head_prove_their_transport(line, transpo
     assert facts_of(info(0, line)).unparsed == 0
 
 
+@pytest.mark.parametrize("quote", ["", "`", "*", "\\n'", '"', '","x"', "</code>", ")"])
+def test_what_quotes_a_line_is_no_part_of_it(quote):
+    lines = [edge(3, 4, "NET/Socket/0"), edge(1, 2, "SHM/direct/direct"), "Using network Socket"]
+    verdict = verdict_of("".join(f"`{info(0, line).rstrip()}{quote}\n" for line in lines))
+    assert (verdict.network.transports, verdict.net_selected) == (("NET/Socket",), "Socket")
+    assert {t.name for t in verdict.connections} == {"NET/Socket", "SHM/direct/direct"}
+
+
 def test_connections_without_ranks_count_by_direction():
     facts = facts_of(info(0, "0 : NET/IB/0/GDRDMA [receive] via NET/IB/0/GDRDMA [send]") * 2)
     assert facts.headless == {

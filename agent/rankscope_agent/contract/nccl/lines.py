@@ -121,10 +121,11 @@ _EDGE = re.compile(
     re.DOTALL,
 )
 _NET_TAIL = re.compile(
-    rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?(?= |$)"
+    rb"NET/([^/\n]{1,64})/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?(?:\(PCI\))?(?:/Shared)?"
+    rb"(?=[\s\"'`*\\,;<)\]]|$)"  # what quotes a line may follow it
 )
 _LOCAL_TAIL = re.compile(
-    rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/\S{1,40}|direct shared memory)"
+    rb"(P2P/(?:direct pointer|[\w/]+)(?:/read)?(?:/CE)?|SHM/[\w/-]{1,40}|direct shared memory)"
 )
 _RING = re.compile(rb"\s*(\d{1,8}(?:\s+\d{1,8})*)\s*$")
 _CHANNEL_PREFIX = re.compile(rb"\d{1,4} : (?=\d)")

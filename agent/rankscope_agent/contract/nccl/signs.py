@@ -25,7 +25,7 @@ VENDOR_TOPOLOGIES = ("/opt/amazon/", "/opt/aws-ofi-nccl/", "/opt/microsoft/", "/
 """Where cloud images keep the topology files that their own machines need: the EFA plugin and the
 images of Azure and Google Cloud set NCCL_TOPO_FILE to these by themselves."""
 
-_NETWORK = re.compile(r"Using (?:internal )?[nN]etwork (.+)")
+_NETWORK = re.compile(r"Using (?:internal )?[nN]etwork ([^\"'`*\\,;<)\]]+)")
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
 _ENVIRONMENT = re.compile(r"(NCCL_\w{1,60}) set (?:by environment )?to (.*)")
 _BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")

@@ -1,4 +1,7 @@
-"""An API server that holds objects of any kind, as far as `kubectl delete` and `get` go."""
+"""An API server that holds objects of any kind, as far as `kubectl delete`, `get` and `apply` go.
+
+What is to be changed by `apply` is answered as if it were, and stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 Object = Mapping[str, Any]
+VERBS = ["create", "delete", "get", "list", "patch"]
 Key = tuple[str, str | None, str]
 """Kind, namespace if the kind has any, and name."""
 
@@ -76,7 +80,11 @@ class FakeObjects:
         for (version, kind), namespaced in self.kinds.items():
             if version == wanted:
                 names = {"name": plural(kind), "singularName": kind.lower(), "kind": kind}
-                yield {**names, "namespaced": namespaced, "verbs": ["delete", "get", "list"]}
+                yield {
+                    **names,
+                    "namespaced": namespaced,
+                    "verbs": ["create", "delete", "get", "list", "patch"],
+                }
 
     def at(self, path: str) -> Key | None:
         """Return the object that a path is about, if it is stored."""
@@ -107,6 +115,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         found = self.server_of.at(urlsplit(self.path).path)
         self._answer(self.server_of.stored.pop(found) if found else None)
+
+    def do_PATCH(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        found = self.server_of.at(urlsplit(self.path).path)
+        changed = None
+        if found:
+            before = self.server_of.stored[found]
+            changed = before | {"metadata": before["metadata"] | {"resourceVersion": "2"}}
+        self._answer(changed)
 
     def _answer(self, body: Object | None) -> None:
         missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}

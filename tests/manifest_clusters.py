@@ -28,6 +28,15 @@ OF_CLUSTER = {
 }
 GPU_LABELS = {"nvidia.com/gpu.present", "cloud.google.com/gke-accelerator"}
 NOT_CANONICAL = re.compile(r".*\..*|[0-9]*000[mkMGTPE]?")
+FILLED_IN = (
+    (re.compile(r"\.resourceRules\.\d+$"), "scope"),
+    (re.compile(r"\.ingress\.\d+\.ports\.\d+$"), "protocol"),
+    (re.compile(r"\.serviceAccountToken$"), "expirationSeconds"),
+    (re.compile(r"\.fieldRef$"), "apiVersion"),
+    (re.compile(r"elabelings\.\d+$"), "action"),
+)
+"""What API servers fill in within lists that are compared as a whole (pkg/apis/*/v1/defaults.go of
+Kubernetes, and the definitions of the Prometheus operator)."""
 
 
 def nothing_is_preempted(objects: Objects) -> Iterator[str]:
@@ -148,13 +157,19 @@ def objects_are_spelt_as_they_are_stored(objects: Objects) -> Iterator[str]:
     """Or each `kubectl apply` changes them anew, and who compares sees a difference for ever."""
     for found in objects:
         for path, value in leaves(found):
-            key = path.rpartition(".")[2]
             if value in ([], {}):
                 yield f"{named(found)}: {path} is empty, and not stored"
-            if key == "fieldRef" and "apiVersion" not in value:
-                yield f"{named(found)}: {path} is stored with an apiVersion"
-            if quantities(path) and NOT_CANONICAL.fullmatch(str(value)):
+            for place, name in FILLED_IN:
+                if place.search(path) and name not in value:
+                    yield f"{named(found)}: {path} is stored with its {name}"
+            if quantities(path) and not canonical(str(value)):
                 yield f"{named(found)}: {path} {value} is stored in another spelling"
+
+
+def canonical(value: str) -> bool:
+    """Return True if a quantity has the largest unit that it can have, and no fraction."""
+    binary = re.fullmatch(r"([0-9]+)[KMGTP]i", value)
+    return not NOT_CANONICAL.fullmatch(value) and not (binary and int(binary[1]) % 1024 == 0)
 
 
 def quantities(path: str) -> bool:

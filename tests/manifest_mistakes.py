@@ -184,9 +184,22 @@ MISTAKES = {
         "unhealthyPodEvictionPolicy"
     ),
     "is empty, and not stored": put(box, "command", []),
-    "stored with an apiVersion": lambda o: variable(o, "NODE_NAME")["valueFrom"]["fieldRef"].pop(
+    "stored with its apiVersion": lambda o: variable(o, "NODE_NAME")["valueFrom"]["fieldRef"].pop(
         "apiVersion"
     ),
+    "stored with its scope": lambda o: policy_named(o, "no-nodes")["spec"]["matchConstraints"][
+        "resourceRules"
+    ][0].pop("scope"),
+    "stored with its protocol": lambda o: kind("NetworkPolicy")(o)["spec"]["ingress"][0]["ports"][
+        0
+    ].pop("protocol"),
+    "stored with its expirationSeconds": lambda o: volume(o, "service-account")["projected"][
+        "sources"
+    ][0]["serviceAccountToken"].pop("expirationSeconds"),
+    "stored with its action": lambda o: kind("PodMonitor")(o)["spec"]["podMetricsEndpoints"][0][
+        "relabelings"
+    ][0].pop("action"),
+    "memory 1024Mi is stored": put(within(box, "resources", "limits"), "memory", "1024Mi"),
     "in another spelling": put(within(box, "resources", "requests"), "cpu", "0.05"),
     "cpu 1000m is stored": put(within(box, "resources", "requests"), "cpu", "1000m"),
     "asks otherwise than the trainer": lambda o: edit_expression(

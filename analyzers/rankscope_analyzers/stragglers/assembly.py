@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
-from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
+from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers, distinct
 from rankscope_analyzers.steps.layout import Layout, ReportedGroups, world_of
 from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
 from rankscope_analyzers.stragglers.arrangement import dense, shape_of_run, steps_of
@@ -52,9 +52,6 @@ SETTLED_STEPS = 1000
 
 MAXIMUM_BUFFERED = 8
 """Blocks of records that may wait for a step: a counter that stands still never completes one."""
-
-SPARSE = 4
-"""Counters whose range exceeds this many times their number are sorted instead of counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +247,7 @@ class Assembler:
             yield from self._blocks(join(ready), ending)
 
     def _blocks(self, rows: Rows, ending: bool) -> Iterator[Shape | Block]:
-        counters, index = _numbered(rows.step)
+        counters, index = distinct(rows.step)
         first, last = 0, len(counters)
         while first < last:
             shape, known = self._shape, first
@@ -376,18 +373,6 @@ def _latest_before(end: Floats, index: Integers, before: float) -> Floats:
     parts = np.maximum.reduceat(end[: inner[-1]], np.append(0, inner[:-1]))
     latest = np.maximum.accumulate(np.append(before, parts))
     return np.asarray(latest[1:] if index[0] else latest)
-
-
-def _numbered(step: Integers) -> tuple[Integers, Integers]:
-    """Return the distinct counters, ascending, and each record's index among them."""
-    low, high = int(step.min()), int(step.max())
-    if high - low > SPARSE * len(step):
-        counters, index = np.unique(step, return_inverse=True)
-        return counters, index.astype(np.int64)
-    there = np.zeros(high - low + 1, dtype=np.bool_)
-    there[step - low] = True
-    position = np.cumsum(there) - 1
-    return np.flatnonzero(there).astype(np.int64) + low, np.asarray(position[step - low])
 
 
 def _late(rows: Rows, newest: Integers) -> Dropped:

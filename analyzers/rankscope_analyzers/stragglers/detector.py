@@ -35,6 +35,7 @@ from rankscope_analyzers.stragglers.long_steps import (
 )
 from rankscope_analyzers.stragglers.quantities import Quantities, Steps, derive
 from rankscope_analyzers.stragglers.rank_zero_work import RankZeroWaits, RankZeroWork
+from rankscope_analyzers.stragglers.returning_stage import ReturningStages
 from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
@@ -136,6 +137,7 @@ class Detector:
         "_node_names",
         "_pending",
         "_rank_zero_work",
+        "_returning_stages",
         "_run",
         "_special_steps",
         "_tracker",
@@ -150,6 +152,7 @@ class Detector:
         self._tracker = IncidentTracker()
         self._checkpoints = CheckpointHistory()
         self._rank_zero_work = RankZeroWork()
+        self._returning_stages = ReturningStages()
         self._run: Run | None = None
         self._special_steps = SpecialStepFilter((1, 1, 1))
         self._long_steps: LongSteps | None = None
@@ -213,6 +216,7 @@ class Detector:
         self._run = Run(shape, self._run, bin_seconds)
         self._special_steps = SpecialStepFilter(shape.sizes)
         self._long_steps = LongSteps(shape)
+        self._returning_stages = ReturningStages()
         self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
         self._executed = self._marked_count = 0
         self._clocks = []
@@ -335,10 +339,14 @@ class Detector:
     def _evaluate(self, run: Run) -> None:
         view = run.view()
         self.known = view.known
-        candidates = [
-            self._with_global_ranks(run.shape, candidate)
+        found = [
+            candidate
             for one in CHECKS
             if one.needs <= view.known and (candidate := one.check(view)) and _is_finite(candidate)
+        ]
+        candidates = [
+            self._with_global_ranks(run.shape, one)
+            for one in self._returning_stages.judge(view, found)
         ]
         moment = Moment(self._clock, self._clocks[0], tuple(self._clocks))
         self._tracker.update(candidates, run.shape.wall, moment, partial(self._nodes_of, run.shape))

@@ -57,7 +57,7 @@ def heavy_stage(view: View) -> Candidate | None:
     """Return the pipeline stage that is heavier than the others."""
     if view.shape.pipeline < 2:
         return None
-    weights = _weights(view)
+    weights = typical_paces(view)
     if weights is None:
         return None
     heavy = int(np.argmax(weights))
@@ -77,7 +77,7 @@ def heavy_stage(view: View) -> Candidate | None:
     return Candidate("partition_imbalance", cost, (), heavy, observed, usual, stages=each)
 
 
-def _weights(view: View) -> Floats | None:
+def typical_paces(view: View) -> Floats | None:
     """Return what each stage computes, None where too few steps show all of them."""
     recent = view.paces[-WEIGHT_STEPS:]
     recent = recent[np.isfinite(recent).all(axis=1)]

@@ -33,6 +33,7 @@ MODULES: Sequence[str] = (
     "rankscope_analyzers.stragglers.feed",
     "rankscope_analyzers.stragglers.followed_jobs",
     "rankscope_analyzers.stragglers.recent_rows",
+    "rankscope_analyzers.stragglers.returning_stage",
     "rankscope_analyzers.stragglers.incidents",
     "rankscope_analyzers.stragglers.incident_tracker",
     "rankscope_analyzers.stragglers.long_steps",

@@ -109,7 +109,7 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether both say the same, or both say nothing."""
+        """Return True if both say the same, or both say nothing."""
         if self.ours is None or self.theirs is None:
             return self.ours is self.theirs
         allowed = self.query.tolerance * abs(self.theirs) + self.query.slack

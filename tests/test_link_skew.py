@@ -11,7 +11,7 @@ BYTES = 1e12
 
 
 def stands_out(events, peers, least=1.0, spread=0.0):
-    """Whether a port is an outlier among peers of which each has about so many events."""
+    """Return True if a port is an outlier among peers of which each has about so many events."""
     usual = np.full(len(peers) + 1, 0.0)
     usual[0], usual[1:] = events, peers
     found = skew(

@@ -77,7 +77,7 @@ class Rank:
 
     @property
     def identical(self) -> bool:
-        """Whether its file holds what it wrote."""
+        """Return True if its file holds what it wrote."""
         return self.ring.path.read_bytes() == bytes(self._written)
 
 

@@ -247,7 +247,7 @@ def _answer_of(answer: Mapping[str, Any]) -> Answer:
 
 
 def right(case: Case, reported: Answer) -> bool:
-    """Whether an answer is among those that a case expects; the order of ranks is free."""
+    """Return True if an answer is among those that a case expects; the order of ranks is free."""
     return (reported[0], sorted(reported[1])) in [
         (kind, sorted(ranks)) for kind, ranks in case.expected
     ]

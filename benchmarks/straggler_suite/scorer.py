@@ -127,7 +127,7 @@ def _stage(fault: Mapping[str, Any]) -> int:
 
 
 def names(fault: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
-    """Whether a verdict's first answer is right, of a fault that has a culprit."""
+    """Return True if a verdict's first answer is right, of a fault that has a culprit."""
     if _stage(fault) >= 0:
         return verdict.get("pp_stage", -1) == _stage(fault)
     ranks = verdict.get("ranks") or [-1]

@@ -92,7 +92,7 @@ class _Deferred:
 
     @property
     def made(self) -> bool:
-        """Whether the collector exists by now."""
+        """Return True if the collector exists by now."""
         return self._made is not None
 
     def collect(self) -> Iterable[Sample]:
@@ -140,7 +140,7 @@ class _Runner:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there to run the collector."""
+        """Return True if the thread is there to run the collector."""
         return self._thread is not None and self._thread.is_alive()
 
     def key(self) -> tuple[int, int]:
@@ -321,7 +321,7 @@ class Registry:
 
     @property
     def alive(self) -> bool:
-        """Whether every collector's thread is there; it costs nothing to ask."""
+        """Return True if every collector's thread is there; it costs nothing to ask."""
         return all(runner.alive for runner in self._runners)
 
     def log_overdue(self) -> None:

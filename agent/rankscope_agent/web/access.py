@@ -86,7 +86,7 @@ class Guard:
 
     @property
     def secure(self) -> bool:
-        """Whether connections begin with TLS."""
+        """Return True if connections begin with TLS."""
         return self._context is not None
 
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -63,7 +63,7 @@ def url_of(address: tuple[Any, ...], scheme: str = "http") -> str:
 
 
 def _ipv6_works() -> bool:
-    """Whether a socket can listen on IPv6: it can be compiled in and still be switched off."""
+    """Return True if a socket can listen on IPv6, which may be compiled in and switched off."""
     if not socket.has_dualstack_ipv6():
         return False
     try:

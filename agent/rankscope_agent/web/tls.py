@@ -49,7 +49,7 @@ def is_certified(connection: ssl.SSLSocket) -> bool:
 
 
 def speaks_for(connection: ssl.SSLSocket, allowed: tuple[str, ...]) -> bool:
-    """Whether a client's certificate names one of the allowed subjects; without any, all are."""
+    """Return True if a client's certificate names an allowed subject; without a list, all are."""
     certificate: Mapping[str, Any] = connection.getpeercert() or {}
     names = [
         str(name) for kind, name in certificate.get("subjectAltName", ()) if kind in _SAN_KINDS

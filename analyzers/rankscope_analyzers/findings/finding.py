@@ -116,7 +116,7 @@ class Where:
 
     @property
     def whole_job(self) -> bool:
-        """Whether it is about the whole job."""
+        """Return True if it is about the whole job."""
         return not (self.nodes or self.ranks or self.uuids or self.devices)
 
 

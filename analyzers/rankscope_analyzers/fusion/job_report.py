@@ -41,7 +41,7 @@ class Incident:
 
     @property
     def stands(self) -> bool:
-        """Whether no step of the job ends any longer, so that all of its time is lost."""
+        """Return True if no step of the job ends any longer, so that all of its time is lost."""
         return self.timing is not None and self.timing.kind == HANG
 
     @property

@@ -91,12 +91,12 @@ class Case:
 
     @property
     def is_grave(self) -> bool:
-        """Whether it ends what runs on the GPU, and is no program's own fault."""
+        """Return True if it ends what runs on the GPU, and is no program's own fault."""
         return self.cause != "app" and self.severity in {"error", "fatal"}
 
     @property
     def is_effect(self) -> bool:
-        """Whether all of it may be the consequence of something else."""
+        """Return True if all of it may be the consequence of something else."""
         return self.cause == "app" and all(error.code in FOLLOWERS for error in self.own)
 
 

@@ -58,7 +58,7 @@ class Entry:
 
     @property
     def shows(self) -> bool:
-        """Whether anything is shown that others could use."""
+        """Return True if anything is shown that others could use."""
         return self.token_file is not None
 
     def open(self, request: Request, deadline: Deadline) -> HTTPResponse:

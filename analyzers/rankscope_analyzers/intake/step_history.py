@@ -146,7 +146,7 @@ class StepHistory:
         return max(oldest, min(of_alive, default=max(agent.newest.values())))
 
     def knows(self, url: str) -> bool:
-        """Whether an agent has answered before."""
+        """Return True if an agent has answered before."""
         return url in self._agents
 
     def newest(self, url: str) -> Mapping[_Rank, float]:

@@ -56,7 +56,7 @@ class Progress:
 
     @property
     def starting(self) -> bool:
-        """Whether its process lives and has made no step so far."""
+        """Return True if its process lives and has made no step so far."""
         started = self.started_unix_seconds
         if started is None or (self.alive and self.last_unix_seconds is not None):
             return False

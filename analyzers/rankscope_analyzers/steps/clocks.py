@@ -46,7 +46,7 @@ class ClockOffset:
 
     @property
     def significant(self) -> bool:
-        """Whether it is more than chance."""
+        """Return True if it is more than chance."""
         return abs(self.seconds) > SIGNIFICANCE * self.error_seconds
 
     def at(self, unix_seconds: Floats) -> Floats:

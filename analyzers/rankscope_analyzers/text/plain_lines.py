@@ -22,7 +22,7 @@ def shown(text: str) -> str:
 
 
 def shows(text: str) -> bool:
-    """Whether a terminal shows every character of a text but its line feeds."""
+    """Return True if a terminal shows every character of a text but its line feeds."""
     return text.isprintable() or text.replace("\n", "").isprintable()
 
 

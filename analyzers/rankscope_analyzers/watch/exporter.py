@@ -37,12 +37,12 @@ class FindingsExporter(Collector):
 
     @property
     def failed(self) -> bool:
-        """Whether the newest evaluation failed altogether."""
+        """Return True if the newest evaluation failed altogether."""
         return self._failed
 
     @property
     def evaluated(self) -> bool:
-        """Whether an evaluation has ended, successfully or not."""
+        """Return True if an evaluation has ended, successfully or not."""
         return self._evaluated.is_set()
 
     def set_deadline(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class FindingsExporter(Collector):
 
     @property
     def overdue(self) -> bool:
-        """Whether the next cycle is overdue: the evaluation hangs."""
+        """Return True if the next cycle is overdue: the evaluation hangs."""
         return time.monotonic() > self._deadline
 
     def update(
@@ -109,7 +109,7 @@ class FindingsExporter(Collector):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this watch leads."""
+        """Return True if this watch leads."""
         return self._leadership.held()
 
     @property

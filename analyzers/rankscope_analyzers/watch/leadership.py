@@ -29,7 +29,7 @@ class Leadership(Protocol):
     """Tells whether this watch leads, that is, evaluates."""
 
     def held(self) -> bool:
-        """Whether it leads at this moment."""
+        """Return True if it leads at this moment."""
         ...
 
     def problem(self) -> str:
@@ -94,7 +94,7 @@ class LeaseLeadership:
         threading.Thread(target=self._run, name="lease", daemon=True).start()
 
     def held(self) -> bool:
-        """Whether the lease was held when it was last read, and attempts are not stuck."""
+        """Return True if the lease was held when it was last read, and attempts are not stuck."""
         return self._election.holds and not self._stuck()
 
     def problem(self) -> str:

@@ -78,7 +78,7 @@ def after(step: int) -> None:
 
 
 def evaluates(step: int) -> bool:
-    """Whether this rank evaluates after a step."""
+    """Return True if this rank evaluates after a step."""
     due = EVALUATE_EVERY and step % EVALUATE_EVERY == EVALUATE_EVERY - 1
     return bool(due and (EVALUATORS is None or RANK in EVALUATORS))
 

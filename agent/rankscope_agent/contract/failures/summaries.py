@@ -39,7 +39,7 @@ class TableReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether the lines that come belong to a table."""
+        """Return True if the lines that come belong to a table."""
         return self._in_table
 
     def feed(self, words: str, attempt: int) -> RankEnd | None:

@@ -81,12 +81,12 @@ class TracebackReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether more lines may belong to a traceback."""
+        """Return True if more lines may belong to a traceback."""
         return self._in_frames or bool(self._chain)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the first exception of a traceback is being read."""
+        """Return True if the first exception of a traceback is being read."""
         return self._in_frames and not self._chain
 
     def feed(self, words: str) -> ParsedError | None:
@@ -168,7 +168,7 @@ _ESCAPED_FRAME = b"\\n  File "
 
 
 def is_escaped(line: bytes) -> bool:
-    """Whether a traceback stands in one line, with its line ends written as escapes."""
+    """Return True if a traceback stands in one line, with its line ends written as escapes."""
     return _ESCAPED_FRAME in line
 
 

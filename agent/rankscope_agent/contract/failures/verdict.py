@@ -123,7 +123,7 @@ def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
 
 
 def _adds(echoed: Attempt, known: Attempt) -> bool:
-    """Whether a launcher's echo says more than is known: of victims alone, who was killed."""
+    """Return True if a launcher's echo says more than is known: who was killed first."""
     if known.first is not None or echoed.first is None:
         return False  # of a rank that ended for no known reason the launcher says no more
     return not known.victims or echoed.cause == causes.HOST_OOM
@@ -323,7 +323,7 @@ def _join_nameless_victims(
 
 
 def _fits(nameless: Failure, ended: Failure) -> bool:
-    """Whether a message without a rank may be of a rank that ended in a certain way."""
+    """Return True if a message without a rank may be of a rank that ended in a certain way."""
     if nameless.cause in FROM_OUTSIDE:
         return False
     by_signal = ended.cause != causes.EXIT_CODE

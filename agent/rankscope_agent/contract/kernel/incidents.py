@@ -198,7 +198,7 @@ def _belongs(one: Seen, root: Seen) -> bool:
 
 
 def _is_grave(root: Seen) -> bool:
-    """Whether the root makes programs and driver fail: a fault that is not theirs, no warning."""
+    """Return True if the root makes programs and the driver fail and is no mere warning."""
     grave = SEVERITIES.index(root.event.severity) >= SEVERITIES.index("error")
     return grave and root.event.cause != "app"
 
@@ -227,7 +227,7 @@ def _gpu_incident(pci: str | None, root: Seen, members: tuple[Seen, ...]) -> Inc
 
 
 def _stopped_by_firmware(members: Sequence[Seen]) -> bool:
-    """Whether a GPU could not be initialised as its system processor did not start.
+    """Return True if a GPU could not be initialised as its system processor did not start.
 
     One whose own firmware did not boot before is broken hardware.
     """

@@ -285,7 +285,7 @@ def read(line: bytes, rules: tuple[Rule, ...] | None = None) -> KernelEvent | No
 
 
 def _in_context(event: KernelEvent) -> bool:
-    """Whether a line has to be read each time: what it means depends on the lines around it."""
+    """Return True if a line must be read each time: its meaning depends on the lines around it."""
     recovery = event.kind == "xid" and event.code == RECOVERY_CHANGED
     return recovery or event.kind == "gpu_named" or event.kind in _NAMED_BEFORE
 

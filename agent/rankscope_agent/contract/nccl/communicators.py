@@ -45,7 +45,7 @@ class Communicator:
 
     @property
     def mnnvl(self) -> bool:
-        """Whether NVLink reaches over nodes."""
+        """Return True if NVLink reaches over nodes."""
         return any(m.mnnvl for m in self.members) or any(t.is_fabric for t in self.edges)
 
     @property
@@ -72,7 +72,7 @@ class Communicator:
 
     @property
     def comparable(self) -> bool:
-        """Whether its members are of one communicator: its name is certain, or no rank is twice."""
+        """Return True if its name is certain or no rank occurs twice: its members are of one."""
         return self.linked or len(self.members) == len(self.ranks)
 
     @property
@@ -143,7 +143,7 @@ def local_pairs(pairs: Mapping[Transport, Iterable[int]]) -> frozenset[tuple[int
 
 
 def connects_all(pairs: Iterable[tuple[int, int]], nranks: int | None) -> bool:
-    """Whether pairs of ranks connect all ranks of a communicator with one another."""
+    """Return True if pairs of ranks connect all ranks of a communicator with one another."""
     neighbours: dict[int, set[int]] = defaultdict(set)
     for source, target in pairs:
         neighbours[source].add(target)

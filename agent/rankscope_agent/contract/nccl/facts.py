@@ -56,17 +56,17 @@ class Transport(NamedTuple):
 
     @property
     def is_net(self) -> bool:
-        """Whether it leaves the node through a network."""
+        """Return True if it leaves the node through a network."""
         return self.name.startswith(("NET/", "COLLNET/"))
 
     @property
     def is_fabric(self) -> bool:
-        """Whether it goes over NVLink between nodes, which NCCL counts as one."""
+        """Return True if it goes over NVLink between nodes, which NCCL counts as one."""
         return self.name == "P2P/MNNVL"
 
     @property
     def is_shared_memory(self) -> bool:
-        """Whether it goes through host memory inside the node."""
+        """Return True if it goes through host memory inside the node."""
         return self.name.startswith("SHM")
 
 

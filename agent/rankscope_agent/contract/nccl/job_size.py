@@ -157,7 +157,7 @@ def _after(word: bytes, pattern: re.Pattern[bytes], text: bytes) -> Iterator[int
 
 
 def _is_of_a_group(word: bytes, before: bytes) -> bool:
-    """Whether what stands before a word makes it that of a part of the job."""
+    """Return True if what stands before a word makes it that of a part of the job."""
     if not word[:1].isalpha() or before.endswith(_OF_THE_JOB):
         return False
     return _OF_A_GROUP.search(before) is not None

@@ -378,7 +378,7 @@ class NcclLog:
 
 
 def _same(member: Member, line: CommLine) -> bool:
-    """Whether a line speaks of the member that had its pointer last."""
+    """Return True if a line speaks of the member that had its pointer last."""
     if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
         return False
     return not (line.comm_id and member.linked and line.comm_id != member.group)

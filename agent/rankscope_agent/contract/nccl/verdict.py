@@ -221,7 +221,7 @@ def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
 
 
 def _on_one_host(communicator: Communicator) -> bool:
-    """Whether every rank is here once and names the same host.
+    """Return True if every rank is here once and names the same host.
 
     A rank that comes twice is one of two communicators of that size, of which neither is whole.
     """
@@ -234,7 +234,7 @@ def _on_one_host(communicator: Communicator) -> bool:
 def _closed_on_one_host(
     facts: Facts, judged: Sequence[CommunicatorVerdict], loose: Sequence[Edges]
 ) -> bool:
-    """Whether connections within one host make a whole ring, of as many ranks as any group has.
+    """Return True if connections within a host make a whole ring, as large as any group.
 
     A ring goes through every rank: one that closes without a network needs none. The threads that
     print the connections may be of no communicator that the log shows.

@@ -48,7 +48,7 @@ class Worker(Generic[T]):
 
     @property
     def busy(self) -> bool:
-        """Whether a call has not returned yet."""
+        """Return True if a call has not returned yet."""
         self._discard()
         return self._outstanding > 0
 

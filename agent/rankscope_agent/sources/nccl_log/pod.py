@@ -52,7 +52,7 @@ class PodLogs:
 
     @property
     def has_content(self) -> bool:
-        """Whether NCCL or its watchdog said anything."""
+        """Return True if NCCL or its watchdog said anything."""
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)
 

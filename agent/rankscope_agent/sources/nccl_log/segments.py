@@ -106,7 +106,7 @@ class Segment:
         return round(sample.count(b"\n") * self.left() / len(sample)) if sample else 0
 
     def truncated(self) -> bool:
-        """Whether the file is shorter than what was read of it: it was emptied and begun anew."""
+        """Return True if the file is shorter than what was read of it: it was truncated."""
         return os.fstat(self._descriptor).st_size < self.offset
 
     def read(self) -> bytes:

@@ -60,7 +60,7 @@ def in_node_network(
 
 
 def has_hardware(sysfs: Path) -> bool:
-    """Whether a sysfs shows a network interface of a device; a virtual function may be a pod's."""
+    """Return True if a sysfs shows a device's interface; a virtual function's may be a pod's."""
     root = sysfs / "class" / "net"
     devices = (root / name / "device" for name in names_in(root, MAX_LOOKED_AT)[0])
     return any(device.exists() and not (device / "physfn").exists() for device in devices)

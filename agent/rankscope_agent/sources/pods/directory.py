@@ -75,7 +75,7 @@ class PodDirectory:
 
     @property
     def pending(self) -> bool:
-        """Whether pods are still to come, and are not late yet (`PENDING_SECONDS`).
+        """Return True if pods are still to come, and are not late yet (`PENDING_SECONDS`).
 
         Whoever gives a job its name may wait for this; whoever waits longer than that would see
         nothing at all on a node that is cut off from its API server.

@@ -65,7 +65,7 @@ class JobLife:
 
     @property
     def eventful(self) -> bool:
-        """Whether anything happened that somebody may ask about."""
+        """Return True if anything happened that somebody may ask about."""
         return bool(self.failed or self.restarted or self.preempted or self.newest)
 
 

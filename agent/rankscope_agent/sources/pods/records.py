@@ -165,7 +165,7 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Whether no container of it will ever run again."""
+        """Return True if no container of it will ever run again."""
         return self.phase in {"Succeeded", "Failed"}
 
 

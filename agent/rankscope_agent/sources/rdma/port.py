@@ -112,7 +112,7 @@ class Port:
 
     @property
     def gone(self) -> bool:
-        """Whether something of the port vanished since the last `refresh`."""
+        """Return True if something of the port vanished since the last `refresh`."""
         return self.counters.gone
 
     def refresh(self) -> None:

@@ -66,12 +66,12 @@ class RdmaTree:
 
     @property
     def found(self) -> bool:
-        """Whether there is a device."""
+        """Return True if there is a device."""
         return bool(self._info)
 
     @property
     def changed(self) -> bool:
-        """Whether something vanished since the last `refresh`."""
+        """Return True if something vanished since the last `refresh`."""
         ports = any(port.gone for port in self._ports.values())
         return ports or any(counters.gone for counters in self._devices.values())
 

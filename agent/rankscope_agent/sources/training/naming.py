@@ -13,7 +13,7 @@ class JobNames(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Whether that is still to be learnt, so that pods' rings had better wait."""
+        """Return True if that is still to be learnt, so that pods' rings had better wait."""
         ...
 
     def namespace_of_pod(self, pod_uid: str) -> str:

@@ -83,7 +83,7 @@ class FollowedRing:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more can come from it."""
+        """Return True if nothing more can come from it."""
         ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)
         return ended and self.cursor.at_newest
 

@@ -62,7 +62,7 @@ class Span(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether its end was not written."""
+        """Return True if its end was not written."""
         return self.outcome == SPAN_OUTCOMES.index("open")
 
 

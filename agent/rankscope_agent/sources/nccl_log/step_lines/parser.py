@@ -58,7 +58,7 @@ class StepLog:
 
     @property
     def has_content(self) -> bool:
-        """Whether there was any line about steps."""
+        """Return True if there was any line about steps."""
         return bool(self.facts.frameworks)
 
     def feed(self, text: bytes, now: float, written: float | None) -> None:

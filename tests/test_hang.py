@@ -8,6 +8,7 @@ import pytest
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import pods, starvation, training
+from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.job_reports import JobEvidence
 from rankscope_analyzers.intake.page_history import Page, PageHistory, from_pages
@@ -304,3 +305,51 @@ def test_a_span_on_an_agents_page_keeps_a_pause_from_being_called_a_hang():
     assert paused("evaluation", 150.0, 149.0) is None
     assert paused("checkpoint_save", 150.0, 149.0, usual) is None
     assert paused("checkpoint_save", 250.0, 249.0, usual) == ()
+
+
+def standing(late, *, age=60.0, stepped=True):
+    """Return where four ranks stand, of which one has not entered the others' collective."""
+    taken = NOW + OFFSET
+    done = Call("gloo:all_reduce", 4, False, "8 Float", taken - age - 1, True)
+    open_call = replace(done, sequence=5, created_unix_seconds=taken - age, done=False)
+    found = []
+    for rank in range(4):
+        calls = (done,) if rank == late else (done, open_call)
+        group = GroupCalls("0", "default_pg", (), calls[-1].sequence, calls)
+        found.append(RankStall("job", rank, 4, taken, age, stepped, "S", 1.0, (group,), "", (), ""))
+    return {"job": found}
+
+
+def reported_with(stalls, *pages, after=60.0):
+    evidence = JobEvidence(from_pages(pages, job_reports.READS), stalls=stalls)
+    nothing = TimingResults((), {}, ())
+    (report,) = job_reports.reports(nothing, evidence, NOW, hang_after_seconds=after)
+    return report
+
+
+def test_the_rank_that_never_entered_is_named_with_the_collective():
+    report = reported_with(standing(2, age=69.0), training_page(70.0))
+    assert report.incidents[0].where.ranks == (2,)
+    assert job_summary.headline(report).endswith(
+        "; rank 2 has not entered all_reduce 5 of default_pg, where 3 ranks wait."
+    )
+
+
+def test_a_job_that_goes_on_launching_collectives_is_not_hung():
+    report = reported_with(standing(2, age=20.0), training_page(700.0))
+    assert [one for one in report.incidents if one.stands] == []
+
+
+@pytest.mark.parametrize(("age", "called"), [(590.0, False), (610.0, True)])
+def test_ranks_that_wait_in_a_collective_before_a_first_step_are_hung_after_ten_minutes(
+    age, called
+):
+    pages = [page(alive=[1] * 4, steps=[0] * 4)]
+    report = reported_with(standing(1, age=age, stepped=False), *pages)
+    assert [one.where.ranks for one in report.incidents if one.stands] == [(1,)] * called
+
+
+def test_ranks_that_have_joined_and_wait_for_nobody_are_not_hung():
+    calm = {"job": [replace(one, groups=()) for one in standing(1)["job"]]}
+    report = reported_with(calm, page(alive=[1] * 4, started=[5000.0] * 4))
+    assert [one for one in report.incidents if one.stands] == []

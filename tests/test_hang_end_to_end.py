@@ -20,7 +20,7 @@ from test_end_to_end import PATIENCE_SECONDS, await_steps
 
 pytest.importorskip("torch", reason="the end-to-end tests train with PyTorch")
 
-SCRIPT = Path(__file__).parent / "foreign_jobs" / "hang.py"
+SCRIPT = Path(__file__).parent / "foreign_jobs" / "hanging.py"
 STEPS_BEFORE = 50
 
 
@@ -68,19 +68,28 @@ def said(capsys, agent, *more):
     return json.loads(capsys.readouterr().out)["team/hang"]
 
 
-def awaited(capsys, agent):
+def awaited(capsys, agent, after="4s"):
     """Ask until the job is called hung."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, found = time.monotonic() + PATIENCE_SECONDS, {}
     while time.monotonic() < deadline:
-        found = said(capsys, agent, "--hang-after", "4s")
-        if found["verdict"]["class"] == "hang":
-            return found
-    raise AssertionError(f"not called hung: {found['verdict']['summary']}")
+        with contextlib.suppress(KeyError, SystemExit, json.JSONDecodeError, AssertionError):
+            found = said(capsys, agent, "--hang-after", after)
+            if found["verdict"]["class"] == "hang":
+                return found
+        time.sleep(0.5)
+    raise AssertionError(f"not called hung: {found}")
 
 
-@pytest.mark.parametrize("where", ["collective", "loader"])
-def test_a_job_of_which_a_rank_does_not_come_is_called_hung(tmp_path, capsys, where):
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", f"{where}:1") as job:
+WHY = {
+    "never": "rank 1 has not entered all_reduce",
+    "loader": "it is in its data loader (stand_still, foreign_jobs/hanging.py",
+    "operation": "ranks are in different collectives: rank 1 in broadcast",
+}
+
+
+@pytest.mark.parametrize("fault", WHY)
+def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(tmp_path, capsys, fault):
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", f"{fault}:1") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         awaited(capsys, agent)
         found = said(capsys, agent, "--hang-after=4s", f"--save={tmp_path / 'kept'}")
@@ -93,9 +102,30 @@ def test_a_job_of_which_a_rank_does_not_come_is_called_hung(tmp_path, capsys, wh
     verdict = found["verdict"]
     assert verdict["summary"].startswith("no step since ")
     assert ", usual step " in verdict["summary"]
+    assert WHY[fault] in verdict["summary"]
+    assert verdict["ranks"] == [1]
     assert (verdict["lost_fraction"], verdict["severity"]) == (1.0, "page")
     assert verdict["gpu_hours_lost"] >= 3 * 4 / 3600
     assert 'symptom="hang"' in page
+
+
+def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(tmp_path, capsys):
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "groups:0"):
+        await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
+        verdict = awaited(capsys, agent)["verdict"]
+    assert verdict["ranks"] == []
+    assert "; ranks 0, 1 wait for each other, rank 0 in all_reduce 2" in verdict["summary"]
+    assert "process group 1" in verdict["summary"]
+    assert "process group 2" in verdict["summary"]
+
+
+def test_a_rank_that_does_not_come_to_the_first_step_is_named(tmp_path, capsys):
+    """A first step has ten times the patience of later ones: 10 s here."""
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "first:2"):
+        found = awaited(capsys, agent, "1s")
+    assert found["verdict"]["ranks"] == [2]
+    assert "when the last collective was launched" in found["verdict"]["summary"]
+    assert "rank 2 has not entered" in found["verdict"]["summary"]
 
 
 def test_a_rank_that_is_stopped_is_named(tmp_path, capsys):
@@ -110,7 +140,7 @@ def test_a_rank_that_is_stopped_is_named(tmp_path, capsys):
 
 def test_a_rank_that_is_killed_is_named(tmp_path, capsys):
     """The launcher would end the others: it is held, as one on another node would not know."""
-    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "collective:0") as job:
+    with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "never:0") as job:
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         ranks = processes(job)
         os.kill(job.pid, signal.SIGSTOP)

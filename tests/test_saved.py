@@ -9,6 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from rankscope_agent.contract import stalls
 from rankscope_analyzers import cli
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import Cost, Evidence, RankLocation, Where
@@ -21,6 +22,7 @@ from rankscope_analyzers.steps.job_records import JobRecords, SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from simulated_jobs import Fault, Job, records
 from test_hang import NOW, training_page
+from test_stalls import real
 
 SLOW = Job(faults=(Fault("compute", (3,), 0.6),))
 
@@ -43,6 +45,7 @@ def known(**more):
         notes=("agent n9 does not answer",),
         sources=("http://n1:9877",),
         of_jobs={"job": ["a note"]},
+        stalls={"job": [stalls.read(real(rank=rank)) for rank in range(4)]},
     )
     rows = records(SLOW)
     job = JobRecords("job", rows, 8, ("a note of records",), live=True, **more)
@@ -65,6 +68,7 @@ def test_what_was_saved_gives_the_same_verdict(tmp_path, more):
     again, now = saved.read(tmp_path / "kept")
     assert now == NOW
     assert again.evidence.findings == gathered.evidence.findings
+    assert again.evidence.stalls == gathered.evidence.stalls
     assert verdict(again, now) == verdict(gathered, NOW)
     assert verdict(again, now)["verdict"]["class"] == "hang"
     if more:

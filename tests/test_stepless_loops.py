@@ -55,10 +55,17 @@ def test_a_first_step_after_long_makes_a_ring_that_knows_its_groups(
     assert len(list(tmp_path.glob("*.ext"))) == 2
 
 
-def test_few_backwards_make_no_ring(nursery: Nursery, tmp_path: Path) -> None:
+def test_ranks_are_seen_from_the_end_of_init_process_group_on(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     outcomes = nursery.run(tmp_path, "distributed.py", "few-backwards", ranks=2)
     assert [(ended.code, ended.errors) for ended in outcomes] == [(0, "")] * 2
-    assert not list(tmp_path.iterdir())
+    rings = read_rings(tmp_path)
+    assert sorted((ring.rank, ring.capacity, len(ring.records)) for ring in rings) == [
+        (0, 64, 0),
+        (1, 64, 0),
+    ]
+    assert not list(tmp_path.glob("*.sock"))
 
 
 def test_a_running_loop_without_an_optimizer_is_said_to_be_seen(

@@ -4,9 +4,10 @@ torch >= 2.5 calls `_autoload` at the end of `import torch` when this folder is 
 older ones call `watch()` once, before training. One record per step goes to a ring file that the
 node's agent reads, in RANKSCOPE_RING_DIR (default /run/rankscope; keep it on tmpfs or in a Memory
 emptyDir: what waits for a disk waits in the training loop). RANKSCOPE_PROBE=0 switches the probe
-off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocked calls on gloo. Where compute and sync go
-unmeasured, a worker server of torch's listens on `<ring's name>.sock` beside the ring, where the
-agent fetches the Flight Recorder; RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
+off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocked calls on gloo. In jobs of several processes
+a worker server of torch's listens on `<ring's name>.sock` beside the ring from the end of
+`init_process_group` on, where the agent fetches the Flight Recorder, and the stack of a rank that
+stands still; RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
 RANKSCOPE_PROBE_DURATIONS=1 asks NCCL to time collectives, see `time_collectives`.
 RANKSCOPE_PROBE_DEBUG=1 prints every error of ours with its traceback, otherwise one gets a line.
 
@@ -14,8 +15,8 @@ A step ends when `step()` of the primary optimizer returns; there the next one b
 the optimizer that steps first. Called again with other parameters (DeepSpeed's sub-groups) it is
 still in that step, until those it began with come round. The first call (step 0) leaves no record,
 as nobody saw its beginning. A GradScaler update with no step before it ends a step too: SKIPPED.
-A program that computes gradients for ten seconds and takes no step gets a ring without records, so
-that it is seen; its first step makes another one.
+A program that joins others, or computes gradients for ten seconds, and takes no step gets a small
+ring without records, so that it is seen; its first step makes another one.
 
 * data: blocked in torch's DataLoader with gradients enabled; -1 while none was used so far.
 * sync: blocked in collectives on gloo: in `Work.wait()` and its like, and at the end of a backward,
@@ -38,8 +39,9 @@ The ring, version 1: `<pid>-<process_start_ticks>.ring`, made under a name with 
 renamed. A program that took over from another by exec finds that taken and takes the next number.
 Little-endian. A header of 4096 bytes, zero padded: "<8sHHIIIqIIQiiii" =
   magic "RKSCRING", version 1, header_size 4096, byte_order_mark 0x01020304, record_size 64,
-  capacity 65536 (records), created_unix_ns, pid, attempt, process_start_ticks (field 22 of
-  /proc/self/stat, 0 unknown), rank, local_rank, world_size, local_world_size (-1 unknown),
+  capacity 65536 (records; 64 before the first step), created_unix_ns, pid, attempt,
+  process_start_ticks (field 22 of /proc/self/stat, 0 unknown), rank, local_rank, world_size,
+  local_world_size (-1 unknown),
 then NUL-padded UTF-8: job_id 320 bytes, node 256, launcher 32, pod_uid 64, probe_version 16,
 torch_version 32, then "<III": dp_group, tp_group and pp_stage, each plus 1, or three zeros where no
 process group tells them (readers then take all ranks as data-parallel); see `_layout`.
@@ -106,6 +108,7 @@ from typing import Any, Callable
 __version__ = "0.1.0"
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
+_STEPLESS_CAPACITY = 64  # of a ring that gets no records
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII3300x")  # one page
 _RECORD = struct.Struct("<QqqqqqIIHHI")
 _EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
@@ -269,12 +272,13 @@ def _header(
     start_ticks: int,
     layout: tuple[int, ...],
     created_unix_ns: int,
+    capacity: int,
 ) -> bytes:
     """Return the ring's first page."""
     environ, identity = os.environ, _identity(distributed)
     node = environ.get("RANKSCOPE_NODE_NAME") or environ.get("NODE_NAME") or os.uname().nodename
     launcher = next((word for name, word in _LAUNCHERS if environ.get(name)), "none")
-    geometry = (b"RKSCRING", 1, _HEADER.size, 0x01020304, _RECORD.size, _CAPACITY)
+    geometry = (b"RKSCRING", 1, _HEADER.size, 0x01020304, _RECORD.size, capacity)
     process = (created_unix_ns, os.getpid(), attempt, start_ticks)
     job, pod = _label(_job_id(identity[2]), 320), _label(environ.get("POD_UID", ""), 64)
     labels = (job, _label(node, 256), _label(launcher, 32), pod, _label(__version__, 16))
@@ -382,6 +386,7 @@ class _Ring:
         distributed: Any,
         attempt: int,
         layout: tuple[int, ...] = _NO_LAYOUT,
+        capacity: int = _CAPACITY,
     ) -> None:
         import fcntl
 
@@ -397,8 +402,8 @@ class _Ring:
         self.pack, self.pack_slot = _RECORD.pack, _EXTENSION.pack
         self.waiting: list[bytes] = []  # slots of the extension
         self.waited_ns = 0  # how long their steps were
-        page = _header(torch_version, distributed, attempt, start_ticks, layout, created)
-        self.slots = _Slots(os.path.join(directory, "." + name), page)
+        page = _header(torch_version, distributed, attempt, start_ticks, layout, created, capacity)
+        self.slots = _Slots(os.path.join(directory, "." + name), page, capacity)
         self.extension: _Slots | None = None
         self.spans: _Slots | None = None
         self.refused: OSError | None = None  # why there is no extension, or no file of spans
@@ -413,7 +418,7 @@ class _Ring:
 
     def extend(self, created_unix_ns: int) -> None:
         """Make what lies beside; where there is room for the ring alone, it goes on alone."""
-        self.extension = self.beside("ext", b"RKSCEXTN", _CAPACITY, created_unix_ns)
+        self.extension = self.beside("ext", b"RKSCEXTN", self.slots.capacity, created_unix_ns)
         if self.extension is not None:
             self.spans = self.beside("span", b"RKSCSPAN", _SPANS, created_unix_ns)
 
@@ -495,7 +500,8 @@ class _Ring:
         first = self.written - len(waiting)
         if self.extension is None or not waiting:
             return
-        before_end = _CAPACITY - first % _CAPACITY
+        capacity = self.extension.capacity
+        before_end = capacity - first % capacity
         self.extension.write(first, b"".join(waiting[:before_end]))
         if before_end < len(waiting):
             self.extension.write(first + before_end, b"".join(waiting[before_end:]))
@@ -1109,6 +1115,7 @@ class _Spans:
     def restart(self) -> None:
         """Forget all, as a forked child must."""
         self.slots: _Slots | None = None
+        self.passing = False  # the file gives way to another one, which is to have these, too
         self.early: list[tuple[int, bytes]] = []
         self.numbers = itertools.count()
         self.here = threading.local()  # of each thread: `inside` something that is marked, `dcp`
@@ -1120,9 +1127,16 @@ class _Spans:
         self.terminating = False
         self.step = 0
 
-    def attach(self, slots: _Slots | None) -> None:
-        """Write from now on, and first what was marked before there was a file."""
-        early, self.early, self.slots = self.early, [], slots
+    def attach(self, slots: _Slots | None, passing: bool = False) -> None:
+        """Write from now on, and first what was marked before there was a file.
+
+        Args:
+            slots: of the file; None where there is none.
+            passing: another file will take its place.
+        """
+        early, self.slots, self.passing = self.early, slots, passing
+        if not passing:
+            self.early = []
         if slots is not None:
             for number, packed in early:
                 slots.write(number, packed)
@@ -1141,7 +1155,7 @@ class _Spans:
         packed = span.packed(outcome, duration_ns, blocked_ns, size)
         if self.slots is not None:
             self.slots.write(span.number, packed)
-        elif outcome != _OPEN:
+        if (self.slots is None or self.passing) and outcome != _OPEN:
             del self.early[: -_EARLY_SPANS + 1]
             self.early.append((span.number, packed))
 
@@ -1437,10 +1451,14 @@ class _FlightRecorder:
         environ = os.environ
         size = environ.get("TORCH_FR_BUFFER_SIZE") or environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE")
         server_type = getattr(self.torch._C._distributed_c10d, "_WorkerServer", None)
+        path = _beside(ring, "sock")
+        if self.socket:
+            if self.socket != path:
+                os.rename(self.socket, path)
+                self.socket = path
+            return
         if server_type is None or size == "0" or environ.get("RANKSCOPE_PROBE_FLIGHT") == "0":
             return
-        self.guarded(self.time_collectives)()
-        path = _beside(ring, "sock")
         if len(os.fsencode(path)) > _SOCKET_PATH:
             raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
         import ctypes
@@ -1461,7 +1479,7 @@ class _FlightRecorder:
         With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
         exchange and compute (pytorch issue 143890), so that it is refused there.
         """
-        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
+        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1" or not self.socket:
             return
         if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
             sys.stderr.write(
@@ -1491,14 +1509,15 @@ class _Probe:
         self.gloo = _GlooWaits(torch, self.distributed, self.guard, clock)
         self.flight = _FlightRecorder(torch, self.distributed, self.guard.guarded)
         self.ring: _Ring | None = None
+        self.shown: _Ring | None = None  # before the first step, without records
         self.replicas: list[Any] = []  # weak references to DistributedDataParallel modules
         self.restart()
 
     def restart(self) -> None:
         """Forget all that was measured, as a forked child must: the ring is its parent's."""
-        if self.ring is not None:
-            self.ring.close()  # its lock stays with the parent's descriptor
-        self.ring = None
+        for ring in filter(None, (self.ring, self.shown)):
+            ring.close()  # its lock stays with the parent's descriptor
+        self.ring = self.shown = None
         self.clock.restart()
         self.spans.restart()
         self.backwards.restart()
@@ -1528,7 +1547,6 @@ class _Probe:
         self.others.clear()
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
-            self.end_stepless()
             self.spans.hook_frameworks()
         flags = 0
         if options or len(arguments) > 1:
@@ -1538,11 +1556,12 @@ class _Probe:
             flags = _CLOSURE if closure is not None else 0
         self.end_step(flags)
 
-    def end_stepless(self) -> None:
-        """Remove the ring of a program that seemed to take no steps: the next one says more."""
-        if self.ring is not None:
-            ring, self.ring, self.spans.slots = self.ring, None, None
-            ring.remove()
+    def end_shown(self) -> None:
+        """Remove the ring of a program without steps so far: the next one says more."""
+        shown, self.shown = self.shown, None
+        self.spans.slots, self.spans.passing = None, False
+        if shown is not None:
+            shown.remove()
 
     def adopts(self, key: tuple[int, int]) -> bool:
         """Decide whether an optimizer becomes the primary one: there is none, or it is gone."""
@@ -1613,6 +1632,7 @@ class _Probe:
         if self.ring is None:
             if self.rings >= _MAX_RINGS:
                 return
+            self.guard.guarded(self.end_shown)()
             self.open_ring()
             flags |= _FIRST
         clock, waits = self.clock, self.backwards.device_waits
@@ -1638,42 +1658,56 @@ class _Probe:
 
     def backward_without_step(self) -> None:
         """Make a program seen that computes gradients and takes no step that we would see."""
-        if self.ring is not None or self.rings:
+        if self.ring is not None or self.shown is not None or self.rings:
             return
         now = time.perf_counter_ns()
         self.stepless += 1
         self.stepless_ns = self.stepless_ns or now
         if self.stepless >= _STEPLESS_BACKWARDS and now - self.stepless_ns > _STEPLESS_NS:
-            self.connected = self.initialized()
-            self.open_ring(stepless=True)
+            self.show()
 
-    def open_ring(self, stepless: bool = False) -> None:
-        """Make a ring; a full disk, or what else refuses the first, is not asked again.
+    def joined(self) -> None:
+        """Show a rank that has met the others, and have it answer where it stands from now on."""
+        unseen = self.ring is None and self.shown is None and not self.rings
+        if unseen and self.distributed.get_world_size() > 1:
+            self.show()
 
-        Args:
-            stepless: it has no records, and gives way to that of a first step.
-        """
+    def show(self) -> None:
+        """Make a ring without records, which gives way to that of the first step."""
+        self.rings = _MAX_RINGS  # what refuses it is not asked again
+        self.shown = self.made_ring(_STEPLESS_CAPACITY)
+        self.rings = 0
+        self.guard.guarded(self.spans.attach)(self.shown.spans, True)
+        self.serve_flight(self.shown)
+
+    def open_ring(self) -> None:
+        """Make a ring; a full disk, or what else refuses the first, is not asked again."""
         again, self.rings = self.rings, _MAX_RINGS
-        directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
-        joined = self.distributed if self.connected else None
-        if joined is not None and not again:
+        if not again and self.initialized():
             self.guard.guarded(self.find_layout)()
-        attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
-        version = self.torch.__version__
-        self.ring = _Ring(directory, version, joined, attempt, self.layout)
+        self.ring = self.made_ring(_CAPACITY)
         self.rings = again + 1
         self.guard.guarded(self.spans.attach)(self.ring.spans)
         if not again:
             atexit.register(self.guard.guarded(self.write_rest))
+            self.serve_flight(self.ring)
+            self.guard.guarded(self.flight.time_collectives)()
         if self.ring.refused is not None:
             self.guard.errors += 1
             self.guard.report(self.ring.refused)
-        if stepless:
-            self.rings = 0
-            return
-        blind = not self.timing or self.backwards.device_waits is not None
-        if joined is not None and blind and joined.get_world_size() > 1 and not again:
-            self.guard.guarded(self.flight.serve)(self.ring.path)
+
+    def made_ring(self, capacity: int) -> _Ring:
+        """Return a new ring that says what is known of this process by now."""
+        directory = os.environ.get("RANKSCOPE_RING_DIR") or "/run/rankscope"
+        joined = self.distributed if self.initialized() else None
+        attempt = min(max(_first_number(("TORCHELASTIC_RESTART_COUNT",)), 0), 0xFFFF)
+        version = self.torch.__version__
+        return _Ring(directory, version, joined, attempt, self.layout, capacity)
+
+    def serve_flight(self, ring: _Ring) -> None:
+        """Have the agent asked in beside a ring, where other ranks may wait for this one."""
+        if self.initialized() and self.distributed.get_world_size() > 1:
+            self.guard.guarded(self.flight.serve)(ring.path)
 
     def write_rest(self) -> None:
         """Write at the process's end what has waited for the device or for company."""
@@ -1823,6 +1857,8 @@ class _Probe:
             note(scaler)
 
         scaler_type.update = updating
+        if self.distributed is not None:
+            self.hook_joining()
         parallel = self.torch.nn.parallel.DistributedDataParallel
         make, note_made = parallel.__init__, guarded(self.replicated)
 
@@ -1832,6 +1868,18 @@ class _Probe:
             note_made(arguments[0])
 
         parallel.__init__ = making
+
+    def hook_joining(self) -> None:
+        """Have `init_process_group` say that it is done, under both of its names."""
+        c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
+        join = c10d.init_process_group
+
+        @functools.wraps(join)
+        def joining(*arguments: Any, **options: Any) -> None:
+            join(*arguments, **options)
+            note()
+
+        self.distributed.init_process_group = c10d.init_process_group = joining
 
 
 _probe: _Probe | None = None

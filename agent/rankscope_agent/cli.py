@@ -29,6 +29,7 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories
+from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 from rankscope_agent.web.access import AccessSettings, Guard
@@ -152,6 +153,7 @@ def _serve(
         windows,
         parts,
         spans=RingSpanSource(steps),
+        stalls=StallSource(steps, config.procfs),
     )
     with _held_back(STOP_SIGNALS), contextlib.ExitStack() as listening:
         try:

@@ -66,11 +66,16 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one process ended: its exit code, negative for a signal, and what it printed."""
+    """How one process ended: its exit code, negative for a signal, and what it printed.
+
+    Standard error is without the line that torch's worker server writes as it starts; `served` says
+    whether it was there.
+    """
 
     code: int
     output: str
     errors: str
+    served: bool = False
 
 
 def environment(ring_dir: Path, extra: dict[str, str]) -> dict[str, str]:
@@ -112,7 +117,13 @@ def end_of(process: subprocess.Popen[str]) -> Outcome:
         os.killpg(process.pid, signal.SIGKILL)  # a launcher's children too
         process.communicate()
         raise
-    return Outcome(process.returncode, output, errors)
+    return _outcome(process.returncode, output, errors)
+
+
+def _outcome(code: int, output: str, errors: str) -> Outcome:
+    lines = errors.splitlines(keepends=True)
+    kept = [line for line in lines if "Server listening to UNIX" not in line]
+    return Outcome(code, output, "".join(kept), len(kept) < len(lines))
 
 
 def run_script(command: Iterable[str], ring_dir: Path, **extra: str) -> Outcome:
@@ -164,7 +175,7 @@ class Nursery:
         print(json.dumps(order), file=self.process.stdin, flush=True)
         codes = json.loads(self.process.stdout.readline())
         return [
-            Outcome(
+            _outcome(
                 code, (folder / f"{rank}.out").read_text(), (folder / f"{rank}.err").read_text()
             )
             for rank, code in enumerate(codes)

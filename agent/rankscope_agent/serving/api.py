@@ -12,7 +12,7 @@ from typing import Any
 
 from rankscope_agent import __version__
 from rankscope_agent.collecting.registry import CollectorState, Registry
-from rankscope_agent.contract import api_version
+from rankscope_agent.contract import api_version, stalls
 from rankscope_agent.contract.model import SPAN_COLUMNS, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
 from rankscope_agent.serving.exposition import PageCache, choose_format
@@ -22,6 +22,7 @@ from rankscope_agent.sources.flight_recorder.stream import windows_json
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.listing import listing
+from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.web.content_coding import accepts_gzip
 from rankscope_agent.web.routes import HTML_TYPE, JSON_TYPE, Request, Response, Route, sentence
 
@@ -40,7 +41,9 @@ class Api:
         windows: FlightWindows | None = None,
         in_part: Mapping[str, Sequence[str]] | None = None,
         spans: SpanSource | None = None,
+        stalls: StallSource | None = None,
     ) -> None:
+        self._stalls = stalls
         self._spans = spans
         self._in_part = in_part or {}
         self._pods = pods or PodDirectory()
@@ -63,6 +66,7 @@ class Api:
             "/api/v1/steps": Route(self.step_records, heavy=True),
             "/api/v1/step_starts": Route(self.step_starts, heavy=True),
             "/api/v1/spans": Route(self.span_records, heavy=True),
+            "/api/v1/stalls": Route(self.stalled_ranks, heavy=True),
             "/api/v1/collectives": Route(self.collectives, heavy=True),
         }
         return {
@@ -178,6 +182,14 @@ class Api:
         first = tuple(itertools.islice(rows, 1))
         pieces = steps_json(itertools.chain(first, rows), self._node)
         return Response(200, JSON_TYPE, pieces, compress=True)
+
+    def stalled_ranks(self, request: Request) -> Response:
+        """Say where the ranks stand that end no steps, of one job or all."""
+        if not set(request.query) <= {"job"}:
+            return sentence(400, "Unknown query parameter; this path takes job.")
+        job = request.query.get("job", [""])[0]
+        found = self._stalls.stalls(job or None) if self._stalls else ()
+        return _json({"node": self._node, "stalls": [stalls.as_object(one) for one in found]})
 
     def collectives(self, request: Request) -> Response:
         """Stream the sampled windows of collectives that end after `since`, of one job or all."""

@@ -15,6 +15,7 @@ LINKS: tuple[tuple[str, str], ...] = (
     ("/api/v1/steps", "their step records"),
     ("/api/v1/step_starts", "the first step records of each"),
     ("/api/v1/collectives", "sampled windows of their collectives"),
+    ("/api/v1/stalls", "where ranks stand that end no steps"),
 )
 
 _STYLE = """

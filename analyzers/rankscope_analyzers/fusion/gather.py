@@ -13,6 +13,7 @@ from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
 from rankscope_analyzers.intake import (
     agent_pages,
+    agent_stalls,
     clock_skew,
     garbage_collection,
     job_ownership,
@@ -140,6 +141,8 @@ def of_agents(
         errors.extend((*poll.errors, *polls.pages.add(poll.pages)))
     seen = job_ownership.believed(polls.pages.observed("agents' pages"))
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
+    standing = agent_stalls.from_agents(poll.agents, seen.observed, job_id)
+    evidence = replace(evidence, stalls=standing)
     # Agents that are missing or refuse access may have step records that were not read.
     absent = evidence.notes[:1] if first.failures else ()
     found = _with_corrected_clocks(read, evidence, problem, absent)

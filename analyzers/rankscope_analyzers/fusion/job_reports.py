@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers import layers
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Finding, Layer, RankLocation
 from rankscope_analyzers.fusion.incidents import fuse
@@ -49,6 +50,7 @@ class JobEvidence:
         sources: where it was read.
         clocks_ahead: seconds by which nodes' clocks are ahead, for those that are far off.
         of_jobs: notes on single jobs, by name.
+        stalls: where ranks stand that end no steps, by job.
     """
 
     observed: Observed = NO_SERIES
@@ -58,6 +60,7 @@ class JobEvidence:
     sources: tuple[str, ...] = ()
     clocks_ahead: Mapping[str, float] = field(default_factory=dict)
     of_jobs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    stalls: Mapping[str, Sequence[RankStall]] = field(default_factory=dict)
 
 
 @garbage_collection.paused()
@@ -150,6 +153,7 @@ class _Reporter:
             now_unix_seconds=self.made_unix_seconds,
             pace=pace_of_frame(frame) if frame else None,
             hang_after_seconds=self.hang_after_seconds,
+            stalls={stall.rank: stall for stall in self.evidence.stalls.get(name, ())},
         )
         # Only the job's own nodes, a few of thousands, are evaluated for it.
         seen = self.evidence.observed.on(view.nodes | self.nodes.get(name, set()))

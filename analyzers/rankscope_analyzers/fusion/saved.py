@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract import stalls, untrusted_json
+from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, RankLocation, Where
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_reports import JobEvidence
@@ -55,6 +56,7 @@ def write(directory: Path, found: Gathered, made_unix_seconds: float) -> None:
         "missing": list(kept.missing),
         "sources": list(kept.sources),
         "clocks_ahead": dict(kept.clocks_ahead),
+        "stalls": [stalls.as_object(one) for job in kept.stalls.values() for one in job],
         "of_jobs": {job_id: list(notes) for job_id, notes in kept.of_jobs.items()},
     }
     (directory / NAME).write_text(finite_json.text(whole) + "\n", encoding="utf-8")
@@ -160,7 +162,15 @@ def _evidence(whole: Mapping[str, Any]) -> JobEvidence:
         sources=_texts(whole["sources"]),
         clocks_ahead={str(node): _finite(by) for node, by in whole["clocks_ahead"].items()},
         of_jobs={str(job): _texts(notes) for job, notes in whole["of_jobs"].items()},
+        stalls=_stalls(whole.get("stalls", ())),
     )
+
+
+def _stalls(kept: Sequence[Mapping[str, Any]]) -> Mapping[str, Sequence[RankStall]]:
+    found: dict[str, list[RankStall]] = {}
+    for one in map(stalls.read, kept):
+        found.setdefault(one.job_id, []).append(one)
+    return found
 
 
 def _labels(labels: Mapping[str, Any]) -> dict[str, str]:

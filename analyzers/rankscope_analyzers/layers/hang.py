@@ -13,9 +13,15 @@ from dataclasses import replace
 from rankscope_agent.contract.metrics import agent, pods, starvation, training
 from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
+from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.pace import OpenSpan, Pace, pace_of_pages
+from rankscope_analyzers.layers.pace import (
+    HANG_AFTER_SECONDS,
+    OpenSpan,
+    Pace,
+    pace_of_pages,
+)
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import Progress, read
 from rankscope_analyzers.layers.series_findings import series_finding
@@ -43,6 +49,9 @@ KINDS = frozenset((HANG,))
 
 SURE, FIRST_STEP_SURE = 0.9, 0.7
 """Confidence: that nothing moves is measured; a first step may be a slow one all the same."""
+
+RECORDER = "Flight Recorder"
+"""Where the last collective is known from: PyTorch's, not a series of ours."""
 
 STOPPED_SECONDS = 10.0
 """With a rank that a signal has stopped nobody needs to wait for longer: no job does that."""
@@ -83,9 +92,9 @@ def _standing(
     stopped = [rank.rank for rank in ranks if rank.stopped]
     allowed = pace.allowed(STOPPED_SECONDS if stopped else job.hang_after_seconds)
     allowed += 0.0 if quietest.dated else CLOCKS_SECONDS
-    if quiet < allowed or _within_span(job, quietest, allowed):
+    if quiet < allowed or _within_span(job, quietest, allowed) or _exchanges(job, allowed):
         return
-    who, why = _awaited(ranks, stopped)
+    who, why = _awaited(job, ranks, stopped)
     usual = UNKNOWN if pace.usual is None else duration(pace.usual)
     sentence = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
     evidence = Evidence(
@@ -121,11 +130,23 @@ def _runs(span: OpenSpan, now: float, allowed: float) -> bool:
     return now - span.since_unix_seconds < limit
 
 
-def _awaited(ranks: Sequence[Progress], stopped: Sequence[int]) -> tuple[list[int], str]:
+def _exchanges(job: JobView, allowed: float) -> bool:
+    """Return True if ranks go on launching collectives: an evaluation, or steps that none marks."""
+    newest = newest_call(job.stalls.values())
+    taken = max((stall.taken_unix_seconds for stall in job.stalls.values()), default=0.0)
+    return newest is not None and taken - newest < allowed
+
+
+def _awaited(
+    job: JobView, ranks: Sequence[Progress], stopped: Sequence[int]
+) -> tuple[list[int], str]:
     """Return whom the others wait for, at most half of the ranks, and how that is known."""
     gone = [rank.rank for rank in ranks if rank.known and not rank.alive and not rank.starting]
     if stopped or gone:
         return sorted({*stopped, *gone}), ""  # a finding of its own says so
+    seen = blame(job.stalls)
+    if seen.sentence:
+        return list(seen.ranks), f"; {seen.sentence}"
     steps = {rank.rank: rank.step for rank in ranks if rank.step is not None}
     front = max(steps.values(), default=0.0)
     behind = sorted(rank for rank, step in steps.items() if step < front)
@@ -139,6 +160,9 @@ def _starting(
     observed: Observed, job: JobView, ranks: Sequence[Progress], pace: Pace
 ) -> Iterator[Finding]:
     """Yield that processes live and take no first step: in rendezvous, or setting up groups."""
+    if waiting(job.stalls):
+        yield from _joined(job, ranks, pace)
+        return
     # A ring without any step so far is of a program without an optimizer, which is no hang.
     begun = [rank for rank in ranks if rank.starting and (rank.stepped_before or not rank.alive)]
     if not begun:
@@ -146,7 +170,7 @@ def _starting(
     newest = max(begun, key=lambda rank: rank.started_unix_seconds or 0.0)
     since = newest.started_unix_seconds or 0.0
     waited = newest.now_unix_seconds - since
-    allowed = FIRST_STEP_SECONDS + (0.0 if newest.dated else CLOCKS_SECONDS)
+    allowed = _first_step_seconds(job) + (0.0 if newest.dated else CLOCKS_SECONDS)
     if waited < allowed:
         return
     absent = _absent(observed, job, begun)
@@ -158,9 +182,33 @@ def _starting(
     if absent:
         sentence += f"; no process of {ranks_named(absent)} is seen"
     evidence = Evidence(
-        pods.RANK_STARTED.name, waited, FIRST_STEP_SECONDS, "seconds", "time to the first step"
+        pods.RANK_STARTED.name, waited, allowed, "seconds", "time to the first step"
     )
     yield _finding(job, absent, sentence, evidence, since, len(begun), FIRST_STEP_SURE)
+
+
+def _joined(job: JobView, ranks: Sequence[Progress], pace: Pace) -> Iterator[Finding]:
+    """Yield that ranks have met and wait in a collective before a first step."""
+    stalls = job.stalls.values()
+    newest, taken = newest_call(stalls), max(stall.taken_unix_seconds for stall in stalls)
+    waited = taken - (newest or taken)
+    if waited < _first_step_seconds(job):
+        return
+    seen = blame(job.stalls)
+    usual = UNKNOWN if pace.usual is None else duration(pace.usual)
+    sentence = (
+        f"no step since {clock(newest)} ({age(waited)} ago), when the last collective was"
+        f" launched, usual step {usual}; {seen.sentence}"
+    )
+    evidence = Evidence(
+        RECORDER, waited, _first_step_seconds(job), "seconds", "time since the last collective"
+    )
+    yield _finding(job, seen.ranks, sentence, evidence, newest, len(ranks), FIRST_STEP_SURE)
+
+
+def _first_step_seconds(job: JobView) -> float:
+    """Return how long a first step may take: as much longer as the user has more patience."""
+    return FIRST_STEP_SECONDS * job.hang_after_seconds / HANG_AFTER_SECONDS
 
 
 def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list[int]:

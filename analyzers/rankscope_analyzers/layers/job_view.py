@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rankscope_agent.contract.stalls import RankStall
 from rankscope_analyzers.findings.finding import RankLocation, Where
 from rankscope_analyzers.intake.observed import Series
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, OpenSpan, Pace
@@ -24,6 +25,7 @@ class JobView:
         pace: how long its steps take by their records, None without any.
         hang_after_seconds: least time without a step after which it is called hung.
         open_spans: checkpoints and the like that its ranks are in, if probes mark them.
+        stalls: where ranks stand that end no steps, by rank.
     """
 
     job_id: str
@@ -35,6 +37,7 @@ class JobView:
     pace: Pace | None = None
     hang_after_seconds: float = HANG_AFTER_SECONDS
     open_spans: Sequence[OpenSpan] = ()
+    stalls: Mapping[int, RankStall] = field(default_factory=dict)
 
     def of_gpu(self, series: Series) -> Where | None:
         """Return whose GPU a series is about, None if no rank of the job can hold it."""

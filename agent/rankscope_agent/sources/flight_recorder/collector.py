@@ -1,9 +1,9 @@
 """When the ranks on this node launched which collectives, from PyTorch's Flight Recorder.
 
-Where a probe cannot tell waiting from computing by itself, it has torch's worker server listen
-beside its ring. This collector asks there now and then, in windows that together cost 1 % of a
-core, and keeps what it hears for `/api/v1/collectives`. Who waited for whom takes the ranks of all
-nodes, which a node does not see: that is for analyzers.
+Probes in jobs of several processes have torch's worker server listen beside their rings. Where a
+rank's records do not tell waiting from computing, this collector asks there now and then, in
+windows that together cost 1 % of a core, and keeps what it hears for `/api/v1/collectives`. Who
+waited for whom takes the ranks of all nodes, which a node does not see: that is for analyzers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from rankscope_agent.sources.flight_recorder.dump import REASONS, Dump, FlightEr
 from rankscope_agent.sources.flight_recorder.windows import NS, FlightWindows
 from rankscope_agent.sources.flight_recorder.worker_server import PULL_SECONDS, fetch
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.training.cursor import newest_seq, read_record
 from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_HOLDER,
     RING_SUFFIX,
+    OpenRing,
     RingDirectory,
     RingFile,
     open_directory,
@@ -37,7 +39,7 @@ from rankscope_agent.sources.training.files import (
     own_directories,
     pod_directories,
 )
-from rankscope_agent.sources.training.format import RingError
+from rankscope_agent.sources.training.format import TIMING_MASK, RingError
 from rankscope_agent.sources.training.listing import RingListings, newest_of_each
 from rankscope_agent.sources.training.naming import JobNames
 
@@ -139,8 +141,8 @@ class FlightRecorderCollector:
             self._ask(ready, now)
         if not (self._sockets or self._pulls or self._failures):
             raise NoData(
-                "no live rank has a worker server beside its ring; the probe starts one where it"
-                " cannot tell sync time by itself, see docs/timing_sources.md"
+                "no live rank without sync time has a worker server beside its ring; see"
+                " docs/timing_sources.md"
             )
         yield from self._samples()
 
@@ -179,7 +181,7 @@ class FlightRecorderCollector:
     ) -> Iterator[RankSocket]:
         ring = open_ring(ring_directory, directory, ring_name, self._names)
         try:
-            if ring.liveness(now) != "alive":
+            if ring.liveness(now) != "alive" or not _lacks_sync(ring):
                 return
             yield RankSocket(
                 directory=ring_directory,
@@ -255,6 +257,13 @@ class FlightRecorderCollector:
             yield metrics.FAILURES.sample(self._failures[reason], reason=reason)
         for (job_id, rank), covered_ns in self._covered_ns.items():
             yield metrics.COVERED.sample(covered_ns / NS, job_id=job_id, rank=str(rank))
+
+
+def _lacks_sync(ring: OpenRing) -> bool:
+    """Return True unless a rank's newest step tells waiting from computing."""
+    capacity = ring.header.capacity
+    record = read_record(ring.descriptor, newest_seq(ring.descriptor, capacity), capacity)
+    return record is None or not record.flags & TIMING_MASK
 
 
 def _fullest(bodies: Sequence[bytes]) -> Dump:

@@ -14,7 +14,8 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rankscope_agent.sources.flight_recorder.dump import (
     MAX_DUMP_BYTES,
@@ -26,6 +27,9 @@ from rankscope_agent.sources.flight_recorder.dump import (
 HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
 """Handlers that dump a Flight Recorder as JSON, that of NCCL first; a server of a torch with both
 has an empty one where the other backend is used."""
+
+STACKS = "dump_traceback"
+"""Handler that writes the stacks of all threads, for which it takes the interpreter's lock."""
 
 QUERY = "includecollectives=true&onlyactive=false"
 """Of NCCL's handler: with the collectives, those that are done included. The other takes none."""
@@ -39,6 +43,21 @@ _CHUNK = 256 << 10
 _CREDENTIALS = struct.Struct("3i")
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,12})\r\n", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whom to ask.
+
+    Args:
+        directory: descriptor of the socket's directory.
+        name: the socket's name there.
+        owner: user who must own the socket and must have made its server; None for anybody.
+    """
+
+    directory: int
+    name: str
+    owner: int | None
 
 
 def fetch(
@@ -61,16 +80,33 @@ def fetch(
         FileNotFoundError: there is no such socket.
         FlightError: it cannot be used, or does not answer as a worker server does.
     """
-    deadline = time.monotonic() + seconds
-    with _Descriptor(directory, name) as path_fd:
+    wanted = [(handler, QUERY) for handler in HANDLERS]
+    for body in ask(Question(directory, name, owner), wanted, seconds):
+        parts(body)
+
+
+def ask(question: Question, handlers: Sequence[tuple[str, str]], seconds: float) -> Iterator[bytes]:
+    """Yield what the server behind a socket answers under those of the handlers that it has.
+
+    Args:
+        question: whom to ask.
+        handlers: their names, each with its query.
+        seconds: how long all of it may take.
+
+    Raises:
+        FileNotFoundError: there is no such socket.
+        FlightError: it cannot be used, or does not answer as a worker server does.
+    """
+    deadline, owner = time.monotonic() + seconds, question.owner
+    with _Descriptor(question.directory, question.name) as path_fd:
         _check_socket(path_fd, owner)
         listed = set(
             parse_handlers(_ask(path_fd, "GET /handler/", MAX_LIST_BYTES, owner, deadline))
         )
-        for handler in HANDLERS:
+        for handler, query in handlers:
             if handler in listed:
-                order = f"POST /handler/{handler}?{QUERY}"
-                parts(_ask(path_fd, order, MAX_DUMP_BYTES, owner, deadline))
+                order = f"POST /handler/{handler}?{query}"
+                yield _ask(path_fd, order, MAX_DUMP_BYTES, owner, deadline)
 
 
 class _Descriptor:

@@ -60,7 +60,10 @@ clock at its start, by seconds, and slews it afterwards."""
 
 @dataclass(frozen=True, slots=True)
 class RingAnswer:
-    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one."""
+    """What a look at one ring gave; `newest` is the number of its newest record, 0 without one.
+
+    `active_unix_seconds` is when the step of that record ended, or when the ring was made.
+    """
 
     directory: RingDirectory
     file: RingFile
@@ -68,6 +71,7 @@ class RingAnswer:
     newest: int
     active_unix_seconds: float
     identity: RankIdentity
+    last_step_seconds: float | None = None
 
 
 Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]
@@ -222,6 +226,7 @@ class RingStepSource:
             newest=newest,
             active_unix_seconds=min(now, active_ns / NS),
             identity=rank_identity(ring, self._node, last, alive=ring.liveness(now) == "alive"),
+            last_step_seconds=last.step_ns / NS if last else None,
         )
 
     @contextmanager

@@ -1,0 +1,1 @@
+"""Where ranks stand that end no steps, looked at on request."""

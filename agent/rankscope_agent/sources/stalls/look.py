@@ -1,0 +1,186 @@
+"""Looks where the ranks of this node stand that end no steps any longer; the others are left alone.
+
+Each is asked over its worker server's socket, which costs its interpreter nothing for the Flight
+Recorder, and some hundred microseconds for the stack. All questions together have a deadline:
+a rank that a signal has stopped answers none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_agent.contract import flight_dump, thread_stacks
+from rankscope_agent.contract.flight_dump import DumpError, FlightDump, Frame
+from rankscope_agent.contract.stalls import GroupCalls, RankStall, groups_of
+from rankscope_agent.sources.flight_recorder.dump import FlightError
+from rankscope_agent.sources.flight_recorder.worker_server import (
+    HANDLERS,
+    PULL_SECONDS,
+    QUERY,
+    STACKS,
+    Question,
+    ask,
+)
+from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.stalls.process import ProcessState, process_state
+from rankscope_agent.sources.starvation.schedule import Inode, parse_lock_holders
+from rankscope_agent.sources.training.files import RING_SUFFIX
+from rankscope_agent.sources.training.format import RingError
+from rankscope_agent.sources.training.reader import RingAnswer, RingStepSource
+
+LEAST_QUIET_SECONDS = 2.0
+QUIET_STEPS = 2.0
+"""A rank is looked at once it has ended no step for so long, and for so many of its steps."""
+
+KEPT_SECONDS = 5.0
+"""A rank is not asked again within it, whoever wants to know."""
+
+MAX_RANKS = 64
+ASKED_AT_ONCE = 8
+STACK_SECONDS = 1.0
+"""A rank that holds its interpreter's lock gives no stack, however long one waits."""
+
+MAX_LOCKS_BYTES = 1 << 20
+RankKey = tuple[str, int, int]
+"""Job, rank and the time at which the ring was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A rank that is looked at, and its process as it was before it was asked."""
+
+    ring: RingAnswer
+    process: int | None
+    before: ProcessState
+
+
+class StallSource:
+    """Says where ranks stand; may be asked by any thread, one after the other.
+
+    Args:
+        rings: the node's rings.
+        procfs: the node's procfs.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self, rings: RingStepSource, procfs: Path, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._rings = rings
+        self._procfs = procfs
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[RankKey, RankStall] = {}
+
+    def stalls(self, job_id: str | None) -> tuple[RankStall, ...]:
+        """Return where the ranks of a job stand, None for all jobs, that end no steps."""
+        with self._lock:
+            now = self._clock()
+            standing = [one for one in self._rings.rings_of(job_id) if _is_quiet(one, now)]
+            newest = {(one.identity.job_id, one.identity.rank): one for one in standing}
+            wanted = {_key(one): one for one in list(newest.values())[:MAX_RANKS]}
+            fresh = {
+                key: stall
+                for key, stall in self._kept.items()
+                if 0 <= now - stall.taken_unix_seconds < KEPT_SECONDS
+            }
+            asked = self._looked_at([one for key, one in wanted.items() if key not in fresh])
+            self._kept = {**fresh, **asked}
+            return tuple(self._kept[key] for key in sorted(wanted) if key in self._kept)
+
+    def _looked_at(self, rings: Sequence[RingAnswer]) -> Mapping[RankKey, RankStall]:
+        if not rings:
+            return {}
+        holders = parse_lock_holders(read_text(self._procfs / "locks", MAX_LOCKS_BYTES))
+        standing = []
+        for ring in rings:
+            pid = holders.get(_inode(ring))
+            standing.append(_Standing(ring, pid, process_state(self._procfs, pid)))
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            found = list(pool.map(self._stall, standing))
+        return {_key(one.ring): stall for one, stall in zip(standing, found, strict=True)}
+
+    def _stall(self, standing: _Standing) -> RankStall:
+        ring = standing.ring
+        identity = ring.identity
+        groups, recorder, stack, no_stack = self._asked(ring)
+        now, after = self._clock(), process_state(self._procfs, standing.process)
+        return RankStall(
+            job_id=identity.job_id,
+            rank=identity.rank,
+            world_size=identity.world_size,
+            taken_unix_seconds=round(now, 6),
+            quiet_seconds=round(max(0.0, now - ring.active_unix_seconds), 6),
+            stepped=ring.newest > 0,
+            # Only what lasts: most processes are in D for moments.
+            state=after.state if after.state == standing.before.state else "",
+            cpu_seconds=after.cpu_seconds,
+            groups=groups,
+            recorder=recorder,
+            stack=stack,
+            no_stack=no_stack,
+        )
+
+    def _asked(
+        self, ring: RingAnswer
+    ) -> tuple[tuple[GroupCalls, ...], str, tuple[Frame, ...], str]:
+        """Ask a rank's worker server; return what it launched and its stack, each with why not."""
+        try:
+            with self._rings.reopened(ring) as (directory, opened):
+                owner = None if ring.directory.pod_uid else os.fstat(opened.descriptor).st_uid
+                name = opened.name.removesuffix(RING_SUFFIX) + ".sock"
+                question = Question(directory, name, owner)
+                dump, why = _dump(question)
+                stack, no_stack = _stack(question) if dump is not None else ((), why)
+        except (OSError, RingError) as error:
+            return (), _shortened(error), (), _shortened(error)
+        return (groups_of(dump) if dump else ()), why, stack, no_stack
+
+
+def _dump(question: Question) -> tuple[FlightDump | None, str]:
+    """Return the dump with most entries: a process may have the recorders of two backends."""
+    try:
+        bodies = list(ask(question, [(one, QUERY) for one in HANDLERS], PULL_SECONDS))
+        dumps = [flight_dump.read(body) for body in bodies]
+    except FileNotFoundError:
+        return None, "it has no worker server"
+    except (FlightError, DumpError) as error:
+        return None, _shortened(error)
+    if not dumps:
+        return FlightDump("", {}, (), 0), "it has no Flight Recorder"
+    return max(dumps, key=lambda dump: len(dump.entries)), ""
+
+
+def _stack(question: Question) -> tuple[tuple[Frame, ...], str]:
+    try:
+        bodies = list(ask(question, [(STACKS, "")], STACK_SECONDS))
+    except (OSError, FlightError) as error:
+        return (), _shortened(error)
+    if not bodies:
+        return (), "its torch gives no stacks"
+    frames = thread_stacks.main_thread(bodies[0].decode("utf-8", "replace"))
+    return frames, "" if frames else "it runs no Python"
+
+
+def _shortened(error: Exception) -> str:
+    return str(error)[:100]
+
+
+def _is_quiet(ring: RingAnswer, now: float) -> bool:
+    allowed = max(LEAST_QUIET_SECONDS, QUIET_STEPS * (ring.last_step_seconds or 0.0))
+    return ring.identity.alive and now - ring.active_unix_seconds >= allowed
+
+
+def _key(ring: RingAnswer) -> RankKey:
+    return ring.identity.job_id, ring.identity.rank, ring.created_unix_ns
+
+
+def _inode(ring: RingAnswer) -> Inode:
+    device, inode = ring.file.inode
+    return os.major(device), os.minor(device), inode

@@ -1,0 +1,181 @@
+"""Who holds up a job that stands still, and why that is thought, by where its ranks stand."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.contract.flight_dump import Frame
+from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
+from rankscope_analyzers.hangs.mismatches import Mismatch, mismatches
+from rankscope_analyzers.hangs.waits import Wait, circle, edges, sinks, waits
+from rankscope_analyzers.text.name_lists import ranks_named
+
+SHOWN = 3
+"""Operations named in a sentence."""
+
+LOADER = "torch/utils/data/"
+EXCHANGE = "torch/distributed/distributed_c10d.py"
+"""Files of torch in which a rank waits for input, and for messages of other ranks."""
+
+_LIBRARY = re.compile(r"/torch/|/lib/python3\.\d+/(?!site-packages/)|^<")
+"""Files that are not the program's: torch's, the standard library's, and none at all."""
+
+RENDEZVOUS = frozenset(("init_process_group", "_new_process_group_helper", "rendezvous"))
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """What the states of ranks show.
+
+    Args:
+        ranks: who is suspected; empty where nobody can be told from the others.
+        sentence: what was seen.
+    """
+
+    ranks: tuple[int, ...] = ()
+    sentence: str = ""
+
+
+def blame(stalls: Mapping[int, RankStall]) -> Blame:
+    """Return who holds the others up."""
+    different = mismatches(stalls)
+    if different:
+        return _of_mismatch(different[0])
+    found = waits(stalls)
+    graph = edges(found)
+    ends = sinks(graph)
+    if ends:
+        return _of_ends(ends, found, stalls)
+    if around := circle(graph) or _in_unknown_groups(found):
+        return Blame((), _different_orders(around, found))
+    if found:
+        return Blame((), _all_entered(found))
+    return _of_states(stalls)
+
+
+def newest_call(stalls: Iterable[RankStall]) -> float | None:
+    """Return when the newest collective of ranks was launched, None without any."""
+    return max(
+        (
+            call.created_unix_seconds
+            for stall in stalls
+            for group in stall.groups
+            for call in group.calls
+        ),
+        default=None,
+    )
+
+
+def waiting(stalls: Mapping[int, RankStall]) -> bool:
+    """Return True if a rank is in a collective that does not end."""
+    return bool(waits(stalls))
+
+
+def _of_mismatch(one: Mismatch) -> Blame:
+    together: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, call in one.calls.items():
+        together[call.operation, call.shape].append(rank)
+    sentences = [
+        f"{ranks_named(ranks)} in {_written(one.calls[ranks[0]], one.group, shape=True)}"
+        for ranks in sorted(together.values(), key=len)
+    ]
+    return Blame(one.differing, f"ranks are in different collectives: {_listed(sentences)}")
+
+
+def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, RankStall]) -> Blame:
+    """Return the blame of ranks that others wait for and that wait for nobody in a collective."""
+    silent = sorted(rank for rank in ends if rank not in stalls or stalls[rank].recorder)
+    sentences, named = [], []
+    for rank in sorted(ends):
+        stall = stalls.get(rank)
+        what = "" if stall is None else _doing(stall)
+        named += [] if what.startswith("waits for") else [rank]
+        sentences.append(
+            f"rank {rank} {_absence(rank, rank in silent, found)}{what and ': it ' + what}"
+        )
+    return Blame(tuple(named), _listed(sentences))
+
+
+def _absence(rank: int, silent: bool, found: Sequence[Wait]) -> str:
+    """Say what a rank did not enter, and how many ranks wait there."""
+    there = [wait for wait in found if rank in wait.awaited]
+    first = min(there, key=lambda wait: wait.call.created_unix_seconds)
+    others = [wait for wait in there if wait.group.name == first.group.name]
+    operation = _written(first.call, first.group)
+    who = f"{len(others)} {'rank waits' if len(others) == 1 else 'ranks wait'}"
+    if silent:
+        return f"does not answer, and {who} for it or others in {operation}"
+    return f"has not entered {operation}, where {who}"
+
+
+def _doing(stall: RankStall) -> str:
+    """Say what a rank does that has entered no collective."""
+    if stall.state in ("T", "t"):
+        return "is stopped by a signal"
+    if stall.state == "D":
+        return "is in uninterruptible sleep (state D), as on a file system that does not answer"
+    own = next((frame for frame in stall.stack if not _LIBRARY.search(frame.file)), None)
+    place = f" ({_place(own)})" if own else ""
+    if any(LOADER in frame.file for frame in stall.stack):
+        return f"is in its data loader{place}"
+    inside = [frame for frame in stall.stack if frame.file.endswith(EXCHANGE)]
+    if any(frame.function in RENDEZVOUS for frame in inside):
+        return f"waits for others to join a process group{place}"
+    if inside:
+        return f"waits for a message or a collective, in {inside[0].function}{place}"
+    return f"is{place.replace('(', 'in ').rstrip(')')}" if place else ""
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.function}, {'/'.join(frame.file.split('/')[-2:])}:{frame.line}"
+
+
+def _in_unknown_groups(found: Sequence[Wait]) -> frozenset[int]:
+    """Return the ranks that wait in several groups whose other members nobody tells."""
+    alone = [wait for wait in found if not wait.awaited and not wait.group.ranks]
+    names = {wait.group.name for wait in alone}
+    return frozenset(wait.rank for wait in alone) if len(names) > 1 else frozenset()
+
+
+def _different_orders(around: frozenset[int], found: Sequence[Wait]) -> str:
+    within = [wait for wait in found if wait.rank in around]
+    together: dict[str, list[int]] = defaultdict(list)
+    for wait in within:
+        together[_written(wait.call, wait.group)].append(wait.rank)
+    sentences = [f"{ranks_named(sorted(ranks))} in {what}" for what, ranks in together.items()]
+    return (
+        f"{ranks_named(sorted(around))} wait for each other, {_listed(sentences)}:"
+        " collectives of several groups were launched in different orders"
+    )
+
+
+def _all_entered(found: Sequence[Wait]) -> str:
+    first = min(found, key=lambda wait: wait.call.created_unix_seconds)
+    return (
+        f"all ranks that are known have entered {_written(first.call, first.group)}, which does not"
+        " end: look at the network"
+    )
+
+
+def _of_states(stalls: Mapping[int, RankStall]) -> Blame:
+    """Return the blame where no rank waits in a collective: only what is seen of processes."""
+    held = [rank for rank, stall in sorted(stalls.items()) if stall.state in ("T", "t", "D")]
+    if not held or 2 * len(held) > len(stalls):
+        return Blame()
+    return Blame(tuple(held), _listed([f"rank {rank} {_doing(stalls[rank])}" for rank in held]))
+
+
+def _written(call: Call, group: GroupCalls, *, shape: bool = False) -> str:
+    _, _, operation = call.operation.rpartition(":")
+    described = group.description not in ("", "undefined")
+    name = f"{group.description}" if described else f"process group {group.name}"
+    sizes = f" of {call.shape}" if shape and call.shape else ""
+    return f"{operation} {call.sequence}{sizes} of {name}"
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    more = len(sentences) - SHOWN
+    return "; ".join(sentences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,79 @@
+"""Asks agents where the ranks stand that end no steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
+
+from rankscope_agent.contract import stalls
+from rankscope_agent.contract.metrics import agent as agent_metrics
+from rankscope_agent.contract.metrics import training
+from rankscope_agent.contract.stalls import RankStall
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.observed import Observed, Series
+
+POOL_SIZE = 32
+
+ANSWER_SECONDS = 20.0
+"""Eight ranks that do not answer take an agent three seconds."""
+
+MAXIMUM_ANSWER_BYTES = 16 << 20
+"""A rank in 64 process groups with all that is kept of them has some 200 kB of JSON."""
+
+QUIET_SECONDS = 2.0
+"""Nodes all of whose ranks have ended a step less long ago are not asked."""
+
+Stalls = Mapping[str, Sequence[RankStall]]
+"""By job."""
+
+
+def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | None) -> Stalls:
+    """Return where ranks stand, of those that their node's page knows too.
+
+    Args:
+        agents: by the node that they speak for.
+        observed: their pages.
+        job_id: the job to ask for, None for all.
+    """
+    known = {
+        (series.node, series.labels.get("job_id", ""), series.labels.get("rank", ""))
+        for series in observed.of(training.RANK_INFO)
+    }
+    asked = [(node, agents[node]) for node in _quiet_nodes(observed, job_id) if node in agents]
+    found: dict[str, list[RankStall]] = defaultdict(list)
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        answers = pool.map(lambda one: _asked(one[1], job_id), asked)
+        for (node, _), answer in zip(asked, answers, strict=True):
+            for stall in answer:
+                if (node, stall.job_id, str(stall.rank)) in known:
+                    found[stall.job_id].append(stall)
+    return found
+
+
+def _quiet_nodes(observed: Observed, job_id: str | None) -> Sequence[str]:
+    """Return the nodes on which a live rank has ended no step for some seconds."""
+    made = {one.node: one.last for one in observed.of(agent_metrics.SNAPSHOT_TIMESTAMP)}
+    ended = {_rank(one): one.last for one in observed.of(training.LAST_STEP_TIMESTAMP)}
+    nodes = set()
+    for series in observed.of(training.RANK_ALIVE):
+        now = made.get(series.node, float(series.times[-1]))
+        quiet = now - ended.get(_rank(series), float("-inf")) > QUIET_SECONDS
+        if series.last and quiet and job_id in (None, series.labels.get("job_id")):
+            nodes.add(series.node)
+    return sorted(nodes)
+
+
+def _rank(series: Series) -> tuple[str, str, str]:
+    return series.node, series.labels.get("job_id", ""), series.labels.get("rank", "")
+
+
+def _asked(agent: Agent, job_id: str | None) -> list[RankStall]:
+    """Return what an agent says; nothing of an older one, or where its answer cannot be read."""
+    query = f"?{urlencode({'job': job_id})}" if job_id else ""
+    try:
+        answer = agent.json(f"/api/v1/stalls{query}", MAXIMUM_ANSWER_BYTES, ANSWER_SECONDS)
+        return [stalls.read(one) for one in answer["stalls"]]
+    except (AgentError, LookupError, TypeError, ValueError):
+        return []

@@ -1,0 +1,82 @@
+"""A training script that comes to a stand: FAULT=<what>:<rank> after 60 steps, on 3 or more ranks.
+
+never: the rank does not enter the next backward. loader: its input never comes. disk: it sleeps in
+its own code after the backward. operation, size: it calls another collective, or one of another
+size. groups: two ranks enter the collectives of two groups in different orders, the given one and
+the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+WHAT, _, CHOSEN = (os.environ.get("FAULT") or "nothing:-1").partition(":")
+CHOSEN = int(CHOSEN)
+HANGS_AT = int(os.environ.get("HANGS_AT", "60"))
+HERE = int(os.environ["RANK"])
+
+
+def stand_still():
+    print(f"rank {HERE} stands still", file=sys.stderr, flush=True)
+    time.sleep(1000)
+
+
+class Batches(Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, number):
+        if WHAT == "loader" and number == HANGS_AT and HERE == CHOSEN:
+            stand_still()
+        return torch.ones(8)
+
+
+def go_wrong(size, groups):
+    value = torch.ones(4)
+    if WHAT in ("never", "first") and HERE == CHOSEN:
+        stand_still()
+    if WHAT == "operation":
+        dist.broadcast(value, CHOSEN) if HERE == CHOSEN else dist.all_reduce(value)
+    if WHAT == "size":
+        dist.all_reduce(torch.ones(400) if HERE == CHOSEN else value)
+    if WHAT == "groups" and HERE in (CHOSEN, (CHOSEN + 1) % size):
+        for group in groups if HERE == CHOSEN else reversed(groups):
+            dist.all_reduce(value, group=group)
+    if WHAT == "message" and HERE == CHOSEN:
+        dist.recv(value, (CHOSEN + 1) % size)
+
+
+def main():
+    signal.alarm(300)  # ends the job also when the test that started it is gone
+    dist.init_process_group("gloo")
+    size = dist.get_world_size()
+    pair = sorted((CHOSEN % size, (CHOSEN + 1) % size))
+    groups = [dist.new_group(pair), dist.new_group(pair)]
+    for group in groups:
+        if HERE in pair:
+            dist.all_reduce(torch.ones(4), group=group)
+    if WHAT == "first":
+        go_wrong(size, groups)
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for number, batch in enumerate(DataLoader(Batches())):
+        if number == int(os.environ.get("STEPS", "100000")):
+            break
+        if number == HANGS_AT:
+            go_wrong(size, groups)
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+        time.sleep(0.01)
+    time.sleep(0.2)  # gloo drops Python objects of finished collectives for a moment
+    dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,180 @@
+"""Who is suspected by where ranks stand: pure, from what Flight Recorders and stacks say."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.contract.flight_dump import Frame
+from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
+from rankscope_analyzers.hangs.suspects import blame, newest_call
+
+NOW = 1_760_000_000.0
+
+
+def call(sequence, operation="gloo:all_reduce", shape="10 Float", *, done=False, message=False):
+    return Call(operation, sequence, message, shape, NOW + sequence, done)
+
+
+def group(*calls, name="0", description="default_pg", ranks=()):
+    launched = [one.sequence for one in calls if not one.message]
+    return GroupCalls(name, description, tuple(ranks), max(launched, default=0), calls)
+
+
+def pair(*calls, name):
+    return group(*calls, name=name, description="undefined", ranks=())
+
+
+def stall(rank, *groups, size=4, state="S", stack=(), recorder=""):
+    return RankStall("job", rank, size, NOW, 60.0, True, state, 1.0, groups, recorder, stack, "")
+
+
+def stood(*stalls):
+    return {one.rank: one for one in stalls}
+
+
+BEHIND = group(call(4, done=True))
+IN_FIVE = group(call(4, done=True), call(5))
+OWN = Frame("fetch", "/home/me/train.py", 12)
+
+
+def test_a_rank_that_never_entered_is_named_with_the_collective():
+    found = blame(stood(*(stall(r, BEHIND if r == 2 else IN_FIVE) for r in range(4))))
+    assert found.ranks == (2,)
+    assert found.sentence == "rank 2 has not entered all_reduce 5 of default_pg, where 3 ranks wait"
+
+
+def test_where_it_stands_is_said():
+    loader = Frame("__next__", "/x/site-packages/torch/utils/data/dataloader.py", 700)
+    library = Frame("wait", "/usr/lib/python3.11/threading.py", 300)
+    for stack, said in (
+        ((OWN, loader), "it is in its data loader (fetch, me/train.py:12)"),
+        ((library, OWN), "it is in fetch, me/train.py:12"),
+    ):
+        late = stall(2, BEHIND, stack=stack)
+        found = blame(stood(late, *(stall(r, IN_FIVE) for r in (0, 1, 3))))
+        assert found.sentence.endswith(f": {said}")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("T", "is stopped by a signal"), ("D", "uninterruptible sleep (state D)")]
+)
+def test_the_state_of_its_process_is_said(state, said):
+    ranks = stood(stall(2, recorder="timeout", state=state), *(stall(r, IN_FIVE) for r in (0, 1)))
+    found = blame(ranks | {3: stall(3, IN_FIVE)})
+    assert found.ranks == (2,)
+    assert "rank 2 does not answer" in found.sentence
+    assert said in found.sentence
+
+
+def test_a_rank_that_waits_for_a_message_is_not_called_guilty():
+    """Gloo's recorder has no messages: only the stack shows that the rank waits, too."""
+    recv = Frame("recv", "/x/site-packages/torch/distributed/distributed_c10d.py", 2500)
+    ranks = [stall(r, IN_FIVE) for r in (1, 2, 3)]
+    found = blame(stood(stall(0, BEHIND, stack=(recv, OWN)), *ranks))
+    assert found.ranks == ()
+    assert "waits for a message or a collective, in recv" in found.sentence
+
+
+def test_messages_of_nccl_are_paired():
+    waits = call(7, "nccl:recv 0<-1", message=True)
+    sends = call(7, "nccl:send 1->0", message=True)
+    found = blame(stood(stall(0, group(waits), size=2), stall(1, BEHIND, size=2)))
+    assert found.ranks == (1,)
+    assert "has not entered recv 0<-1 7" in found.sentence
+    both = blame(stood(stall(0, group(waits), size=2), stall(1, group(sends), size=2)))
+    assert both.ranks == ()
+
+
+@pytest.mark.parametrize(
+    "odd", [call(5, "gloo:broadcast"), call(5, shape="400 Float"), call(5, "gloo:barrier", "")]
+)
+def test_of_three_and_more_the_rank_in_another_collective_is_named(odd):
+    different = group(call(4, done=True), odd)
+    found = blame(stood(*(stall(r, different if r == 3 else IN_FIVE) for r in range(4))))
+    assert found.ranks == (3,)
+    assert found.sentence.startswith("ranks are in different collectives: rank 3 in ")
+    assert "ranks 0-2 in all_reduce 5 of 10 Float" in found.sentence
+
+
+def test_of_two_ranks_both_operations_are_told_and_nobody_is_named():
+    different = group(call(4, done=True), call(5, "gloo:broadcast"))
+    found = blame(stood(stall(0, IN_FIVE, size=2), stall(1, different, size=2)))
+    assert found.ranks == ()
+    assert "rank 0 in all_reduce 5" in found.sentence
+    assert "rank 1 in broadcast 5" in found.sentence
+
+
+def test_sizes_that_may_differ_are_no_mismatch():
+    ranks = [stall(r, group(call(5, "gloo:all_to_all", f"{r + 1} Float"))) for r in range(3)]
+    assert "different" not in blame(stood(*ranks, stall(3, BEHIND))).sentence
+
+
+def test_a_mismatch_that_all_have_behind_them_is_none():
+    old = [group(call(4, shape=f"{r} Float", done=True), call(5)) for r in range(3)]
+    ranks = [stall(r, one) for r, one in enumerate(old)]
+    assert blame(stood(*ranks, stall(3, BEHIND))).ranks == (3,)
+
+
+def across(*, ranks=()):
+    """Return ranks 0 and 1, each in another group's collective, and two that wait for them."""
+    first, second = (
+        group(call(1, done=True), call(2), name=name, description="undefined", ranks=ranks)
+        for name in "12"
+    )
+    done = [pair(call(1, done=True), name=name) for name in "12"]
+    zero = stall(0, BEHIND, first, done[1])
+    one = stall(1, BEHIND, done[0], second)
+    return stood(zero, one, stall(2, IN_FIVE), stall(3, IN_FIVE))
+
+
+def test_ranks_in_two_groups_wait_for_each_other_and_nobody_is_named():
+    found = blame(across())
+    assert found.ranks == ()
+    assert found.sentence.startswith(
+        "ranks 0, 1 wait for each other, rank 0 in all_reduce 2 of process group 1; rank 1 in"
+        " all_reduce 2 of process group 2:"
+    )
+
+
+def test_groups_that_were_never_used_before_are_seen_too():
+    """Gloo does not tell a group's ranks: each is seen alone in its own."""
+    zero = stall(0, BEHIND, pair(call(1), name="1"))
+    one = stall(1, BEHIND, pair(call(1), name="2"))
+    found = blame(stood(zero, one, stall(2, IN_FIVE), stall(3, IN_FIVE)))
+    assert found.ranks == ()
+    assert found.sentence.startswith("ranks 0, 1 wait for each other")
+
+
+def test_the_rank_at_the_end_of_a_chain_is_named():
+    """Rank 1 waits for rank 2 in a group of theirs, the others for both in that of all."""
+    chain = stall(1, BEHIND, group(call(3), name="1", description="tp", ranks=(1, 2)))
+    end = stall(2, BEHIND, group(call(2, done=True), name="1", description="tp", ranks=(1, 2)))
+    found = blame(stood(stall(0, IN_FIVE), chain, end, stall(3, IN_FIVE)))
+    assert found.ranks == (2,)
+
+
+def test_where_all_have_entered_the_network_is_named():
+    found = blame(stood(*(stall(r, IN_FIVE) for r in range(4))))
+    assert found.ranks == ()
+    assert found.sentence == (
+        "all ranks that are known have entered all_reduce 5 of default_pg, which does not end:"
+        " look at the network"
+    )
+
+
+def test_ranks_of_nodes_that_do_not_answer_are_not_called_late():
+    found = blame(stood(stall(0, IN_FIVE), stall(1, IN_FIVE)))
+    assert found.ranks == (2, 3)
+    assert "rank 2 does not answer" in found.sentence
+
+
+def test_without_collectives_only_processes_that_are_held_are_named():
+    calm = [stall(r, recorder="it has no worker server") for r in (0, 1, 2)]
+    assert blame(stood(*calm)).ranks == ()
+    assert blame(stood(*calm, stall(3, recorder="none", state="D"))).ranks == (3,)
+    assert blame({}).sentence == ""
+
+
+def test_the_newest_call_of_all_ranks_is_known():
+    assert newest_call([stall(0, BEHIND), stall(1, IN_FIVE)]) == NOW + 5
+    assert newest_call([stall(0, recorder="none")]) is None

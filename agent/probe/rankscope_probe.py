@@ -1479,7 +1479,7 @@ class _FlightRecorder:
         With CUDA_DEVICE_MAX_CONNECTIONS=1, as Megatron-LM sets it, the events end all overlap of
         exchange and compute (pytorch issue 143890), so that it is refused there.
         """
-        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1" or not self.socket:
+        if os.environ.get("RANKSCOPE_PROBE_DURATIONS") != "1":
             return
         if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1":
             sys.stderr.write(
@@ -1691,7 +1691,8 @@ class _Probe:
         if not again:
             atexit.register(self.guard.guarded(self.write_rest))
             self.serve_flight(self.ring)
-            self.guard.guarded(self.flight.time_collectives)()
+            if self.flight.socket:
+                self.guard.guarded(self.flight.time_collectives)()
         if self.ring.refused is not None:
             self.guard.errors += 1
             self.guard.report(self.ring.refused)

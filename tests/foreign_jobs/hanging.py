@@ -4,6 +4,8 @@ never: the rank does not enter the next backward. loader: its input never comes.
 its own code after the backward. operation, size: it calls another collective, or one of another
 size. groups: two ranks enter the collectives of two groups in different orders, the given one and
 the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
+killed, stopped: a signal ends or holds it. again: it fails, and where its launcher starts all again,
+it does not come to init_process_group.
 """
 
 import os
@@ -21,6 +23,7 @@ WHAT, _, CHOSEN = (os.environ.get("FAULT") or "nothing:-1").partition(":")
 CHOSEN = int(CHOSEN)
 HANGS_AT = int(os.environ.get("HANGS_AT", "60"))
 HERE = int(os.environ["RANK"])
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 
 
 def stand_still():
@@ -42,6 +45,10 @@ def go_wrong(size, groups):
     value = torch.ones(4)
     if WHAT in ("never", "first") and HERE == CHOSEN:
         stand_still()
+    if WHAT in SIGNALS and HERE == CHOSEN:
+        os.kill(os.getpid(), SIGNALS[WHAT])
+    if WHAT == "again" and HERE == CHOSEN:
+        raise RuntimeError("the first attempt ends here")
     if WHAT == "operation":
         dist.broadcast(value, CHOSEN) if HERE == CHOSEN else dist.all_reduce(value)
     if WHAT == "size":
@@ -55,6 +62,8 @@ def go_wrong(size, groups):
 
 def main():
     signal.alarm(300)  # ends the job also when the test that started it is gone
+    if WHAT == "again" and HERE == CHOSEN and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+        stand_still()
     dist.init_process_group("gloo")
     size = dist.get_world_size()
     pair = sorted((CHOSEN % size, (CHOSEN + 1) % size))

@@ -1,0 +1,155 @@
+"""How often the rank that holds a real job up is named: faults at ranks drawn at random, on gloo.
+
+Each run is a job of four ranks under torchrun with an agent beside it. Asked as a user would ask
+(`rankscope diagnose --json`), with the patience of `HANG_AFTER`; a run counts if the verdict is of
+a hang (of a job that is over, where gloo raises or a rank is killed) and names the rank, or, where
+nobody is to blame, names nobody and tells the ranks and their collectives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agents import agents_over
+
+SCRIPT = Path(__file__).parents[1] / "tests" / "foreign_jobs" / "hanging.py"
+PROBE = Path(__file__).parents[1] / "agent" / "probe"
+RANKS = 4
+JOB = "bench/hang"
+HANG_AFTER = "10s"
+FIRST_STEP_HANG_AFTER = "1s"
+"""A first step has ten times the patience."""
+
+RUN_SECONDS = 120.0
+LOOK_SECONDS = 1.0
+SEED = 24
+NOBODY = ("groups",)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: what was done to which rank, and what was said of it.
+
+    Args:
+        right: it counts.
+        seconds: from the last step, or the job's end, to the verdict; None where it never came.
+    """
+
+    fault: str
+    rank: int
+    right: bool
+    seconds: float | None
+    sentence: str
+
+
+FAULTS = ("never", "loader", "stopped", "operation", "first", "groups", "killed", "size")
+
+
+def measure(runs: int = 10, faults: Sequence[str] = FAULTS, seed: int = SEED) -> list[Run]:
+    """Run each fault so often, the rank drawn anew each time."""
+    draw = random.Random(seed)  # noqa: S311 - not a secret
+    return [_run(fault, draw.randrange(RANKS)) for fault in faults for _ in range(runs)]
+
+
+def _run(fault: str, rank: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
+        folder = Path(name)
+        (folder / "rings").mkdir()
+        with agents_over([folder], "--collector.interval=0.5") as (url,), _job(folder, fault, rank):
+            return _asked(url, fault, rank)
+
+
+def _asked(url: str, fault: str, rank: int) -> Run:
+    """Ask until the job is said to hang, or to be over."""
+    deadline, sentence = time.monotonic() + RUN_SECONDS, "no verdict"
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        report = _diagnosis(url, FIRST_STEP_HANG_AFTER if fault == "first" else HANG_AFTER)
+        if report is None:
+            continue
+        verdict = report["verdict"]
+        sentence = str(verdict["summary"])
+        if verdict["class"] == "hang":
+            quiet = time.time() - float(report["incidents"][0]["since_unix_seconds"])
+            return Run(fault, rank, _is_right(fault, rank, verdict), quiet, sentence)
+        if sentence.startswith("The job is over"):
+            return Run(fault, rank, f": rank {rank} " in sentence, None, sentence)
+    return Run(fault, rank, False, None, sentence)
+
+
+def _is_right(fault: str, rank: int, verdict: dict[str, Any]) -> bool:
+    if fault not in NOBODY:
+        return list(verdict["ranks"]) == [rank]
+    pair = sorted((rank, (rank + 1) % RANKS))
+    text = str(verdict["summary"])
+    both = all(f"rank {one} in all_reduce" in text for one in pair)
+    return verdict["ranks"] == [] and both and f"ranks {pair[0]}, {pair[1]} wait for each" in text
+
+
+def _diagnosis(url: str, hang_after: str) -> dict[str, Any] | None:
+    command = [sys.executable, "-m", "rankscope_analyzers", "diagnose", "--agent", url]
+    command += ["--job", JOB, "--json", "--hang-after", hang_after]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        found: dict[str, Any] = json.loads(ended.stdout)[JOB]
+    except (ValueError, KeyError):
+        return None
+    return found
+
+
+@contextlib.contextmanager
+def _job(folder: Path, fault: str, rank: int) -> Iterator[None]:
+    """Run the job; end all of it, the launcher first, which then starts nothing again."""
+    mark = f"RANKSCOPE_RING_DIR={folder}/rings"
+    variables = {"RANKSCOPE_RING_DIR": f"{folder}/rings", "RANKSCOPE_JOB_ID": JOB}
+    variables |= {"PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    with (folder / "job.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, f"--nproc-per-node={RANKS}", str(SCRIPT)],
+            env={**os.environ, **variables, "FAULT": f"{fault}:{rank}"},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        for pid in _processes_with(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _processes_with(variable: str) -> Iterator[int]:
+    """Yield the processes that were started with a variable, which only this run's have."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (place / "environ").read_bytes().split(b"\0"):
+                yield int(place.name)
+
+
+def report(runs: Sequence[Run]) -> str:
+    """Return a line per fault, and what was said where it was wrong."""
+    lines = []
+    for fault in dict.fromkeys(run.fault for run in runs):
+        mine = [run for run in runs if run.fault == fault]
+        times = [run.seconds for run in mine if run.seconds is not None]
+        within = f", said {max(times):.0f} s after the last step at most" if times else ""
+        right = sum(run.right for run in mine)
+        what = "nobody named, both collectives told" if fault in NOBODY else "the rank named"
+        lines.append(f"{fault}: {what} in {right} of {len(mine)} runs{within}")
+        lines += [f"  rank {run.rank}: {run.sentence}" for run in mine if not run.right]
+    return "\n".join(lines)

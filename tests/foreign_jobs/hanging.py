@@ -4,8 +4,8 @@ never: the rank does not enter the next backward. loader: its input never comes.
 its own code after the backward. operation, size: it calls another collective, or one of another
 size. groups: two ranks enter the collectives of two groups in different orders, the given one and
 the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
-killed, stopped: a signal ends or holds it. again: it fails, and where its launcher starts all again,
-it does not come to init_process_group.
+killed, stopped: a signal ends or holds it. again: it fails, and where its launcher starts all
+again, it does not come to init_process_group.
 """
 
 import os

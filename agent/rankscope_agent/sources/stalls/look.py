@@ -27,9 +27,8 @@ from rankscope_agent.sources.flight_recorder.worker_server import (
     Question,
     ask,
 )
-from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders
 from rankscope_agent.sources.stalls.process import ProcessState, process_state
-from rankscope_agent.sources.starvation.schedule import Inode, parse_lock_holders
 from rankscope_agent.sources.training.files import RING_SUFFIX
 from rankscope_agent.sources.training.format import RingError
 from rankscope_agent.sources.training.reader import RingAnswer, RingStepSource
@@ -46,7 +45,6 @@ ASKED_AT_ONCE = 8
 STACK_SECONDS = 1.0
 """A rank that holds its interpreter's lock gives no stack, however long one waits."""
 
-MAX_LOCKS_BYTES = 1 << 20
 RankKey = tuple[str, int, int]
 """Job, rank and the time at which the ring was made."""
 
@@ -97,7 +95,7 @@ class StallSource:
     def _looked_at(self, rings: Sequence[RingAnswer]) -> Mapping[RankKey, RankStall]:
         if not rings:
             return {}
-        holders = parse_lock_holders(read_text(self._procfs / "locks", MAX_LOCKS_BYTES))
+        holders = read_lock_holders(self._procfs)
         standing = []
         for ring in rings:
             pid = holders.get(_inode(ring))

@@ -36,6 +36,22 @@ def test_a_pod_of_a_namespace_is_looked_for_there_alone(api):
     assert {path for _, path, _ in api.requests} == {"/api/v1/namespaces/team/pods"}
 
 
+def test_a_name_without_a_namespace_takes_a_right_to_all_and_says_how_to_do_without(api):
+    api.faults.status = 403
+    with pytest.raises(ClusterError, match=r"in all namespaces: name the pod as NAMESPACE/w0$"):
+        cluster.node_of_pod("w0")
+    with pytest.raises(ClusterError, match=r"in namespace team$"):
+        cluster.node_of_pod("team/w0")
+
+
+def test_doctor_asks_the_namespace_that_it_was_given_and_no_other(api, capsys):
+    assert cli.main(["doctor", "--cluster", "--namespace", "observability"]) == 1
+    assert "no agent runs in the cluster" in capsys.readouterr().err
+    asked = {path for _, path, _ in api.requests}
+    of = "/api/v1/namespaces/observability"
+    assert asked == {f"{of}/pods", f"{of}/events"}
+
+
 @pytest.mark.parametrize(
     ("namespace", "where"), [("team", "in namespace team"), (None, "in all namespaces")]
 )

@@ -141,7 +141,13 @@ def node_of_pod(wanted: str) -> str | None:
         ClusterError: there is no way to the API server, or it refuses.
     """
     namespace, _, name = wanted.rpartition("/")
-    for pod in _pods(namespace or None, field_selector=f"metadata.name={name}"):
+    try:
+        found = _pods(namespace or None, field_selector=f"metadata.name={name}")
+    except ForbiddenError as error:
+        if namespace:
+            raise
+        raise ForbiddenError(f"{error}: name the pod as NAMESPACE/{name}") from None
+    for pod in found:
         if namespace in {"", pod["metadata"]["namespace"]} and pod["spec"].get("nodeName"):
             return str(pod["spec"]["nodeName"])
     return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.metrics import agent as agent_metrics
 from rankscope_agent.contract.metrics import pods, starvation, training
 from rankscope_agent.contract.stalls import Call, GroupCalls, RankStall
@@ -15,7 +18,7 @@ from rankscope_analyzers.intake.page_history import Page, PageHistory, from_page
 from rankscope_analyzers.layers import hang
 from rankscope_analyzers.layers.job_view import job_view
 from rankscope_analyzers.layers.pace import OpenSpan, Pace
-from rankscope_analyzers.reports import job_json, job_summary
+from rankscope_analyzers.reports import html, job_json, job_summary, terminal
 from rankscope_analyzers.stragglers.diagnosis import TimingResults
 from rankscope_analyzers.watch.series import WatchSeries
 from simulated_jobs import Fault, Job, diagnosed, records
@@ -353,3 +356,42 @@ def test_ranks_that_have_joined_and_wait_for_nobody_are_not_hung():
     calm = {"job": [replace(one, groups=()) for one in standing(1)["job"]]}
     report = reported_with(calm, page(alive=[1] * 4, started=[5000.0] * 4))
     assert [one for one in report.incidents if one.stands] == []
+
+
+ALL_REDUCE = Frame("all_reduce", "/x/torch/distributed/distributed_c10d.py", 3252)
+PROBE_FRAME = Frame("wait", "/x/rankscope_probe.py", 896)
+FETCH = Frame("fetch", "/home/me/train.py", 12)
+
+
+def with_stacks(late):
+    """Return where ranks stand with their stacks, which the late one has elsewhere."""
+    return {
+        "job": [
+            replace(one, stack=(FETCH,) if one.rank == late else (PROBE_FRAME, ALL_REDUCE))
+            for one in standing(late)["job"]
+        ]
+    }
+
+
+def test_stacks_are_a_table_in_every_report_and_the_one_elsewhere_comes_first():
+    report = reported_with(with_stacks(2), training_page(70.0))
+    console = Console(width=100, record=True, file=io.StringIO())
+    terminal.show(console, [report])
+    text = console.export_text()
+    assert "Rank 2 stands elsewhere than most ranks" in text
+    assert "fetch me/train.py:12" in text
+    assert "rankscope_probe" not in text
+    first, second = job_json.as_object(report)["stacks"]
+    assert (first["ranks"], first["suspect"]) == ([2], True)
+    assert first["frames"] == [{"function": "fetch", "file": "/home/me/train.py", "line": 12}]
+    assert (second["ranks"], second["suspect"]) == ([0, 1, 3], False)
+    page = html.write([report])
+    assert "Where ranks stand" in page
+    assert "<td>fetch me/train.py:12</td>" in page
+
+
+def test_a_job_that_makes_steps_has_no_table_of_stacks():
+    report = reported_with(with_stacks(2), training_page(30.0))
+    assert report.stacks is None
+    assert job_json.as_object(report)["stacks"] is None
+    assert "Where ranks stand" not in html.write([report])

@@ -28,6 +28,11 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
         "nccl_explanation",
         "WatchdogExplanation",
     ),
+    "flight-recorder": (
+        "which rank did not enter which collective, from PyTorch's Flight Recorder dumps",
+        "flight_explanation",
+        "FlightExplanation",
+    ),
     "job-log": (
         "which rank of a failed attempt failed first, and why, from any logs of the job",
         "failure_report",

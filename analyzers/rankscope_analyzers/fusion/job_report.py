@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rankscope_analyzers.findings.finding import Cost, Finding, Layer, RankLocation, Severity, Where
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.layers.hang import HANG
+from rankscope_analyzers.profiles.stacks import GroupedStacks
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.stragglers.verdict import Verdict
 
@@ -66,6 +67,7 @@ class JobReport:
         missing: what should have been observed and was not, as sentences: without it the job
             cannot be called healthy.
         errors: of analyzers that raised.
+        stacks: where the ranks of a job that stands still are, None for others.
     """
 
     job_id: str
@@ -79,3 +81,4 @@ class JobReport:
     made_unix_seconds: float
     missing: tuple[str, ...] = ()
     errors: tuple[AnalysisError, ...] = ()
+    stacks: GroupedStacks | None = None

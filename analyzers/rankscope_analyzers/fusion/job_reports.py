@@ -22,6 +22,8 @@ from rankscope_analyzers.layers.job_view import JobView, job_view
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, pace_of_frame
 from rankscope_analyzers.layers.rank_locations import READS as LOCATION_READS
 from rankscope_analyzers.layers.rank_locations import RankLocations, by_rank, rank_locations
+from rankscope_analyzers.profiles import stacks
+from rankscope_analyzers.profiles.stacks import GroupedStacks
 from rankscope_analyzers.stragglers.diagnosis import Diagnosis, TimingResults
 from rankscope_analyzers.stragglers.verdict import Verdict
 from rankscope_analyzers.text.name_lists import named, ranks_named
@@ -31,6 +33,9 @@ READS = tuple(dict.fromkeys((*layers.READS, *LOCATION_READS, agent_metrics.SNAPS
 
 WITH_JOB_ID = tuple(metric for metric in READS if "job_id" in metric.labels)
 """Those with a label for the job."""
+
+PROBE_FILE = "/rankscope_probe.py"
+"""It stands between a program and the collectives that it waits in."""
 
 NO_SERIES = Observed({})
 
@@ -261,9 +266,20 @@ def _report(
         incidents=judged.incidents,
         observations=judged.observations,
         locations=view.locations,
+        stacks=_stacks(view) if any(one.stands for one in judged.incidents) else None,
         unobserved=tuple(dict.fromkeys(unobserved)),
     )
     return _with_errors(report, *from_layers.errors)
+
+
+def _stacks(view: JobView) -> GroupedStacks | None:
+    """Return where a job's ranks stand, without the probe's own frames."""
+    known = {
+        rank: [frame for frame in stall.stack if not frame.file.endswith(PROBE_FILE)]
+        for rank, stall in view.stalls.items()
+        if stall.stack
+    }
+    return stacks.group(known, {*view.locations, *view.stalls}) if known else None
 
 
 def _aligned(verdict: Verdict, incidents: Sequence[Incident]) -> Verdict:

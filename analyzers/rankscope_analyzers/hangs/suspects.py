@@ -20,8 +20,8 @@ LOADER = "torch/utils/data/"
 EXCHANGE = "torch/distributed/distributed_c10d.py"
 """Files of torch in which a rank waits for input, and for messages of other ranks."""
 
-_LIBRARY = re.compile(r"/torch/|/lib/python3\.\d+/(?!site-packages/)|^<")
-"""Files that are not the program's: torch's, the standard library's, and none at all."""
+_LIBRARY = re.compile(r"/torch/|/rankscope_probe\.py$|/lib/python3\.\d+/(?!site-packages/)|^<")
+"""Files that are not the program's: torch's, the probe, the standard library's, none at all."""
 
 RENDEZVOUS = frozenset(("init_process_group", "_new_process_group_helper", "rendezvous"))
 

@@ -74,6 +74,7 @@ def _job(report: JobReport, number: int) -> Html:
         maps.section(report, ident),
         sections.incidents(report),
         sections.evidence(report),
+        sections.stacks(report),
         sections.section("Where it runs", drawing, class_="topology") if drawing else None,
         sections.unobserved(report),
         sections.observations(report),

@@ -8,6 +8,7 @@ from typing import Any
 from rankscope_analyzers.findings.finding import Finding, RankLocation
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
+from rankscope_analyzers.profiles.stacks import GroupedStacks
 from rankscope_analyzers.reports import job_summary, verdict_json
 from rankscope_analyzers.text import runbooks
 
@@ -23,9 +24,27 @@ def as_object(job: JobReport) -> dict[str, Any]:
         "incidents": [_incident(incident) for incident in job.incidents],
         "observations": [_finding(finding) for finding in job.observations],
         "places": [_location(location) for _, location in sorted(job.locations.items())],
+        "stacks": _stacks(job.stacks),
         "sources": list(job.sources),
         "made_unix_seconds": job.made_unix_seconds,
     }
+
+
+def _stacks(grouped: GroupedStacks | None) -> list[dict[str, Any]] | None:
+    """Return where ranks stand, suspects first, innermost frame first."""
+    if grouped is None:
+        return None
+    return [
+        {
+            "ranks": list(one.ranks),
+            "suspect": one.suspect,
+            "frames": [
+                {"function": frame.function, "file": frame.file, "line": frame.line}
+                for frame in one.stack
+            ],
+        }
+        for one in grouped.groups
+    ]
 
 
 def _error(error: AnalysisError) -> dict[str, Any]:

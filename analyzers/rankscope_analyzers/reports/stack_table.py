@@ -13,6 +13,8 @@ from rankscope_analyzers.text.sanitize import visible
 MOST_GROUPS = 12
 """Groups shown: where ranks stand in more places than that, the table says nothing to anybody."""
 
+COLUMNS = ("ranks", "stand in", "part from the others in", "")
+
 PATH_PARTS = 2
 """Parts shown of a file's path: the module and its package."""
 
@@ -40,7 +42,7 @@ def rows(grouped: GroupedStacks) -> tuple[tuple[str, str, str, str], ...]:
 def table(grouped: GroupedStacks) -> Table:
     """Return the table, suspects first; ranks without a stack are named below it."""
     drawn = Table(title=title(grouped), title_justify="left", box=None)
-    for name in ("ranks", "stand in", "part from the others in", ""):
+    for name in COLUMNS:
         drawn.add_column(name, overflow="fold")
     for row in rows(grouped):
         style = "red" if row[-1] else ""

@@ -13,7 +13,7 @@ from rich.text import Text
 from rankscope_analyzers.findings.finding import LAYER_NAMES
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.reports import job_summary, rank_series, verdict_text
+from rankscope_analyzers.reports import job_summary, rank_series, stack_table, verdict_text
 from rankscope_analyzers.reports.verdict_remarks import remarks
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.sanitize import visible
@@ -41,6 +41,8 @@ def render(report: JobReport) -> RenderableType:
         parts.extend(_sparklines(report))
         parts.append(_evidence_table(report.incidents[0]))
         parts.extend(_others(report))
+    if report.stacks is not None:
+        parts.append(stack_table.table(report.stacks))
     parts.extend(_observations(report))
     if report.verdict is not None and report.verdict.ranks:
         culprits = job_summary.culprits(report)

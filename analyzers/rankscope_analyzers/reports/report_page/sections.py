@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rankscope_analyzers.findings.finding import LAYER_NAMES, Evidence, Finding, Where
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
-from rankscope_analyzers.reports import job_summary, verdict_remarks
+from rankscope_analyzers.reports import job_summary, stack_table, verdict_remarks
 from rankscope_analyzers.reports.job_summary import EvidenceLine
 from rankscope_analyzers.reports.report_page.elements import Html, element, join
 from rankscope_analyzers.text import runbooks
@@ -246,3 +246,16 @@ def _table(headers: Sequence[str], rows: Sequence[Html], class_: str) -> Html:
 
 def _more(count: int) -> Html | None:
     return element("p", f"{count} more in --json.", class_="note") if count > 0 else None
+
+
+def stacks(report: JobReport) -> Html | None:
+    """Return where the ranks of a job that stands still are, suspects first."""
+    if report.stacks is None:
+        return None
+    heads = (element("th", cell, scope="col") for cell in stack_table.COLUMNS)
+    rows = (
+        element("tr", *(element("td", cell) for cell in row))
+        for row in stack_table.rows(report.stacks)
+    )
+    table = element("table", element("tr", *heads), *rows)
+    return section("Where ranks stand", element("p", stack_table.title(report.stacks)), table)

@@ -1,0 +1,96 @@
+"""`rankscope explain flight-recorder`: dumps in hand, of JSON and of pickle, and what is none."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from flight_servers import dump, entry
+from rankscope_analyzers import cli
+
+AT = 1_760_000_000_000_000_000
+
+
+def write(folder, late=2, size=4, form=json.dumps):
+    """Write the dumps of ranks of which one has not entered the fifth collective."""
+    for rank in range(size):
+        entries = [entry(number, AT + number) for number in range(1, 5)]
+        if rank != late:
+            entries.append(entry(5, AT + 5, retired=False))
+        whole = json.loads(dump(*entries)) | {"pg_config": {}}
+        body = form(whole)
+        path = folder / f"nccl_trace_rank_{rank}"
+        path.write_bytes(body.encode() if isinstance(body, str) else body)
+    return sorted(map(str, folder.glob("nccl_trace_rank_*")))
+
+
+def explained(capsys, *files):
+    assert cli.main(["explain", "flight-recorder", *files, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def as_pickle(whole):
+    return pickle.dumps(whole, protocol=2)
+
+
+@pytest.mark.parametrize("form", [json.dumps, as_pickle])
+def test_the_rank_that_never_entered_is_named(tmp_path, capsys, form):
+    found = explained(capsys, *write(tmp_path, form=form))
+    assert found["suspects"] == [2]
+    assert found["summary"] == (
+        "rank 2 has not entered all_reduce 5 of default_pg, where 3 ranks wait"
+    )
+    reached = {one["rank"]: one["enqueued"] for one in found["groups"]}
+    assert reached == {0: 5, 1: 5, 2: 4, 3: 5}
+
+
+def test_a_person_reads_it_as_sentences(tmp_path, capsys):
+    assert cli.main(["explain", "flight-recorder", *write(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("rank 2 has not entered all_reduce 5 of default_pg, where 3 ranks wait.")
+    assert "Suspected: rank 2." in out
+    assert "rank 2: newest collective of each group: default_pg: 4" in out
+
+
+def test_ranks_without_a_dump_are_named(tmp_path, capsys):
+    files = write(tmp_path, late=None)
+    found = explained(capsys, *files[:1], *files[2:])
+    assert (found["ranks_without_dump"], found["suspects"]) == ([1], [1])
+
+
+def test_where_nobody_waits_nothing_is_said(tmp_path, capsys):
+    (tmp_path / "trace_0.json").write_bytes(dump(entry(1, AT)))
+    found = explained(capsys, str(tmp_path / "trace_0.json"))
+    assert (found["suspects"], found["summary"]) == ([], "")
+
+
+class Attack:
+    def __reduce__(self):
+        return print, ("never",)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        ("trace_0", b"nonsense", "no Flight Recorder dump"),
+        ("trace_0", pickle.dumps(Attack()), "a pickle that is not read"),
+        ("trace_0", dump(version="3.0"), "only 2.x is read"),
+        ("trace", dump(), "does not end in its rank"),
+    ],
+)
+def test_what_is_no_dump_is_refused_in_one_sentence(tmp_path, capsys, name, body, why):
+    (tmp_path / name).write_bytes(body)
+    assert cli.main(["explain", "flight-recorder", str(tmp_path / name)]) == 1
+    captured = capsys.readouterr()
+    assert why in captured.err
+    assert "never" not in captured.out
+
+
+def test_two_dumps_of_one_rank_are_refused(tmp_path, capsys):
+    for name in ("a_1", "b_1"):
+        (tmp_path / name).write_bytes(dump())
+    files = [str(tmp_path / "a_1"), str(tmp_path / "b_1")]
+    assert cli.main(["explain", "flight-recorder", *files]) == 1
+    assert "two dumps of rank 1" in capsys.readouterr().err

@@ -192,7 +192,20 @@ def test_an_agent_that_is_not_there_leaves_no_clean_bill_where_nobody_has_record
     assert said["missing"]
 
 
-@pytest.mark.parametrize("command", [("diagnose",), ("diagnose", "--job", "t/j"), ("record",)])
+def test_a_table_of_jobs_says_which_agents_refused_step_records(capsys):
+    with Agent(status=401) as agent:
+        assert cli.main(["jobs", "--agent", agent.url, "--no-color"]) == 1
+        shown = " ".join(capsys.readouterr().out.split())
+        assert cli.main(["jobs", "--agent", agent.url, "--json"]) == 1
+    assert "t/j unknown" in shown
+    assert "Not seen: step records:" in shown
+    assert "answers 401: give --token-file" in shown
+
+
+ASKING = [("diagnose",), ("diagnose", "--job", "t/j"), ("jobs",), ("record",)]
+
+
+@pytest.mark.parametrize("command", ASKING)
 def test_an_agent_that_refuses_and_knows_no_job_is_said_with_the_flag_that_helps(
     command, capsys, tmp_path
 ):

@@ -68,41 +68,45 @@ def run(options: argparse.Namespace) -> int:
     if options.refresh is not None and options.json:
         raise InputError("--json is one object: leave --refresh out")
     earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(_say)
-    jobs = _jobs(options, earlier, errors)
+    jobs, missing = _jobs(options, earlier, errors)
     if not jobs and options.refresh is None:
-        raise InputError(
-            "there is no job in what was read; rankscope doctor says what agents do not see"
-        )
+        none = "there is no job in what was read; rankscope doctor says what agents do not see"
+        raise InputError("; ".join((none, *missing)))
+    # As in `diagnose`: nobody may take it for an answer that none was possible.
+    code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0
     if options.json:
         print_json({job.job_id: asdict(job) for job in jobs})
-        return 0
+        return code
     console = open_console(no_color=options.no_color)
-    _show(console, jobs)
+    _show(console, jobs, missing)
     while options.refresh is not None:
         time.sleep(options.refresh)
         try:
-            jobs = _jobs(options, earlier, errors)
+            jobs, missing = _jobs(options, earlier, errors)
         except FAILURES as error:  # an agent that restarts, a server that is exchanged
             _say(f"{error}")
             continue
         console.clear()
-        _show(console, jobs)
-    return 0
+        _show(console, jobs, missing)
+    return code
 
 
-def _show(console: Console, jobs: Sequence[job_table.JobRow]) -> None:
+def _show(console: Console, jobs: Sequence[job_table.JobRow], missing: Sequence[str]) -> None:
     console.print(f"{len(jobs)} job{'s' * (len(jobs) != 1)} at {clock(time.time())}")
     console.print(job_table.table(jobs))
+    for sentence in missing:
+        console.print(f"Not seen: {sentence}.", markup=False, highlight=False)
 
 
 def _jobs(
     options: argparse.Namespace, earlier: gather.EarlierPolls, errors: ErrorLog
-) -> tuple[job_table.JobRow, ...]:
+) -> tuple[tuple[job_table.JobRow, ...], tuple[str, ...]]:
+    """Return the rows, and what could not be seen of any of them."""
     found = _gathered(options, earlier)
     timing = diagnose_each(found.jobs)
     reports = job_reports.reports(timing, found.evidence, time.time())
     errors.note([*found.errors, *(one for job in reports for one in job.errors)])
-    return job_table.rows(reports)
+    return job_table.rows(reports), tuple(found.evidence.missing)
 
 
 def _gathered(options: argparse.Namespace, earlier: gather.EarlierPolls) -> Gathered:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nccl_job_text import comm, edge, facts_of, info, start, verdict_of
+from nccl_job_text import COMM_ID, comm, edge, facts_of, info, start, verdict_of
 from rankscope_agent.contract.nccl.facts import Transport
 from rankscope_agent.contract.nccl.job_size import world_size
 from rankscope_analyzers import cli
@@ -326,3 +326,13 @@ def test_an_excerpt_without_a_communicator_shows_its_connections_and_channels(tm
         "NET/IB/GDRDMA receive": 1,
         "NET/IB/GDRDMA send": 1,
     }
+
+
+@pytest.mark.parametrize("last", ["nranks 1", "nranks 16", "commId 0x1d", "commId 0x1d2c3b4a59687706"])
+def test_a_log_that_ends_within_a_number_makes_no_other_communicator(last):
+    line = info(3, comm(3, 16, "START"))
+    end = line[: line.index(last) + len(last)]
+    verdict = verdict_of(start(0, 16, "NET/IB/0") + end)
+    assert [(c.communicator.name, c.communicator.nranks) for c in verdict.communicators] == [
+        (COMM_ID, 16)
+    ]

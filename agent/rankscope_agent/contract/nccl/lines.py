@@ -105,9 +105,9 @@ TORCH_TAG = re.compile(
 
 _COMM = re.compile(
     rb"(?:\[Rank \d+\] )?(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
-    rb"(?: n[rR]anks (\d{1,8})(?= |$))?([^\n]*)"
+    rb"(?: n[rR]anks (\d{1,8})(?= ))?([^\n]*)"
 )
-_COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= |$)")
+_COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= )")  # more follows, unless it is cut off
 _PARENT = re.compile(
     rb"parent (0x[0-9a-f]{1,16})(?: (?:splitCount|childCount) (\d+))? color (-?\d+) key"
 )

@@ -357,3 +357,12 @@ def test_a_loader_worker_that_was_ended_names_no_cause():
 def test_a_log_that_somebody_quoted_reads_as_before():
     log = traceback(None, FULL)
     assert verdict("".join(f"> {line}\n" for line in log.splitlines()))[0] == causes.GPU_OOM
+
+
+@pytest.mark.parametrize(("lines", "certain"), [(15_000, True), (25_000, False)])
+def test_a_traceback_among_others_lines_is_waited_for_so_long_and_no_longer(lines, certain):
+    begin = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "t.py", line 3, in f\n'
+    text = begin + "[rank0]: step 3\n" * lines + f"[rank1]: {VALUE_ERROR}\n"
+    (attempt,) = attempts(text)
+    assert attempt.first is not None
+    assert (attempt.first.rank, attempt.first.certain) == (1, certain)

@@ -143,7 +143,10 @@ def test_a_gpu_plugged_in_is_found_and_one_taken_out_on_purpose_forgotten():
     session = session_of(nvml, clock)
     read(session)
     nvml.devices, nvml.present = devices[1:], frozenset(addresses[1:])
-    clock.now += 6
+    clock.now += 4
+    page = read(session)
+    assert {s.labels[0] for s in page.samples if s.metric == metrics.GPU_INFO} == {"0", "1"}
+    clock.now += 2
     page = read(session)
     assert {s.labels[0] for s in page.samples if s.metric == metrics.GPU_INFO} == {"1", "2"}
     assert not [s for s in page.samples if s.metric == metrics.GPU_LOST and s.value]

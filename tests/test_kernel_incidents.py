@@ -250,3 +250,10 @@ def test_a_cpu_stuck_elsewhere_stays_apart_from_an_adapter_that_stopped_sending(
 
 def test_a_disk_behind_a_network_that_is_lost_is_no_disk_to_replace():
     assert conclusion("nvme nvme4: starting error recovery") == ("storage", "investigate", 1)
+
+
+@pytest.mark.parametrize(("times", "incidents"), [(1, 0), (2, 0), (3, 1), (9, 1)])
+def test_a_link_that_comes_up_again_and_again_must_have_been_down(times, incidents):
+    ups = [stamped(90_000.0 + 600 * n, UP) for n in range(times)]
+    verdict = verdict_of(*ups)
+    assert [one.cause for one in verdict.incidents] == ["network_link"] * incidents

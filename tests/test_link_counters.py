@@ -153,6 +153,16 @@ def test_a_flapping_link_is_named_and_pages_where_ranks_stand_on_it():
     assert "lost its link 3 times" in found.summary
 
 
+@pytest.mark.parametrize("column", ["link_flaps", "link_downed", "carrier_down"])
+def test_a_port_flaps_by_whichever_counter_it_has(column):
+    cluster = Cluster(4, 8)
+    cluster.frame = cluster.frame.drop(columns=["link_flaps", "link_downed"])
+    cluster.frame[column] = 3.0
+    cluster.set(cluster.rows("node0", "mlx5_0"), column, 5.0, since=200.0)
+    (found,) = analyze(cluster.frame)
+    assert (found.kind, "2 times" in found.summary) == ("flapping", True)
+
+
 def test_flaps_that_all_ports_share_are_a_switchs():
     cluster = Cluster(4, 9)
     cluster.set(cluster.rows(), "link_flaps", 1.0, since=200.0)

@@ -88,3 +88,9 @@ def test_a_rank_inside_another_group_is_not_taken_for_the_global_one():
     line = timed_out(1).replace("[rank1]:", "").replace("PG ID 0 ", "PG ID 3 ")
     (timeout,) = facts_of(line).watchdog.timeouts.values()
     assert (timeout.rank, timeout.group) == (None, "3")
+
+
+@pytest.mark.parametrize(("timeouts", "kept"), [(65_000, 65_000), (66_000, 65_536)])
+def test_timeouts_of_the_largest_jobs_are_kept_and_of_a_flood_no_more(timeouts, kept):
+    facts = facts_of("".join(timed_out(rank) for rank in range(timeouts)))
+    assert len(facts.watchdog.timeouts) == kept

@@ -154,6 +154,18 @@ def test_a_link_that_goes_down_between_two_looks_is_a_flap(sysfs, node):
     assert node.look()[metrics.LINK_FLAPS, ONE] == 1
 
 
+@pytest.mark.parametrize(
+    ("state", "flaps"), [("5: ACTIVE_DEFER", 0), ("3: ARMED", 1), ("2: INIT", 1)]
+)
+def test_a_link_that_is_active_with_errors_is_up(sysfs, node, state, flaps):
+    port = add_port(sysfs)
+    node.look()
+    write(port / "state", state)
+    assert node.look()[metrics.LINK_FLAPS, ONE] == flaps
+    write(port / "state", "1: DOWN")
+    assert node.look()[metrics.LINK_FLAPS, ONE] == 1
+
+
 def test_a_flap_shorter_than_a_look_counts_by_the_port(sysfs, node):
     port = add_port(sysfs)
     node.look()

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from gpu_nodes import Clock, library, read, session_of
+from rankscope_agent.contract.metrics import gpus as gpu_metrics
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.exposition import TEXT, render
 from rankscope_analyzers.gpus.frames import GPU_COLUMNS, of_pages
@@ -280,6 +281,22 @@ def test_pages_of_agents_become_a_frame_with_every_column():
     assert len(frame) == 16
     assert frame.drop(columns=["job_id"]).notna().all().all()
     assert set(frame["model"]) == {"NVIDIA H100 80GB HBM3"}
+
+
+REASONS = ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake")
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize(
+    ("metric", "suffix"),
+    [(gpu_metrics.GPU_CLOCK_EVENT_SECONDS, "seconds"), (gpu_metrics.GPU_CLOCK_EVENT, "active")],
+)
+def test_each_reason_that_holds_a_clock_down_has_its_column(reason, metric, suffix):
+    named = zip(metric.labels, ("0", "U", "p", reason), strict=True)
+    labels = ",".join(f'{name}="{value}"' for name, value in named)
+    frame = of_pages([Page("n", 1.0, f"{metric.name}{{{labels}}} 7\n")])
+    assert frame[f"{reason}_{suffix}"].tolist() == [7.0]
+    assert frame[[f"{r}_{suffix}" for r in REASONS]].notna().to_numpy().sum() == 1
 
 
 def test_the_job_of_a_gpu_is_taken_from_its_allocation():

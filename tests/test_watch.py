@@ -123,6 +123,16 @@ def test_the_parts_of_several_findings_never_exceed_the_whole(report):
     assert sorted(parts) == pytest.approx([0.3 * 160, 0.7 * 160])
 
 
+def test_many_incidents_of_one_kind_hide_no_other_and_kinds_are_bounded(report):
+    (incident,) = report.incidents
+    kinds = ["data_loader"] * 30 + [f"kind_{n}" for n in range(30)]
+    several = (replace(incident, cause=replace(incident.cause, kind=kind)) for kind in kinds)
+    watch = WatchSeries()
+    watch.update([replace(report, incidents=tuple(several))], 1.0)
+    shown = [key[2] for key in values(watch) if key[0] == "rankscope_finding_active"]
+    assert shown == ["data_loader", *(f"kind_{n}" for n in range(15))]
+
+
 def test_names_that_lie_are_inert_in_labels(report):
     watch = WatchSeries()
     watch.update([replace(report, job_id="evil\x1b[2Jjob\n")], 1.0)

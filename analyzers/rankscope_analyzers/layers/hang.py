@@ -215,19 +215,17 @@ def _absent(observed: Observed, job: JobView, begun: Sequence[Progress]) -> list
     """Return the ranks without a process, if they are fewer than those with one."""
     here = {rank.rank for rank in begun}
     infos = by_rank(observed, training.RANK_INFO, job.job_id)
-    sizes = [_size(info.labels) for rank, info in infos.items() if rank in here]
-    absent = sorted(set(range(max(sizes, default=0))) - here)
+    size = max((_size(info.labels) for rank, info in infos.items() if rank in here), default=0)
+    if size >= 2 * len(here):  # also where a label lies about millions of ranks
+        return []
+    absent = sorted(set(range(size)) - here)
     return absent if len(absent) < len(here) else []
-
-
-MAXIMUM_WORLD = 200_000
-"""Ten times the largest jobs there are; what is larger is a lie."""
 
 
 def _size(labels: Mapping[str, str]) -> int:
     text = labels.get("world_size", "")
     known = text.isascii() and text.isdigit() and len(text) < 8
-    return min(int(text), MAXIMUM_WORLD) if known else 0
+    return int(text) if known else 0
 
 
 def _finding(

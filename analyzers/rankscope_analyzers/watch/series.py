@@ -31,8 +31,8 @@ SECONDS_OF_AN_HOUR = 3600.0
 MAXIMUM_JOBS = 4096
 """Jobs whose sums are kept; those that ended first are forgotten first."""
 
-INCIDENTS_OF_A_JOB = 16
-"""Incidents of one job that are exported, the worst first."""
+KINDS_OF_A_JOB = 16
+"""Kinds of incidents of one job that are exported, the worst first."""
 
 
 class WatchSeries:
@@ -222,9 +222,9 @@ def _findings(report: JobReport) -> Iterator[Sample]:
     """Yield the active incidents; of several of one kind only the first."""
     job_id = _id(report.job_id)
     seen: set[str] = set()
-    for incident in running(report)[:INCIDENTS_OF_A_JOB]:
+    for incident in running(report):
         kind = incident.cause.kind
-        if kind in seen:
+        if kind in seen or len(seen) == KINDS_OF_A_JOB:
             continue
         seen.add(kind)
         yield metrics.FINDING_ACTIVE.sample(1, job_id=job_id, kind=kind, severity=incident.severity)

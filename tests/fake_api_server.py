@@ -1,4 +1,4 @@
-"""A Kubernetes API server as far as pods and leases go, with its real manners.
+"""A Kubernetes API server as far as pods, leases and job objects go, with its real manners.
 
 Resource versions count up over all objects; lists at version 0 ignore limits; watches send what
 changed after a version, answer 410 inside the stream for versions that are forgotten, send
@@ -43,12 +43,44 @@ class Store:
     oldest: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
 
+    def log_change(self, kind: str, one: dict[str, Any], before: Any, key: str) -> None:
+        self.version += 1
+        one["metadata"]["resourceVersion"] = str(self.version)
+        if kind == "DELETED":
+            del self.pods[key]
+        else:
+            self.pods[key] = one
+        self.log.append((self.version, kind, one, before))
+        self.changed.notify_all()
+
+    def put(self, one: Mapping[str, Any]) -> None:
+        with self.changed:
+            key = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+            before = self.pods.get(key)
+            kind = "MODIFIED" if before else "ADDED"
+            self.log_change(kind, copy.deepcopy(dict(one)), before, key)
+
+    def delete(self, namespace: str, name: str) -> None:
+        with self.changed:
+            key = f"{namespace}/{name}"
+            self.log_change("DELETED", copy.deepcopy(self.pods[key]), self.pods[key], key)
+
+    def forget_history(self) -> None:
+        """Compact: older versions are gone, as after a restart."""
+        with self.changed:
+            self.version += 100
+            self.oldest = self.version
+            self.log.clear()
+
 
 class FakeApiServer:
     def __init__(self, bookmark_seconds: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
         self._scheme = "http" if tls is None else "https"
         self.faults = Faults()
         self.store = Store()
+        self.collections: dict[str, Store] = {}  # of other kinds, by path: what is not there is 404
+        self.forbidden: set[str] = set()  # paths
+        self.config_maps: dict[str, dict[str, Any]] = {}  # by path
         self.leases = Leases()
         self.bookmark_seconds = bookmark_seconds
         self.requests: list[tuple[float, str, Mapping[str, str]]] = []
@@ -71,38 +103,20 @@ class FakeApiServer:
 
     def close(self) -> None:
         self.closing = True
-        with self.store.changed:
-            self.store.changed.notify_all()
+        for store in (self.store, *self.collections.values()):
+            with store.changed:
+                store.changed.notify_all()
         self._http.shutdown()
         self._http.server_close()
 
     def put(self, pod: Mapping[str, Any]) -> None:
-        with self.store.changed:
-            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            before = self.store.pods.get(key)
-            self._log("MODIFIED" if before else "ADDED", copy.deepcopy(dict(pod)), before, key)
+        self.store.put(pod)
 
     def delete(self, namespace: str, name: str) -> None:
-        with self.store.changed:
-            key = f"{namespace}/{name}"
-            self._log("DELETED", copy.deepcopy(self.store.pods[key]), self.store.pods[key], key)
+        self.store.delete(namespace, name)
 
     def forget_history(self) -> None:
-        """Compact: older versions are gone, as after a restart."""
-        with self.store.changed:
-            self.store.version += 100
-            self.store.oldest = self.store.version
-            self.store.log.clear()
-
-    def _log(self, kind: str, pod: dict[str, Any], before: dict[str, Any] | None, key: str) -> None:
-        self.store.version += 1
-        pod["metadata"]["resourceVersion"] = str(self.store.version)
-        if kind == "DELETED":
-            del self.store.pods[key]
-        else:
-            self.store.pods[key] = pod
-        self.store.log.append((self.store.version, kind, pod, before))
-        self.store.changed.notify_all()
+        self.store.forget_history()
 
 
 class _Server(ThreadingHTTPServer):
@@ -135,7 +149,18 @@ class _Handler(BaseHTTPRequestHandler):
         return self._json(*self.api.leases.write(lease))
 
     def do_PUT(self) -> None:
-        self.do_POST()
+        if self.path in self.api.config_maps and not self.api.faults.status:
+            return self._replace_config_map(self.path)
+        return self.do_POST()
+
+    def _replace_config_map(self, path: str) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        had = self.api.config_maps[path]["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != had:
+            return self._status(409, "the object has been modified")
+        body["metadata"]["resourceVersion"] = str(int(had) + 1)
+        self.api.config_maps[path] = body
+        return self._json(200, body)
 
     def _answer(self, path: str, query: Mapping[str, str]) -> None:
         faults = self.api.faults
@@ -148,6 +173,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(200, faults.garbage)
         if path in DISCOVERY:
             return self._json(200, DISCOVERY[path])
+        if path in {*self.api.forbidden, *self.api.config_maps, *self.api.collections}:
+            return self._objects(path, query)
+        return self._builtin(path, query)
+
+    def _builtin(self, path: str, query: Mapping[str, str]) -> None:
         parts = path.split("/")
         if "leases" in parts:
             return self._json(*self.api.leases.read(parts[-1]))
@@ -157,10 +187,20 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(404, "the server could not find the requested resource")
         namespace = parts[4] if parts[3] == "namespaces" else None
         if query.get("watch") in {"true", "1"}:
-            return self._watch(namespace, query)
+            return self._watch(self.api.store, namespace, query)
         if parts[-1] != "pods":
             return self._one(f"{namespace}/{parts[-1]}")
-        return self._list(namespace, query)
+        return self._list(self.api.store, namespace, query)
+
+    def _objects(self, path: str, query: Mapping[str, str]) -> None:
+        if path in self.api.forbidden:
+            return self._status(403, "is forbidden")
+        if path in self.api.config_maps:
+            return self._json(200, self.api.config_maps[path])
+        store = self.api.collections[path]
+        if query.get("watch") in {"true", "1"}:
+            return self._watch(store, None, query)
+        return self._list(store, None, query)
 
     def _events(self) -> None:
         if self.api.events is None:
@@ -173,8 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(404, f'pods "{key}" not found')
         return self._json(200, {"kind": "Pod", "apiVersion": "v1", **pod})
 
-    def _list(self, namespace: str | None, query: Mapping[str, str]) -> None:
-        store = self.api.store
+    def _list(self, store: Store, namespace: str | None, query: Mapping[str, str]) -> None:
         wanted = query.get("resourceVersion", "")
         if wanted.isdigit() and int(wanted) > store.version:
             return self._status(504, f"Too large resource version: {wanted}")
@@ -191,8 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata}
         return self._json(200, {**kind, "items": found})
 
-    def _watch(self, namespace: str | None, query: Mapping[str, str]) -> None:
-        store, faults = self.api.store, self.api.faults
+    def _watch(self, store: Store, namespace: str | None, query: Mapping[str, str]) -> None:
+        faults = self.api.faults
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")
@@ -205,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._line({"type": "ERROR", "object": status})
         end = time.monotonic() + float(query.get("timeoutSeconds", "300"))
         next_bookmark = time.monotonic() + self.api.bookmark_seconds
-        while time.monotonic() < end and not self.api.closing and not faults.end_at_once:
+        while not self._over(end):
             with store.changed:
                 news = [entry for entry in store.log if entry[0] > version]
                 if not news:
@@ -222,6 +261,11 @@ class _Handler(BaseHTTPRequestHandler):
                 mark = {"kind": "Pod", "apiVersion": "v1", **bare, **empty}
                 self._line({"type": "BOOKMARK", "object": mark})
         return None
+
+    def _over(self, end: float) -> bool:
+        faults = self.api.faults
+        broken = faults.end_at_once or faults.status
+        return time.monotonic() >= end or self.api.closing or bool(broken)
 
     def _event(
         self,

@@ -20,8 +20,10 @@ from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
+from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
+from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
@@ -32,11 +34,14 @@ from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.watch import cluster_jobs
 from rankscope_analyzers.watch import server as watch_server
+from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
+from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.memory import Memory
-from rankscope_analyzers.watch.store import FileStore
+from rankscope_analyzers.watch.store import FileStore, Store
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
 
@@ -90,6 +95,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " anew goes on where the last one ended",
     )
     parser.add_argument(
+        "--state-config-map",
+        metavar="NAME",
+        help="the same in a ConfigMap of --namespace, for several watches with --lease",
+    )
+    parser.add_argument(
+        "--cluster-jobs",
+        action="store_true",
+        help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
+        " export how jobs wait, start and end; takes rights of its own",
+    )
+    parser.add_argument(
         "--once",
         action="store_true",
         help="evaluate once, print the series and exit: with 1 if nothing could be read",
@@ -107,6 +123,7 @@ class JobSource:
         followed: the state of jobs from poll to poll; None to judge each poll by itself.
         memory: keeps all that over restarts.
         hang_after_seconds: least time without a step after which a job is called hung.
+        cluster_jobs: the job objects of the cluster, None if they are not followed.
     """
 
     read: Callable[[], Gathered]
@@ -114,6 +131,7 @@ class JobSource:
     followed: FollowedJobs | None = field(default_factory=FollowedJobs)
     memory: Memory = field(default_factory=lambda: Memory(None, _log))
     hang_after_seconds: float = HANG_AFTER_SECONDS
+    cluster_jobs: ClusterJobs | None = None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,11 +145,15 @@ def run(options: argparse.Namespace) -> int:
     listen, guard = watch_server.listen_settings(options)
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
-    memory = Memory(FileStore(options.state) if options.state else None, _log)
     hang_after = age_seconds(options.hang_after)
-    source = JobSource(reader(options, interval), records, followed, memory, hang_after)
+    api = _api(options)
+    looked_at = _cluster_jobs(api, options)
+    memory = Memory(
+        _store(options, api), _log, {cluster_jobs.KEPT_AS: looked_at} if looked_at else {}
+    )
+    source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
     leadership = _leadership(options)
-    exporter = FindingsExporter(leadership)
+    exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
     log = ErrorLog(_log)
     if options.once:
         evaluate(source, exporter, log)
@@ -167,7 +189,31 @@ def run_cycle(
     else:
         exporter.stand_by()
         source.memory.forget()
+        if source.cluster_jobs is not None:
+            source.cluster_jobs.stand_by()
         time.sleep(STANDBY_SECONDS)
+
+
+def _api(options: argparse.Namespace) -> Api | None:
+    if not (options.cluster_jobs or options.state_config_map):
+        return None
+    if options.cluster_jobs and options.once:
+        raise InputError("--cluster-jobs follows jobs, and does not go with --once")
+    return KubernetesApi()
+
+
+def _cluster_jobs(api: Api | None, options: argparse.Namespace) -> ClusterJobs | None:
+    if api is None or not options.cluster_jobs:
+        return None
+    return ClusterJobs(ClusterObjects(api, _log).view)
+
+
+def _store(options: argparse.Namespace, api: Api | None) -> Store | None:
+    if options.state_config_map is None or api is None:
+        return FileStore(options.state) if options.state else None
+    if options.state or not options.namespace:
+        raise InputError("--state-config-map goes with --namespace, and without --state")
+    return ConfigMapStore(api, options.state_config_map, options.namespace)
 
 
 def _leadership(options: argparse.Namespace) -> Leadership:
@@ -241,13 +287,28 @@ def evaluate(source: JobSource, exporter: FindingsExporter, log: ErrorLog) -> No
         _log(f"nothing could be judged: {result}")
         exporter.fail()
         result = [result]
+    result += _looked(source)
     errors = dict.fromkeys(result)  # an error that several reports name counts once
     exporter.note_errors(errors)
     log.note(errors)
-    changed = bool(exporter.events)
-    source.memory.end(exporter, source.followed, changed=changed)
+    changed = bool(exporter.events) or _counted(source.cluster_jobs)
+    kept = source.memory.end(exporter, source.followed, changed=changed)
+    if kept and source.cluster_jobs is not None:
+        source.cluster_jobs.announce()
     for event in exporter.events:
         _log(visible(f"job {event.job_id}: {event.sentence}"))
+
+
+def _looked(source: JobSource) -> list[AnalysisError]:
+    """Look at the cluster's jobs, once what was kept of them is known; return the errors."""
+    if source.cluster_jobs is None or not source.memory.loaded:
+        return []
+    error = attempt("look", "", partial(source.cluster_jobs.look, time.time()))
+    return [error] if isinstance(error, AnalysisError) else []
+
+
+def _counted(found: ClusterJobs | None) -> bool:
+    return found is not None and found.counted
 
 
 def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisError]:

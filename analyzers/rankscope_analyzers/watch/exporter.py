@@ -5,18 +5,30 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from rankscope_agent.contract.model import Sample
+from rankscope_agent.contract.model import HistogramValue, Sample
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.isolation.boundary import AnalysisError
 from rankscope_analyzers.watch.incident_history import Event
 from rankscope_analyzers.watch.leadership import Leadership, SingleInstance
 from rankscope_analyzers.watch.series import WatchSeries
+
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+FAMILIES: Mapping[str, type[Family]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 class FindingsExporter(Collector):
@@ -24,10 +36,16 @@ class FindingsExporter(Collector):
 
     Args:
         leadership: findings are served only while this watch leads.
+        more: yields further series, which do not depend on what agents answer.
     """
 
-    def __init__(self, leadership: Leadership | None = None) -> None:
+    def __init__(
+        self,
+        leadership: Leadership | None = None,
+        more: Callable[[], Iterable[Sample]] = tuple,
+    ) -> None:
         self._leadership = leadership or SingleInstance()
+        self._more = more
         self._series = WatchSeries()
         self._extra: tuple[Sample, ...] = ()
         self._lock = threading.Lock()  # scrapes run in their own threads
@@ -119,18 +137,18 @@ class FindingsExporter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family per metric; a standby yields only those of its lease."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        families: dict[str, Family] = {}
         samples = list(self._leadership.samples())
         if self.is_leader:
             with self._lock:
-                samples += [*self._series.samples(), *self._extra]
+                samples += [*self._series.samples(), *self._extra, *self._more()]
         for sample in samples:
             metric = sample.metric
             if metric.name not in families:
-                family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                families[metric.name] = family(metric.name, metric.help, labels=metric.labels)
-            if isinstance(sample.value, int | float) and math.isfinite(sample.value):
-                families[metric.name].add_metric(sample.labels, float(sample.value))
+                families[metric.name] = FAMILIES[metric.kind](
+                    metric.name, metric.help, labels=metric.labels
+                )
+            _add(families[metric.name], sample)
         yield from families.values()
 
     def text(self) -> str:
@@ -138,3 +156,14 @@ class FindingsExporter(Collector):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         return generate_latest(registry).decode()
+
+
+def _add(family: Family, sample: Sample) -> None:
+    value = sample.value
+    if isinstance(value, HistogramValue) and isinstance(family, HistogramMetricFamily):
+        buckets = [(f"{bound:.1f}", float(count)) for bound, count in value.buckets]
+        family.add_metric(sample.labels, [*buckets, ("+Inf", value.count)], value.sum)
+    elif isinstance(family, HistogramMetricFamily) or isinstance(value, HistogramValue):
+        return
+    elif math.isfinite(value):
+        family.add_metric(sample.labels, float(value))

@@ -7,13 +7,20 @@ with their own beginning, incidents that go on are not opened again, and sums do
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
 from rankscope_analyzers.stragglers.state import StateError, document, loaded
 from rankscope_analyzers.watch.series import WatchSeries
-from rankscope_analyzers.watch.store import Kept, Part, Store, StoreError
+from rankscope_analyzers.watch.store import (
+    ChangedError,
+    Kept,
+    Part,
+    Store,
+    StoreError,
+    UnreachableError,
+)
 
 WATCH, POLLS, JOB = "watch", "polls", "job"
 """Parts of the document."""
@@ -31,17 +38,40 @@ class Holder(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Has something of its own that must outlive the watch."""
+
+    def kept(self) -> Any:
+        """Return it, as JSON can hold it."""
+        ...
+
+    def restore(self, kept: Any) -> None:
+        """Go on from what was kept, from nothing if that is None.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+        """
+        ...
+
+
 class Memory:
     """Loads what is known before the first evaluation, and saves it after others.
 
     Args:
         store: where it is kept; None if it is not.
         say: takes a sentence about what cannot be loaded or saved.
+        keepers: who has more to keep, by the kind of part that it is kept as.
     """
 
-    def __init__(self, store: Store | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        say: Callable[[str], None],
+        keepers: Mapping[str, Keeper] | None = None,
+    ) -> None:
         self._store = store
         self._say = say
+        self._keepers = dict(keepers or {})
         self._loaded = False
         self._saved = -SAVE_SECONDS
         self._whole = False
@@ -51,11 +81,18 @@ class Memory:
         """Note that an evaluation begins; before the first one load what is known."""
         self._whole = False
         if self._store is not None and not self._loaded:
-            self._loaded = True
-            self._load(self._store, holder, followed)
+            self._loaded = self._load(self._store, holder, followed)
 
-    def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> None:
+    @property
+    def loaded(self) -> bool:
+        """Whether all that was kept is known: before that no sum may be continued."""
+        return self._store is None or self._loaded
+
+    def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> bool:
         """Note that an evaluation has ended; save what is known if it is time.
+
+        Returns:
+            Whether all that is known now is kept, or nothing is to be kept at all.
 
         Args:
             holder: of the watch.
@@ -64,14 +101,21 @@ class Memory:
         """
         self._whole = True
         if changed or time.monotonic() - self._saved >= SAVE_SECONDS:
-            self.save(holder, followed)
+            return self.save(holder, followed)
+        return self._store is None
 
-    def save(self, holder: Holder, followed: FollowedJobs | None) -> None:
-        """Save what is known, unless an evaluation was broken off half way."""
-        if self._store is None or not self._whole:
-            return
+    def save(self, holder: Holder, followed: FollowedJobs | None) -> bool:
+        """Save what is known, unless an evaluation was broken off half way.
+
+        Returns:
+            Whether it was saved, or nothing is to be saved at all.
+        """
+        if self._store is None:
+            return True
+        if not (self._whole and self._loaded):
+            return False
         self._saved = time.monotonic()
-        parts: list[Part] = []
+        parts = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
         holder.with_watch(lambda watch: parts.append(Part(WATCH, "", watch.kept())))
         if followed is not None:
             parts.append(Part(POLLS, "", followed.polls))
@@ -80,8 +124,11 @@ class Memory:
             left = self._store.write(parts, time.time())
         except StoreError as error:
             self._tell(f"what is known of jobs cannot be kept: {error}")
-        else:
-            self._tell(f"what is known of {left} jobs is too much to be kept" if left else "")
+            if isinstance(error, ChangedError):
+                self.forget()
+            return False
+        self._tell(f"what is known of {left} jobs is too much to be kept" if left else "")
+        return True
 
     def forget(self) -> None:
         """Load anew before the next evaluation: until then another watch goes on."""
@@ -95,15 +142,21 @@ class Memory:
             self._say("what is known of jobs can be kept again")
         self._problem = problem
 
-    def _load(self, store: Store, holder: Holder, followed: FollowedJobs | None) -> None:
+    def _load(self, store: Store, holder: Holder, followed: FollowedJobs | None) -> bool:
+        """Load what was kept; return False if that has to be tried again."""
         try:
             kept = store.read()
+        except UnreachableError as error:
+            self._tell(f"what was kept of jobs cannot be read, and no sum goes on: {error}")
+            return False
         except StoreError as error:
             self._say(f"what was kept of jobs cannot be used, and is begun anew: {error}")
-            return
+            kept = None
+        self._tell("")
+        problems = list(self._restore_keepers(kept.parts if kept else ()))
         if kept is None:
-            return
-        problems = list(kept.problems)
+            return True
+        problems += kept.problems
         for part in kept.parts:
             if part.kind == WATCH:
                 problems += _restored(part, holder)
@@ -111,6 +164,22 @@ class Memory:
             problems += _followed(kept, followed)
         for problem in problems:
             self._say(f"of what was kept of jobs: {problem}")
+        return True
+
+    def _restore_keepers(self, parts: Iterable[Part]) -> Iterator[str]:
+        values = {part.kind: part.value for part in parts}
+        for kind, keeper in self._keepers.items():
+            problem = _taken_up(keeper, values.get(kind))
+            if problem:
+                yield f"{kind} makes no sense, and is begun anew: {problem}"
+
+
+def _taken_up(keeper: Keeper, value: Any) -> str:
+    try:
+        keeper.restore(value)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        return repr(error)
+    return ""
 
 
 def _of_jobs(followed: FollowedJobs) -> Iterator[Part]:

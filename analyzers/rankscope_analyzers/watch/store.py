@@ -59,6 +59,14 @@ class StoreError(Exception):
     """Nothing can be kept, or nothing that was kept can be used; the message says why."""
 
 
+class UnreachableError(StoreError):
+    """What was kept cannot be read now; nothing may be begun anew in its place."""
+
+
+class ChangedError(StoreError):
+    """Another watch has written, or may have: what is kept has to be read again."""
+
+
 class Store(Protocol):
     """Keeps one document."""
 
@@ -66,7 +74,8 @@ class Store(Protocol):
         """Return what was kept, None if nothing ever was.
 
         Raises:
-            StoreError: it cannot be read, or is no such document.
+            UnreachableError: it cannot be read now.
+            StoreError: it is no such document.
         """
         ...
 
@@ -78,6 +87,7 @@ class Store(Protocol):
             now: Unix time.
 
         Raises:
+            ChangedError: what is kept is not what was read last.
             StoreError: they cannot be kept; what was kept before still is.
         """
         ...

@@ -34,7 +34,9 @@ class Job:
         unscheduled: pods that have no node.
         gpus_held: GPUs of pods that have a node.
         gpus_waiting: those of them that a gang holds while other pods of it have no node.
-        startup: seconds by phase of the newest pods, the slowest pod counts.
+        startup: seconds by phase of the pods that are there; the slowest pod counts.
+        interruptions: how often its queue took its place away, None without one.
+        oldest_pod: Unix time at which the first of its pods was created; likewise the newest.
     """
 
     top: WorkloadState
@@ -47,7 +49,9 @@ class Job:
     gpus_held: int
     gpus_waiting: int
     startup: Mapping[str, float]
-    interruptions: int
+    interruptions: int | None
+    oldest_pod: float | None
+    newest_pod: float | None
 
     @property
     def job_id(self) -> str:
@@ -134,6 +138,7 @@ def _job(
     active = [pod for pod in pods if pod.active]
     free = [pod for pod in active if pod.scheduled is None]
     held = sum(pod.gpus for pod in active if pod.scheduled is not None)
+    births = [pod.created for pod in active if pod.created is not None]
     return Job(
         top=top,
         name=top.owner.name if run and top.owner else top.name,
@@ -145,7 +150,9 @@ def _job(
         gpus_held=held,
         gpus_waiting=held if free else 0,
         startup=_startup(top, queued, active),
-        interruptions=queued.progress.interruptions if queued else 0,
+        interruptions=queued.progress.interruptions if queued else None,
+        oldest_pod=min(births, default=None),
+        newest_pod=max(births, default=None),
     )
 
 

@@ -1,0 +1,109 @@
+"""Series of `rankscope watch --cluster-jobs`: how each job of the cluster does, and how jobs ended.
+
+A job's own series end an hour after it; what is summed up is kept by class and namespace.
+"""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.model import Metric
+
+JOB_WORKLOAD_INFO = Metric(
+    "rankscope_job_workload_info",
+    "gauge",
+    "Always 1; the kind of object that the job is, its class (label rankscope.io/job-class, else"
+    " its priority class) and its queue.",
+    ("job_id", "kind", "job_class", "queue"),
+)
+JOB_STATE = Metric(
+    "rankscope_job_state",
+    "gauge",
+    "Always 1; the state of the job by its own object: pending, queued, suspended, running,"
+    " restarting, succeeded, failed, or unknown.",
+    ("job_id", "state"),
+)
+JOB_REPLICAS = Metric(
+    "rankscope_job_replicas",
+    "gauge",
+    "Replicas of the job by role, as its object counts them: wanted, active, succeeded, failed;"
+    " absent where its kind does not say.",
+    ("job_id", "role", "state"),
+)
+JOB_ELASTIC_REPLICAS = Metric(
+    "rankscope_job_elastic_replicas",
+    "gauge",
+    "Least and most replicas of an elastic job, by its object; absent for others.",
+    ("job_id", "bound"),
+)
+JOB_FAILURE_CAUSE = Metric(
+    "rankscope_job_failure_cause_info",
+    "gauge",
+    "Always 1; why the job failed, for an hour after its end; absent for others.",
+    ("job_id", "cause"),
+)
+JOB_PENDING = Metric(
+    "rankscope_job_pending_seconds",
+    "gauge",
+    "Time for which the longest waiting pod of the job, or the job itself in its queue, has been"
+    " waiting, by reason: quota, gang, pvc, no_gpu, affinity, taint, resources, image, config,"
+    " other. Absent if nothing waits.",
+    ("job_id", "reason"),
+)
+JOB_STARTUP = Metric(
+    "rankscope_job_startup_seconds",
+    "gauge",
+    "Duration of each phase of the start of the job's newest pods, by the slowest of them: queue,"
+    " schedule, image (volumes and network included), init. Absent while a phase lasts.",
+    ("job_id", "phase"),
+)
+JOB_UNSCHEDULED_PODS = Metric(
+    "rankscope_job_unscheduled_pods",
+    "gauge",
+    "Pods of the job that have no node.",
+    ("job_id",),
+)
+JOB_HELD_GPUS = Metric(
+    "rankscope_job_held_gpus",
+    "gauge",
+    "GPUs, or parts of GPUs, that pods of the job with a node have asked for.",
+    ("job_id",),
+)
+JOB_WAITING_GPUS = Metric(
+    "rankscope_job_waiting_gpus",
+    "gauge",
+    "GPUs that the job holds while other pods of it have no node.",
+    ("job_id",),
+)
+JOB_INTERRUPTIONS = Metric(
+    "rankscope_job_interruptions",
+    "gauge",
+    "How often the job's queue (Kueue) took its place away and queued it again; absent without"
+    " such a queue.",
+    ("job_id",),
+)
+JOB_COMPLETIONS = Metric(
+    "rankscope_job_completions_total",
+    "counter",
+    "Jobs that ended, each once, by outcome (succeeded, failed, cancelled; unobserved if it went"
+    " while nothing was watching), cause of failure, class and namespace. Jobs that had ended"
+    " before anything watched do not count.",
+    ("job_namespace", "job_class", "outcome", "cause"),
+)
+JOB_DURATION = Metric(
+    "rankscope_job_duration_seconds",
+    "histogram",
+    "Time from the creation of a job to its success, by class.",
+    ("job_class",),
+)
+JOB_STARTUPS = Metric(
+    "rankscope_job_startup_phase_seconds",
+    "histogram",
+    "Duration of the phases of starts of jobs by class, each start once.",
+    ("job_class", "phase"),
+)
+WATCH_OBJECTS = Metric(
+    "rankscope_watch_object_kinds",
+    "gauge",
+    "Always 1; whether objects of a kind are followed, absent from the cluster, forbidden to the"
+    " watch, or failing to be read.",
+    ("resource", "condition"),
+)

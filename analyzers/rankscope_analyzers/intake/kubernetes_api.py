@@ -1,0 +1,200 @@
+"""Asks the API server for JSON, through Kubernetes' own client.
+
+Raw, for its typed models refuse objects that leave out what they want, and take more memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
+from rankscope_analyzers.text.sanitize import visible
+
+LONGEST_LINE = 4 << 20
+"""Bytes of one event of a watch: etcd holds objects of 1.5 MiB."""
+
+LARGEST_ANSWER = 64 << 20
+PIECE = 1 << 16
+LONGEST_MESSAGE = 300
+
+CONNECTIONS = 32
+"""That are kept open: one for each kind of object that is followed."""
+
+OK = 200
+
+
+class NoAnswerError(Exception):
+    """The API server cannot be reached, or says nothing that makes sense; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server answers.
+
+    Args:
+        status: of HTTP.
+        body: the object, empty if it is none.
+    """
+
+    status: int
+    body: Mapping[str, Any]
+
+    @property
+    def message(self) -> str:
+        """What it says of a refusal, on one line."""
+        return visible(str(self.body.get("message", "")), LONGEST_MESSAGE)
+
+
+class Api(Protocol):
+    """Reads and writes JSON at paths of the API server. All methods raise NoAnswerError."""
+
+    def get(self, path: str, query: Mapping[str, str], seconds: float) -> Answer:
+        """Return the answer to a request, all of which may take so many seconds."""
+        ...
+
+    def put(self, path: str, body: Mapping[str, Any], seconds: float) -> Answer:
+        """Replace an object; return the answer."""
+        ...
+
+    def lines(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Answer]:
+        """Yield the events of a watch as they come; one with another status is a refusal."""
+        ...
+
+
+class KubernetesApi:
+    """The API server that kubeconfig or the service account of the pod names.
+
+    Raises:
+        ClusterError: the client is not installed, or finds no cluster.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from kubernetes import client, config
+            from kubernetes.config.config_exception import ConfigException
+        except ImportError:
+            raise ClusterError(
+                "the API server is asked through the kubernetes package:"
+                " pip install 'rankscope[cluster]'"
+            ) from None
+        try:
+            configure(config)
+        except ConfigException as error:
+            raise ClusterError(f"no cluster to ask: {error}") from None
+        self._client: Any = impatient(client)
+        pools = self._client.rest_client.pool_manager
+        pools.connection_pool_kw["maxsize"] = CONNECTIONS
+
+    def get(self, path: str, query: Mapping[str, str], seconds: float) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            NoAnswerError: there is none, or it is no JSON.
+        """
+        response = self._asked("GET", path, query, seconds)
+        return Answer(int(response.status), _object(_whole(response)))
+
+    def put(self, path: str, body: Mapping[str, Any], seconds: float) -> Answer:
+        """Replace an object; return the answer.
+
+        Raises:
+            NoAnswerError: there is none: it may have been replaced or not.
+        """
+        response = self._asked("PUT", path, {}, seconds, dict(body))
+        return Answer(int(response.status), _object(_whole(response)))
+
+    def lines(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Answer]:
+        """Yield the events of a watch as they come, until the server ends it.
+
+        Raises:
+            NoAnswerError: the connection breaks, or what comes is no JSON.
+        """
+        response = self._asked("GET", path, query, seconds)
+        status = int(response.status)
+        if status != OK:
+            yield Answer(status, _object(_whole(response)))
+            return
+        try:
+            for line in _lines(response):
+                yield Answer(status, _object(line))
+        finally:
+            response.close()
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        seconds: float,
+        body: Any = None,
+    ) -> Any:
+        """Return the response as urllib3 has it, of which nothing is read yet."""
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.config.config_exception import ConfigException
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            request = self._client.param_serialize(
+                method=method,
+                resource_path=path,
+                query_params=list(query.items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            return self._client.call_api(*request, _request_timeout=seconds).response
+        except (ApiException, OSError, HTTPError, ValueError, ConfigException) as error:
+            raise NoAnswerError(visible(str(error), LONGEST_MESSAGE)) from None
+
+
+def _whole(response: Any) -> bytes:
+    found = bytearray()
+    try:
+        for piece in _pieces(response):
+            found += piece
+            if len(found) > LARGEST_ANSWER:
+                raise NoAnswerError(f"the answer has more than {LARGEST_ANSWER} bytes")
+    except NoAnswerError:
+        response.close()  # what is left of it would be taken for the next answer
+        raise
+    return bytes(found)
+
+
+def _lines(response: Any) -> Iterator[bytes]:
+    """Yield lines.
+
+    Raises:
+        NoAnswerError: one is too long, or cut short.
+    """
+    left = b""
+    for piece in _pieces(response):
+        *whole, left = (left + piece).split(b"\n")
+        if len(left) > LONGEST_LINE:
+            raise NoAnswerError(f"an event has more than {LONGEST_LINE} bytes")
+        yield from (line for line in whole if line.strip())
+    if left.strip():
+        raise NoAnswerError(f"the answer ends in the middle of an event: {left[:40]!a}")
+
+
+def _pieces(response: Any) -> Iterator[bytes]:
+    from urllib3.exceptions import HTTPError
+
+    try:
+        while piece := response.read1(PIECE):
+            yield piece
+    except (OSError, HTTPError, ValueError) as error:
+        raise NoAnswerError(visible(str(error), LONGEST_MESSAGE)) from None
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    try:
+        found = untrusted_json.read(text)
+    except ValueError as error:
+        raise NoAnswerError(f"what it answers is no JSON: {error}") from None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,146 @@
+"""The jobs of the cluster for the watch: what goes on now, and how jobs ended.
+
+What goes on is exported at once. A sum is exported only when it is kept: whoever leads next would
+else count an end again that somebody has already been told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rankscope_agent.contract.metrics import cluster_jobs as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_analyzers.intake.cluster_objects import ClusterView
+from rankscope_analyzers.text.sanitize import name as inert
+from rankscope_analyzers.watch.job_ledger import Ledger, restored
+from rankscope_analyzers.watch.job_samples import of_job
+from rankscope_analyzers.workloads.jobs import SERIES, Job, jobs
+
+KEPT_AS = "cluster_jobs"
+"""The part of what a watch keeps."""
+
+AFTER_END_SECONDS = 3600.0
+"""How long the series of a job last after its end."""
+
+MOST_JOBS = 1000
+"""Jobs that have series of their own; those that go on come first."""
+
+
+class ClusterJobs:
+    """Looks at the jobs of a cluster again and again.
+
+    Args:
+        view: returns what is known of the cluster's objects now.
+    """
+
+    def __init__(self, view: Callable[[], ClusterView]) -> None:
+        self._view = view
+        self._ledger = Ledger()
+        self._recent: dict[str, tuple[Job, float]] = {}
+        self._current: tuple[Sample, ...] = ()
+        self._announced: tuple[Sample, ...] = ()
+        self._counted = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether ends were counted that were not announced yet."""
+        return self._counted
+
+    def look(self, now: float) -> None:
+        """Look at all jobs; count those that ended.
+
+        Args:
+            now: Unix time.
+        """
+        view = self._view()
+        conditions = tuple(_conditions(view))
+        if not view.whole:
+            self._current = conditions
+            return
+        found = jobs(view.objects, view.pods, now)
+        uids = (one.uid for one in view.objects)
+        if self._ledger.look(found, view.gone, uids, view.followed, now):
+            self._counted = True
+        self._remember(found, now)
+        own = (of_job(job) for job in self._shown(found))
+        self._current = (*conditions, *(sample for samples in own for sample in samples))
+
+    def announce(self) -> None:
+        """Export the sums: they are kept."""
+        self._announced = tuple(_sums(self._ledger))
+        self._counted = False
+
+    def stand_by(self) -> None:
+        """Another watch leads: forget the sums, which it continues, and what went meanwhile."""
+        self._view()
+        self._ledger, self._recent = Ledger(), {}
+        self._current = self._announced = ()
+        self._counted = False
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield all series."""
+        yield from self._current
+        yield from self._announced
+
+    def kept(self) -> Any:
+        """Return what is to outlive the watch."""
+        return self._ledger.kept()
+
+    def restore(self, kept: Any) -> None:
+        """Go on from what another watch kept, from nothing if that is None.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
+        """
+        self._ledger = Ledger()
+        if kept is not None:
+            self._ledger = restored(kept)
+        self.announce()
+
+    def _remember(self, found: tuple[Job, ...], now: float) -> None:
+        for job in found:
+            if job.top.ended and job.top.uid not in self._recent:
+                self._recent[job.top.uid] = (job, min(now, job.top.progress.ended or now))
+        self._recent = {
+            uid: (job, at)
+            for uid, (job, at) in list(self._recent.items())[-2 * MOST_JOBS :]
+            if now - at < AFTER_END_SECONDS
+        }
+
+    def _shown(self, found: tuple[Job, ...]) -> list[Job]:
+        """Return one job for each name: what goes on, else the newest of those that ended."""
+        ended = [job for job, _ in self._recent.values()]
+        going_on = [job for job in found if not job.top.ended]
+        chosen: dict[str, Job] = {}
+        for job in sorted([*ended, *going_on], key=_precedence):
+            chosen[job.job_id] = job
+        return sorted(chosen.values(), key=_precedence, reverse=True)[:MOST_JOBS]
+
+
+def _precedence(job: Job) -> tuple[bool, bool, float]:
+    """Order jobs of one name: the last one is shown."""
+    series = job.top.kind == SERIES and job.state != "running"
+    return not series, not job.top.ended, job.top.created or 0.0
+
+
+def _conditions(view: ClusterView) -> Iterator[Sample]:
+    for resource, condition in view.conditions.items():
+        yield metrics.WATCH_OBJECTS.sample(1, resource=resource, condition=condition)
+
+
+def _sums(ledger: Ledger) -> Iterator[Sample]:
+    for (namespace, job_class, outcome, cause), count in sorted(ledger.totals.items()):
+        yield metrics.JOB_COMPLETIONS.sample(
+            count,
+            job_namespace=inert(namespace),
+            job_class=inert(job_class),
+            outcome=outcome,
+            cause=cause,
+        )
+    for job_class, histogram in sorted(ledger.durations.items()):
+        yield metrics.JOB_DURATION.sample(histogram.value(), job_class=inert(job_class))
+    for (job_class, phase), histogram in sorted(ledger.startups.items()):
+        yield metrics.JOB_STARTUPS.sample(
+            histogram.value(), job_class=inert(job_class), phase=phase
+        )

@@ -1,0 +1,234 @@
+"""What became of the cluster's jobs, each end counted once: sums that outlive a watch. Pure.
+
+An end counts once by the job's uid, whatever it is read from and however often. Jobs that had ended
+before anything watched are known, and do not count. A job that went on when it was last seen, and
+is not there any more, was cancelled if its end was seen, else it is unobserved.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankscope_analyzers.intake.object_watch import Gone
+from rankscope_analyzers.watch.histogram import Histogram
+from rankscope_analyzers.workloads.jobs import SERIES, Job
+from rankscope_analyzers.workloads.state import Outcome, WorkloadState
+
+ENDS_KEPT = 4096
+"""Ends that are remembered one by one, of 50 bytes each; before them all are taken as counted."""
+
+MOST_CLASSES = 16
+MOST_NAMESPACES = 256
+OTHER = "other"
+"""Classes and namespaces of which sums are kept; further ones are counted together."""
+
+DURATION_BOUNDS = (60.0, 600, 3600, 14400, 43200, 86400, 259200, 604800, 2592000)
+STARTUP_BOUNDS = (1.0, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+
+Key = tuple[str, str, str, str]
+"""Namespace, class, outcome and cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A job that goes on.
+
+    Args:
+        kind: of its object.
+        namespace: of the job.
+        job_class: of the job.
+        counted_start: creation of the oldest of the pods whose start was counted last.
+    """
+
+    kind: str
+    namespace: str
+    job_class: str
+    counted_start: float = 0.0
+
+
+@dataclass
+class Ledger:
+    """The sums, and what is needed to count nothing twice.
+
+    Args:
+        began: Unix time of the first look; None before it.
+        ends: Unix time of each end that was counted or known, by uid, in the order of counting.
+        forgotten: ends until this time that are not in `ends` were counted, too.
+        open: jobs that went on at the last look, by uid.
+        totals: ends by namespace, class, outcome and cause.
+    """
+
+    began: float | None = None
+    ends: dict[str, float] = field(default_factory=dict)
+    forgotten: float = 0.0
+    open: dict[str, Open] = field(default_factory=dict)
+    totals: dict[Key, int] = field(default_factory=dict)
+    durations: dict[str, Histogram] = field(default_factory=dict)
+    startups: dict[tuple[str, str], Histogram] = field(default_factory=dict)
+
+    def look(
+        self,
+        jobs: Sequence[Job],
+        gone: Iterable[Gone[WorkloadState]],
+        present: Iterable[str],
+        followed: frozenset[str],
+        now: float,
+    ) -> bool:
+        """Count what ended since the last look.
+
+        Args:
+            jobs: all jobs of the cluster.
+            gone: objects that went since the last look.
+            present: uids of all objects, also of those that are parts of jobs.
+            followed: kinds of which all objects are known.
+            now: Unix time.
+
+        Returns:
+            Whether an end was counted.
+        """
+        first, self.began = self.began is None, now if self.began is None else self.began
+        before = sum(self.totals.values())
+        for job in jobs:
+            if job.top.kind == SERIES:
+                continue
+            if job.top.ended:
+                self._end(job.top, job.cause, count=not first)
+            else:
+                self._go_on(job)
+        for one in gone:
+            self._went(one, now)
+        self._missing({*present}, followed, now)
+        self._forget()
+        return sum(self.totals.values()) != before
+
+    def _go_on(self, job: Job) -> None:
+        top = job.top
+        known = self.open.get(top.uid)
+        if known is None:
+            known = Open(top.kind, self._namespace(top.namespace), self._class(top.job_class))
+            for outcome in ("succeeded", "failed"):
+                self.totals.setdefault((known.namespace, known.job_class, outcome, ""), 0)
+        self.open[top.uid] = self._started(known, job)
+
+    def _started(self, known: Open, job: Job) -> Open:
+        """Count the start of a job's pods if all of them are newer than those counted last."""
+        oldest = job.oldest_pod
+        if "image" not in job.startup or oldest is None or oldest <= known.counted_start:
+            return known
+        for phase, seconds in job.startup.items():
+            if phase == "queue" and known.counted_start:
+                continue
+            key = known.job_class, phase
+            self.startups.setdefault(key, Histogram(STARTUP_BOUNDS)).add(seconds)
+        newest = job.newest_pod or oldest
+        return Open(known.kind, known.namespace, known.job_class, newest)
+
+    def _end(self, top: WorkloadState, cause: str, *, count: bool) -> None:
+        known = self.open.pop(top.uid, None)
+        progress = top.progress
+        ended = progress.ended or 0.0
+        if top.uid in self.ends or (known is None and 0 < ended <= self.forgotten):
+            return
+        self.ends[top.uid] = ended
+        if count:
+            self._add(top, progress.outcome, cause if progress.outcome == "failed" else "")
+
+    def _went(self, one: Gone[WorkloadState], now: float) -> None:
+        top, known = one.value, self.open.pop(one.value.uid, None)
+        # What was owned, and was never seen as a job of its own, is a part of another.
+        part = known is None and top.owner is not None and top.owner.kind != SERIES
+        if part or top.uid in self.ends or not _counts(top.kind):
+            return
+        if top.ended:
+            self._end(top, top.progress.cause, count=True)
+            return
+        self.ends[top.uid] = now
+        self._add(top, "cancelled" if one.seen else "unobserved", "")
+
+    def _missing(self, present: set[str], followed: frozenset[str], now: float) -> None:
+        """Count jobs that went on when the watch before this one saw them last, and went."""
+        for uid, known in list(self.open.items()):
+            if uid not in present and known.kind in followed:
+                del self.open[uid]
+                self.ends[uid] = now
+                self._count((known.namespace, known.job_class, "unobserved", ""))
+
+    def _add(self, top: WorkloadState, outcome: Outcome, cause: str) -> None:
+        job_class = self._class(top.job_class)
+        self._count((self._namespace(top.namespace), job_class, outcome, cause))
+        ended = top.progress.ended
+        if outcome == "succeeded" and ended is not None and top.created is not None:
+            histogram = self.durations.setdefault(job_class, Histogram(DURATION_BOUNDS))
+            histogram.add(max(0.0, ended - top.created))
+
+    def _count(self, key: Key) -> None:
+        self.totals[key] = self.totals.get(key, 0) + 1
+
+    def _class(self, name: str) -> str:
+        known = {key[1] for key in self.totals}
+        return name if name in known or len(known) < MOST_CLASSES else OTHER
+
+    def _namespace(self, name: str) -> str:
+        known = {key[0] for key in self.totals}
+        return name if name in known or len(known) < MOST_NAMESPACES else OTHER
+
+    def _forget(self) -> None:
+        while len(self.ends) > ENDS_KEPT:
+            uid = next(iter(self.ends))
+            self.forgotten = max(self.forgotten, self.ends.pop(uid))
+
+    def kept(self) -> dict[str, Any]:
+        """Return all that is to outlive the watch, as JSON can hold it."""
+        return {
+            "began": self.began,
+            "ends": self.ends,
+            "forgotten": self.forgotten,
+            "open": [
+                [uid, one.kind, one.namespace, one.job_class, one.counted_start]
+                for uid, one in self.open.items()
+            ],
+            "totals": [[*key, count] for key, count in self.totals.items()],
+            "durations": {name: one.kept() for name, one in self.durations.items()},
+            "startups": [[*key, one.kept()] for key, one in self.startups.items()],
+        }
+
+
+def restored(kept: Any) -> Ledger:
+    """Return what was kept.
+
+    Raises:
+        TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+    """
+    return Ledger(
+        began=None if kept["began"] is None else float(kept["began"]),
+        ends={str(uid): float(at) for uid, at in kept["ends"].items()},
+        forgotten=float(kept["forgotten"]),
+        open={
+            str(uid): Open(str(kind), str(namespace), str(job_class), float(start))
+            for uid, kind, namespace, job_class, start in kept["open"]
+        },
+        totals=_totals(kept["totals"]),
+        durations={
+            str(name): Histogram.of(one, DURATION_BOUNDS) for name, one in kept["durations"].items()
+        },
+        startups={
+            (str(name), str(phase)): Histogram.of(one, STARTUP_BOUNDS)
+            for name, phase, one in kept["startups"]
+        },
+    )
+
+
+def _totals(kept: Any) -> dict[Key, int]:
+    found: dict[Key, int] = defaultdict(int)
+    for namespace, job_class, outcome, cause, count in kept:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ValueError(f"{count!r} is no number of ends")
+        found[str(namespace), str(job_class), str(outcome), str(cause)] += count
+    return dict(found)
+
+
+def _counts(kind: str) -> bool:
+    return kind not in {SERIES, "Workload", "PodGroup"}

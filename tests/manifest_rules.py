@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from manifest_clusters import CLUSTERS
 from manifest_parts import Objects, Rule, containers, named, repeats, workloads
 from manifest_references import REFERENCES
 from quantities import quantity
+from rankscope_analyzers.workloads.kinds import KINDS
 
 HOST_PATH_TYPES = {
     *("", "Directory", "DirectoryOrCreate", "File", "FileOrCreate"),
@@ -168,7 +170,21 @@ def hosts_are_only_read(objects: Objects) -> Iterator[str]:
                 yield f"{name}: host path {mount['name']} is writable"
 
 
-def rights_are_to_read_pods_and_to_hold_one_lease(objects: Objects) -> Iterator[str]:
+JOB_OBJECTS = {one.resource for one in KINDS}
+STATE = "rankscope-watch-state"
+
+
+def _of_jobs_or_state(found: dict[str, Any], rule: dict[str, Any], verbs: set[str]) -> bool:
+    """Return whether a rule is to read job objects, or to keep the state of a watch."""
+    names = {f"{what}.{group}" for group in rule["apiGroups"] for what in rule["resources"]}
+    keeps = (rule["apiGroups"], rule["resources"]) == ([""], ["configmaps"])
+    own = found["kind"] == "Role" and rule.get("resourceNames") == [STATE]
+    return (names <= JOB_OBJECTS and verbs == {"list", "watch"}) or (
+        keeps and own and verbs == {"get", "update"}
+    )
+
+
+def rights_are_to_read_jobs_and_to_hold_one_lease(objects: Objects) -> Iterator[str]:
     for found in objects:
         for rule in found.get("rules", ()) if "Role" in found["kind"] else ():
             verbs, what = set(rule["verbs"]), (rule["apiGroups"], rule["resources"])
@@ -178,7 +194,8 @@ def rights_are_to_read_pods_and_to_hold_one_lease(objects: Objects) -> Iterator[
                 verbs == {"get", "update"} and rule.get("resourceNames") == ["rankscope-watch"]
             )
             own = found["kind"] == "Role" and what == (["coordination.k8s.io"], ["leases"])
-            if not reads_pods and not (own and holds):
+            more = _of_jobs_or_state(found, rule, verbs)
+            if not reads_pods and not (own and holds) and not more:
                 yield f"{named(found)}: {rule['verbs']} on {rule['resources']}"
 
 
@@ -263,7 +280,7 @@ RULES: tuple[Rule, ...] = (
     variables_are_given_once,
     containers_are_locked_down,
     hosts_are_only_read,
-    rights_are_to_read_pods_and_to_hold_one_lease,
+    rights_are_to_read_jobs_and_to_hold_one_lease,
     tokens_are_mounted_by_hand,
     host_networks_are_used_with_care,
     host_paths_are_few,

@@ -24,6 +24,7 @@ from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.workloads.kinds import KINDS
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
 from servers import require_server
 
@@ -43,6 +44,8 @@ COMBINATIONS = [
     *((name,) for name in (*REST, *GENERATED)),
     *(("watch", *pair) for pair in itertools.combinations(REST[4:], 2)),
     *(("tier-3", "host-network", gpu, *REST) for gpu in ("nvml", "dcgm")),
+    ("watch", "watch-jobs"),
+    ("watch", "watch-jobs", "tls"),
 ]
 OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
@@ -165,6 +168,22 @@ def test_agents_and_the_watch_take_the_arguments_that_they_are_given(rendered):
                     assert urlsplit(config.dcgm_url).hostname in {None, address}
             else:
                 assert parser.parse_args(arguments).cluster
+
+
+def test_the_watch_may_read_each_kind_of_job_that_it_looks_for(rendered):
+    (role,) = [
+        one
+        for one in rendered["watch+watch-jobs"]
+        if one["kind"] == "ClusterRole" and "watch-jobs" in one["metadata"]["name"]
+    ]
+    allowed = {
+        f"{what}.{group}" if group else what
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for what in rule["resources"]
+        if rule["verbs"] == ["list", "watch"]
+    }
+    assert allowed == {"pods", *(kind.resource for kind in KINDS)}
 
 
 def test_what_an_agent_misses_is_named_with_a_component_that_exists():

@@ -13,6 +13,7 @@ from rankscope_agent.collecting.series_budget import (
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
+    cluster_jobs,
     gpus,
     kernel_log,
     netdev,
@@ -47,7 +48,7 @@ PODS = samples(first_metric(pods), 10)
 
 
 def test_every_subject_of_an_agent_has_its_place():
-    of_others = {metric.name for metric in declared((agent, watch))}
+    of_others = {metric.name for metric in declared((agent, watch, cluster_jobs))}
     assert set(IMPORTANCE) == {metric.name for metric in CATALOGUE} - of_others
 
 

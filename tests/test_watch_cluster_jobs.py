@@ -65,7 +65,7 @@ class Watching:
 
 def torch(name, *conditions):
     found = {"conditions": list(conditions)}
-    return thing(kind("PyTorchJob"), {}, found, name, labels={"rankscope.io/job-class": "prod"})
+    return thing(kind("PyTorchJob"), {}, found, name, labels={"rankscope.io/class": "prod"})
 
 
 def total(outcome, cause, count):

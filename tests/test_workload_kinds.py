@@ -361,7 +361,7 @@ def pods_of(priority):
         ("Job", {}, {}, kinds.NO_CLASS),
         ("Job", pods_of("high"), {}, "high"),
         ("Job", pods_of("high"), {"kueue.x-k8s.io/priority-class": "gold"}, "gold"),
-        ("Job", pods_of("high"), {kinds.CLASS_LABEL: "nightly"}, "nightly"),
+        ("Job", pods_of("high"), {kinds.CLASS_LABELS[0]: "nightly"}, "nightly"),
         ("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": pods_of("high")}}, {}, "high"),
         ("JobSet", {"replicatedJobs": [{"template": {"spec": pods_of("p")}}]}, {}, "p"),
         ("CronJob", {"jobTemplate": {"spec": pods_of("night")}}, {}, "night"),

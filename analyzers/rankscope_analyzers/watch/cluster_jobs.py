@@ -13,7 +13,7 @@ from rankscope_agent.contract.metrics import cluster_jobs as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_analyzers.intake.cluster_objects import ClusterView
 from rankscope_analyzers.text.sanitize import name as inert
-from rankscope_analyzers.watch.job_ledger import Ledger, restored
+from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.job_samples import of_job
 from rankscope_analyzers.workloads.jobs import SERIES, Job, jobs
 
@@ -36,7 +36,7 @@ class ClusterJobs:
 
     def __init__(self, view: Callable[[], ClusterView]) -> None:
         self._view = view
-        self._ledger = Ledger()
+        self._completions = Completions()
         self._recent: dict[str, tuple[Job, float]] = {}
         self._current: tuple[Sample, ...] = ()
         self._announced: tuple[Sample, ...] = ()
@@ -60,7 +60,7 @@ class ClusterJobs:
             return
         found = jobs(view.objects, view.pods, now)
         uids = (one.uid for one in view.objects)
-        if self._ledger.look(found, view.gone, uids, view.followed, now):
+        if self._completions.look(found, view.gone, uids, view.followed, now):
             self._counted = True
         self._remember(found, now)
         own = (of_job(job) for job in self._shown(found))
@@ -68,13 +68,13 @@ class ClusterJobs:
 
     def announce(self) -> None:
         """Export the sums: they are kept."""
-        self._announced = tuple(_sums(self._ledger))
+        self._announced = tuple(_sums(self._completions))
         self._counted = False
 
     def stand_by(self) -> None:
         """Another watch leads: forget the sums, which it continues, and what went meanwhile."""
         self._view()
-        self._ledger, self._recent = Ledger(), {}
+        self._completions, self._recent = Completions(), {}
         self._current = self._announced = ()
         self._counted = False
 
@@ -85,7 +85,7 @@ class ClusterJobs:
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
-        return self._ledger.kept()
+        return self._completions.kept()
 
     def restore(self, kept: Any) -> None:
         """Go on from what another watch kept, from nothing if that is None.
@@ -93,9 +93,9 @@ class ClusterJobs:
         Raises:
             TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
         """
-        self._ledger = Ledger()
+        self._completions = Completions()
         if kept is not None:
-            self._ledger = restored(kept)
+            self._completions = restored(kept)
         self.announce()
 
     def _remember(self, found: tuple[Job, ...], now: float) -> None:
@@ -129,8 +129,8 @@ def _conditions(view: ClusterView) -> Iterator[Sample]:
         yield metrics.WATCH_OBJECTS.sample(1, resource=resource, condition=condition)
 
 
-def _sums(ledger: Ledger) -> Iterator[Sample]:
-    for (namespace, job_class, outcome, cause), count in sorted(ledger.totals.items()):
+def _sums(completions: Completions) -> Iterator[Sample]:
+    for (namespace, job_class, outcome, cause), count in sorted(completions.totals.items()):
         yield metrics.JOB_COMPLETIONS.sample(
             count,
             job_namespace=inert(namespace),
@@ -138,9 +138,9 @@ def _sums(ledger: Ledger) -> Iterator[Sample]:
             outcome=outcome,
             cause=cause,
         )
-    for job_class, histogram in sorted(ledger.durations.items()):
+    for job_class, histogram in sorted(completions.durations.items()):
         yield metrics.JOB_DURATION.sample(histogram.value(), job_class=inert(job_class))
-    for (job_class, phase), histogram in sorted(ledger.startups.items()):
+    for (job_class, phase), histogram in sorted(completions.startups.items()):
         yield metrics.JOB_STARTUPS.sample(
             histogram.value(), job_class=inert(job_class), phase=phase
         )

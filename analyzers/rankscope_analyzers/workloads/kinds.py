@@ -15,8 +15,9 @@ Role = Literal["job", "series", "about"]
 """`series`: makes jobs that count as its own, such as CronJob; `about`: says something of the job
 that owns it, or whose name it has."""
 
-CLASS_LABEL = "rankscope.io/job-class"
-PRIORITY_LABELS = ("kueue.x-k8s.io/priority-class",)
+CLASS_LABELS = ("rankscope.io/class", "kueue.x-k8s.io/priority-class", "job-class")
+"""The same that agents take from pods, unless they are told others."""
+
 NO_CLASS = "default"
 
 
@@ -95,7 +96,7 @@ def read(kind: Kind, found: Fields) -> WorkloadState | None:
 def job_class(found: Fields) -> str:
     """Return the class of a job: by its own label, else by its priority."""
     labels = within(found, "metadata", "labels")
-    names = [text(labels, key) for key in (CLASS_LABEL, *PRIORITY_LABELS)]
+    names = [text(labels, key) for key in CLASS_LABELS]
     names += [_priority(within(found, "spec"))]
     return next((name for name in names if name and job_names.is_name(name)), NO_CLASS)
 

@@ -10,7 +10,7 @@ from rankscope_agent.contract.model import Metric
 JOB_WORKLOAD_INFO = Metric(
     "rankscope_job_workload_info",
     "gauge",
-    "Always 1; the kind of object that the job is, its class (label rankscope.io/job-class, else"
+    "Always 1; the kind of object that the job is, its class (label rankscope.io/class, else"
     " its priority class) and its queue.",
     ("job_id", "kind", "job_class", "queue"),
 )

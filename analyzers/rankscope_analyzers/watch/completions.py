@@ -50,7 +50,7 @@ class Open:
 
 
 @dataclass
-class Ledger:
+class Completions:
     """The sums, and what is needed to count nothing twice.
 
     Args:
@@ -196,13 +196,13 @@ class Ledger:
         }
 
 
-def restored(kept: Any) -> Ledger:
+def restored(kept: Any) -> Completions:
     """Return what was kept.
 
     Raises:
         TypeError, ValueError, KeyError, AttributeError: it is no such thing.
     """
-    return Ledger(
+    return Completions(
         began=None if kept["began"] is None else float(kept["began"]),
         ends={str(uid): float(at) for uid, at in kept["ends"].items()},
         forgotten=float(kept["forgotten"]),

@@ -8,11 +8,11 @@ from rankscope_analyzers.intake.cluster_objects import ClusterView
 from rankscope_analyzers.intake.kubernetes_api import Answer, NoAnswerError
 from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
-from rankscope_analyzers.watch import job_ledger
+from rankscope_analyzers.watch import completions
 from rankscope_analyzers.watch.cluster_jobs import AFTER_END_SECONDS, KEPT_AS, ClusterJobs
 from rankscope_analyzers.watch.config_map_store import MOST_BYTES, ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.job_ledger import Ledger, restored
+from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore, Part
 from rankscope_analyzers.workloads import kinds, pods
@@ -353,19 +353,19 @@ def test_what_finds_no_room_is_left_out_and_the_ends_come_first():
 
 
 def test_the_most_that_is_kept_fits_into_a_config_map():
-    ledger = Ledger(began=1.0)
-    for number in range(job_ledger.ENDS_KEPT):
-        ledger.ends[f"{number:08d}-aaaa-bbbb-cccc-dddddddddddd"] = START + number + 0.123456
+    known = Completions(began=1.0)
+    for number in range(completions.ENDS_KEPT):
+        known.ends[f"{number:08d}-aaaa-bbbb-cccc-dddddddddddd"] = START + number + 0.123456
     for number in range(500):
-        ledger.open[f"{number:08d}-aaaa-bbbb-cccc-eeeeeeeeeeee"] = job_ledger.Open(
+        known.open[f"{number:08d}-aaaa-bbbb-cccc-eeeeeeeeeeee"] = completions.Open(
             "PyTorchJob", "n" * 63, "c" * 40, START
         )
     for number in range(1000):
-        ledger.totals["n" * 60 + str(number), "c" * 40, "failed", "queue_timeout"] = number
+        known.totals["n" * 60 + str(number), "c" * 40, "failed", "queue_timeout"] = number
     api = Api()
     store = ConfigMapStore(api, "state", "rankscope")
     store.read()
-    assert store.write([Part(KEPT_AS, "", ledger.kept())], 1.0) == 0
+    assert store.write([Part(KEPT_AS, "", known.kept())], 1.0) == 0
 
 
 def test_what_is_kept_is_what_was_known():
@@ -393,7 +393,7 @@ def test_what_makes_no_sense_is_begun_anew_and_said(junk, tmp_path):
 
 
 def test_ends_that_are_forgotten_do_not_count_again(monkeypatch):
-    monkeypatch.setattr(job_ledger, "ENDS_KEPT", 4)
+    monkeypatch.setattr(completions, "ENDS_KEPT", 4)
     cluster = Cluster()
     watch = Watch(cluster)
     watch.look()
@@ -405,12 +405,12 @@ def test_ends_that_are_forgotten_do_not_count_again(monkeypatch):
 
 
 def test_classes_and_namespaces_are_bounded(monkeypatch):
-    monkeypatch.setattr(job_ledger, "MOST_CLASSES", 3)
+    monkeypatch.setattr(completions, "MOST_CLASSES", 3)
     cluster = Cluster()
     watch = Watch(cluster)
     watch.look()
     for number in range(9):
-        cluster.put(f"j{number}", SUCCEEDED, labels={kinds.CLASS_LABEL: f"class-{number}"})
+        cluster.put(f"j{number}", SUCCEEDED, labels={kinds.CLASS_LABELS[0]: f"class-{number}"})
     watch.look(130)
     classes = {s.labels[1] for s in watch.jobs.samples() if "completions" in s.metric.name}
     assert len(classes) == 4

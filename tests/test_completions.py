@@ -10,9 +10,9 @@ from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch import completions
 from rankscope_analyzers.watch.cluster_jobs import AFTER_END_SECONDS, KEPT_AS, ClusterJobs
+from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.config_map_store import MOST_BYTES, ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore, Part
 from rankscope_analyzers.workloads import kinds, pods

@@ -71,8 +71,8 @@ def of_condition(condition: Condition | None) -> Cause:
 
 def of_words(reason: str, message: str = "") -> Cause:
     """Return the cause that a reason and a message name, "unknown" if they name none."""
-    said = f"{reason} {message}".lower()
-    return next((cause for word, cause in _WORDS if word in said), "unknown")
+    words = f"{reason} {message}".lower()
+    return next((cause for word, cause in _WORDS if word in words), "unknown")
 
 
 def of_pod(reason: str) -> Cause:

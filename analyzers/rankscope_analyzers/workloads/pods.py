@@ -152,8 +152,8 @@ def gpus(spec: Fields) -> int:
 
 def _quantity(value: object) -> int:
     """Return a number of devices; extended resources are whole numbers."""
-    said = str(value)
-    return int(said) if said.isdecimal() and len(said) <= len("99999") else 0
+    number = str(value)
+    return int(number) if number.isdecimal() and len(number) <= len("99999") else 0
 
 
 def _scheduled(status: Fields) -> float | None:
@@ -181,8 +181,8 @@ def _waiting(status: Fields, containers: Iterable[Fields]) -> Waiting:
 
 def unschedulable(message: object) -> Waiting:
     """Return why a pod gets no node, by the scheduler's sentence."""
-    said = message[:_LONGEST_MESSAGE].lower() if isinstance(message, str) else ""
-    return next((reason for part, reason in _UNSCHEDULABLE if part in said), "other")
+    words = message[:_LONGEST_MESSAGE].lower() if isinstance(message, str) else ""
+    return next((reason for part, reason in _UNSCHEDULABLE if part in words), "other")
 
 
 def _failure(status: Fields) -> tuple[Cause, float | None]:

@@ -73,6 +73,7 @@ class Memory:
         self._say = say
         self._keepers = dict(keepers or {})
         self._loaded = False
+        self._unread = False
         self._saved = -SAVE_SECONDS
         self._whole = False
         self._problem = ""
@@ -86,7 +87,7 @@ class Memory:
     @property
     def loaded(self) -> bool:
         """Whether all that was kept is known: before that no sum may be continued."""
-        return self._store is None or self._loaded
+        return not self._unread
 
     def end(self, holder: Holder, followed: FollowedJobs | None, *, changed: bool) -> bool:
         """Note that an evaluation has ended; save what is known if it is time.
@@ -112,7 +113,7 @@ class Memory:
         """
         if self._store is None:
             return True
-        if not (self._whole and self._loaded):
+        if self._unread or not self._whole:
             return False
         self._saved = time.monotonic()
         parts = [Part(kind, "", keeper.kept()) for kind, keeper in self._keepers.items()]
@@ -148,10 +149,12 @@ class Memory:
             kept = store.read()
         except UnreachableError as error:
             self._tell(f"what was kept of jobs cannot be read, and no sum goes on: {error}")
+            self._unread = True
             return False
         except StoreError as error:
             self._say(f"what was kept of jobs cannot be used, and is begun anew: {error}")
             kept = None
+        self._unread = False
         self._tell("")
         problems = list(self._restore_keepers(kept.parts if kept else ()))
         if kept is None:

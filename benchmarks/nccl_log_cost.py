@@ -179,9 +179,10 @@ import sys, time
 from pathlib import Path
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.pods.directory import PodDirectory
 folder = Path(sys.argv[1])
 follower = NcclFollower(folder / "none", (folder / "rank*.log",), time.thread_time, 0.05)
-collector = NcclLogCollector(follower, folder, folder / "state.json", time.time)
+collector = NcclLogCollector(follower, folder, folder / "state.json", time.time, PodDirectory())
 while True:
     list(collector.collect())
     time.sleep(1)

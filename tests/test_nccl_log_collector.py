@@ -14,6 +14,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 POD = ("team", "train-0")
 NOW = 1_795_000_000.0
@@ -56,7 +57,7 @@ class Node:
     def make(self, *patterns: Path) -> NcclLogCollector:
         follower = NcclFollower(self.root / "pods", patterns, self.cpu, budget_seconds=1.0)
         state = self.root / "nccl_logs.json"
-        return NcclLogCollector(follower, self.root / "sys", state, self.clock)
+        return NcclLogCollector(follower, self.root / "sys", state, self.clock, PodDirectory())
 
     def write(self, text: str) -> None:
         stamped = "".join(
@@ -237,7 +238,11 @@ def test_a_restarted_agent_knows_the_newest_step(node):
 def test_a_node_without_logs_has_no_data(tmp_path):
     follower = NcclFollower(tmp_path / "pods", (), CpuClock(0), 1.0)
     with pytest.raises(NoData, match=r"--path\.pod-logs or --nccl\.log-files"):
-        list(NcclLogCollector(follower, tmp_path, tmp_path / "s.json", Clock()).collect())
+        list(
+            NcclLogCollector(
+                follower, tmp_path, tmp_path / "s.json", Clock(), PodDirectory()
+            ).collect()
+        )
 
 
 def test_a_log_that_is_behind_says_by_how_many_lines(tmp_path):

@@ -33,6 +33,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import NCCL, rate
 from rankscope_agent.sources.nccl_ras import client
 from rankscope_agent.sources.nccl_ras import collector as ras
 from rankscope_agent.sources.nccl_ras.client import RasError
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.training.ring_directory import RingDirectory
 from standing_clock import Clock
@@ -99,7 +100,7 @@ def test_inspector_may_take_a_fiftieth_of_a_core_and_logs_a_twentieth(tmp_path):
     )
     pods = SimpleNamespace(gpus_of=None, namespace_of_pod=None)
     assert inspector_collector.create(config, pods)._follower._budget == pytest.approx(0.2)
-    assert log_collector.create(config)._follower._budget == pytest.approx(0.5)
+    assert log_collector.create(config, PodDirectory())._follower._budget == pytest.approx(0.5)
 
 
 def test_inspectors_files_are_looked_for_every_five_seconds(node):
@@ -283,7 +284,7 @@ def test_logs_are_looked_for_every_five_seconds_and_counts_are_saved_every_thirt
     clock = Clock()
     follower_made = NcclFollower(tmp_path / "pods", (), made.cpu, budget_seconds=1.0)
     state = tmp_path / "nccl_logs.json"
-    asking = NcclLogCollector(follower_made, tmp_path / "sys", state, clock)
+    asking = NcclLogCollector(follower_made, tmp_path / "sys", state, clock, PodDirectory())
     made.write(start(7, 16, "NET/Socket/0", network="Socket"))
 
     def logs():

@@ -150,6 +150,7 @@ SOURCES: tuple[Source, ...] = (
         importance=70,
         needs="hostPath /var/log/pods: base",
         remedy="set NCCL_DEBUG=INFO in the job, and say where logs are with --path.pod-logs",
+        shares=("pods",),
     ),
     Source(
         "nccl_ras",

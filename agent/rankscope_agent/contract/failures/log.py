@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.failures import error_files
 from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
@@ -31,11 +31,24 @@ from rankscope_agent.contract.failures.tracebacks import (
 )
 from rankscope_agent.contract.log_text.prefixes import MAX_RANK, Prefix, split
 
-MAX_SIGNS = 20_000
-"""Signs remembered of a job: a line of its launcher and a traceback for each of 8,192 ranks."""
 
-MAX_WRITERS = 20_000
-"""Writers told apart in one log."""
+@dataclass(frozen=True, slots=True)
+class FailureLimits:
+    """How much is kept of one job.
+
+    Args:
+        signs: by default a line of its launcher and a traceback for each of 8,192 ranks.
+        writers: told apart in one log.
+        error_files: whether a log may be an error file, which is kept whole to be read at its end.
+    """
+
+    signs: int = 20_000
+    writers: int = 20_000
+    error_files: bool = True
+
+
+WHOLE_JOB = FailureLimits()
+"""Of all logs of the largest jobs, read in one go."""
 
 MAX_LINE = 4096
 """Bytes of a line that are looked at."""
@@ -122,9 +135,11 @@ class FailureLog:
     Args:
         source: its name, which may tell the rank: rank3.log, attempt_0/3/stderr.log.
         signs: where to put what is found, shared by all logs of the job.
+        limits: how much of it to keep.
     """
 
-    def __init__(self, source: str, signs: FailureSigns) -> None:
+    def __init__(self, source: str, signs: FailureSigns, limits: FailureLimits = WHOLE_JOB) -> None:
+        self._limits = limits
         self._source = source
         self._signs = signs
         self._line = 0
@@ -143,7 +158,7 @@ class FailureLog:
 
     def feed(self, text: bytes) -> None:
         """Take in whole plain lines."""
-        if self._line == 0 and text.lstrip()[:1] == b"{":
+        if self._line == 0 and self._limits.error_files and text.lstrip()[:1] == b"{":
             self._whole = text[: error_files.MAX_FILE_BYTES + 1]
         elif self._whole and len(self._whole) <= error_files.MAX_FILE_BYTES:
             self._whole += text
@@ -222,7 +237,7 @@ class FailureLog:
         known = self._readers.get(prefix.writer)
         starts = "Traceback (most recent call last):" in text
         if known is None:
-            if not starts or len(self._readers) >= MAX_WRITERS:
+            if not starts or len(self._readers) >= self._limits.writers:
                 return False
             tagged = bool(prefix.writer) or self._rank is not None
             known = self._readers[prefix.writer] = (TracebackReader(tagged=tagged), location)
@@ -301,7 +316,7 @@ class FailureLog:
         )
 
     def _add_sign(self, sign: FailureSign) -> None:
-        if len(self._signs.signs) < MAX_SIGNS:
+        if len(self._signs.signs) < self._limits.signs:
             self._signs.signs.append(sign)
         else:
             self._signs.beyond_limits += 1
@@ -310,7 +325,7 @@ class FailureLog:
         """Keep an entry of torchrun's table, with the exception that it shows."""
         if end is None or end.rank is None:
             return
-        if len(self._signs.ends) >= MAX_SIGNS:
+        if len(self._signs.ends) >= self._limits.signs:
             self._signs.beyond_limits += 1
             return
         found = read(end.lines) if len(end.lines) > 1 else None

@@ -40,6 +40,7 @@ class Failure:
         root: torchrun takes it for the root cause.
         weak: nothing but its exit code speaks for it.
         ended_at: when it ended by its launcher, in seconds that compare within the job only.
+        local: its rank counts within its node, as nothing translates it.
     """
 
     rank: int | None
@@ -54,6 +55,7 @@ class Failure:
     ended_at: float | None
     root: bool
     weak: bool
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def _failure(rank: int | None, sign: FailureSign, end: RankEnd | None) -> Failur
         ended_at=end.ended_at if end else None,
         root=end.root if end else False,
         weak=False,
+        local=sign.location.local and end is None,
     )
 
 

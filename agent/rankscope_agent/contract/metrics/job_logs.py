@@ -67,3 +67,11 @@ JOB_LOG_REFUSED = Metric(
     "Log lines that look like lines about training steps but are not.",
     LOG_POD,
 )
+JOB_LOG_FAILURE = Metric(
+    "rankscope_job_log_failure_timestamp_seconds",
+    "gauge",
+    "Unix time of the earliest failure in the logs of the job's pods on this node, with its cause"
+    " and the rank that failed first (empty if the logs do not tell), for the newest two failed"
+    " attempts. own is false if the node's ranks only failed after ranks of other nodes.",
+    ("job_id", "cause", "rank", "own"),
+)

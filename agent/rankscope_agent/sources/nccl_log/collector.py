@@ -1,4 +1,4 @@
-"""What NCCL, PyTorch's watchdog and frameworks log, in pods' logs and in additional files.
+"""What NCCL, PyTorch's watchdog, frameworks and ranks that fail log, in pods' logs and other files.
 
 After a restart of the agent reading goes on where it ended, with what was known by then.
 """
@@ -17,10 +17,12 @@ from rankscope_agent.contract.model import Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.job_failures import JobFailures
 from rankscope_agent.sources.nccl_log.segments import REASONS
 from rankscope_agent.sources.nccl_log.series import job_samples
 from rankscope_agent.sources.nccl_log.state import StateError
 from rankscope_agent.sources.nccl_log.step_series import step_samples
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +43,12 @@ MAX_STATE_BYTES = 64 << 20
 STATE_FILE = "nccl_logs.json"
 
 
-def create(config: Config) -> NcclLogCollector:
+def create(config: Config, directory: PodDirectory) -> NcclLogCollector:
     """Make the collector of the node's logs."""
     budget = CPU_SHARE * config.interval_seconds
     follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget)
-    return NcclLogCollector(follower, config.sysfs, config.state_dir / STATE_FILE, time.time)
+    state_file = config.state_dir / STATE_FILE
+    return NcclLogCollector(follower, config.sysfs, state_file, time.time, directory)
 
 
 class NcclLogCollector:
@@ -56,11 +59,18 @@ class NcclLogCollector:
         sysfs: the node's sysfs, for its RDMA ports.
         state_file: where to go on after a restart.
         clock: gives the Unix time in seconds.
+        directory: the node's pods.
     """
 
     def __init__(
-        self, follower: NcclFollower, sysfs: Path, state_file: Path, clock: Callable[[], float]
+        self,
+        follower: NcclFollower,
+        sysfs: Path,
+        state_file: Path,
+        clock: Callable[[], float],
+        directory: PodDirectory,
     ) -> None:
+        self._failures = JobFailures(directory)
         self._follower = follower
         self._sysfs = sysfs
         self._state_file = state_file
@@ -89,6 +99,7 @@ class NcclLogCollector:
                 " --nccl.log-files"
             )
         self._follower.read(now)
+        self._failures.update(self._follower.pods(), self._follower.departed(), now)
         grew = self._follower.read_bytes != self._saved_bytes
         if grew and not 0 <= now - self._saved < SAVE_SECONDS:
             self._save()
@@ -105,6 +116,7 @@ class NcclLogCollector:
                 yield Sample(metrics.NCCL_LAST_WARNING, pod, job.last_warning)
         for job in self._follower.stepping_jobs(now):
             yield from step_samples(job.owner, job.steps.facts)
+        yield from self._failures.samples()
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.NCCL_LOGS.sample(self._follower.logs)
@@ -123,9 +135,10 @@ class NcclLogCollector:
             if not isinstance(state, dict):
                 raise StateError("is no object")
             self._follower.restore(state)
+            self._failures.restore(state.get("failures", ()))
         except FileNotFoundError:
             return
-        except (OSError, ValueError, StateError) as error:
+        except (OSError, TypeError, ValueError, StateError) as error:
             log.warning(
                 "cannot go on from %s (%s); reading all logs again", self._state_file, error
             )
@@ -135,6 +148,7 @@ class NcclLogCollector:
         state = self._follower.state()
         if state is None:
             return
+        state["failures"] = self._failures.state()
         made = self._state_file.with_suffix(".tmp")
         try:
             made.write_text(json.dumps(state, separators=(",", ":")))

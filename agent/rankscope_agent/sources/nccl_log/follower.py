@@ -99,12 +99,22 @@ class NcclFollower:
         self._followed: dict[Path, Following] = {}
         self._jobs: dict[PodIdentity, PodLogs] = {}
         self._resume: dict[Path, tuple[Position, bool]] = {}
+        self._departed: list[PodLogs] = []
         self._turn = 0
 
     @property
     def logs(self) -> int:
         """How many logs are followed."""
         return len(self._followed)
+
+    def pods(self) -> Iterator[PodLogs]:
+        """Yield all pods of which any log was read."""
+        return iter(self._jobs.values())
+
+    def departed(self) -> Sequence[PodLogs]:
+        """Return the pods that went since this was last asked."""
+        gone, self._departed = self._departed, []
+        return gone
 
     def jobs(self) -> Iterator[PodLogs]:
         """Yield the pods in whose logs NCCL spoke."""
@@ -147,7 +157,8 @@ class NcclFollower:
             self._follow(location, now)
         owners = {location.owner for location in locations.values()}
         for owner in [owner for owner in self._jobs if owner not in owners]:
-            del self._jobs[owner]
+            self._departed.append(self._jobs.pop(owner))
+        del self._departed[:-MAX_JOBS]
         return there
 
     def _locations(self) -> Iterator[LogLocation]:
@@ -215,6 +226,8 @@ class NcclFollower:
                 break
         self.skipped_bytes += followed.stream.left()
         job = self._jobs.get(followed.stream.location.owner)
+        if job is not None:
+            job.failures.end()
         if job is not None and followed.has_content:
             job.begin_anew()
 
@@ -269,7 +282,9 @@ class NcclFollower:
         if text:
             job = self._job(location.owner)
             if job is not None:
-                followed.has_content |= job.feed(text, now, fresh=followed.at_end)
+                log_name = f"{location.path.parent.name}/{location.path.name}"
+                spoke = job.feed(text, now, fresh=followed.at_end, log=log_name)
+                followed.has_content |= spoke
                 job.facts.unparsed += followed.framing.oversized - oversized
         followed.at_end = followed.stream.at_end
         followed.behind = not followed.at_end

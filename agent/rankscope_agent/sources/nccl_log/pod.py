@@ -8,8 +8,10 @@ from rankscope_agent.contract.nccl.facts import Facts, Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
 from rankscope_agent.contract.nccl.watchdog import WatchdogFacts
+from rankscope_agent.sources.nccl_log.failures import PodFailures, Progress, pieces
 from rankscope_agent.sources.nccl_log.memory import estimated_bytes
 from rankscope_agent.sources.nccl_log.step_lines.parser import StepLog
+from rankscope_agent.sources.nccl_log.step_lines.values import NCCL
 from rankscope_agent.sources.pods.log_directories import PodIdentity
 
 POD_LIMITS = Limits(members=4096, threads=4096, edges=4000, settings=8192, watchdog_events=4096)
@@ -34,6 +36,7 @@ class PodLogs:
     def __init__(self, owner: PodIdentity, facts: Facts) -> None:
         self.owner = owner
         self.steps = StepLog()
+        self.failures = PodFailures()
         self.last_line: float | None = None
         self.last_warning: float | None = None
         self.weight = 0
@@ -56,15 +59,27 @@ class PodLogs:
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)
 
-    def feed(self, text: bytes, now: float, *, fresh: bool) -> bool:
+    @property
+    def progress(self) -> Progress:
+        """How many lines there were about steps, and how long one takes."""
+        known = [one for name, one in self.steps.facts.frameworks.items() if name != NCCL]
+        slowest = max((one.step_seconds or 0.0 for one in known), default=0.0)
+        return Progress(sum(one.lines for one in known), slowest)
+
+    def feed(self, text: bytes, now: float, *, fresh: bool, log: str = "") -> bool:
         """Take in whole lines; return whether NCCL spoke in them.
 
         Args:
             text: the lines.
             now: the Unix time.
             fresh: they were written since the last reading.
+            log: tells the pod's logs apart.
         """
-        self.steps.feed(text, now, now if fresh else None)
+        for marked, piece in pieces(text):
+            if marked:
+                self.failures.mark(log, now, self.progress)
+            self.steps.feed(piece, now, now if fresh else None)
+            self.failures.feed(log, piece, now)
         before = sum(warning.count for warning in self.facts.warnings.values())
         if not self._parser.feed(text):
             return False

@@ -177,6 +177,11 @@ class PodDirectory:
         with self._lock:
             return self._lives.looping(now_unix_seconds)
 
+    def newest_failure(self, job: str) -> float:
+        """Return the Unix time of a job's newest failure or preemption here, 0 without one."""
+        with self._lock:
+            return self._lives.newest_failure(job)
+
     def note_contact(self, now_unix_seconds: float) -> None:
         """Record a sign of life without news."""
         with self._lock:
@@ -216,6 +221,13 @@ class PodDirectory:
         """Name the job of a pod, None where the pod is not known or is no part of one."""
         pod = self.find(pod_uid)
         return None if pod is None else job_of_pod(pod, self.member(pod))
+
+    def training_job_of(self, pod: Pod) -> str:
+        """Name the job of a pod that trains, empty where it does not."""
+        member = self.member(pod)
+        held = any(one.pod_uid == pod.uid for one in self.view.devices)
+        trains = member is not None and (held or is_training(pod, member))
+        return (job_of_pod(pod, member) or "") if trains else ""
 
     def namespace_of_pod(self, pod_uid: str) -> str:
         """Return the namespace of a pod, empty where nobody knows it."""

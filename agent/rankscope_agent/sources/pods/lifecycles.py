@@ -118,6 +118,11 @@ class Lifecycles:
         """Forget a pod that is gone."""
         self._loops.pop(uid, None)
 
+    def newest_failure(self, job: str) -> float:
+        """Return the Unix time of a job's newest failure or preemption, 0 where there is none."""
+        life = self._jobs.get(job)
+        return max(life.newest.values(), default=0.0) if life else 0.0
+
     def looping(self, now_unix_seconds: float) -> Mapping[str, str]:
         """Return the pods in a crash loop, by UID, and how kubectl calls that.
 

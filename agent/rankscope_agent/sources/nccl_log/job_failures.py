@@ -1,0 +1,153 @@
+"""The failures of each job on this node, put together from the logs of its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.metrics import job_logs as metrics
+from rankscope_agent.contract.model import Sample
+from rankscope_agent.sources.nccl_log.failures import SeenFailure
+from rankscope_agent.sources.nccl_log.pod import PodLogs
+from rankscope_agent.sources.pods.directory import PodDirectory
+
+MAX_JOBS = 64
+"""Jobs with failures that are remembered, those that failed last."""
+
+MAX_FAILURES = 2
+"""Attempts told of each job: that which failed last, and the one before it."""
+
+INCIDENT_SECONDS = 120.0
+"""Failures that close to each other are of one attempt: launchers give ranks half a minute to end,
+and starting again takes as long."""
+
+KEPT_SECONDS = 3600.0
+"""How long a job without pods is told of: as long as what happened to its pods is."""
+
+CLOCK_SECONDS = 60.0
+"""How much earlier than its words Kubernetes may say that a container ended: its times are of whole
+seconds and of other clocks."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """What is known of one job; the failures are in the order of time."""
+
+    failures: list[SeenFailure] = field(default_factory=list)
+    present: float = 0.0
+
+
+class JobFailures:
+    """All jobs of the node.
+
+    Args:
+        directory: tells which job a pod belongs to, and how its pods do.
+    """
+
+    def __init__(self, directory: PodDirectory) -> None:
+        self._directory = directory
+        self._jobs: dict[str, _Job] = {}
+        self._job_of: dict[str, str] = {}
+        self._ranks: dict[str, dict[int, int]] = {}
+        self._view = directory.view
+
+    def update(self, pods: Iterable[PodLogs], departed: Sequence[PodLogs], now: float) -> None:
+        """Take what logs tell by now.
+
+        Args:
+            pods: those whose logs are there.
+            departed: those that went since the last time.
+            now: the Unix time.
+        """
+        present = list(pods)
+        self._note_ranks()
+        for pod in (*present, *departed):
+            self._take_pod(pod, now)
+        there = {pod.owner.uid for pod in present}
+        self._job_of = {uid: job for uid, job in self._job_of.items() if uid in there}
+        self._ranks = {
+            uid: ranks
+            for uid, ranks in self._ranks.items()
+            if uid in there or self._directory.find(uid)
+        }
+        kept = sorted(self._jobs.items(), key=lambda one: one[1].failures[-1].at)[-MAX_JOBS:]
+        self._jobs = {job: known for job, known in kept if now - known.present < KEPT_SECONDS}
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the series of all jobs that failed."""
+        for job, known in self._jobs.items():
+            labels: dict[tuple[str, str, str], float] = {}
+            for seen in known.failures:
+                rank = "" if seen.rank is None else str(seen.rank)
+                labels[seen.cause, rank, "true" if seen.own else "false"] = seen.at
+            for (cause, rank, own), at in labels.items():
+                yield metrics.JOB_LOG_FAILURE.sample(
+                    at, job_id=job, cause=cause, rank=rank, own=own
+                )
+
+    def state(self) -> list[Any]:
+        """Return what is known, as JSON can hold it."""
+        return [
+            [job, known.present, [[f.cause, f.rank, f.at, f.own] for f in known.failures]]
+            for job, known in self._jobs.items()
+        ]
+
+    def restore(self, state: Iterable[Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            ValueError: it is none; likewise TypeError.
+        """
+        for job, present, failures in state:
+            seen = [SeenFailure(*values) for values in failures]
+            if seen:
+                self._jobs[job] = _Job(seen[-MAX_FAILURES:], present)
+
+    def _take_pod(self, logs: PodLogs, now: float) -> None:
+        uid = logs.owner.uid
+        pod = self._directory.find(uid) if uid else None
+        if pod is not None:
+            self._job_of[uid] = self._directory.training_job_of(pod)
+        job = self._job_of.get(uid, "")
+        if job in self._jobs:
+            self._jobs[job].present = now
+        logs.failures.ranks = self._ranks.get(uid, {})
+        marked = logs.failures.marked_at
+        if marked is None and not logs.failures.has_news:
+            return
+        failed = self._directory.newest_failure(job) if job and marked is not None else 0.0
+        ended = marked is not None and failed >= marked - CLOCK_SECONDS
+        alive = pod is not None and not (pod.ended or pod.deleting)
+        for seen in logs.failures.settle(now, logs.progress, ended=ended, alive=alive):
+            if job:
+                self._take(job, seen, now)
+
+    def _note_ranks(self) -> None:
+        """Note pods' ranks by those within the node; processes that are gone keep theirs."""
+        view = self._directory.view
+        if view is self._view:
+            return
+        self._view = view
+        for process in view.processes:
+            local = process.identity.local_rank
+            if local is not None and process.placement.pod_uid:
+                known = self._ranks.setdefault(process.placement.pod_uid, {})
+                known[local] = process.identity.rank
+
+    def _take(self, job: str, seen: SeenFailure, now: float) -> None:
+        known = self._jobs.setdefault(job, _Job())
+        known.present = now
+        for index, other in enumerate(known.failures):
+            if abs(other.at - seen.at) < INCIDENT_SECONDS:
+                known.failures[index] = min(other, seen, key=_order)
+                break
+        else:
+            known.failures.append(seen)
+        known.failures = sorted(known.failures, key=lambda one: one.at)[-MAX_FAILURES:]
+
+
+def _order(seen: SeenFailure) -> tuple[bool, bool, float]:
+    """Order what pods say of one attempt: who failed by itself, and knows why, and was first."""
+    return not seen.own, seen.cause == causes.UNKNOWN, seen.at

@@ -207,6 +207,8 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
     yield _line(gpus.GPU_FABRIC_UNHEALTHY, f'{device},check="bandwidth"', 1)
     failed = f'{on},{job},reason="Error",detail="application"'
     yield _line(job_status.JOB_LAST_FAILURE, failed, 1.7e9)
+    logged = f'{on},{job},cause="gpu_oom",rank="3",own="true"'
+    yield _line(job_logs.JOB_LOG_FAILURE, logged, 1.7e9)
     yield _line(job_status.JOB_WAITING_PODS, f'{on},{job},reason="CrashLoopBackOff"', 1)
     rank = f'{on},{job},rank="0"'
     yield _line(training.CHECKPOINT_WRITE_FAILURES, rank, 0)

@@ -14,6 +14,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import (
     gpus,
     host,
+    job_logs,
     job_status,
     kernel_log,
     nccl_log,
@@ -273,6 +274,13 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
     "missing_rank": [Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0)],
     "pod_failed": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Failed"}, 1)],
     "pod_pending": [Reading(pods.JOB_PODS, {"job_id": JOB, "phase": "Pending"}, 1)],
+    "attempt_failed": [
+        Reading(
+            job_logs.JOB_LOG_FAILURE,
+            {"job_id": JOB, "cause": "gpu_oom", "rank": str(ODD), "own": "true"},
+            NOW - 60,
+        )
+    ],
     "crash_loop": [waiting("CrashLoopBackOff")],
     "image_not_pulled": [waiting("Init:ImagePullBackOff")],
     "container_not_created": [waiting("CreateContainerConfigError")],

@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from failed_jobs import agent_end, traceback
 from nccl_job_text import start
 from pod_json import uid
 from rankscope_agent.contract.model import FLAG_CPU_WAIT
@@ -19,6 +21,7 @@ from rankscope_agent.sources.kernel_log.kmsg import READ_BYTES
 from ring_writer import ExtensionWriter, RingWriter, SpanWriter
 
 NODE = "test-node"
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 JOB = "team/job"
 STEP_NS = 142_000_000
 KUBERNETES = ("kube_pod_container_status_restarts_total", "kube_node_status_condition")
@@ -162,14 +165,21 @@ def _volume(kubelet: Path, number: int) -> Path:
 
 
 class Logs:
-    """Files that grow: NCCL's log of a pod, Inspector's file, the kernel's log."""
+    """Files that grow: NCCL's log of a pod, Inspector's file, the kernel's log; one pod has failed."""
 
     def __init__(self, folder: Path) -> None:
         self.nccl = folder / "logs" / "team_train-0_uid-1" / "main" / "0.log"
         self.inspector = folder / "inspector" / "nccl-inspector-7" / "test-node-pid4711.log"
         self.kernel = folder / "kmsg"
-        for path in (self.nccl, self.inspector):
+        broken = folder / "logs" / f"team_broken-1_{uid(2)}" / "main" / "0.log"
+        for path in (self.nccl, self.inspector, broken):
             path.parent.mkdir(parents=True)
+        broken.write_text(
+            "".join(
+                f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ} stderr F {line}\n"
+                for line in (traceback(3, OUT_OF_MEMORY) + agent_end(3, 1)).splitlines()
+            )
+        )
         self.number = 0
         self._say(start(3, 16, "NET/Socket/0", network="Socket"))
         self.records = self.failures = 0

@@ -114,6 +114,11 @@ ADVICE: Mapping[str, Advice] = {
         " describe pod tells its events and exit codes.",
         "RankscopePodFailed",
     ),
+    "attempt_failed": Advice(
+        "ticket",
+        "Read the end of that rank's log: rankscope logs JOB --errors.",
+        "RankscopePodFailed",
+    ),
     "pod_pending": Advice(
         "ticket",
         "Look at why the pods wait (kubectl describe pod): GPUs, quota, volumes, images.",

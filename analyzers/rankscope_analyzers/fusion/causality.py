@@ -15,6 +15,7 @@ SLOW_RANK = frozenset(("gpu_compute", "host_transient"))
 SLOW_INPUT = frozenset(("data_loader", "storage_checkpoint"))
 SLOW_NETWORK = frozenset(("network_link", "global_slowdown"))
 NO_RANK = frozenset(("missing_rank", "rank_ended", "job_over", "pod_failed", "crash_loop"))
+LOGGED = frozenset(("attempt_failed",))
 STUCK = frozenset(("collective_timeout", "init_incomplete", "ras_missing", "ras_lag", "hang"))
 HANG = frozenset(("hang",))
 TRANSPORT = frozenset(("socket_fallback", "gdr_missing", "ib_errors"))
@@ -72,6 +73,7 @@ KINDS: Mapping[str, Kind] = {
     "collective_timeout": Kind(1, HANG, reported_alone=True, seen_elsewhere=True),
     "gdr_missing": Kind(3, SLOW_NETWORK, reported_alone=True),
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
+    "attempt_failed": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),
     # Pods and environment.
     "pod_pending": Kind(4, frozenset(("missing_rank", "init_incomplete")), reported_alone=True),
@@ -85,7 +87,7 @@ KINDS: Mapping[str, Kind] = {
     "container_not_created": Kind(
         5, frozenset(("missing_rank", "init_incomplete", "pod_pending")), reported_alone=True
     ),
-    "pod_preempted": Kind(6, STUCK | NO_RANK | {"pod_pending"}, reported_alone=True),
+    "pod_preempted": Kind(7, STUCK | NO_RANK | LOGGED | {"pod_pending"}, reported_alone=True),
     "device_unhealthy": Kind(6, GONE, reported_alone=True),
     "environment_differs": Kind(
         7, TRANSPORT | SLOW_NETWORK | {"init_incomplete", "collective_timeout"}
@@ -103,7 +105,7 @@ KINDS: Mapping[str, Kind] = {
     "disk_full": Kind(6, NO_RANK | {"storage_checkpoint"}),
     "shm_full": Kind(6, NO_RANK | {"data_loader"}),
     "pids_exhausted": Kind(6, NO_RANK | {"data_loader"}),
-    "oom_kill": Kind(6, NO_RANK | STUCK | {"data_loader"}, reported_alone=True),
+    "oom_kill": Kind(7, NO_RANK | STUCK | LOGGED | {"data_loader"}, reported_alone=True),
     "unattributed_kill": Kind(0),
     # GPUs.
     "power_low": Kind(2),
@@ -117,11 +119,11 @@ KINDS: Mapping[str, Kind] = {
     "nvlink_degraded": Kind(6, SLOW_NETWORK | {"gpu_compute"}),
     "row_remap_pending": Kind(7, frozenset(("gpu_recovery_needed",))),
     "gpu_recovery_needed": Kind(6, GONE),
-    "row_remap_failed": Kind(7, GONE | {"gpu_recovery_needed"}),
-    "ecc_uncorrected": Kind(7, GONE | {"gpu_recovery_needed"}),
+    "row_remap_failed": Kind(7, GONE | LOGGED | {"gpu_recovery_needed"}),
+    "ecc_uncorrected": Kind(7, GONE | LOGGED | {"gpu_recovery_needed"}),
     "fabric_unhealthy": Kind(7, SLOW_NETWORK | STUCK | {"nvlink_degraded"}),
-    "gpu_unresponsive": Kind(7, GONE | {"device_unhealthy"}, reported_alone=True),
-    "gpu_lost": Kind(8, GONE | GPU_STATE, reported_alone=True),
+    "gpu_unresponsive": Kind(7, GONE | LOGGED | {"device_unhealthy"}, reported_alone=True),
+    "gpu_lost": Kind(8, GONE | LOGGED | GPU_STATE, reported_alone=True),
     # Links.
     "asymmetric_rail": Kind(3, SLOW_NETWORK),
     "retransmission": Kind(7, SLOW_NETWORK | STUCK | {"ib_errors", "asymmetric_rail"}),
@@ -131,26 +133,30 @@ KINDS: Mapping[str, Kind] = {
     "pci_link_degraded": Kind(9, SLOW_NETWORK | LOSSES - {"errors"}),
     "flapping": Kind(9, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES),
     "link_down": Kind(
-        10, SLOW_NETWORK | STUCK | TRANSPORT | LOSSES | {"flapping"}, reported_alone=True
+        10, SLOW_NETWORK | LOGGED | STUCK | TRANSPORT | LOSSES | {"flapping"}, reported_alone=True
     ),
     # The kernel's log, by the cause that it names.
-    "app": Kind(6, NO_RANK | STUCK, reported_alone=True),
+    "app": Kind(7, NO_RANK | STUCK | LOGGED, reported_alone=True),
     "storage": Kind(7, SLOW_INPUT | {"io_pressure", "nfs_slow", "disk_full"}),
-    "host_memory": Kind(8, GONE | HOST_FAULTS),
-    "host_kernel": Kind(7, GONE | HOST_FAULTS | SLOW_INPUT),
-    "driver": Kind(9, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
-    "gpu_hardware": Kind(10, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
-    "gpu_memory": Kind(10, GONE | GPU_STATE | MEMORY | {"gpu_lost"}, reported_alone=True),
+    "host_memory": Kind(8, GONE | LOGGED | HOST_FAULTS),
+    "host_kernel": Kind(7, GONE | LOGGED | HOST_FAULTS | SLOW_INPUT),
+    "driver": Kind(9, GONE | LOGGED | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "gpu_hardware": Kind(10, GONE | LOGGED | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "gpu_memory": Kind(10, GONE | LOGGED | GPU_STATE | MEMORY | {"gpu_lost"}, reported_alone=True),
     "nvlink_fabric": Kind(
-        10, GONE | GPU_STATE | SLOW_NETWORK | {"nvlink_degraded"}, reported_alone=True
+        10, GONE | LOGGED | GPU_STATE | SLOW_NETWORK | {"nvlink_degraded"}, reported_alone=True
     ),
     "network_nic": Kind(
-        11, STUCK | TRANSPORT | SLOW_NETWORK | {"link_down", "flapping"}, reported_alone=True
+        11,
+        STUCK | LOGGED | TRANSPORT | SLOW_NETWORK | {"link_down", "flapping"},
+        reported_alone=True,
     ),
     "pcie": Kind(
-        12, GONE | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"}, reported_alone=True
+        12,
+        GONE | LOGGED | GPU_STATE | SLOW_NETWORK | {"gpu_lost", "gpu_pcie_degraded"},
+        reported_alone=True,
     ),
-    "node_reboot": Kind(12, GONE | GPU_STATE | {"gpu_lost"}, reported_alone=True),
+    "node_reboot": Kind(12, GONE | LOGGED | GPU_STATE | {"gpu_lost"}, reported_alone=True),
 }
 """Every kind of finding. Sources: the chains of NVIDIA's Xid catalogue (a lost GPU takes its
 process and with it every collective), the transports that NCCL falls back to when a port is down,

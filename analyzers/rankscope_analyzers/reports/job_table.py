@@ -21,6 +21,7 @@ STATES: Mapping[str, str] = {
     "pod_pending": "waiting",
     "pod_preempted": "preempted",
     "pod_failed": "failed",
+    "attempt_failed": "failed",
     "missing_rank": "lost ranks",
     "rank_stopped": "stopped",
     "job_stalled": "stalled",

@@ -248,6 +248,7 @@ def _incidents(runbooks: str) -> list[Panel]:
         ),
         on_call_jobs.waiting(runbooks),
         on_call_jobs.failing(runbooks),
+        on_call_jobs.recent_errors(runbooks),
         *on_call_checkpoints.panels(runbooks),
     ]
 

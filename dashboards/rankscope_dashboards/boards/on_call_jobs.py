@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rankscope_agent.contract import pod_reasons
-from rankscope_agent.contract.metrics import job_status
+from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.metrics import job_logs, job_status
+from rankscope_analyzers.logs.failure_report import OTHER_RUNBOOK, RUNBOOKS
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import JOB, MANY, of, with_clusters
 from rankscope_dashboards.parts import links, shared
@@ -13,6 +15,11 @@ from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 
 RECENT_SECONDS = 6 * 3600
 """What failed longer ago is another shift's, and has been told."""
+
+ATTEMPT_SECONDS = 120
+"""Failures that close to the newest are of one attempt, as agents and analyzers take it."""
+
+OWN, VICTIM = 'own="true"', 'own="false"'
 
 
 def waiting(runbooks: str) -> Panel:
@@ -63,6 +70,57 @@ def failing(runbooks: str) -> Panel:
             links.runbook(runbooks, "RankscopePodFailed"),
             links.runbook(runbooks, "RankscopeJobPreempted"),
         ],
-        width=24,
+        width=12,
         height=6,
     )
+
+
+def recent_errors(runbooks: str) -> Panel:
+    """Return the table of what jobs' logs say of their failures: cause and rank."""
+    failures = worst(of(job_logs.JOB_LOG_FAILURE, JOB), "job_id", "node", "cause", "rank", "own")
+    newest = f"max {by('job_id')} ({of(job_logs.JOB_LOG_FAILURE, JOB)})"
+    # What failed two minutes before the newest failure was another attempt.
+    attempt = f"({failures} > on (cluster, job_id) group_left () ({newest} - {ATTEMPT_SECONDS}))"
+    own = f"group {by('job_id')} ({of(job_logs.JOB_LOG_FAILURE, JOB, OWN)})"
+    victims = f"({of(job_logs.JOB_LOG_FAILURE, JOB, VICTIM)} and on (cluster, job_id) {own})"
+    same = "cluster, job_id, node, cause, rank, own"
+    first = f"({attempt} unless on ({same}) {victims})"
+    known = _with_runbook(f"{first} > time() - {RECENT_SECONDS}")
+    return Table(
+        title="Recent errors",
+        description="Ranks that failed in the newest failed attempt of a job, with the cause, from"
+        " the logs of its pods, within six hours. The first of them is the earliest;"
+        " `rankscope diagnose` compares the nodes.",
+        unit="string",
+        targets=rows(with_clusters(f"bottomk({MANY}, 1000 * ({known}))")),
+        transformations=columns(
+            shared.JOB_COLUMNS
+            | {"rank": "rank", "node": "node", "cause": "cause", "runbook": "runbook"}
+            | {"Value": "when"}
+        ),
+        overrides=[
+            override("when", {"unit": "dateTimeFromNow"}),
+            override(
+                "runbook",
+                {
+                    "links": [
+                        {"title": "Open the runbook", "url": f"{runbooks}/${{__value.raw}}.md"}
+                    ]
+                },
+            ),
+            *shared.to_debug(),
+        ],
+        widths={"when": 120, "rank": 60},
+        missing="no failure in the logs that agents read",
+        width=12,
+        height=6,
+    )
+
+
+def _with_runbook(expression: str) -> str:
+    """Add the runbook that says more of the cause."""
+    found = f'label_replace({expression}, "runbook", "{OTHER_RUNBOOK}", "cause", ".*")'
+    for cause, runbook in RUNBOOKS.items():
+        if cause != causes.NONE:
+            found = f'label_replace({found}, "runbook", "{runbook}", "cause", "{cause}")'
+    return found

@@ -283,8 +283,8 @@ class NcclFollower:
             job = self._job(location.owner)
             if job is not None:
                 log_name = f"{location.path.parent.name}/{location.path.name}"
-                spoke = job.feed(text, now, fresh=followed.at_end, log=log_name)
-                followed.has_content |= spoke
+                has_content = job.feed(text, now, fresh=followed.at_end, log=log_name)
+                followed.has_content |= has_content
                 job.facts.unparsed += followed.framing.oversized - oversized
         followed.at_end = followed.stream.at_end
         followed.behind = not followed.at_end

@@ -6,7 +6,7 @@ A job has one of them for one fault: what explains more silences what it explain
 from __future__ import annotations
 
 from rankscope_agent.contract import pod_reasons
-from rankscope_agent.contract.metrics import job_status
+from rankscope_agent.contract.metrics import job_logs, job_status
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -66,6 +66,15 @@ def _newest(more: str) -> str:
 
 _NEWEST_FAILURE = _newest(f'reason!~"{"|".join(pod_reasons.PREEMPTIONS)}"')
 _NEWEST_PREEMPTION = _newest(_any_of(pod_reasons.PREEMPTIONS))
+_LOGGED = f'{job_logs.JOB_LOG_FAILURE.name}{{cluster=%q,job_id=%q,own="true"}}'
+_FIRST_RANK = texts.known(
+    f"bottomk(1, max by (node, cause, rank) ({_LOGGED}) > scalar(max({_LOGGED})) - 120)",
+    "By its logs {{ with .Labels.rank }}rank {{ . }}{{ else }}a rank{{ end }}"
+    "{{ with .Labels.node }} on node {{ . }}{{ end }} failed first: {{ .Labels.cause }}.",
+    *("cluster", "job_id", "cluster", "job_id"),
+)
+"""Which rank failed first and why, of the newest attempt: said only where logs tell."""
+
 _WAITS_FOR = texts.known(
     f'sum by (reason) ({records.JOB_WAITING}{{cluster=%q,job_id=%q,reason!~"{_NO_FAULT}"}} > 0)',
     "{{ .Value }} in {{ .Labels.reason }}.",
@@ -108,6 +117,7 @@ STANDING: tuple[Alert, ...] = (
         summary=f"Pods of {texts.JOB} failed",
         description=f"Pods of {texts.JOB} failed on {texts.number_of('node')} within 15 minutes."
         + _NEWEST_FAILURE
+        + _FIRST_RANK
         + texts.DIAGNOSE,
     ),
     Alert(
@@ -123,6 +133,7 @@ STANDING: tuple[Alert, ...] = (
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')} in a"
         " crash loop: Kubernetes starts a container again, and it fails again."
         + _NEWEST_FAILURE
+        + _FIRST_RANK
         + texts.DIAGNOSE,
     ),
     Alert(

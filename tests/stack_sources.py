@@ -165,7 +165,7 @@ def _volume(kubelet: Path, number: int) -> Path:
 
 
 class Logs:
-    """Files that grow: NCCL's log of a pod, Inspector's file, the kernel's log; one pod has failed."""
+    """Logs of pods, one of which has failed, Inspector's file, the kernel's log; they grow."""
 
     def __init__(self, folder: Path) -> None:
         self.nccl = folder / "logs" / "team_train-0_uid-1" / "main" / "0.log"

@@ -67,13 +67,19 @@ STATES = {
 
 
 def api_server() -> FakeApiServer:
-    """Run an API server that knows three pods of the node: one trains, one failed, one waits.
+    """Run an API server that knows four pods of the node: one trains, two failed, one waits.
 
     The second calls itself after a job of another namespace, which nobody believes.
     """
     server = FakeApiServer()
     for number, (name, job, phase) in enumerate(
-        (("train-0", "job", "Running"), ("broken-1", "broken", "Failed"), WAITING_POD), start=1
+        (
+            ("train-0", "job", "Running"),
+            ("broken-1", "broken", "Failed"),
+            WAITING_POD,
+            ("crashed-3", "crashed", "Failed"),
+        ),
+        start=1,
     ):
         kubeflow = {"job-name": job, "operator-name": "pytorchjob-controller"}
         kubeflow |= {"replica-type": "worker", "replica-index": "0"}

@@ -171,10 +171,10 @@ class Logs:
         self.nccl = folder / "logs" / "team_train-0_uid-1" / "main" / "0.log"
         self.inspector = folder / "inspector" / "nccl-inspector-7" / "test-node-pid4711.log"
         self.kernel = folder / "kmsg"
-        broken = folder / "logs" / f"team_broken-1_{uid(2)}" / "main" / "0.log"
-        for path in (self.nccl, self.inspector, broken):
+        crashed = folder / "logs" / f"team_crashed-3_{uid(4)}" / "main" / "0.log"
+        for path in (self.nccl, self.inspector, crashed):
             path.parent.mkdir(parents=True)
-        broken.write_text(
+        crashed.write_text(
             "".join(
                 f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ} stderr F {line}\n"
                 for line in (traceback(3, OUT_OF_MEMORY) + agent_end(3, 1)).splitlines()

@@ -134,7 +134,8 @@ def findings(jobs: str) -> str:
     culprit_labels = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
     culprit = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
+    # topk takes what is no number for the least.
     return (
-        f"topk({MANY}, {with_culprit(lost, culprit_labels[2:], page)})"
-        f" or topk({MANY}, 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
+        f"topk({MANY}, {with_culprit(lost, culprit_labels[2:], page)}"
+        f" or 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
     )

@@ -190,11 +190,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 TRAINER = {"cpu": "7", "memory": "11Gi", "ephemeral-storage": "13Gi"}
 """Amounts that no policy would think of by itself."""
 
-AGENT = {
-    "username": "system:serviceaccount:team:rankscope-agent",
-    "extra": {"authentication.kubernetes.io/node-name": ["n1"]},
-}
-
 
 def injected_containers_ask_for_what_the_trainer_asks_for(objects: Objects) -> Iterator[str]:
     """Other amounts are refused by one LimitRange or another, and with them the training pod."""
@@ -219,20 +214,28 @@ def asked_beside_a_trainer(policy: str) -> Mapping[str, Any]:
 def policies_on_nodes_have_no_types_and_no_gaps(objects: Objects) -> Iterator[str]:
     """With types, API servers warn of each field that their own schema of a node does not have."""
     policies = [one for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    (home,) = homes(objects)
     for found in policies:
         spec = found["spec"]
         for part in (*spec.get("variables", ()), *spec["validations"]):
             if re.search(r"(?<!dyn\()\b(object|oldObject)\b", part["expression"]):
                 yield f"{named(found)}: {part['expression']} has the types of one version"
-    refused = {name for one in policies for name in refusals_of(json.dumps(one["spec"]))}
-    for name in {name for name, _, _ in REFUSED} - refused if policies else ():
-        yield f"no policy keeps agents from {name}"
+    refused = {name for one in policies for name in refusals_of(json.dumps(one["spec"]), home)}
+    writes = any(
+        "nodes/status" in rule["resources"]
+        for one in objects
+        if one["kind"] == "ClusterRole"
+        for rule in one["rules"]
+    )
+    for name in {name for name, _, _ in REFUSED} - refused if policies or writes else ():
+        yield f"no policy keeps the watch from {name}"
 
 
 @functools.cache
-def refusals_of(policy: str) -> list[str]:
+def refusals_of(policy: str, namespace: str) -> list[str]:
     spec = json.loads(policy)
-    return [n for n, old, new in REFUSED if list(denials(spec, old, new, AGENT, "nodes"))]
+    watch = {"username": f"system:serviceaccount:{namespace}:rankscope-watch"}
+    return [n for n, old, new in REFUSED if list(denials(spec, old, new, watch, "nodes"))]
 
 
 def node(*conditions: Mapping[str, Any]) -> dict[str, Any]:

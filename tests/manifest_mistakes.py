@@ -169,7 +169,7 @@ MISTAKES = {
         agent(o)["metadata"]["labels"]
     ),
     "has the same name": put(
-        within(kind("ValidatingAdmissionPolicy"), "metadata"), "name", "rankscope-agent-own-node"
+        within(kind("ValidatingAdmissionPolicy"), "metadata"), "name", "rankscope-watch-conditions"
     ),
     "is of no namespace": put(
         within(kind("MutatingAdmissionPolicy"), "metadata"), "namespace", "rankscope"

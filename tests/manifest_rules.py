@@ -184,6 +184,14 @@ def _of_jobs_or_state(found: dict[str, Any], rule: dict[str, Any], verbs: set[st
     )
 
 
+PUBLISHES = (
+    ({"list"}, ([""], ["nodes"])),
+    ({"patch"}, ([""], ["nodes/status"])),
+    ({"create"}, (["events.k8s.io"], ["events"])),
+)
+"""What the watch may do where it publishes conditions of nodes."""
+
+
 def rights_are_to_read_jobs_and_to_hold_one_lease(objects: Objects) -> Iterator[str]:
     for found in objects:
         for rule in found.get("rules", ()) if "Role" in found["kind"] else ():
@@ -194,8 +202,9 @@ def rights_are_to_read_jobs_and_to_hold_one_lease(objects: Objects) -> Iterator[
                 verbs == {"get", "update"} and rule.get("resourceNames") == ["rankscope-watch"]
             )
             own = found["kind"] == "Role" and what == (["coordination.k8s.io"], ["leases"])
+            publishes = "-watch" in found["metadata"]["name"] and (verbs, what) in PUBLISHES
             more = _of_jobs_or_state(found, rule, verbs)
-            if not reads_pods and not (own and holds) and not more:
+            if not reads_pods and not (own and holds) and not more and not publishes:
                 yield f"{named(found)}: {rule['verbs']} on {rule['resources']}"
 
 

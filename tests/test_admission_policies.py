@@ -1,4 +1,4 @@
-"""Admission policies, evaluated: the probe in pods, and what the agent may write of its node."""
+"""The admission policy that puts the probe into pods, evaluated."""
 
 from __future__ import annotations
 

@@ -37,15 +37,18 @@ NETWORKS = ((), ("host-network",))
 GPUS = ((), ("nvml",), ("nvml-default-runtime",), ("nvml-default-runtime", "nvml"), ("dcgm",))
 REST = ("journal", "selinux", "probe", "watch", "gpu-nodes", "network-policy", "admission-policy")
 REST += ("pod-monitor", "service-monitor", "probe-injection", "tls", "namespace")
+PUBLISHING = ("watch", "publish-nodes")
 GENERATED = ("prometheus-rules", "dashboards")
 
 COMBINATIONS = [
     *(tuple(itertools.chain(*parts)) for parts in itertools.product(TIERS, NETWORKS, GPUS)),
     *((name,) for name in (*REST, *GENERATED)),
+    PUBLISHING,
     *(("watch", *pair) for pair in itertools.combinations(REST[4:], 2)),
     *(("tier-3", "host-network", gpu, *REST) for gpu in ("nvml", "dcgm")),
     ("watch", "watch-jobs"),
     ("watch", "watch-jobs", "tls"),
+    ("watch", "watch-jobs", "publish-nodes"),
 ]
 OVERLAYS = sorted(path.name for path in (ROOT / "overlays").iterdir())
 
@@ -207,6 +210,14 @@ def test_every_image_of_ours_has_the_version_of_this_project():
 
 
 EVERYTHING = "+".join(("tier-3", "host-network", "nvml", *REST))
+
+
+def test_whoever_may_write_nodes_is_held_back_by_policies(rendered):
+    objects = rendered["+".join(PUBLISHING)]
+    bare = [one for one in objects if "AdmissionPolicy" not in one["kind"]]
+    assert {found.partition(" from ")[0] for found in complaints(bare)} == {
+        "no policy keeps the watch"
+    }
 
 
 @pytest.mark.parametrize("complaint", MISTAKES)

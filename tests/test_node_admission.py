@@ -1,25 +1,25 @@
-"""Which conditions of which nodes an agent may write."""
+"""What of nodes the watch may write, where it publishes conditions."""
 
 from __future__ import annotations
 
 import copy
+import os
 
 import pytest
 import yaml
 
 from admission import denials
+from manifest_rules import complaints
 from policies import ROOT, first
+from rendered_manifests import kustomize, parsed
 
-OWN_NODE = first("components", "admission-policy", "policy.yaml")["spec"]
+CONDITIONS = first("components", "admission-policy", "policy.yaml")["spec"]
 
 NO_NODES = list(
     yaml.safe_load_all((ROOT / "components" / "admission-policy" / "policy.yaml").read_text())
 )[2]["spec"]
 
-AGENT = {
-    "username": "system:serviceaccount:rankscope:rankscope-agent",
-    "extra": {"authentication.kubernetes.io/node-name": ["gpu-07"]},
-}
+WATCH = {"username": "system:serviceaccount:rankscope:rankscope-watch", "extra": {}}
 
 
 def node(name="gpu-07", **changes) -> dict:
@@ -56,9 +56,9 @@ READY = {"type": "Ready", "status": "True"}
 OURS = {"type": "RankscopeGpuHealthy", "status": "False"}
 
 ATTACKS = {
-    "its own node": (node("gpu-08"), node("gpu-08", status__conditions=[READY, OURS])),
     "conditions only": (node(), node(status__conditions=[READY | {"status": "False"}])),
     "node's spec": (node(), node(spec__unschedulable=True)),
+    "a node's spec": (node(), node(spec__taints=[{"key": "a", "effect": "NoExecute"}])),
     "node's labels": (node(), node(metadata__labels={"zone": "a", "evil": "1"})),
     "node's annotations": (node(), node(metadata__annotations={})),
     "node's capacity": (node(), node(status__capacity={"nvidia.com/gpu": "0"})),
@@ -80,18 +80,18 @@ ATTACKS = {
 }
 
 
-def test_the_agent_may_write_conditions_of_its_own_node():
-    assert list(denials(OWN_NODE, node(), node(status__conditions=[READY, OURS]), AGENT)) == []
+def test_the_watch_may_write_conditions_of_any_node():
+    assert list(denials(CONDITIONS, node(), node(status__conditions=[READY, OURS]), WATCH)) == []
     before = node(status__conditions=[OURS, READY])
     after = node(status__conditions=[OURS | {"status": "True"}, READY])
     after["metadata"] |= {"resourceVersion": "8", "managedFields": [], "generation": 2}
-    assert list(denials(OWN_NODE, before, after, AGENT)) == []
+    assert list(denials(CONDITIONS, before, after, WATCH)) == []
 
 
 @pytest.mark.parametrize("resource", ["nodes", "nodes/status"])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_the_agent_may_write_nothing_else_of_any_node(attack, resource):
-    (message,) = denials(OWN_NODE, *ATTACKS[attack], AGENT, resource)
+def test_the_watch_may_write_nothing_else_of_any_node(attack, resource):
+    (message,) = denials(CONDITIONS, *ATTACKS[attack], WATCH, resource)
     assert attack in message
 
 
@@ -104,28 +104,22 @@ SWOLLEN = {
 
 
 @pytest.mark.parametrize("name", SWOLLEN)
-def test_the_agent_cannot_swell_its_node(name):
-    (message,) = denials(OWN_NODE, node(), node(status__conditions=[READY, *SWOLLEN[name]]), AGENT)
+def test_the_watch_cannot_swell_a_node(name):
+    (message,) = denials(
+        CONDITIONS, node(), node(status__conditions=[READY, *SWOLLEN[name]]), WATCH
+    )
     assert "eight conditions" in message
     most = [OURS | {"type": f"Rankscope{n}", "message": "x" * 1024} for n in range(8)]
-    assert list(denials(OWN_NODE, node(), node(status__conditions=[READY, *most]), AGENT)) == []
+    assert list(denials(CONDITIONS, node(), node(status__conditions=[READY, *most]), WATCH)) == []
 
 
-def test_the_agent_may_create_and_delete_no_node():
+def test_the_watch_may_create_and_delete_no_node():
     for old, new in ((None, node()), (node(), None)):
-        (message,) = denials(NO_NODES, old, new, AGENT, "nodes")
+        (message,) = denials(NO_NODES, old, new, WATCH, "nodes")
         assert "create or delete" in message
         others = {"username": "system:node:gpu-07", "extra": {}}
         assert list(denials(NO_NODES, old, new, others, "nodes")) == []
-    assert list(denials(NO_NODES, node(), node(), AGENT, "nodes")) == []
-
-
-def test_a_token_that_names_no_node_may_write_none():
-    """Those of Kubernetes before 1.30, and those that are bound to nothing, carry no node."""
-    fresh = node(status__conditions=[READY, OURS])
-    for extra in ({}, {"authentication.kubernetes.io/node-name": []}):
-        (message,) = denials(OWN_NODE, node(), fresh, AGENT | {"extra": extra})
-        assert "its own node" in message
+    assert list(denials(NO_NODES, node(), node(), WATCH, "nodes")) == []
 
 
 def test_nodes_without_labels_or_conditions_are_no_error():
@@ -133,24 +127,39 @@ def test_nodes_without_labels_or_conditions_are_no_error():
     for key in ("labels", "annotations"):
         del bare["metadata"][key]
     bare["status"] = {}
-    assert list(denials(OWN_NODE, bare, bare, AGENT)) == []
+    assert list(denials(CONDITIONS, bare, bare, WATCH)) == []
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "system:node:gpu-07",
-        "system:serviceaccount:rankscope:rankscope-agent-2",
-        "system:serviceaccount:rankscope:a:rankscope-agent",
-        "x:system:serviceaccount:rankscope:rankscope-agent",
+        "system:serviceaccount:rankscope:rankscope-watch-2",
+        "system:serviceaccount:team:rankscope-watch",
+        "system:serviceaccount:rankscope:a:rankscope-watch",
+        "x:system:serviceaccount:rankscope:rankscope-watch",
     ],
 )
 def test_others_are_not_held_back(name):
     others = {"username": name, "extra": {}}
-    assert list(denials(OWN_NODE, *ATTACKS["node's labels"], others)) == []
+    assert list(denials(CONDITIONS, *ATTACKS["node's labels"], others)) == []
 
 
-def test_an_agent_is_held_back_in_every_namespace():
-    elsewhere = AGENT | {"username": "system:serviceaccount:observability:rankscope-agent"}
-    (message,) = denials(OWN_NODE, *ATTACKS["node's labels"], elsewhere)
-    assert "labels" in message
+def test_a_watch_is_held_back_in_the_namespace_that_it_is_installed_in(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text(
+        f"namespace: observability\nresources: [{os.path.relpath(ROOT, tmp_path)}/overlays/plain]\n"
+        f"components: [{os.path.relpath(ROOT, tmp_path)}/components/publish-nodes]\n"
+        f"transformers: [{os.path.relpath(ROOT, tmp_path)}/installation]\n"
+    )
+    objects = parsed(kustomize(tmp_path))
+    assert complaints(objects) == []
+    specs = [one["spec"] for one in objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    elsewhere = {"username": "system:serviceaccount:observability:rankscope-watch", "extra": {}}
+    attack = ATTACKS["node's labels"]
+    assert [m for spec in specs for m in denials(spec, *attack, elsewhere)] == [
+        "the watch may not change a node's labels"
+    ]
+    assert [m for spec in specs for m in denials(spec, *attack, WATCH)] == []
+    (deployment,) = (one for one in objects if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--publish-nodes" in container["args"]

@@ -37,10 +37,12 @@ from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import cluster_jobs
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
+from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
 from rankscope_analyzers.watch.memory import Memory
+from rankscope_analyzers.watch.node_publisher import NodePublisher
 from rankscope_analyzers.watch.store import FileStore, Store
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
@@ -106,6 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " export how jobs wait, start and end; takes rights of its own",
     )
     parser.add_argument(
+        "--publish-nodes",
+        action="store_true",
+        help="with --cluster: write what hardware and kernels report as conditions (Rankscope...)"
+        " and Events of nodes",
+    )
+    parser.add_argument(
         "--once",
         action="store_true",
         help="evaluate once, print the series and exit: with 1 if nothing could be read",
@@ -124,6 +132,7 @@ class JobSource:
         memory: keeps all that over restarts.
         hang_after_seconds: least time without a step after which a job is called hung.
         cluster_jobs: the job objects of the cluster, None if they are not followed.
+        nodes: publishes what is found on nodes, None if that is not wanted.
     """
 
     read: Callable[[], Gathered]
@@ -132,6 +141,7 @@ class JobSource:
     memory: Memory = field(default_factory=lambda: Memory(None, _log))
     hang_after_seconds: float = HANG_AFTER_SECONDS
     cluster_jobs: ClusterJobs | None = None
+    nodes: NodePublisher | None = None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -152,6 +162,7 @@ def run(options: argparse.Namespace) -> int:
         _store(options, api), _log, {cluster_jobs.KEPT_AS: looked_at} if looked_at else {}
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
+    source.nodes = _publisher(options)
     leadership = _leadership(options)
     exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
     log = ErrorLog(_log)
@@ -191,6 +202,8 @@ def run_cycle(
         source.memory.forget()
         if source.cluster_jobs is not None:
             source.cluster_jobs.stand_by()
+        if source.nodes:
+            source.nodes.forget()
         time.sleep(STANDBY_SECONDS)
 
 
@@ -214,6 +227,14 @@ def _store(options: argparse.Namespace, api: Api | None) -> Store | None:
     if options.state or not options.namespace:
         raise InputError("--state-config-map goes with --namespace, and without --state")
     return ConfigMapStore(api, options.state_config_map, options.namespace)
+
+
+def _publisher(options: argparse.Namespace) -> NodePublisher | None:
+    if not options.publish_nodes:
+        return None
+    if not options.cluster or options.once:
+        raise InputError("--publish-nodes goes with --cluster, and not with --once")
+    return NodePublisher(ClusterNodes(), _log)
 
 
 def _leadership(options: argparse.Namespace) -> Leadership:
@@ -333,6 +354,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
         metrics.WATCH_AGENTS.sample(_answering(gathered), state="answering"),
     ]
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
+    if source.nodes and exporter.is_leader:
+        source.nodes.publish(reports, now)
     unkept = _keep_records(source.records, gathered.poll, reports, now)
     return [*gathered.errors, *_report_errors(reports), *unexported, *unkept]
 

@@ -85,6 +85,9 @@ class FakeApiServer:
         self.bookmark_seconds = bookmark_seconds
         self.requests: list[tuple[float, str, Mapping[str, str]]] = []
         self.closing = False
+        self.logs: dict[
+            tuple[str, str, str, bool], bytes
+        ] = {}  # namespace, pod, container, previous
         self.events: list[dict[str, Any]] | None = []  # None: forbidden
         server = self
 
@@ -189,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         if query.get("watch") in {"true", "1"}:
             return self._watch(self.api.store, namespace, query)
         if parts[-1] != "pods":
-            return self._one(f"{namespace}/{parts[-1]}")
+            return self._one(f"{namespace}", parts[parts.index("pods") + 1 :], query)
         return self._list(self.api.store, namespace, query)
 
     def _objects(self, path: str, query: Mapping[str, str]) -> None:
@@ -207,11 +210,20 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(403, "events is forbidden")
         return self._json(200, {"kind": "EventList", "apiVersion": "v1", "items": self.api.events})
 
-    def _one(self, key: str) -> None:
-        pod = self.api.store.pods.get(key)
+    def _one(self, namespace: str, path: list[str], query: Mapping[str, str]) -> None:
+        if path[1:] == ["log"]:
+            return self._log(namespace, path[0], query)
+        pod = self.api.store.pods.get(f"{namespace}/{path[0]}")
         if pod is None:
-            return self._status(404, f'pods "{key}" not found')
+            return self._status(404, f'pods "{namespace}/{path[0]}" not found')
         return self._json(200, {"kind": "Pod", "apiVersion": "v1", **pod})
+
+    def _log(self, namespace: str, pod: str, query: Mapping[str, str]) -> None:
+        previous = query.get("previous", "").lower() == "true"
+        text = self.api.logs.get((namespace, pod, query.get("container", ""), previous))
+        if text is None:
+            return self._status(404, "previous terminated container not found")
+        return self._send(200, text)
 
     def _list(self, store: Store, namespace: str | None, query: Mapping[str, str]) -> None:
         wanted = query.get("resourceVersion", "")

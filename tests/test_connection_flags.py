@@ -9,7 +9,7 @@ import pytest
 import rankscope_analyzers.commands
 from rankscope_analyzers import cli
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents
+from rankscope_analyzers.intake.cluster import ClusterAccess, ClusterError, NodeAgents
 from test_honest_answers import Agent
 
 FOLDER = Path(rankscope_analyzers.commands.__file__).parent
@@ -50,6 +50,13 @@ def test_each_takes_agents_a_cluster_and_credentials(command):
 
 
 @pytest.mark.parametrize("command", REST)
+def test_each_takes_one_of_several_clusters(command):
+    given = parsed(command, "--cluster", "--context", "east", "--kubeconfig", "k")
+    assert connection.cluster_access(given) == ClusterAccess("east", "k")
+    assert not connection.cluster_access(parsed(command, "--cluster")).chosen
+
+
+@pytest.mark.parametrize("command", REST)
 def test_prometheus_is_one_where_it_can_answer(command):
     if command in BY_PROMETHEUS:
         assert parsed(command, "--prometheus", "http://p:9090").prometheus == "http://p:9090"
@@ -86,14 +93,14 @@ def test_credentials_that_do_not_go_together_are_one_sentence(command, capsys):
 
 @pytest.mark.parametrize("command", REST)
 def test_a_cluster_is_asked_for_the_agents_with_what_is_shown(command, monkeypatch, capsys):
-    def nobody(namespace, entry, *_):
+    def nobody(namespace, entry, *_, **_more):
         asked.append((namespace, entry.server_name))
         raise ClusterError("nobody is there")
 
     asked = []
     monkeypatch.setattr(connection, "trusted_agents", nobody)
     monkeypatch.setattr("rankscope_analyzers.commands.watch.trusted_agents", nobody)
-    monkeypatch.setattr("rankscope_analyzers.commands.doctor._kept_from_starting", lambda _: ())
+    monkeypatch.setattr("rankscope_analyzers.commands.doctor._kept_from_starting", lambda *_: ())
     given = ["--cluster", "--namespace", "rankscope", "--tls-server-name", "agents"]
     cli.main([command, *given, *REST[command]])
     assert "nobody is there" in capsys.readouterr().err
@@ -102,7 +109,7 @@ def test_a_cluster_is_asked_for_the_agents_with_what_is_shown(command, monkeypat
 
 def test_agents_of_a_cluster_keep_the_nodes_that_it_names(monkeypatch):
     found = NodeAgents({"n0": "http://a:1", "n1": "http://b:1"})
-    monkeypatch.setattr(connection, "trusted_agents", lambda *_: found)
+    monkeypatch.setattr(connection, "trusted_agents", lambda *_, **_more: found)
     whom = connection.chosen_targets(parsed("gpus", "--cluster"))
     assert [(agent.url, agent.node) for agent in whom.agents()] == [
         ("http://a:1", "n0"),

@@ -21,6 +21,7 @@ PROGRAM = "rankscope"
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose", "one verdict per job, from agents or traces"),
     "jobs": ("jobs", "all jobs in a table: state, step time, what is lost and to whom"),
+    "logs": ("logs", "the logs of all ranks of a job in one, or its errors, the earliest first"),
     "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
-from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
+from rankscope_analyzers.intake.cluster import (
+    ClusterAccess,
+    ClusterError,
+    NodeAgents,
+    trusted_agents,
+)
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry, add_entry, entry_of
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
 
@@ -58,8 +63,24 @@ def add_arguments(
     parser.add_argument(
         "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
     )
+    add_cluster_arguments(parser)
     add_entry(parser, "agents or Prometheus" if prometheus else "agents")
     return where
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which of the user's clusters is asked."""
+    parser.add_argument(
+        "--context", metavar="NAME", help="the kubeconfig's context (default: its current one)"
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="the kubeconfig (default: the one kubectl takes)"
+    )
+
+
+def cluster_access(options: argparse.Namespace) -> ClusterAccess:
+    """Return which cluster the options name."""
+    return ClusterAccess(options.context or "", options.kubeconfig or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +117,5 @@ def chosen_targets(options: argparse.Namespace, default: str = "") -> Targets:
     entry = entry_of(options)
     if not options.cluster:
         return Targets(tuple(options.agent or [default]), entry)
-    found = trusted_agents(options.namespace, entry)
+    found = trusted_agents(options.namespace, entry, access=cluster_access(options))
     return Targets(tuple(found.values()), entry, found)

@@ -20,6 +20,7 @@ from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
     AGENT_PORT,
+    ClusterAccess,
     agent_pods,
     node_of_pod,
     warnings,
@@ -55,7 +56,11 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
         rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
     """
-    kept = _kept_from_starting(options.namespace) if options.cluster else ()
+    kept = (
+        _kept_from_starting(options.namespace, connection.cluster_access(options))
+        if options.cluster
+        else ()
+    )
     targets = connection.chosen_targets(options, LOCAL_AGENT)
     found = targets.cluster
     answers = _ask(_agents(options, kept, targets))
@@ -82,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _kept_from_starting(namespace: str | None) -> Sequence[str]:
-    pods = agent_pods(namespace)
-    kept = agent_startup.reasons(warnings(namespace), pods, time.time())
+def _kept_from_starting(namespace: str | None, access: ClusterAccess) -> Sequence[str]:
+    pods = agent_pods(namespace, access=access)
+    kept = agent_startup.reasons(warnings(namespace, access), pods, time.time())
     return (*agent_startup.waiting(pods), *kept)
 
 
@@ -99,7 +104,7 @@ def _agents(
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
         return targets.agents()
-    node = node_of_pod(options.pod)
+    node = node_of_pod(options.pod, connection.cluster_access(options))
     if node is None:
         raise InputError(f"no pod {options.pod!r} is scheduled in the cluster")
     if node not in found:

@@ -275,7 +275,9 @@ def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathere
     if not options.cluster:
         return partial(of_agents, options.agent)
     vouched = entry.scheme == "https" or not entry.shows
-    known = KnownAgents(partial(trusted_agents, options.namespace, entry), vouched)
+    access = connection.cluster_access(options)
+    ask = partial(trusted_agents, options.namespace, entry, access=access)
+    known = KnownAgents(ask, vouched)
     return partial(_of_cluster, known, of_agents)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
@@ -29,6 +31,28 @@ class ForbiddenError(ClusterError):
     """The user may not ask for this."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """Which cluster to ask.
+
+    Args:
+        context: of the kubeconfig; empty for the current one.
+        kubeconfig: the file; empty for the one that kubectl takes.
+    """
+
+    context: str = ""
+    kubeconfig: str = ""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the user named a cluster: then no other may be asked in its place."""
+        return bool(self.context or self.kubeconfig)
+
+
+CURRENT = ClusterAccess()
+"""The cluster that kubectl or this pod is configured for."""
+
+
 class NodeAgents(dict[str, str]):
     """The address of each node's agent, by node.
 
@@ -48,7 +72,10 @@ class NodeAgents(dict[str, str]):
 
 
 def trusted_agents(
-    namespace: str | None, entry: Entry, timeout_seconds: float = TIMEOUT_SECONDS
+    namespace: str | None,
+    entry: Entry,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    access: ClusterAccess = CURRENT,
 ) -> NodeAgents:
     """Return the address of each node's agent, by node, as those that may see what is shown.
 
@@ -56,6 +83,7 @@ def trusted_agents(
         namespace: where to look, None for everywhere.
         entry: what they are shown.
         timeout_seconds: how long the API server has for its whole answer.
+        access: which cluster.
 
     Raises:
         ClusterError: whoever labels a pod would be shown a token; there is no way to the API
@@ -66,13 +94,14 @@ def trusted_agents(
             "a token is shown to agents of one namespace only, because any pod may carry their"
             " label: give --namespace"
         )
-    return agents_of_cluster(namespace, entry.scheme, timeout_seconds)
+    return agents_of_cluster(namespace, entry.scheme, timeout_seconds, access)
 
 
 def agents_of_cluster(
     namespace: str | None = None,
     scheme: str = "http",
     timeout_seconds: float = TIMEOUT_SECONDS,
+    access: ClusterAccess = CURRENT,
 ) -> NodeAgents:
     """Return the address of each node's agent, by node.
 
@@ -83,12 +112,13 @@ def agents_of_cluster(
         namespace: where to look, None for everywhere, which takes a right to list all pods.
         scheme: of the addresses.
         timeout_seconds: how long the API server has for its whole answer.
+        access: which cluster.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
     by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for pod in agent_pods(namespace, timeout_seconds):
+    for pod in agent_pods(namespace, timeout_seconds, access):
         if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName"):
             by_node[str(pod["spec"]["nodeName"])].append(pod)
     known, doubts = {}, []
@@ -120,21 +150,33 @@ def _replaces(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
 
 
 def agent_pods(
-    namespace: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+    namespace: str | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    access: ClusterAccess = CURRENT,
 ) -> Sequence[Mapping[str, Any]]:
     """Return the agents' pods as JSON has them, those included that do not run.
 
     Args:
         namespace: where to look, None for everywhere, which takes a right to list all pods.
         timeout_seconds: how long the API server has for its whole answer.
+        access: which cluster.
 
     Raises:
         ClusterError: there is no way to the API server, or it refuses.
     """
-    return _pods(namespace, timeout_seconds, label_selector=AGENT_SELECTOR)
+    return _pods(namespace, access, timeout_seconds, label_selector=AGENT_SELECTOR)
 
 
-def node_of_pod(wanted: str) -> str | None:
+def pods_of(namespace: str, access: ClusterAccess = CURRENT) -> Sequence[Mapping[str, Any]]:
+    """Return all pods of a namespace as JSON has them.
+
+    Raises:
+        ClusterError: there is no way to the API server, or it refuses.
+    """
+    return _pods(namespace, access)
+
+
+def node_of_pod(wanted: str, access: ClusterAccess = CURRENT) -> str | None:
     """Return the node that a pod (name or namespace/name) is on; None where there is none.
 
     Raises:
@@ -142,7 +184,7 @@ def node_of_pod(wanted: str) -> str | None:
     """
     namespace, _, name = wanted.rpartition("/")
     try:
-        found = _pods(namespace or None, field_selector=f"metadata.name={name}")
+        found = _pods(namespace or None, access, field_selector=f"metadata.name={name}")
     except ForbiddenError as error:
         if namespace:
             raise
@@ -161,7 +203,7 @@ def _address(pod: Mapping[str, Any]) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{named[0] if named else AGENT_PORT}"
 
 
-def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
+def warnings(namespace: str | None, access: ClusterAccess = CURRENT) -> Sequence[Mapping[str, Any]]:
     """Return the events that warn of something, of a namespace or of all; none if they are hidden.
 
     Raises:
@@ -170,21 +212,29 @@ def warnings(namespace: str | None) -> Sequence[Mapping[str, Any]]:
     method = "list_namespaced_event" if namespace else "list_event_for_all_namespaces"
     try:
         return _items(
-            method, namespace, TIMEOUT_SECONDS, field_selector="type=Warning", limit=MOST_EVENTS
+            method,
+            namespace,
+            access,
+            TIMEOUT_SECONDS,
+            field_selector="type=Warning",
+            limit=MOST_EVENTS,
         )
     except ForbiddenError:
         return ()
 
 
 def _pods(
-    namespace: str | None, timeout_seconds: float = TIMEOUT_SECONDS, **selectors: str
+    namespace: str | None,
+    access: ClusterAccess,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    **selectors: str,
 ) -> list[Any]:
     method = "list_namespaced_pod" if namespace else "list_pod_for_all_namespaces"
-    return _items(method, namespace, timeout_seconds, **selectors)
+    return _items(method, namespace, access, timeout_seconds, **selectors)
 
 
-def configure(config: Any) -> None:
-    """Take the user's kubeconfig, or within a pod its service account.
+def configure(config: Any, access: ClusterAccess = CURRENT) -> None:
+    """Take the user's kubeconfig, or within a pod its service account if nothing was chosen.
 
     The client's own choice between the two prints to standard output, which may be JSON.
 
@@ -192,9 +242,9 @@ def configure(config: Any) -> None:
         kubernetes.config.ConfigException: there is neither.
     """
     try:
-        config.load_kube_config()
+        config.load_kube_config(access.kubeconfig or None, access.context or None)
     except config.ConfigException:
-        if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        if access.chosen or "KUBERNETES_SERVICE_HOST" not in os.environ:
             raise
         config.load_incluster_config()
 
@@ -216,40 +266,66 @@ def impatient(client: Any) -> Any:
     return made
 
 
-def _items(
-    method: str, namespace: str | None, timeout_seconds: float, **more: str | int
-) -> list[Any]:
-    """Call a method of the client that lists, and return the items as JSON has them."""
+def core_api(access: ClusterAccess = CURRENT) -> Any:
+    """Return Kubernetes' core API of a cluster, as the user may use it.
+
+    Raises:
+        ClusterError: the client is not installed, or finds no cluster.
+    """
     try:
         from kubernetes import client, config
-        from kubernetes.client.exceptions import ApiException
         from kubernetes.config.config_exception import ConfigException
     except ImportError:
         raise ClusterError(
-            "looking for agents in a cluster takes the kubernetes package:"
+            "asking a cluster takes the kubernetes package:"
             " pip install 'rankscope[cluster]', or give --agent URL"
         ) from None
+    untyped: Any = client
+    try:
+        configure(config, access)
+    except (ConfigException, OSError, ValueError) as error:
+        raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
+    return untyped.CoreV1Api(impatient(untyped))
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Turn what Kubernetes' client raises into a sentence.
+
+    Args:
+        what: was asked for, as `verb list of pods in namespace team`.
+
+    Raises:
+        ClusterError: the API server does not answer, or refuses.
+    """
+    from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
     try:
-        configure(config)
+        yield
+    except ApiException as error:
+        kind = ForbiddenError if error.status == FORBIDDEN else ClusterError
+        raise kind(f"the API server answers {error.status} ({error.reason}) to {what}") from None
+    except (OSError, HTTPError, ValueError) as error:
+        raise ClusterError(f"the API server cannot be reached: {error}") from None
+
+
+def _items(
+    method: str,
+    namespace: str | None,
+    access: ClusterAccess,
+    timeout_seconds: float,
+    **more: str | int,
+) -> list[Any]:
+    """Call a method of the client that lists, and return the items as JSON has them."""
+    api = core_api(access)
+    where = (namespace,) if namespace else ()
+    kind = "events" if "event" in method else "pods"
+    scope = f"namespace {namespace}" if namespace else "all namespaces"
+    with refused(f"verb list of {kind} in {scope}"):
         # Raw JSON: the typed models refuse pods that leave out what they want.
-        api: Any = client.CoreV1Api(impatient(client))
-        where = (namespace,) if namespace else ()
         answer = getattr(api, method)(
             *where, **more, _preload_content=False, _request_timeout=timeout_seconds
         )
         items = untrusted_json.read(answer.data).get("items")
-    except ConfigException as error:
-        raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
-    except ApiException as error:
-        kind = ForbiddenError if error.status == FORBIDDEN else ClusterError
-        what = "events" if "event" in method else "pods"
-        scope = f"namespace {namespace}" if namespace else "all namespaces"
-        raise kind(
-            f"the API server answers {error.status} ({error.reason}) to verb list of {what} in"
-            f" {scope}"
-        ) from None
-    except (OSError, HTTPError, ValueError) as error:
-        raise ClusterError(f"the API server cannot be reached: {error}") from None
     return [item for item in items or () if isinstance(item, dict)]

@@ -72,6 +72,17 @@ def clock(unix_seconds: float | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def instant(unix_seconds: float | None) -> str:
+    """Return a moment in UTC to the millisecond, in RFC 3339; a dash where it is not known."""
+    try:
+        moment = datetime.fromtimestamp(
+            math.nan if unix_seconds is None else unix_seconds, timezone.utc
+        )
+    except (ValueError, OverflowError, OSError):
+        return "-"
+    return f"{moment.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+
+
 def period(since: float | None, until: float | None) -> str:
     """Return since when something goes on, or from when to when it went; "" where nobody knows."""
     if since is None:

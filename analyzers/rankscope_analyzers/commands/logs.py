@@ -1,0 +1,108 @@
+"""`rankscope logs`: the logs of all ranks of a job in one, or its errors, the earliest first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rankscope_analyzers.command import InputError, age_seconds, print_json
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.intake import job_pods, log_sources
+from rankscope_analyzers.intake.cluster import ClusterError
+from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.logs import job_errors, merged_logs
+from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.text.wording import instant
+
+FAILURES: tuple[type[Exception], ...] = (ClusterError, InputError, LogError)
+
+TAB = "    "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare whose logs, from where and what of them."""
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="namespace/name of a job of the cluster"
+    )
+    parser.add_argument(
+        "--from",
+        dest="paths",
+        action="append",
+        metavar="PATH",
+        help="a log file, or a directory of them, in place of the cluster; repeatable",
+    )
+    parser.add_argument(
+        "--errors",
+        action="store_true",
+        help="only what the logs report as errors: by attempt, the earliest error first",
+    )
+    parser.add_argument("--since", metavar="AGE", help="of the cluster: how far back to read")
+    parser.add_argument(
+        "--tail", type=int, metavar="LINES", help="of the cluster: last lines of each container"
+    )
+    parser.add_argument("--json", action="store_true", help="with --errors: print one JSON object")
+    connection.add_cluster_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the lines.
+
+    Raises:
+        InputError: neither a job nor a file was given, or flags that do not go together.
+        ClusterError: the API server does not answer, or knows no such job.
+        LogError: a file cannot be read.
+    """
+    if bool(options.job) == bool(options.paths):
+        raise InputError("give the JOB of a cluster, or files with --from PATH")
+    if options.json and not options.errors:
+        raise InputError("--json takes --errors: merged logs have no end")
+    with _opened(options) as logs:
+        if options.errors:
+            return _errors(logs, as_json=options.json)
+        for line in merged_logs.merged(logs):
+            sys.stdout.write(f"{_shown(line)}\n")
+    return 0
+
+
+@contextmanager
+def _opened(options: argparse.Namespace) -> Iterator[Mapping[str, Iterable[bytes]]]:
+    if options.paths:
+        yield log_sources.opened(options.paths)
+        return
+    access = connection.cluster_access(options)
+    since = None if options.since is None else int(age_seconds(options.since))
+    found = job_pods.logs_of(options.job, access)
+    with job_pods.copied(found, access, since, options.tail) as copied:
+        for failure in copied.failures:
+            sys.stderr.write(f"{visible(failure)}\n")
+        if not copied.files:
+            raise ClusterError(f"no log of job {options.job} could be read")
+        yield {name: chunks(str(path)) for name, path in copied.files.items()}
+
+
+def _errors(logs: Mapping[str, Iterable[bytes]], *, as_json: bool) -> int:
+    found = job_errors.read(logs)
+    if as_json:
+        print_json(job_errors.as_object(found))
+        return 0
+    if not found:
+        sys.stdout.write("the logs report no failure\n")
+    for one in found:
+        sys.stdout.write(f"attempt {one.attempt.number}: {visible(one.sentence)}\n")
+        for sign in one.errors:
+            at = sign.location
+            rank = None if at.local else at.rank
+            where = f"{at.source}:{at.line}" if at.line else at.source
+            text = f"{sign.text} ({sign.frame})" if sign.frame else sign.text
+            line = merged_logs.LogLine(at.time, where, rank, text)
+            sys.stdout.write(f"  {_shown(line)}\n")
+    return 0
+
+
+def _shown(line: merged_logs.LogLine) -> str:
+    """Return a line in which every character shows, with its time in UTC."""
+    rank = "" if line.rank is None else f" rank {line.rank}"
+    text = visible(line.text.replace("\t", TAB), merged_logs.MAX_LINE)
+    return f"{instant(line.at)} {visible(line.source)}{rank}: {text}"

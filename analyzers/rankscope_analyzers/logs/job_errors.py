@@ -1,0 +1,83 @@
+"""What a job's logs report as errors, the earliest of the newest attempt first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_agent.contract.failures.log import FailureLog
+from rankscope_agent.contract.failures.signs import FailureSign, FailureSigns
+from rankscope_agent.contract.failures.verdict import Attempt, decide
+from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_analyzers.logs.failure_report import sentence
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptErrors:
+    """One attempt: which rank failed first and why, in a sentence, and its errors in order."""
+
+    attempt: Attempt
+    sentence: str
+    errors: tuple[FailureSign, ...]
+
+
+def read(logs: Mapping[str, Iterable[bytes]]) -> tuple[AttemptErrors, ...]:
+    """Return the failed attempts, the newest first.
+
+    Args:
+        logs: chunks of bytes of each, by name.
+    """
+    signs = FailureSigns()
+    for name, chunks in logs.items():
+        framing, log = Unframer(), FailureLog(name, signs)
+        for chunk in chunks:
+            log.feed(framing.feed(chunk))
+        log.feed(framing.finish())
+        log.finish()
+    return tuple(
+        AttemptErrors(attempt, sentence(attempt), tuple(_ordered(signs.signs, attempt)))
+        for attempt in reversed(decide(signs))
+    )
+
+
+def _ordered(signs: Sequence[FailureSign], attempt: Attempt) -> Iterator[FailureSign]:
+    """Yield an attempt's errors: whoever failed first, then by time; those without a time last."""
+    own = [sign for sign in signs if sign.location.attempt == attempt.number]
+    first = attempt.first
+
+    def key(sign: FailureSign) -> tuple[bool, bool, float, str, int]:
+        at = sign.location
+        is_first = first is not None and (at.source, at.line) == (first.source, first.line)
+        return not is_first, at.time is None, at.time or 0.0, at.source, at.line
+
+    yield from sorted(own, key=key)
+
+
+def as_object(found: Sequence[AttemptErrors]) -> dict[str, Any]:
+    """Return the attempts as JSON-ready values, the newest first."""
+    return {
+        "attempts": [
+            {
+                "number": one.attempt.number,
+                "cause": one.attempt.cause,
+                "verdict": one.sentence,
+                "errors": [_error(sign) for sign in one.errors],
+            }
+            for one in found
+        ]
+    }
+
+
+def _error(sign: FailureSign) -> dict[str, Any]:
+    at = sign.location
+    return {
+        "time": at.time,
+        "rank": None if at.local else at.rank,
+        "local_rank": at.rank if at.local else None,
+        "cause": sign.meaning.cause,
+        "text": sign.text,
+        "frame": sign.frame,
+        "file": at.source,
+        "line": at.line,
+    }

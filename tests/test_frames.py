@@ -97,6 +97,9 @@ def test_a_missing_column_is_named():
         ("compute_seconds", -0.5, "negative"),
         ("sync_seconds", np.inf, "infinite"),
         ("step", -3, "negative"),
+        ("step_seconds", 0.0, "timeless"),
+        ("compute_seconds", np.inf, "infinite"),
+        ("t_start_unix_seconds", -np.inf, "infinite"),
     ],
 )
 def test_a_bad_row_is_dropped_and_counted(column, value, reason):
@@ -107,6 +110,13 @@ def test_a_bad_row_is_dropped_and_counted(column, value, reason):
     assert (dropped.reason, dropped.count, dropped.row) == (reason, 1, 6)
     assert dropped.what.startswith(f"{column} is ")
     assert np.isfinite(frame.step).sum() == 59
+
+
+def test_a_part_of_a_step_may_take_no_time_and_a_clock_be_before_1970():
+    rows = records(Job(ranks=2, steps=30))
+    rows["compute_seconds"] = 0.0
+    rows["t_start_unix_seconds"] -= 3e9
+    assert frames.build("job", rows).dropped == ()
 
 
 def test_duplicate_rows_count_once():

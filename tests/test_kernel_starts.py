@@ -64,6 +64,28 @@ def test_each_line_gives_its_event(line, kind, pci):
     assert (event.kind, event.pci) == (kind, pci)
 
 
+ANSWERS = {
+    "NVRM: GPU at 0000:01:00.0 has fallen off the bus.": ("pcie", "reboot_node"),
+    "NVRM: uvm encountered global fatal error 0x60, requiring os reboot": ("driver", "reboot_node"),
+    "NVRM: BAR0 is 0M @ 0x0 (PCI:0000:06:00.0)": ("pcie", "investigate"),
+    "nvidia: probe of 0000:06:00.0 failed with error -1": ("driver", "investigate"),
+    "NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x26:0xffff:1127)": (
+        "gpu_hardware",
+        "reboot_node",
+    ),
+    "NVRM: GPU6 RmInitAdapter: Cannot initialize GSP firmware RM": ("driver", "reset_gpu"),
+    "NVRM: GPU6 kflcnCoreDumpDestructive_IMPL: ICD: csr[100] = 0x1": ("driver", "reset_gpu"),
+    "nvidia 0000:06:00.0: Direct firmware load for nvidia/580.1/gsp_ga10x.bin failed with"
+    " error -2": ("driver", "investigate"),
+}
+
+
+@pytest.mark.parametrize(("line", "answer"), ANSWERS.items())
+def test_each_way_not_to_start_has_its_cause_and_action(line, answer):
+    verdict = verdict_of(f"[   84.702013] {line}")
+    assert (verdict.cause, verdict.action) == answer
+
+
 HARMLESS = (
     "rdma_rxe: loaded",
     "infiniband rxe0: added eth0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -54,6 +55,12 @@ def found(*odd):
 
 def test_healthy_series_make_no_finding():
     assert found() == ()
+
+
+@pytest.mark.parametrize("action", ["none", ""])
+def test_a_gpu_that_needs_no_recovery_makes_no_finding(action):
+    (asked,) = FAULTS["gpu_recovery_needed"]
+    assert found(replace(asked, labels={**asked.labels, "action": action})) == ()
 
 
 @pytest.mark.parametrize("kind", FAULTS)

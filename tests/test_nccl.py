@@ -349,3 +349,13 @@ def test_settings_of_all_processes_together_have_a_limit():
     facts = parser.facts
     assert sum(len(p.environment) for p in facts.processes.values()) == facts.settings == 20
     assert facts.beyond_limits == 61
+
+
+@pytest.mark.parametrize(("peers", "counted"), [(4000, 4000), (5000, 5904)])
+def test_connections_of_a_member_are_told_apart_up_to_a_bound(peers, counted):
+    log = NcclLog()
+    lines = "".join(info(0, edge(0, peer, "NET/IB/0")) for peer in range(1, peers + 1))
+    for _ in range(2):  # as when the same connections are printed again after a summary
+        log.feed(lines.encode())
+        log.sum_up()
+    assert sum(judge(log.facts).connections.values()) == counted

@@ -271,3 +271,26 @@ def test_a_rank_tells_when_its_process_was_started():
     finally:
         child.kill()
         child.wait()
+
+
+LAUNCHED = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+    "mpi": (
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ),
+    "mpi, as Intel's says it": (
+        *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        "PMI_RANK",
+    ),
+    "mpi, by PMIx": ("PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMIX_RANK"),
+}
+
+
+@pytest.mark.parametrize(("launcher", "names"), LAUNCHED.items())
+def test_each_launchers_variables_say_where_a_process_is(launcher, names):
+    values = ("13", "16", "5", "8", "6")
+    found = identity(**dict(reversed(list(zip(names, values, strict=True)))))
+    assert (found.rank, found.world_size) == (13, 16)
+    assert (found.local_rank, found.local_world_size) == (5, 8)
+    assert launcher.startswith(found.launcher)

@@ -147,8 +147,8 @@ def test_a_problem_comes_stays_and_goes_with_an_event_each_time_it_changes(api, 
     assert (over["status"], over["reason"]) == ("False", "NoProblem")
     assert over["lastTransitionTime"] == "2025-10-09T08:58:50Z"
     assert [(e["type"], e["reason"]) for e in api.events] == [
-        ("Warning", "GpuMemory"),
-        ("Normal", "NoProblem"),
+        ("Warning", "RankscopeGpuMemory"),
+        ("Normal", "RankscopeNoProblem"),
     ]
     assert {e["regarding"]["name"] for e in api.events} == {"gpu-07"}
     assert api.conditions("gpu-07")["Ready"] == READY
@@ -216,6 +216,21 @@ def test_the_longest_sentence_fits_the_policy_and_shows_every_character(api, pub
     assert [len(one["message"]) for one in own] == [1024, 1024]
     assert all(one["message"].isprintable() for one in own)
     assert len(api.events) == 2
+
+
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@pytest.mark.parametrize("name", ["gpu-07", "a" * 253, f"{'a' * 199}.b", f"{'a' * 198}-.b.c"])
+def test_events_have_names_whatever_their_node_is_called(tmp_path, monkeypatch, name):
+    server = FakeNodes(name)
+    kubeconfigs.point_at(server.url, tmp_path, monkeypatch)
+    NodePublisher(ClusterNodes(), print).publish([report(finding(nodes=(name,)))], NOW)
+    server.close()
+    (event,) = server.events
+    made = event["metadata"]["generateName"] + "x7k2p"
+    assert NAME.fullmatch(made)
+    assert len(made) <= 253
 
 
 def test_a_refusal_is_said_once_and_ends_nothing(api, publisher, said):

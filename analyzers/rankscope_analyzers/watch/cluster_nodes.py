@@ -26,6 +26,9 @@ NAMESPACE_OF_NODES = "default"
 """API servers take Events about objects without a namespace in this one alone."""
 
 MOST_CHARACTERS = 300
+MOST_OF_A_NAME = 200
+"""Characters of a node's name that its Events' names begin with, of 253 in all."""
+
 STATUSES: Mapping[object, Status] = {"True": "True", "False": "False"}
 
 
@@ -93,12 +96,12 @@ class ClusterNodes:
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{node[:200]}.", "namespace": NAMESPACE_OF_NODES},
+            "metadata": {"generateName": _event_name(node), "namespace": NAMESPACE_OF_NODES},
             "eventTime": _time(now, "microseconds"),
             "reportingController": "rankscope.dev/watch",
             "reportingInstance": self._instance,
             "action": "Diagnose",
-            "reason": condition.reason,
+            "reason": f"{PREFIX}{condition.reason}",
             # As kubelets do it, and as `kubectl describe node` looks for it.
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
             "note": condition.message,
@@ -142,6 +145,11 @@ class ClusterNodes:
         except (OSError, HTTPError, ValueError, ConfigException) as error:
             why = visible(str(error), MOST_CHARACTERS)
             raise PublishError(f"{failure}: the API server cannot be reached: {why}") from None
+
+
+def _event_name(node: str) -> str:
+    """Return what an Event's name begins with; what is appended must fit, and no label be empty."""
+    return f"{node[:MOST_OF_A_NAME].rstrip('-.')}."
 
 
 def _own_conditions(node: Mapping[str, Any]) -> Iterator[Published]:

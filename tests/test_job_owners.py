@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,14 @@ from collected_page import Clock, Page
 from rankscope_agent.contract.job_names import JobNameError
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.pods import job_owners
+from rankscope_agent.sources.pods.cgroups import Placement
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.job_owners import OWNED_SECONDS, JobOwners, OwnedFile
 from rankscope_agent.sources.pods.lock_holders import LOOK_SECONDS, parse_user
+from rankscope_agent.sources.pods.placement import place_ranks, refused_names
+from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.process_scan import RankProcess
+from rankscope_agent.sources.pods.processes import process_identity
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
@@ -128,6 +134,19 @@ def test_a_process_without_a_ring_has_its_name_too(machine):
     with pytest.raises(JobNameError):
         directory.check_process("mine", BOB, "")
     directory.check_process("mine", BOB, "mine")
+
+
+def test_ranks_of_processes_are_refused_where_their_job_is_another_users(machine):
+    environ = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANKSCOPE_JOB_ID": "mine"}
+    identity = process_identity(environ)
+    assert identity
+    alices, bobs = (RankProcess(identity, Placement(), environ, user=user) for user in (ALICE, BOB))
+    directory = PodDirectory()
+    directory.look_for_owners(machine.root)
+    view = replace(PlacementView(), processes=(alices, bobs))
+    placed = list(place_ranks(view, directory))
+    assert [one.process.user for one in placed] == [ALICE]
+    assert [error.reason for _, error in refused_names(view, directory)] == ["owner"]
 
 
 def test_no_number_of_names_displaces_one_that_is_in_use(machine, monkeypatch):

@@ -55,7 +55,8 @@ def incident(cause: Finding, *others: Finding, until=None) -> Incident:
 def test_a_node_has_the_worst_problem_of_each_type_and_a_problem_names_its_kind():
     mild = finding("thermal_slowdown", severity="ticket", summary="It is hot.")
     link = finding("link_down", summary="mlx5_0 is down.")
-    found = problems([report(mild, finding(), link), report(finding(nodes=("gpu-08",)))])
+    found = problems([report(finding(), mild, link), report(finding(nodes=("gpu-08",)))])
+    assert found == problems([report(link, mild, finding()), report(finding(nodes=("gpu-08",)))])
     assert found.keys() == {"gpu-07", "gpu-08"}
     assert found["gpu-07"].keys() == {GPU, LINK}
     one = found["gpu-07"][GPU]

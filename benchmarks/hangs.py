@@ -29,7 +29,7 @@ PROBE = Path(__file__).parents[1] / "agent" / "probe"
 RANKS = 4
 JOB = "bench/hang"
 HANG_AFTER = "10s"
-FIRST_STEP_HANG_AFTER = "1s"
+FIRST_STEP_HANG_AFTER = "2s"
 """A first step has ten times the patience."""
 
 RUN_SECONDS = 120.0

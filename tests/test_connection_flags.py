@@ -16,6 +16,7 @@ FOLDER = Path(rankscope_analyzers.commands.__file__).parent
 
 REST = {
     "diagnose": (),
+    "capture": ("--job", "j", "c.tar.gz"),
     "watch": ("--once",),
     "record": ("out.json",),
     "doctor": (),

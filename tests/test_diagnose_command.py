@@ -40,7 +40,7 @@ def test_a_job_can_be_chosen_and_an_unknown_one_is_an_error(trace, capsys):
     ("arguments", "complaint"),
     [
         ([], "COMMAND"),
-        (["diagnose"], "--agent --cluster --prometheus --trace --kineto is required"),
+        (["diagnose"], "--agent --cluster --prometheus --trace --kineto --capture is required"),
         (["diagnose", "--trace", "x", "--agent", "y"], "not allowed with"),
         (["diagnose", "--trace", "x", "--frobnicate"], "unrecognized arguments: --frobnicate"),
         (["demo", "--fault", "slow-moon"], "invalid choice: 'slow-moon'"),

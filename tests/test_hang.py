@@ -352,6 +352,12 @@ def test_ranks_that_wait_in_a_collective_before_a_first_step_are_hung_after_ten_
     assert [one.where.ranks for one in report.incidents if one.stands] == [(1,)] * called
 
 
+@pytest.mark.parametrize(("waited", "called"), [(59.0, False), (61.0, True)])
+def test_programs_have_a_minute_to_be_loaded_whatever_is_asked(waited, called):
+    loading = page(alive=[0] * 4, started=[waited] * 4)
+    assert (hung(loading, after=1.0) is not None) is called
+
+
 def test_ranks_that_have_joined_and_wait_for_nobody_are_not_hung():
     calm = {"job": [replace(one, groups=()) for one in standing(1)["job"]]}
     report = reported_with(calm, page(alive=[1] * 4, started=[5000.0] * 4))

@@ -93,12 +93,22 @@ def test_the_rank_that_does_not_come_is_named_with_what_the_others_wait_in(tmp_p
         await_steps(lambda: agent.get("/metrics"), STEPS_BEFORE)
         awaited(capsys, agent)
         found = said(capsys, agent, "--hang-after=4s", f"--save={tmp_path / 'kept'}")
-        assert cli.main(["watch", "--once", "--hang-after=4s", "--agent", agent.url]) == 0
+        kept = f"--captures={tmp_path / 'captures'}"
+        assert cli.main(["watch", "--once", "--hang-after=4s", kept, "--agent", agent.url]) == 0
         page = capsys.readouterr().out
+        asked = ["--agent", agent.url, "--job", "team/hang", "--hang-after=4s"]
+        assert cli.main(["capture", *asked, str(tmp_path / "mine.tar.gz")]) == 0
+        assert WHY[fault] in capsys.readouterr().out
         assert job.poll() is None
     again = ["diagnose", "--trace", str(tmp_path / "kept"), "--job", "team/hang", "--json"]
     assert cli.main([*again, "--hang-after=4s"]) == 0
     assert json.loads(capsys.readouterr().out)["team/hang"] == found
+    for capture in ((tmp_path / "mine.tar.gz"), *(tmp_path / "captures").iterdir()):
+        again = ["diagnose", "--capture", str(capture), "--hang-after=4s", "--json"]
+        assert cli.main(again) == 0
+        verdict = json.loads(capsys.readouterr().out)["team/hang"]["verdict"]
+        assert (verdict["class"], verdict["ranks"]) == ("hang", [1])
+        assert WHY[fault] in verdict["summary"]
     verdict = found["verdict"]
     assert verdict["summary"].startswith("no step since ")
     assert ", usual step " in verdict["summary"]
@@ -120,9 +130,9 @@ def test_ranks_in_the_collectives_of_two_groups_are_named_and_nobody_is_blamed(t
 
 
 def test_a_rank_that_does_not_come_to_the_first_step_is_named(tmp_path, capsys):
-    """A first step has ten times the patience of later ones: 10 s here."""
+    """A first step has ten times the patience of later ones: 20 s here."""
     with running_agent(tmp_path) as agent, hanging(tmp_path / "rings", "first:2"):
-        found = awaited(capsys, agent, "1s")
+        found = awaited(capsys, agent, "2s")
     assert found["verdict"]["ranks"] == [2]
     assert "when the last collective was launched" in found["verdict"]["summary"]
     assert "rank 2 has not entered" in found["verdict"]["summary"]

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "diagnose": ("diagnose", "one verdict per job, from agents or traces"),
     "jobs": ("jobs", "all jobs in a table: state, step time, what is lost and to whom"),
     "logs": ("logs", "the logs of all ranks of a job in one, or its errors, the earliest first"),
+    "capture": ("capture", "keep what is known of a job now in one file, before it is ended"),
     "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import shtab
 
+from rankscope_analyzers.captures import archive, contents
 from rankscope_analyzers.command import (
     InputError,
     add_output,
@@ -34,6 +36,7 @@ from rankscope_analyzers.text.plain_lines import shown
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,
+    archive.CaptureError,
     InputError,
     job_records.SourceError,
     RecordError,
@@ -54,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directories of PyTorch profiler traces, one per job, with a file per rank",
     )
+    capture = where.add_argument(
+        "--capture", type=Path, metavar="FILE", help="what rankscope capture wrote"
+    )
+    capture.complete = shtab.FILE
     save: Any = parser.add_argument(
         "--save",
         type=Path,
@@ -144,7 +151,12 @@ def _gathered(options: argparse.Namespace) -> tuple[Gathered, float]:
 
     Raises:
         InputError: a saved diagnosis is to be read together with others.
+        rankscope_analyzers.captures.archive.CaptureError: a file is no capture.
     """
+    if options.capture:
+        with tempfile.TemporaryDirectory(prefix="rankscope-capture-") as name:
+            archive.read(options.capture, Path(name))
+            return saved.read(Path(name) / contents.DIAGNOSIS)
     if options.trace and any(map(saved.is_saved, options.trace)):
         if len(options.trace) > 1:
             raise InputError("--trace reads a directory that --save wrote by itself")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
+from rankscope_analyzers.captures.kept import HangCaptures, add_captures, captures_of
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     connection.add_hang_argument(parser)
     watch_server.add_arguments(parser)
+    add_captures(parser)
     parser.add_argument(
         "--records",
         type=Path,
@@ -133,6 +135,7 @@ class JobSource:
         hang_after_seconds: least time without a step after which a job is called hung.
         cluster_jobs: the job objects of the cluster, None if they are not followed.
         nodes: publishes what is found on nodes, None if that is not wanted.
+        captures: keeps what is known of jobs that hang, None if nobody does.
     """
 
     read: Callable[[], Gathered]
@@ -142,6 +145,7 @@ class JobSource:
     hang_after_seconds: float = HANG_AFTER_SECONDS
     cluster_jobs: ClusterJobs | None = None
     nodes: NodePublisher | None = None
+    captures: HangCaptures | None = None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -163,6 +167,7 @@ def run(options: argparse.Namespace) -> int:
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
     source.nodes = _publisher(options)
+    source.captures = captures_of(options)
     leadership = _leadership(options)
     exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
     log = ErrorLog(_log)
@@ -359,6 +364,8 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
     unkept = _keep_records(source.records, gathered.poll, reports, now)
+    if source.captures:
+        source.captures.keep(gathered, reports, now, _log)
     return [*gathered.errors, *_report_errors(reports), *unexported, *unkept]
 
 

@@ -62,6 +62,9 @@ CLOCKS_SECONDS = 60.0
 FIRST_STEP_SECONDS = 600.0
 """A first step loads data and weights, builds communicators and compiles: minutes, not ten."""
 
+START_SECONDS = 60.0
+"""Programs are not called hung before they have had that long to be loaded, whatever is asked."""
+
 FIRST_SPAN_SECONDS, SPAN_FACTOR = 1800.0, 2.0
 """The first checkpoint or evaluation of a job may take half an hour, later ones twice as long as
 the longest so far."""
@@ -170,7 +173,8 @@ def _starting(
     newest = max(begun, key=lambda rank: rank.started_unix_seconds or 0.0)
     since = newest.started_unix_seconds or 0.0
     waited = newest.now_unix_seconds - since
-    allowed = _first_step_seconds(job) + (0.0 if newest.dated else CLOCKS_SECONDS)
+    allowed = max(_first_step_seconds(job), START_SECONDS)
+    allowed += 0.0 if newest.dated else CLOCKS_SECONDS
     if waited < allowed:
         return
     absent = _absent(observed, job, begun)

@@ -1,0 +1,143 @@
+"""One gzip tar of files with a manifest: written within a size, read without trusting its writer.
+
+A capture is mailed and attached to tickets, so that whoever reads it did not write it: only names
+of a capture are taken, only regular files, each within a size, and none whose checksum is not that
+of the manifest. Nothing is ever written outside of the directory given.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.contract import untrusted_json
+from rankscope_analyzers.text import finite_json
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+
+MAX_BYTES = 256 << 20
+"""Of all files of a capture before compression: an hour of steps of 512 ranks is some 100 MB."""
+
+MAX_FILES = 20_000
+MAX_MANIFEST_BYTES = 8 << 20
+
+_NAME = re.compile(
+    r"diagnosis/evidence\.json|diagnosis/job-\d{1,4}/(?:start/)?(?:meta\.json|records\.parquet)"
+    r"|pages/[12]-[A-Za-z0-9._-]{1,128}\.txt|summary\.html|summary\.txt"
+)
+"""Names of files in a capture, beside the manifest."""
+
+
+class CaptureError(Exception):
+    """A file is no capture, or none can be written; the message says what was seen."""
+
+
+def write(path: Path, files: Mapping[str, bytes], about: Mapping[str, Any]) -> Sequence[str]:
+    """Write a capture; return the names of files that were left out, as they would exceed its size.
+
+    Args:
+        path: of the capture, which only its owner may read, and which must not exist.
+        files: content by name, what matters most first.
+        about: members of the manifest.
+
+    Raises:
+        OSError: it cannot be written, or exists.
+    """
+    kept: dict[str, bytes] = {}
+    room = MAX_BYTES
+    for name, body in files.items():
+        if len(body) <= room and len(kept) < MAX_FILES:
+            kept[name] = body
+            room -= len(body)
+    left_out = [name for name in files if name not in kept]
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        **about,
+        "files": [
+            {"name": name, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+            for name, body in kept.items()
+        ],
+        "left_out": left_out,
+    }
+    first = finite_json.text(manifest, indent=2).encode() + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with (
+        os.fdopen(descriptor, "wb") as sink,
+        gzip.GzipFile("", "wb", 6, sink, 0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, body in ((MANIFEST, first), *kept.items()):
+            _add(tar, name, body)
+    return left_out
+
+
+def _add(tar: tarfile.TarFile, name: str, body: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(body), 0o600
+    tar.addfile(entry, io.BytesIO(body))
+
+
+def read(path: Path, directory: Path) -> Mapping[str, Any]:
+    """Write the files of a capture into a directory; return its manifest.
+
+    Raises:
+        CaptureError: it is no capture, or what it holds is not what its manifest says.
+    """
+    try:
+        with path.open("rb") as source, tarfile.open(fileobj=source, mode="r|gz") as tar:
+            return _read(tar, directory)
+    except (OSError, EOFError, tarfile.TarError, zlib.error, ValueError, LookupError) as error:
+        raise CaptureError(f"{path} cannot be read as a capture: {error}") from error
+    except TypeError as error:
+        raise CaptureError(f"{path} has a manifest that no capture has: {error}") from error
+
+
+def _read(tar: tarfile.TarFile, directory: Path) -> Mapping[str, Any]:
+    manifest: Mapping[str, Any] = {}
+    sums: dict[str, str] = {}
+    room = MAX_BYTES
+    for count, entry in enumerate(tar):
+        if not entry.isreg() or count > MAX_FILES:
+            raise ValueError(f"{entry.name!a} is no regular file, or one of more than {MAX_FILES}")
+        if count == 0:
+            manifest = _manifest(entry, _body(tar, entry, MAX_MANIFEST_BYTES))
+            sums = {str(one["name"]): str(one["sha256"]) for one in manifest["files"]}
+            continue
+        body = _body(tar, entry, room)
+        room -= len(body)
+        if not _NAME.fullmatch(entry.name) or entry.name not in sums:
+            raise ValueError(f"{entry.name!a} is no file of a capture")
+        if hashlib.sha256(body).hexdigest() != sums.pop(entry.name):
+            raise ValueError(f"{entry.name} is not as its manifest says")
+        target = directory / entry.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(body)
+    if sums or not manifest:
+        raise ValueError(f"{', '.join(sorted(sums)[:3]) or MANIFEST} is missing: it is cut off")
+    return manifest
+
+
+def _manifest(entry: tarfile.TarInfo, body: bytes) -> Mapping[str, Any]:
+    found = untrusted_json.read(body) if entry.name == MANIFEST else None
+    if not isinstance(found, dict) or found.get("format_version") != FORMAT_VERSION:
+        raise ValueError(f"it does not begin with a manifest of version {FORMAT_VERSION}")
+    return found
+
+
+def _body(tar: tarfile.TarFile, entry: tarfile.TarInfo, most: int) -> bytes:
+    source = tar.extractfile(entry)
+    if entry.size > most or source is None:
+        raise ValueError(f"{entry.name!a} has {entry.size} bytes, more than a capture holds")
+    body = source.read(most + 1)
+    if len(body) != entry.size:
+        raise ValueError(f"{entry.name!a} is cut off")
+    return body

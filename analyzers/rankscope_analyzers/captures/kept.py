@@ -1,0 +1,104 @@
+"""Captures that the watch makes by itself of jobs that hang, within a quota."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from rankscope_analyzers.captures import archive, contents
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.job_report import JobReport
+
+PAUSE_SECONDS = 3600.0
+"""Between two captures of one job: a second one of the same hang says nothing new."""
+
+MAX_KEPT = 64
+MAX_KEPT_BYTES = 2 << 30
+"""Beyond which the oldest captures of the directory go: a week of hangs, twice a disk's spare."""
+
+ENDING = ".capture.tar.gz"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def add_captures(parser: argparse.ArgumentParser) -> None:
+    """Declare where captures are kept."""
+    parser.add_argument(
+        "--captures",
+        type=Path,
+        metavar="DIR",
+        help="keep what is known of a job that hangs in DIR, once an hour for each job, for"
+        " rankscope diagnose --capture; the oldest go beyond 64 files or 2 GiB",
+    )
+
+
+def captures_of(options: argparse.Namespace) -> HangCaptures | None:
+    """Return who keeps captures, None if nobody is to."""
+    return HangCaptures(options.captures, version("rankscope")) if options.captures else None
+
+
+class HangCaptures:
+    """The captures in a directory, which is made with the first.
+
+    Args:
+        directory: of the captures alone.
+        version: of this program.
+    """
+
+    def __init__(self, directory: Path, version: str) -> None:
+        self._directory = directory
+        self._version = version
+        self._made: dict[str, float] = {}
+
+    def keep(
+        self,
+        found: Gathered,
+        reports: Iterable[JobReport],
+        now: float,
+        log: Callable[[str], None],
+    ) -> None:
+        """Write the captures that are due and name them; a full disk costs the captures only."""
+        try:
+            for path in self.take(found, reports, now):
+                log(f"captured what is known of a job that hangs: {path}")
+        except OSError as error:
+            log(f"a capture cannot be written: {error}")
+
+    def take(self, found: Gathered, reports: Iterable[JobReport], now: float) -> list[Path]:
+        """Write a capture of each job that hangs, once an hour; return the new files.
+
+        Raises:
+            OSError: one cannot be written.
+        """
+        written = []
+        for report in reports:
+            if any(one.stands for one in report.incidents) and self._due(report.job_id, now):
+                self._made[report.job_id] = now
+                written.append(self._write(found, report, now))
+        self._prune()
+        return written
+
+    def _due(self, job_id: str, now: float) -> bool:
+        made = self._made.get(job_id)
+        return made is None or not 0 <= now - made < PAUSE_SECONDS
+
+    def _write(self, found: Gathered, report: JobReport, now: float) -> Path:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+        name = f"{moment}-{_NOT_IN_NAMES.sub('_', report.job_id)[:128]}{ENDING}"
+        pages = found.poll.pages if found.poll else ()
+        files = contents.files(found, report, pages, now)
+        archive.write(self._directory / name, files, contents.about(report, self._version))
+        return self._directory / name
+
+    def _prune(self) -> None:
+        """Remove the oldest captures beyond the quota; names begin with their time."""
+        newest = sorted(self._directory.glob(f"*{ENDING}"), reverse=True)
+        room = MAX_KEPT_BYTES
+        for count, path in enumerate(newest):
+            room -= path.stat().st_size
+            if count >= MAX_KEPT or (room < 0 and count > 0):
+                path.unlink()

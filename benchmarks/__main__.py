@@ -44,7 +44,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
     "kernel": lambda: kernel_log_cost.report(kernel_log_cost.measure()),
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
-    "hangs": lambda: hangs.report(hangs.measure()),
+    "hangs": lambda: hangs.report([*hangs.measure(), *hangs.measure_healthy()]),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "watch": lambda: watch_cost.report(watch_cost.measure()),

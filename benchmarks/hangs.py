@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ SCRIPT = Path(__file__).parents[1] / "tests" / "foreign_jobs" / "hanging.py"
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
 RANKS = 4
 JOB = "bench/hang"
+NOTHING: Mapping[str, str] = {}
 HANG_AFTER = "10s"
 FIRST_STEP_HANG_AFTER = "2s"
 """A first step has ten times the patience."""
@@ -36,6 +37,15 @@ RUN_SECONDS = 120.0
 LOOK_SECONDS = 1.0
 SEED = 24
 NOBODY = ("groups",)
+RAISES = ("size",)
+"""Faults that gloo ends by itself: what counts is that the process that ended first is told."""
+
+HEALTHY = ("slow-first", "checkpoint", "evaluation", "exchange", "ended", "scaled")
+"""Jobs that make no steps for 25 s, or no longer, and do not hang: a first step that takes long, a
+checkpoint of one rank, an evaluation, other collectives, the end of the program, SIGTERM to all."""
+
+HEALTHY_SECONDS = 50.0
+"""How long each of them is looked at: from its start to well behind its pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,39 @@ def measure(runs: int = 10, faults: Sequence[str] = FAULTS, seed: int = SEED) ->
     return [_run(fault, draw.randrange(RANKS)) for fault in faults for _ in range(runs)]
 
 
+def measure_healthy(runs: int = 4, seed: int = SEED) -> list[Run]:
+    """Run each healthy job so often; right is what was never called hung."""
+    draw = random.Random(seed)  # noqa: S311 - not a secret
+    return [_healthy_run(kind, draw.randrange(RANKS)) for kind in HEALTHY for _ in range(runs)]
+
+
+def _healthy_run(kind: str, rank: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
+        folder = Path(name)
+        (folder / "rings").mkdir()
+        steps = {"STEPS": "80"} if kind == "ended" else {}
+        with (
+            agents_over([folder], "--collector.interval=0.5") as (url,),
+            _job(folder, kind, rank, steps) as job,
+        ):
+            return _never_hung(url, kind, rank, job)
+
+
+def _never_hung(url: str, kind: str, rank: int, job: subprocess.Popen[bytes]) -> Run:
+    began, sentence = time.monotonic(), "no verdict"
+    while (passed := time.monotonic() - began) < HEALTHY_SECONDS:
+        time.sleep(LOOK_SECONDS)
+        if kind == "scaled" and passed > HEALTHY_SECONDS / 2:
+            job.terminate()
+        report = _diagnosis(url, HANG_AFTER)
+        if report is None:
+            continue
+        sentence = str(report["verdict"]["summary"])
+        if report["verdict"]["class"] == "hang":
+            return Run(kind, rank, False, passed, sentence)
+    return Run(kind, rank, sentence != "no verdict", None, sentence)
+
+
 def _run(fault: str, rank: int) -> Run:
     with tempfile.TemporaryDirectory(prefix="rankscope-hang-") as name:
         folder = Path(name)
@@ -85,7 +128,8 @@ def _asked(url: str, fault: str, rank: int) -> Run:
             quiet = time.time() - float(report["incidents"][0]["since_unix_seconds"])
             return Run(fault, rank, _is_right(fault, rank, verdict), quiet, sentence)
         if sentence.startswith("The job is over"):
-            return Run(fault, rank, f": rank {rank} " in sentence, None, sentence)
+            first = " ended first, at " if fault in RAISES else f": rank {rank} "
+            return Run(fault, rank, first in sentence, None, sentence)
     return Run(fault, rank, False, None, sentence)
 
 
@@ -110,21 +154,23 @@ def _diagnosis(url: str, hang_after: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _job(folder: Path, fault: str, rank: int) -> Iterator[None]:
+def _job(
+    folder: Path, fault: str, rank: int, more: Mapping[str, str] = NOTHING
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the job; end all of it, the launcher first, which then starts nothing again."""
     mark = f"RANKSCOPE_RING_DIR={folder}/rings"
-    variables = {"RANKSCOPE_RING_DIR": f"{folder}/rings", "RANKSCOPE_JOB_ID": JOB}
+    variables: dict[str, str] = {"RANKSCOPE_RING_DIR": f"{folder}/rings", "RANKSCOPE_JOB_ID": JOB}
     variables |= {"PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     with (folder / "job.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, f"--nproc-per-node={RANKS}", str(SCRIPT)],
-            env={**os.environ, **variables, "FAULT": f"{fault}:{rank}"},
+            env={**os.environ, **variables, "FAULT": f"{fault}:{rank}", **more},
             stdout=log,
             stderr=log,
         )
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait()
@@ -150,6 +196,8 @@ def report(runs: Sequence[Run]) -> str:
         within = f", said {max(times):.0f} s after the last step at most" if times else ""
         right = sum(run.right for run in mine)
         what = "nobody named, both collectives told" if fault in NOBODY else "the rank named"
+        what = "never called hung" if fault in HEALTHY else what
+        what = "the first process to end told" if fault in RAISES else what
         lines.append(f"{fault}: {what} in {right} of {len(mine)} runs{within}")
         lines += [f"  rank {run.rank}: {run.sentence}" for run in mine if not run.right]
     return "\n".join(lines)

@@ -6,6 +6,9 @@ size. groups: two ranks enter the collectives of two groups in different orders,
 the next. message: the rank waits for a message that nobody sends. first: as never, before any step.
 killed, stopped: a signal ends or holds it. again: it fails, and where its launcher starts all
 again, it does not come to init_process_group.
+
+Pauses of PAUSE seconds that are none: slow-first, checkpoint: the rank takes long for its first
+step, or to save. evaluation, exchange: all ranks evaluate, or exchange something else.
 """
 
 import os
@@ -24,6 +27,35 @@ CHOSEN = int(CHOSEN)
 HANGS_AT = int(os.environ.get("HANGS_AT", "60"))
 HERE = int(os.environ["RANK"])
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+
+
+PAUSE = float(os.environ.get("PAUSE", "25"))
+
+
+class Slow:
+    """Takes long to be saved."""
+
+    def __reduce__(self):
+        time.sleep(PAUSE)
+        return Slow, ()
+
+
+def pause():
+    """Do for a while what is no step."""
+    if WHAT in ("slow-first", "checkpoint") and HERE != CHOSEN:
+        return
+    if WHAT == "slow-first":
+        time.sleep(PAUSE)
+    if WHAT == "checkpoint":
+        torch.save(Slow(), os.devnull)
+    if WHAT == "evaluation":
+        with torch.no_grad():
+            for _, _ in zip(DataLoader(Batches()), range(round(PAUSE)), strict=False):
+                time.sleep(1.0)
+    if WHAT == "exchange":
+        for _ in range(round(PAUSE)):
+            dist.all_reduce(torch.ones(4))
+            time.sleep(1.0)
 
 
 def stand_still():
@@ -73,6 +105,8 @@ def main():
             dist.all_reduce(torch.ones(4), group=group)
     if WHAT == "first":
         go_wrong(size, groups)
+    if WHAT == "slow-first":
+        pause()
     model = DistributedDataParallel(nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, batch in enumerate(DataLoader(Batches())):
@@ -80,6 +114,8 @@ def main():
             break
         if number == HANGS_AT:
             go_wrong(size, groups)
+            if WHAT != "slow-first":
+                pause()
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()

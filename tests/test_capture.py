@@ -173,6 +173,15 @@ def test_the_watch_keeps_a_hang_once_an_hour_within_its_quota(tmp_path, monkeypa
     assert list((tmp_path / "kept").iterdir()) == [last]
 
 
+def test_a_directory_that_cannot_be_written_costs_a_line(tmp_path):
+    (tmp_path / "kept").write_text("a file")
+    gathered, lines = known(), []
+    reports = job_reports.reports(diagnose_each(gathered.jobs), gathered.evidence, NOW)
+    HangCaptures(tmp_path / "kept", "0.1.0").keep(gathered, reports, NOW, lines.append)
+    assert len(lines) == 1
+    assert lines[0].startswith("a capture cannot be written: ")
+
+
 def test_a_job_that_makes_steps_is_not_captured(tmp_path):
     observed = from_pages([training_page(1.0)], job_reports.READS)
     gathered = replace(known(), evidence=JobEvidence(observed))

@@ -102,9 +102,9 @@ def _dump(name: str) -> FlightDump:
 
 
 def _world_size(dumps: dict[int, FlightDump]) -> int:
-    """Return the ranks of the largest group that is told, at least as many as there are dumps."""
-    told = (len(ranks) for dump in dumps.values() for ranks in dump.groups.values())
-    return max(max(told, default=0), max(dumps, default=-1) + 1)
+    """Return the ranks of the largest group named, at least as many as there are dumps."""
+    sizes = (len(ranks) for dump in dumps.values() for ranks in dump.groups.values())
+    return max(max(sizes, default=0), max(dumps, default=-1) + 1)
 
 
 def _stall(rank: int, size: int, dump: FlightDump) -> RankStall:

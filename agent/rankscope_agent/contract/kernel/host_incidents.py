@@ -263,7 +263,7 @@ def _merge(
         action = stronger(action, one.action)
         events += one.events
     ids = {id(one) for one in taken}
-    told = [one.summary for one in taken if one.root.event.kind != "oom_search"]
-    also = "".join(f"; {summary}" for summary in told[:MERGED_SENTENCES])
+    summaries = [one.summary for one in taken if one.root.event.kind != "oom_search"]
+    also = "".join(f"; {summary}" for summary in summaries[:MERGED_SENTENCES])
     merged = replace(into, action=action, events=events, summary=into.summary + also)
     return [merged if one is into else one for one in incidents if id(one) not in ids]

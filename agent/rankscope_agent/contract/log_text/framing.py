@@ -158,5 +158,5 @@ def _from_object(line: bytes) -> bytes:
         values = untrusted_json.read(line).values()
     except (ValueError, AttributeError):
         return line
-    said = next((v for v in values if isinstance(v, str) and "NCCL" in v), None)
-    return line if said is None else said.rstrip("\n").encode(errors="replace") + b"\n"
+    message = next((v for v in values if isinstance(v, str) and "NCCL" in v), None)
+    return line if message is None else message.rstrip("\n").encode(errors="replace") + b"\n"

@@ -275,9 +275,9 @@ class NcclLog:
                 known.group, known.linked = line.comm_id, True
             known.nranks = known.nranks or line.nranks
             return known
-        # Without an event and the nodes, a line was cut off before it said which group it is of.
-        said = line.event or (line.nranks is not None and line.nodes is not None)
-        if line.event == "DESTROYED" or not said:
+        # Without an event and the nodes, a line was cut off before it names which group it is of.
+        named = line.event or (line.nranks is not None and line.nodes is not None)
+        if line.event == "DESTROYED" or not named:
             return None
         if len(members) + len(self.facts.past_members) >= self.limits.members:
             self.facts.beyond_limits += 1

@@ -77,3 +77,14 @@ def test_both_ideals_are_reported():
     shown = verdict_json.as_object(said)["what_if"]
     assert set(shown) == {"all_equal", "stage_weights_kept"}
     assert set(shown["all_equal"]) == {"slowdown", "lost_fraction", "gpu_hours_lost"}
+
+
+@pytest.mark.parametrize(
+    ("known", "steps", "answered"),
+    [(8, 60, True), (5, 60, True), (4, 60, True), (3, 60, False), (8, 11, False), (8, 20, True)],
+)
+def test_few_known_ranks_or_steps_stand_for_nothing(known, steps, answered):
+    rows = records(Job(ranks=8, steps=steps))
+    rows.loc[rows["rank"] >= known, "compute_seconds"] = float("nan")
+    frame = frames.build("job", rows, 8)
+    assert (what_if.ideals(frame, layout({}, 8)) is not None) is answered

@@ -258,7 +258,7 @@ def _judged(number: int) -> Iterator[str]:
         finding = f'{job},kind="thermal_slowdown"'
         culprit = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'
         yield _line(watch.LOST_GPU_SECONDS, f'{job},cause="thermal_slowdown"', STEPS)
-        yield _line(watch.FINDING_ACTIVE, f'{finding},severity="ticket"', 1)
+        yield _line(watch.FINDING_ACTIVE, f'{finding},severity="ticket",owned_by="ml"', 1)
         yield _line(watch.FINDING_CULPRIT_INFO, f'{finding},{culprit},runbook="r"', 1)
         yield _line(watch.FINDING_LOST_FRACTION, finding, 0.2)
 

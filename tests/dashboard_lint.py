@@ -44,6 +44,7 @@ BOUNDED = {
     "transport",
     "gdr",
     "scope",
+    "owned_by",
     "collector",
     "cause",
     "lease",

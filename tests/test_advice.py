@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from rankscope_agent.contract.failures import causes
@@ -12,9 +14,14 @@ from rankscope_analyzers.findings.advice import (
     FROZEN_INPUT,
     MEMORY_EXHAUSTED,
     NVLINK_ERRORS,
+    OWNERS_OF_CAUSES,
 )
+from rankscope_analyzers.findings.finding import Owner
 from rankscope_analyzers.gpus.xid_incidents import LOST_GPU, ROW_REMAP_RUNBOOK
 from rankscope_analyzers.text import runbooks
+from rankscope_dashboards.rules.alerts import ALERTS
+from rankscope_dashboards.rules.ownership import WITHOUT_FINDING
+from rankscope_dashboards.rules.rule_files import Links, rule
 
 OTHERS = (
     *(CABLE_REPORTED, MEMORY_EXHAUSTED, NVLINK_ERRORS, LOST_GPU),
@@ -33,3 +40,19 @@ def test_the_runbook_on_rows_to_remap_can_be_read():
 
 def test_of_processes_killed_for_want_of_memory_logs_and_nodes_give_the_same_advice():
     assert ADVICE["oom_kill"].action == causes.ACTIONS[causes.HOST_OOM]
+
+
+def test_every_cause_of_a_failed_attempt_has_an_owner():
+    assert OWNERS_OF_CAUSES.keys() == causes.CAUSES.keys()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
+def test_an_alert_says_who_acts_on_it_and_findings_with_its_runbook_agree(alert):
+    owner = rule(alert, Links())["labels"]["owned_by"]
+    owners = {advice.owner for advice in ADVICE.values() if advice.runbook == alert.name}
+    assert owner in (owners or get_args(Owner))
+
+
+def test_owners_without_a_finding_are_of_alerts_that_there_are():
+    assert WITHOUT_FINDING.keys() <= {alert.name for alert in ALERTS}
+    assert not WITHOUT_FINDING.keys() & {advice.runbook for advice in ADVICE.values()}

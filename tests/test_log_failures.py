@@ -37,6 +37,14 @@ def test_the_earliest_of_all_nodes_was_first():
     assert one.action == causes.ACTIONS[causes.GPU_OOM]
 
 
+@pytest.mark.parametrize(
+    ("cause", "owner"), [("gpu_oom", "ml"), ("storage", "platform"), ("nccl_error", "network")]
+)
+def test_who_acts_depends_on_the_cause(cause, owner):
+    (one,) = found(n1=failed(cause, "3", 60))
+    assert one.owner == owner
+
+
 def test_a_victim_that_gave_up_earlier_is_not_blamed():
     (one,) = found(n1=failed("unknown", "", 70, own="false"), n2=failed("user_exception", "9", 60))
     assert one.where.ranks == (9,)

@@ -42,7 +42,7 @@ def test_a_finding_is_exported_with_cause_culprit_and_cost(report):
     watch.update([report], 1000.0)
     found = values(watch)
     kind = "thermal_slowdown"
-    assert found["rankscope_finding_active", JOB, kind, "page"] == 1
+    assert found["rankscope_finding_active", JOB, kind, "page", "platform"] == 1
     assert 0.28 < found["rankscope_finding_lost_fraction", JOB, kind] < 0.31
     (culprit,) = [key for key in found if key[0] == "rankscope_finding_culprit_info"]
     assert culprit[1:6] == (JOB, kind, "gpu_compute", "13", "gpu-1")

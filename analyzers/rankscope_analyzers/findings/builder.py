@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from rankscope_analyzers.findings.advice import ADVICE, Advice
-from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Layer, Severity, Where
+from rankscope_analyzers.findings.advice import ADVICE
+from rankscope_analyzers.findings.finding import (
+    Advice,
+    Cost,
+    Evidence,
+    Finding,
+    Layer,
+    Severity,
+    Where,
+)
 
 
 def make_finding(
@@ -43,4 +51,5 @@ def make_finding(
         source=source,
         cost=cost,
         confidence=confidence,
+        owner=advice.owner,
     )

@@ -22,6 +22,9 @@ FaultClass = Literal[
 """Kinds of findings that step times can show."""
 
 Severity = Literal["page", "ticket"]
+Owner = Literal["platform", "network", "ml"]
+"""Who acts on a finding: those who run the nodes, those who run the network, whoever trains."""
+
 Layer = Literal["training", "gpu", "kernel", "link", "nccl", "environment", "host", "pod", "log"]
 
 LAYER_NAMES: dict[Layer, str] = {
@@ -121,6 +124,23 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """What is usually the same about one kind of finding.
+
+    Args:
+        severity: how bad it is unless the finding says otherwise.
+        action: what to do first, one or two sentences.
+        runbook: name of the alert whose runbook says more: a file of docs/runbooks without ending.
+        owner: who acts on it.
+    """
+
+    severity: Severity
+    action: str
+    runbook: str
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One conclusion of one layer.
 
@@ -136,6 +156,7 @@ class Finding:
         source: the series, file or query that it was read from.
         cost: None if the layer cannot know it.
         confidence: 0 to 1, None if it depends on other layers; timing alone never reaches 1.
+        owner: who acts on it; the platform where nothing says otherwise.
     """
 
     kind: str
@@ -152,6 +173,7 @@ class Finding:
     source: str = ""
     cost: Cost | None = None
     confidence: float | None = None
+    owner: Owner = "platform"
 
     @property
     def known_cost(self) -> Cost:

@@ -17,9 +17,9 @@ from rankscope_agent.contract.kernel.incidents import CHAIN_SECONDS
 from rankscope_agent.contract.kernel.vocabulary import SEVERITIES, Action, Cause, stronger
 from rankscope_agent.contract.kernel.vocabulary import Severity as KernelSeverity
 from rankscope_agent.contract.kernel.xid import ROW_REMAP
-from rankscope_analyzers.findings.advice import CODE_ACTIONS, Advice
+from rankscope_analyzers.findings.advice import CODE_ACTIONS
 from rankscope_analyzers.findings.builder import make_finding
-from rankscope_analyzers.findings.finding import Evidence, Finding, Where
+from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.gpus.errors import GpuError
 from rankscope_analyzers.gpus.xid_cases import Case, GpuLocation, cases, location_of, name_of
 from rankscope_analyzers.text.name_lists import listed
@@ -39,7 +39,7 @@ SHARED: frozenset[Cause] = frozenset(("pcie", "driver", "nvlink_fabric"))
 driver, NVSwitches."""
 
 
-LOST_GPU = Advice("page", CODE_ACTIONS["reboot_node"], "RankscopeGpuLost")
+LOST_GPU = Advice("page", CODE_ACTIONS["reboot_node"], "RankscopeGpuLost", "platform")
 """Of a GPU whose PCIe link went: its runbook is not that of other PCIe faults."""
 
 ROW_REMAP_RUNBOOK = "RankscopeGpuRowRemapPending"

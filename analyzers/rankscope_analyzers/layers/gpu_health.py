@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import gpus as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import NVLINK_ERRORS, Advice
-from rankscope_analyzers.findings.finding import Evidence, Finding, Where
+from rankscope_analyzers.findings.advice import NVLINK_ERRORS
+from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding

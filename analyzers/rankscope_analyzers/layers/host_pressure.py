@@ -15,8 +15,8 @@ import numpy as np
 
 from rankscope_agent.contract.metrics import host as metrics
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import MEMORY_EXHAUSTED, Advice
-from rankscope_analyzers.findings.finding import Evidence, Finding, Where
+from rankscope_analyzers.findings.advice import MEMORY_EXHAUSTED
+from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding

@@ -8,8 +8,8 @@ from dataclasses import replace
 from rankscope_agent.contract.kernel.xid import XIDS, describe
 from rankscope_agent.contract.metrics import gpus, kernel_log
 from rankscope_agent.contract.model import Metric
-from rankscope_analyzers.findings.advice import CABLE_REPORTED, Advice
-from rankscope_analyzers.findings.finding import Evidence, Finding, Where
+from rankscope_analyzers.findings.advice import CABLE_REPORTED
+from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Where
 from rankscope_analyzers.gpus import errors as gpu_errors
 from rankscope_analyzers.gpus import xid_incidents
 from rankscope_analyzers.gpus.xid_incidents import XidIncident

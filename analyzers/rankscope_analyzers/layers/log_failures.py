@@ -12,6 +12,7 @@ from dataclasses import replace
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.metrics import job_logs, training
 from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.findings.advice import OWNERS_OF_CAUSES
 from rankscope_analyzers.findings.finding import Evidence, Finding, Where
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
@@ -58,7 +59,9 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     found = series_finding(FAILED, "log", job.job_id, where, sentence, (evidence,), first.last)
     cause = first.labels.get("cause", causes.UNKNOWN)
     action = causes.ACTIONS.get(cause, found.action)
-    yield replace(found, action=action, until_unix_seconds=newest if went_on else None)
+    owner = OWNERS_OF_CAUSES.get(cause, found.owner)
+    until = newest if went_on else None
+    yield replace(found, action=action, owner=owner, until_unix_seconds=until)
 
 
 def _order(series: Series) -> tuple[bool, bool, float]:

@@ -6,9 +6,8 @@ import json
 from collections.abc import Sequence
 
 from rankscope_agent.contract.catalogue import CATALOGUE
-from rankscope_analyzers.findings.advice import Advice
 from rankscope_analyzers.findings.builder import make_finding
-from rankscope_analyzers.findings.finding import Evidence, Finding, Layer, Severity, Where
+from rankscope_analyzers.findings.finding import Advice, Evidence, Finding, Layer, Severity, Where
 
 
 def series_finding(

@@ -86,6 +86,7 @@ def _answer(job: JobReport) -> Mapping[str, Any]:
         "action": first.action,
         "runbook": runbooks.path(first.runbook),
         "severity": first.severity,
+        "owner": first.cause.owner,
         "confidence": round(first.confidence, 4),
     }
 
@@ -102,6 +103,7 @@ def _incident(incident: Incident) -> dict[str, Any]:
     return {
         "summary": incident.summary,
         "severity": incident.severity,
+        "owner": incident.cause.owner,
         "confidence": round(incident.confidence, 4),
         "layers": list(incident.layers),
         "ranks": list(where.ranks),
@@ -125,6 +127,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "kind": finding.kind,
         "layer": finding.layer,
         "severity": finding.severity,
+        "owner": finding.owner,
         "summary": finding.summary,
         "ranks": list(finding.where.ranks),
         "nodes": list(finding.where.nodes),

@@ -87,6 +87,7 @@ def _finding_object(found: Finding) -> dict[str, Any]:
         "nodes": [location.node for location in found.where.culprits],
         "gpus": [int(location.gpu) if location.gpu else None for location in found.where.culprits],
         "severity": found.severity,
+        "owner": found.owner,
         "since_unix_seconds": found.since_unix_seconds,
         "until_unix_seconds": found.until_unix_seconds,
         "gpu_hours_lost": round(found.known_cost.gpu_hours, 6),

@@ -11,7 +11,6 @@ from rankscope_analyzers.findings.advice import (
     ADVICE,
     FROZEN_HOST,
     FROZEN_INPUT,
-    Advice,
 )
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (

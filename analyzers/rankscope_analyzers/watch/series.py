@@ -227,7 +227,9 @@ def _findings(report: JobReport) -> Iterator[Sample]:
         if kind in seen or len(seen) == KINDS_OF_A_JOB:
             continue
         seen.add(kind)
-        yield metrics.FINDING_ACTIVE.sample(1, job_id=job_id, kind=kind, severity=incident.severity)
+        yield metrics.FINDING_ACTIVE.sample(
+            1, job_id=job_id, kind=kind, severity=incident.severity, owned_by=incident.cause.owner
+        )
         yield metrics.FINDING_CONFIDENCE.sample(incident.confidence, job_id=job_id, kind=kind)
         if incident.cost is not None:
             lost = incident.cost.lost_fraction

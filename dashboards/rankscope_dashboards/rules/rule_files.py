@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rankscope_dashboards.rules import alerts, recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert, Group, severity_by_class
 from rankscope_dashboards.rules.alerts.texts import sentence
+from rankscope_dashboards.rules.ownership import owner_of
 from rankscope_dashboards.rules.recording_rules import RecordGroup
 from rankscope_dashboards.yaml_text import Value, dump
 
@@ -81,6 +82,7 @@ def rule(alert: Alert, links: Links) -> Value:
                 severity_by_class(links.paging_namespaces) if by_class else alert.severity
             ),
             "scope": alert.scope,
+            "owned_by": owner_of(alert.name),
         },
         "annotations": dict(_annotations(alert, links)),
     }

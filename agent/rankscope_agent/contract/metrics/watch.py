@@ -8,8 +8,9 @@ FINDING_ACTIVE = Metric(
     "rankscope_finding_active",
     "gauge",
     "Always 1; an ongoing incident of the job. kind is that of its cause: gpu_compute,"
-    " thermal_slowdown, socket_fallback and so on.",
-    ("job_id", "kind", "severity"),
+    " thermal_slowdown, socket_fallback and so on. owned_by is who acts on it: platform, network or"
+    " ml.",
+    ("job_id", "kind", "severity", "owned_by"),
 )
 FINDING_CULPRIT_INFO = Metric(
     "rankscope_finding_culprit_info",

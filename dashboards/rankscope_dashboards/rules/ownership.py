@@ -1,0 +1,29 @@
+"""Who acts on an alert: those who run nodes, those who run the network, or whoever trains."""
+
+from __future__ import annotations
+
+from rankscope_analyzers.findings.advice import ADVICE
+from rankscope_analyzers.findings.finding import Owner
+
+WITHOUT_FINDING: dict[str, Owner] = {
+    "RankscopeAdapterUnhealthy": "network",
+    "RankscopeCheckpointFailing": "ml",
+    "RankscopeGpusIdle": "ml",
+    "RankscopeJobStalled": "ml",
+    "RankscopeLossDiverging": "ml",
+    "RankscopeLowGpuUtilisation": "ml",
+    "RankscopeNetworkSaturated": "network",
+    "RankscopeNonFiniteLoss": "ml",
+    "RankscopePfcStorm": "network",
+    "RankscopePodInterface": "network",
+    "RankscopeStepTailSlow": "ml",
+    "RankscopeSyncShareHigh": "ml",
+    "RankscopeThroughputDegraded24h": "ml",
+}
+"""Owners of alerts of which no finding exists; of others like that the platform takes care."""
+
+
+def owner_of(alert: str) -> Owner:
+    """Return who acts on an alert: as on the first kind of finding that has its runbook."""
+    kinds = (advice.owner for advice in ADVICE.values() if advice.runbook == alert)
+    return next(kinds, WITHOUT_FINDING.get(alert, "platform"))

@@ -14,6 +14,7 @@ from rankscope_analyzers.findings.advice import (
 )
 from rankscope_analyzers.findings.builder import make_finding
 from rankscope_analyzers.findings.finding import (
+    Advice,
     Cost,
     Evidence,
     FaultClass,

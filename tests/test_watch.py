@@ -171,7 +171,7 @@ def test_a_real_agent_is_watched(tmp_path, capsys):
     with running_agent(tmp_path, "--simulate=h100x4:thermal@2") as agent:
         wait_for_gpus(agent)
         page = serve_once(agent.url, capsys)
-    assert 'kind="thermal_slowdown",severity="page",owned_by="platform"} 1.0' in page
+    assert 'kind="thermal_slowdown",owned_by="platform",severity="page"} 1.0' in page
     assert 'rank="2"' in page
     assert 'rankscope_watch_agents{state="answering"} 1.0' in page
 

@@ -31,6 +31,7 @@ from benchmarks import (
     watch_cost,
 )
 from benchmarks.hostile import run as hostile
+from benchmarks.processes import end_on_terminate
 
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "probe": lambda: probe_cost.report(probe_cost.measure()),
@@ -69,6 +70,7 @@ def main(names: Sequence[str]) -> int:
     if unknown:
         sys.stderr.write(f"unknown benchmarks {unknown}, have {list(BENCHMARKS)}\n")
         return 1
+    end_on_terminate()
     for name in names or BENCHMARKS:
         sys.stdout.write(f"== {name}\n{BENCHMARKS[name]()}\n")
         sys.stdout.flush()

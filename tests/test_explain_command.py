@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import subprocess
 import sys
 import types
@@ -14,6 +15,7 @@ import pytest
 
 from nccl_job_text import start
 from rankscope_analyzers import cli
+from rankscope_analyzers.commands import explain
 
 KEYS = {
     "nccl_version",
@@ -165,3 +167,28 @@ def test_explaining_a_log_imports_neither_pandas_nor_numpy(kind, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+BOMB_MEBIBYTES, MOST_GROWTH_KIB = 48, 24 << 10
+
+
+def peak_kib(kind: str, path: Path) -> int:
+    """Explain a log in a process of its own; return the most memory that it held."""
+    command = [sys.executable, "-m", "rankscope_analyzers", "explain", kind, str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_maxrss
+
+
+@pytest.mark.parametrize("kind", explain.KINDS)
+@pytest.mark.parametrize("piece", [b"\0", b"step 1\n"], ids=["one endless line", "lines"])
+def test_a_small_file_that_unpacks_to_much_is_read_in_little_memory(tmp_path, kind, piece):
+    empty, bomb = tmp_path / "empty.log", tmp_path / "bomb.gz"
+    empty.write_text("step 1\n")
+    with gzip.open(bomb, "wb") as packed:
+        for _ in range(BOMB_MEBIBYTES):
+            packed.write(piece * ((1 << 20) // len(piece)))
+    assert bomb.stat().st_size < 1 << 20
+    assert peak_kib(kind, bomb) - peak_kib(kind, empty) < MOST_GROWTH_KIB

@@ -9,12 +9,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import simulated_jobs
 from rankscope_analyzers import cli
 from rankscope_analyzers.text.console import PlainConsole
 from rankscope_analyzers.text.plain_lines import REPLACEMENT, shown, write_lines
@@ -28,6 +29,7 @@ NODE = "test-node"
 NAMES = (NODE, "H100", "GPU-")
 XID = 'gpu="3",uuid="GPU-07",pci="0000:3b:00",xid="48",severity="fatal",action="reset_gpu"'
 PATIENCE_SECONDS = 60.0
+SLOW = simulated_jobs.Fault("data", (4,), 0.4)
 
 
 class LyingAgent(http.server.ThreadingHTTPServer):
@@ -99,16 +101,28 @@ def files(tmp_path_factory) -> Path:
         kept: dict[str, Any] = {key: {} for key in ("command", "environment", "versions")}
         kept |= {"format": 1, "ranks": [], "images": {f"{number}{ATTACK}": [0]}}
         (folder / f"{number}.json").write_text(json.dumps(kept))
+    rows = simulated_jobs.records(simulated_jobs.Job(faults=(SLOW,)))
+    rows["node"] = [f"n{rank}{ATTACK}" for rank in rows["rank"]]
+    for trace in (folder / "trace", folder / f"odd{ATTACK}"):
+        trace.mkdir()
+        rows.to_csv(trace / "records.csv", index=False)
+    (folder / "trace" / "meta.json").write_text(json.dumps({"job_id": f"owned{ATTACK}"}))
+    (folder / f"odd{ATTACK}" / "meta.json").write_text("[")
     return folder
 
 
 CASES: dict[str, tuple[str, ...]] = {
-    "diagnose": ("diagnose --agent AGENT --since 9000d",),
+    "diagnose": (
+        "diagnose --agent AGENT --since 9000d",
+        "diagnose --trace FILES/trace",
+        "diagnose --trace FILES/oddATTACK",
+        "diagnose --kineto FILES/oddATTACK",
+    ),
     "jobs": ("jobs --agent AGENT --since 9000d",),
     "gpus": ("gpus --agent AGENT --seconds 2",),
     "xids": ("xids --agent AGENT",),
     "doctor": ("doctor --agent AGENT",),
-    "record": ("record --agent AGENT --since 9000d -",),
+    "record": ("record --agent AGENT --since 9000d --job team/job -",),
     "watch": ("watch --agent AGENT --once --since 9000d",),
     "explain": (
         "explain job-log FILES/job.log",
@@ -122,6 +136,12 @@ OF_ITSELF = {"demo", "probe-path"}
 """Commands that print nothing that anybody else wrote."""
 
 
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    for place, text in places.items():
+        word = word.replace(place, text)
+    return word
+
+
 def test_every_command_has_a_case():
     assert CASES.keys() | OF_ITSELF == cli.COMMANDS.keys()
 
@@ -129,7 +149,8 @@ def test_every_command_has_a_case():
 @pytest.mark.parametrize("line", [line for lines in CASES.values() for line in lines])
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_command_prints_what_shows(liar, files, capsys, line, form):
-    arguments = line.replace("AGENT", liar).replace("FILES", str(files)).split()
+    places = {"AGENT": liar, "FILES": str(files), "ATTACK": ATTACK}
+    arguments = [_filled(word, places) for word in line.split()]
     if form == "json":
         if arguments[0] in {"record", "watch"}:
             return

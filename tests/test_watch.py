@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from faulty_clusters import JOB, Cluster, pressure
+from rankscope_analyzers import cli
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.intake.agent_client import Agent, StatusError
@@ -22,6 +23,7 @@ from rankscope_analyzers.watch.leadership import SingleInstance
 from rankscope_analyzers.watch.series import WatchSeries
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
+from servers import free_port
 from simulated_jobs import Fault, Job
 
 NODES = {"gpu-0": "healthy", "gpu-1": "thermal@5"}
@@ -274,3 +276,10 @@ def test_a_watch_that_hangs_in_an_evaluation_is_not_healthy(monkeypatch):
         watch_command.JobSource(hang), exported, SingleInstance(), 0.0, ErrorLog(print)
     )
     assert watch_server.liveness(exported)[0] == 200
+
+
+def test_one_look_that_could_read_nothing_is_a_failure(capsys):
+    assert cli.main(["watch", "--once", f"--agent=http://127.0.0.1:{free_port()}"]) == 1
+    printed = capsys.readouterr()
+    assert "nothing could be read: agent http://127.0.0.1:" in printed.err
+    assert "rankscope_watch_failed_evaluations_total 1.0" in printed.out

@@ -1,7 +1,8 @@
 """Attacks by files of pods, each a process of its own on one core: `attackers.py KIND FOLDER`.
 
-FOLDER is the node's: volumes of pods lie under `kubelet/pods`, logs under `logs`. It goes on until
-its standard input ends, and then prints how often it did what it does. The attacks over the network
+FOLDER is the node's: volumes of pods lie under `kubelet/pods`, logs under `logs`. It prints `ready`
+once its files are made, goes on until its standard input ends, and then prints how often it did
+what it does. The attacks over the network
 are those of tests/attackers.py.
 """
 
@@ -22,7 +23,8 @@ from inspector_files import line
 from nccl_job_text import start
 from ring_writer import PAGE, RingWriter, record_bytes
 
-NAMESPACE = "tenant"
+NAMESPACE, VICTIM = "tenant", "team/llm"
+READY = "ready\n"
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 PODS = 20
 RINGS, RING_PODS, RING_CAPACITY = 64, 16, 1024
@@ -44,12 +46,21 @@ def volume(folder: Path, number: int) -> Path:
 
 
 def rings(folder: Path) -> Iterator[None]:
-    """Hold as many rings as an agent reads, and write those of one pod over as fast as can be."""
+    """Hold as many rings as an agent reads, and write those of one pod over as fast as can be.
+
+    The other pods' say that they are ranks of the team's job, of numbers that it does not have.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     writers = [
-        RingWriter(volume(folder, pod), f"{n}-1.ring", rank=n, job_id="x", capacity=RING_CAPACITY)
-        for pod in range(RING_PODS)
+        RingWriter(
+            volume(folder, pod),
+            f"{n}-1.ring",
+            rank=n,
+            job_id="x" if pod < RING_PODS else VICTIM,
+            capacity=RING_CAPACITY,
+        )
+        for pod in range(PODS)
         for n in range(RINGS)
     ]
     for writer in writers:
@@ -124,6 +135,9 @@ def main() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     times = 0
     with contextlib.closing(KINDS[kind](Path(folder))) as attack:
+        next(attack)
+        sys.stdout.write(READY)
+        sys.stdout.flush()
         for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
             times += 1
     sys.stdout.write(f"{times}\n")

@@ -54,12 +54,17 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(folder: Path) -> Iterator[Node]:
-    """Run an agent on a node without pods until the block ends."""
+def node(folder: Path, *flags: str) -> Iterator[Node]:
+    """Run an agent on a node without pods until the block ends.
+
+    Args:
+        folder: the node's, which is made.
+        flags: further ones of the agent.
+    """
     folder.mkdir()
     with (
         contextlib.closing(FakeApiServer(bookmark_seconds=1.0)) as api,
-        running_agent(folder, *_flags(folder, api)) as agent,
+        running_agent(folder, *_flags(folder, api), *flags) as agent,
     ):
         yield Node(folder, api, agent)
 

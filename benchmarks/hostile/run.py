@@ -34,9 +34,9 @@ from benchmarks.hostile.watching import (
     await_true,
     page_of,
     probe,
-    team_series,
+    series_of,
 )
-from benchmarks.processes import end_on_terminate, free_port, memory_mib
+from benchmarks.processes import free_port, memory_mib
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
@@ -45,6 +45,7 @@ from dripping import DRIPS, Dripping
 
 SECONDS = 300.0
 NODES = 2
+RANKS = NODES * trainer.RANKS_OF_A_NODE
 SLOW_RANK = 5
 INTERVAL = "5s"
 START_SECONDS = 180.0
@@ -79,21 +80,24 @@ class Result:
     jobs: Mapping[str, Mapping[str, int]]
 
 
-def measure(seconds: float = SECONDS) -> Result:
+def measure(seconds: float = SECONDS, *flags: str) -> Result:
     """Attack for so long.
+
+    Args:
+        seconds: how long.
+        flags: further ones of the agents.
 
     Raises:
         RuntimeError: not all was seen before the attacks began.
     """
-    end_on_terminate()
     with contextlib.ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        nodes = [stack.enter_context(node(root / f"n{number}")) for number in range(NODES)]
+        nodes = [stack.enter_context(node(root / f"n{number}", *flags)) for number in range(NODES)]
         llm = stack.enter_context(_training(nodes, "llm", SLOW_RANK, 1))
         watch, url = stack.enter_context(_watch(root, nodes))
-        seen = Seen()
+        seen = Seen(settled=frozenset({"llm"}))
         engineer = Engineer(url, VERDICT, seen)
-        await_true(lambda: _all_ranks(nodes, "llm"), START_SECONDS, "the job's ranks")
+        await_true(lambda: _is_seen(nodes, "llm"), START_SECONDS, "the job's ranks")
         await_true(engineer.knows, START_SECONDS, "the watch's verdict")
         began = time.monotonic()
         attacks, late = _attacked(nodes, engineer, seen, seconds)
@@ -112,33 +116,41 @@ def _attacked(
     with contextlib.ExitStack() as stack:
         for one in nodes:
             stack.enter_context(again_and_again(PROBE_SECONDS, lambda one=one: probe(one, seen)))
-            stack.enter_context(again_and_again(SCRAPE_SECONDS, Scraper(one, seen)))
+            stack.enter_context(again_and_again(SCRAPE_SECONDS, Scraper(one, RANKS, seen)))
         stack.enter_context(again_and_again(LOOK_SECONDS, engineer))
         count = stack.enter_context(annotating(nodes))
         attacking = _attackers(nodes)
         stack.callback(_end, attacking)
         time.sleep(seconds / 3)
+        began = time.monotonic()
         with _training(nodes, "late", -1, 50) as late:
+            await_true(lambda: _is_seen(nodes, "late"), START_SECONDS, "the late job's ranks")
+            seen.late_job_seconds = time.monotonic() - began
+            seen.settled |= {"late"}
             time.sleep(2 * seconds / 3)
-            await_true(lambda: _all_ranks(nodes, "late"), START_SECONDS, "the late job's ranks")
+            seen.settled -= {"late"}
             late_summary = _job_summary(late, nodes, "late")
         counts = {name: _times(process) for name, process in attacking.items()}
     return counts | {"annotations": count[0]}, late_summary
 
 
 def _attackers(nodes: Sequence[Node]) -> dict[str, subprocess.Popen[str]]:
-    """Start all attackers: over the network on the first node, by files on both."""
-    first = nodes[0]
-    ports = [str(urlsplit(url).port) for url in (first.agent.url, first.agent.health_url)]
-    commands = {
-        kind: [network.__file__, kind, *ports, str(2 + 50 * number)]
+    """Start all attackers: by files on all nodes, and over the network on the first one."""
+    by_files = {
+        f"{kind} on {one.folder.name}": _started([attackers.__file__, kind, str(one.folder)])
+        for one in nodes
+        for kind in attackers.KINDS
+    }
+    for process in by_files.values():
+        if process.stdout is None or process.stdout.readline() != attackers.READY:
+            raise RuntimeError(f"{process.args!r} has made no files to attack with")
+    agent = nodes[0].agent
+    ports = [str(urlsplit(url).port) for url in (agent.url, agent.health_url)]
+    over_network = {
+        kind: _started([network.__file__, kind, *ports, str(2 + 50 * number)])
         for number, kind in enumerate(network.KINDS)
     }
-    for one in nodes:
-        for kind in attackers.KINDS:
-            name = f"{kind} on {one.folder.name}"
-            commands[name] = [attackers.__file__, kind, str(one.folder)]
-    return {name: _started(command) for name, command in commands.items()}
+    return over_network | by_files
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[str]:
@@ -197,13 +209,16 @@ def _watch(root: Path, nodes: Sequence[Node]) -> Iterator[tuple[subprocess.Popen
 def _counted(nodes: Sequence[Node], job: str) -> list[float]:
     """Return the steps that agents have counted of each rank of a job."""
     name = f'rankscope_steps_total{{job_id="{TEAM}/{job}"'
-    pages = [team_series(page_of(one.agent.url, SHOWN)) for one in nodes]
+    pages = [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
     return [value for page in pages for series, value in page.items() if series.startswith(name)]
 
 
-def _all_ranks(nodes: Sequence[Node], job: str) -> bool:
+def _is_seen(nodes: Sequence[Node], job: str) -> bool:
+    """Return True once all ranks of a job are seen, and whose its pods are is known everywhere."""
     steps = _counted(nodes, job)
-    return len(steps) == trainer.RANKS_OF_A_NODE * NODES and min(steps) >= trainer.HISTORY
+    pages = [series_of(page_of(one.agent.url, SHOWN), (job,)) for one in nodes]
+    nameless = any('job_id=""' in series for page in pages for series in page)
+    return len(steps) == RANKS and min(steps) >= trainer.HISTORY and not nameless
 
 
 def _job_summary(
@@ -229,6 +244,7 @@ def faults(result: Result) -> list[str]:
         "scrapes not answered": seen.failed_scrapes,
         "series of other jobs lost": len(seen.lost),
         "counters of other jobs that fell": len(seen.fallen),
+        "series of ranks that other jobs do not have": len(seen.made_up),
         "looks at the watch without the verdict": seen.missed,
         "looks at the watch with a late verdict": seen.late,
         "trainers' files changed": sum(job["files"] - job["identical"] for job in jobs.values()),
@@ -249,7 +265,9 @@ def report(result: Result) -> str:
         f"restarts {result.restarts}; most memory of an agent {result.peak_mib:.0f} MiB",
         f"liveness probes {seen.probes:,}, not answered {seen.failed_probes}",
         f"scrapes {seen.scrapes:,}, not answered {seen.failed_scrapes};"
-        f" series of other jobs lost {len(seen.lost)}, counters that fell {len(seen.fallen)}",
+        f" series of other jobs lost {len(seen.lost)}, counters that fell {len(seen.fallen)},"
+        f" ranks made up {len(seen.made_up)}",
+        f"all ranks of a job that came amid the attacks seen after {seen.late_job_seconds:.0f} s",
         f"looks at the watch {seen.looks:,}, without the verdict {seen.missed}, with one older than"
         f" {LATE_SECONDS:g} s {seen.late} (oldest {seen.oldest_seconds:.0f} s);"
         f" evaluations {len(seen.evaluations)}",
@@ -258,6 +276,6 @@ def report(result: Result) -> str:
             f" {job['files']}; files identical {job['identical']} of {job['files']}"
             for name, job in result.jobs.items()
         ),
-        *(sorted(seen.lost | seen.fallen)[:20]),
+        *(sorted(seen.lost | seen.fallen | seen.made_up)[:20]),
     ]
     return "\n".join([*rows, *(f"FAULT: {fault}" for fault in faults(result))])

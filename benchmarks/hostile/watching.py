@@ -8,16 +8,17 @@ import re
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.hostile.nodes import SHOWN, TEAM, Node
 
 PATIENCE_SECONDS = 30.0
 PROBE_SECONDS, SCRAPE_SECONDS, LOOK_SECONDS = 0.25, 1.0, 1.0
-OF_THE_TEAM = re.compile(rf'(?:job_id="{TEAM}/|pod_name="{TEAM}-|pod_namespace="{TEAM}")')
-MOVING = re.compile(r"_starved_|_recent_|_bucket\{")
+MOVING = re.compile(r"_starved_|_recent_|_busiest_|_bucket\{")
 """Series that come with what the machine does, or of which new ones come with time."""
+
+RANK = re.compile(rf'job_id="{TEAM}/[^}}]*[{{,]rank="(\d+)"')
 
 LAST_EVALUATION = re.compile(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$")
 
@@ -33,8 +34,11 @@ class Seen:
     Args:
         probes, failed_probes: questions of kubelets, and those not answered with 200.
         scrapes, failed_scrapes: the same of Prometheus.
-        lost: series of the team that were on a page before and were missing later.
-        fallen: its counters that fell.
+        settled: the team's jobs of which all is known, so that nothing of theirs may change.
+        lost: series of these that were on a page before and were missing later.
+        fallen: their counters that fell.
+        made_up: series of ranks that they do not have.
+        late_job_seconds: how long the job that came amid the attacks took to be seen in full.
         looks: questions to the watch.
         missed: those without the right verdict on the slow rank.
         late: those with an evaluation older than `LATE_SECONDS`.
@@ -45,8 +49,11 @@ class Seen:
     failed_probes: int = 0
     scrapes: int = 0
     failed_scrapes: int = 0
+    settled: frozenset[str] = frozenset()
     lost: set[str] = field(default_factory=set)
     fallen: set[str] = field(default_factory=set)
+    made_up: set[str] = field(default_factory=set)
+    late_job_seconds: float = 0.0
     looks: int = 0
     missed: int = 0
     late: int = 0
@@ -66,14 +73,28 @@ def page_of(url: str, credentials: str = "") -> str:
         return str(answer.read().decode())
 
 
-def team_series(page: str) -> dict[str, float]:
-    """Return the team's series with their values."""
-    found = {}
+def of_jobs(jobs: Iterable[str]) -> re.Pattern[str]:
+    """Match the series of some of the team's jobs and of their pods."""
+    names = "|".join(sorted(jobs)) or "none"
+    return re.compile(rf'(?:job_id="{TEAM}/(?:{names})"|pod_name="(?:{names})-)')
+
+
+def series_of(page: str, jobs: Iterable[str]) -> dict[str, float]:
+    """Return the series of some of the team's jobs with their values."""
+    found, wanted = {}, of_jobs(jobs)
     for line in page.splitlines():
-        if OF_THE_TEAM.search(line) and not MOVING.search(line) and not line.startswith("#"):
+        if wanted.search(line) and not MOVING.search(line) and not line.startswith("#"):
             name, _, value = line.rpartition(" ")
             found[name] = float(value)
     return found
+
+
+def made_up(page: str, ranks: int) -> Iterator[str]:
+    """Yield series of ranks that the team's jobs do not have."""
+    for line in page.splitlines():
+        rank = RANK.search(line)
+        if rank is not None and int(rank[1]) >= ranks:
+            yield line.rpartition(" ")[0]
 
 
 def await_true(ask: Callable[[], bool], seconds: float, what: str) -> None:
@@ -119,31 +140,38 @@ def probe(one: Node, seen: Seen) -> None:
 
 
 class Scraper:
-    """Scrapes an agent and compares the team's series with those of the scrape before.
+    """Scrapes an agent and compares the settled jobs' series with those of the scrape before.
 
     Args:
         one: the node.
+        ranks: how many each job of the team has.
         seen: where it counts.
     """
 
-    def __init__(self, one: Node, seen: Seen) -> None:
-        self._node, self._seen = one, seen
-        self.series = team_series(page_of(one.agent.url, SHOWN))
+    def __init__(self, one: Node, ranks: int, seen: Seen) -> None:
+        self._node, self._ranks, self._seen = one, ranks, seen
+        self._series = series_of(page_of(one.agent.url, SHOWN), seen.settled)
 
     def __call__(self) -> None:
         """Scrape once."""
+        settled = self._seen.settled
         self._seen.scrapes += 1
         try:
-            now = team_series(page_of(self._node.agent.url, SHOWN))
+            page = page_of(self._node.agent.url, SHOWN)
         except (OSError, http.client.HTTPException):
             self._seen.failed_scrapes += 1
             return
-        name = self._node.folder.name
-        self._seen.lost.update(f"{name}: {series}" for series in self.series.keys() - now.keys())
-        for series in self.series.keys() & now.keys():
-            if "_total" in series and now[series] < self.series[series]:
+        # A job may have come to be settled, or to end, while the page was on its way.
+        settled &= self._seen.settled
+        wanted = of_jobs(settled)
+        before = {series: value for series, value in self._series.items() if wanted.search(series)}
+        now, name = series_of(page, settled), self._node.folder.name
+        self._seen.lost.update(f"{name}: {series}" for series in before.keys() - now.keys())
+        for series in before.keys() & now.keys():
+            if "_total" in series and now[series] < before[series]:
                 self._seen.fallen.add(f"{name}: {series}")
-        self.series.update(now)
+        self._seen.made_up.update(f"{name}: {series}" for series in made_up(page, self._ranks))
+        self._series = {**before, **now}
 
 
 class Engineer:

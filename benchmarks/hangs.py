@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -27,7 +28,6 @@ from benchmarks.agents import agents_over
 SCRIPT = Path(__file__).parents[1] / "tests" / "foreign_jobs" / "hanging.py"
 PROBE = Path(__file__).parents[1] / "agent" / "probe"
 RANKS = 4
-JOB = "bench/hang"
 NOTHING: Mapping[str, str] = {}
 HANG_AFTER = "10s"
 FIRST_STEP_HANG_AFTER = "2s"
@@ -45,7 +45,7 @@ HEALTHY = ("slow-first", "checkpoint", "evaluation", "exchange", "ended", "scale
 checkpoint of one rank, an evaluation, other collectives, the end of the program, SIGTERM to all."""
 
 HEALTHY_SECONDS = 50.0
-"""How long each of them is looked at: from its start to well behind its pause."""
+"""How long each of them is looked at from when its ranks are seen: to well behind its pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +88,23 @@ def _healthy_run(kind: str, rank: int) -> Run:
             agents_over([folder], "--collector.interval=0.5") as (url,),
             _job(folder, kind, rank, steps) as job,
         ):
-            return _never_hung(url, kind, rank, job)
+            return _never_hung(url, folder.name, kind, rank, job)
 
 
-def _never_hung(url: str, kind: str, rank: int, job: subprocess.Popen[bytes]) -> Run:
-    began, sentence = time.monotonic(), "no verdict"
-    while (passed := time.monotonic() - began) < HEALTHY_SECONDS:
+def _never_hung(url: str, job_id: str, kind: str, rank: int, job: subprocess.Popen[bytes]) -> Run:
+    deadline, began, sentence = time.monotonic() + RUN_SECONDS, math.inf, "never seen"
+    while (now := time.monotonic()) < min(deadline, began + HEALTHY_SECONDS):
         time.sleep(LOOK_SECONDS)
-        if kind == "scaled" and passed > HEALTHY_SECONDS / 2:
+        if kind == "scaled" and now - began > HEALTHY_SECONDS / 2:
             job.terminate()
-        report = _diagnosis(url, HANG_AFTER)
+        report = _diagnosis(url, job_id, HANG_AFTER)
         if report is None:
             continue
+        began = min(began, now)
         sentence = str(report["verdict"]["summary"])
         if report["verdict"]["class"] == "hang":
-            return Run(kind, rank, False, passed, sentence)
-    return Run(kind, rank, sentence != "no verdict", None, sentence)
+            return Run(kind, rank, False, now - began, sentence)
+    return Run(kind, rank, math.isfinite(began), None, sentence)
 
 
 def _run(fault: str, rank: int) -> Run:
@@ -111,15 +112,15 @@ def _run(fault: str, rank: int) -> Run:
         folder = Path(name)
         (folder / "rings").mkdir()
         with agents_over([folder], "--collector.interval=0.5") as (url,), _job(folder, fault, rank):
-            return _asked(url, fault, rank)
+            return _asked(url, folder.name, fault, rank)
 
 
-def _asked(url: str, fault: str, rank: int) -> Run:
+def _asked(url: str, job_id: str, fault: str, rank: int) -> Run:
     """Ask until the job is said to hang, or to be over."""
     deadline, sentence = time.monotonic() + RUN_SECONDS, "no verdict"
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-        report = _diagnosis(url, FIRST_STEP_HANG_AFTER if fault == "first" else HANG_AFTER)
+        report = _diagnosis(url, job_id, FIRST_STEP_HANG_AFTER if fault == "first" else HANG_AFTER)
         if report is None:
             continue
         verdict = report["verdict"]
@@ -142,12 +143,12 @@ def _is_right(fault: str, rank: int, verdict: dict[str, Any]) -> bool:
     return verdict["ranks"] == [] and both and f"ranks {pair[0]}, {pair[1]} wait for each" in text
 
 
-def _diagnosis(url: str, hang_after: str) -> dict[str, Any] | None:
+def _diagnosis(url: str, job_id: str, hang_after: str) -> dict[str, Any] | None:
     command = [sys.executable, "-m", "rankscope_analyzers", "diagnose", "--agent", url]
-    command += ["--job", JOB, "--json", "--hang-after", hang_after]
+    command += ["--job", job_id, "--json", "--hang-after", hang_after]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        found: dict[str, Any] = json.loads(ended.stdout)[JOB]
+        found: dict[str, Any] = json.loads(ended.stdout)[job_id]
     except (ValueError, KeyError):
         return None
     return found
@@ -159,7 +160,10 @@ def _job(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run the job; end all of it, the launcher first, which then starts nothing again."""
     mark = f"RANKSCOPE_RING_DIR={folder}/rings"
-    variables: dict[str, str] = {"RANKSCOPE_RING_DIR": f"{folder}/rings", "RANKSCOPE_JOB_ID": JOB}
+    variables: dict[str, str] = {
+        "RANKSCOPE_RING_DIR": f"{folder}/rings",
+        "RANKSCOPE_JOB_ID": folder.name,
+    }
     variables |= {"PYTHONPATH": str(PROBE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     with (folder / "job.log").open("wb") as log:

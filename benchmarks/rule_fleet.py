@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from rankscope_agent.contract.metrics import (
     agent,
+    cluster_jobs,
     gpus,
     host,
     job_logs,
@@ -244,16 +245,33 @@ def _faults(node: int, on: str, job: str) -> Iterator[str]:
 def page_of_watch() -> str:
     """Return what the watch exports: every fourth job has a straggler."""
     return "".join(line for job in range(NODES // NODES_OF_A_JOB) for line in _judged(job)) + (
-        _line(watch.WATCH_LAST, "", "1.7e9")
+        _ended()
+        + _line(watch.WATCH_LAST, "", "1.7e9")
         + _line(watch.WATCH_ANALYSIS_ERRORS, 'part="job"', 0)
         + _line(watch.WATCH_LEADING, 'lease="rankscope/rankscope-watch"', 1)
         + _line(watch.WATCH_LEASE_UP, 'lease="rankscope/rankscope-watch"', 1)
     )
 
 
+def _ended() -> str:
+    """Return how jobs ended: of 20 namespaces, each with three classes and eight causes."""
+    return "".join(
+        _line(
+            cluster_jobs.JOB_COMPLETIONS,
+            f'job_namespace="team-{team}",job_class="{name}",outcome="failed",cause="c{cause}"',
+            STEPS_OF_ALL,
+        )
+        for team in range(20)
+        for name in ("production", "research", "default")
+        for cause in range(8)
+    )
+
+
 def _judged(number: int) -> Iterator[str]:
     job = f'job_id="team/job-{number}"'
     yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
+    yield _line(cluster_jobs.JOB_UNSCHEDULED_PODS, job, 0)
+    yield _line(cluster_jobs.JOB_WAITING_GPUS, job, 0)
     if number % 4 == 0:
         finding = f'{job},kind="thermal_slowdown"'
         culprit = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'

@@ -9,6 +9,7 @@ that grow, and a kubelet. Only kube-state-metrics is played, and only by the nam
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import subprocess
@@ -28,7 +29,8 @@ from typing import Any
 import yaml
 
 import kubeconfigs
-from fake_api_server import FakeApiServer
+import workload_objects
+from fake_api_server import FakeApiServer, Store
 from fake_kubelet import FakeKubelet, devices, pod_resources
 from pod_json import agents_pod, pod
 from rankscope_agent.sources.gpus.simulation.ports import PREFIX
@@ -98,7 +100,42 @@ def api_server() -> FakeApiServer:
         if phase in STATES:
             made["status"]["containerStatuses"][0]["state"] = STATES[phase]
         server.put(made)
+    job_objects(server)
     return server
+
+
+TORCH = "/apis/kubeflow.org/v1/pytorchjobs"
+
+
+def job_objects(server: FakeApiServer) -> None:
+    """Have one job that runs on a node elsewhere, and one whose pod gets no GPU."""
+    of = workload_objects.kind("PyTorchJob")
+    server.collections[TORCH] = Store()
+    began = time.time() - workload_objects.START - 600
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
+    status = {"conditions": [workload_objects.condition("Running")]}
+    no_gpu = workload_objects.condition(
+        "PodScheduled", began, "Unschedulable", "3 Insufficient nvidia.com/gpu", status="False"
+    )
+    waits = {"scheduled": None, "phase": "Pending", "conditions": [no_gpu]}
+    starts = {"scheduled": began + 4, "started": began + 34}
+    for name, more in (("job", starts), ("free", waits)):
+        made = workload_objects.thing(of, spec, status, name, created=began)
+        server.collections[TORCH].put(made)
+        labels = {"training.kubeflow.org/job-name": name}
+        server.put(
+            workload_objects.pod(f"{name}-0", labels, node="elsewhere", created=began, **more)
+        )
+
+
+def short_job(server: FakeApiServer, number: int) -> None:
+    """Have a job that has just ended: every third one failed."""
+    of = workload_objects.kind("PyTorchJob")
+    now = time.time() - workload_objects.START
+    end = "Succeeded" if number % 3 else "Failed"
+    status = {"conditions": [workload_objects.condition(end, now)]}
+    made = workload_objects.thing(of, {}, status, f"short-{number}", created=now - 60)
+    server.collections[TORCH].put(made)
 
 
 def add_interface(agent: RunningAgent) -> None:
@@ -158,8 +195,13 @@ def _watch(agent: RunningAgent, folder: Path, api: FakeApiServer) -> Iterator[st
     run = "import sys; from rankscope_analyzers.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", run, "watch", "--cluster", "--namespace", "rankscope"]
     command += ["--lease", "rankscope-watch", "--interval", "1s", "--web.listen-address", address]
+    command += ["--cluster-jobs"]
     found_by = {"KUBECONFIG": str(kubeconfigs.written(api.url, folder))}
-    with _process(command, folder / "watch.log", found_by):
+    ends = itertools.count()
+    with (
+        _process(command, folder / "watch.log", found_by),
+        _repeating(lambda: short_job(api, next(ends)), 1.0),
+    ):
         yield address
 
 

@@ -196,3 +196,21 @@ def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
 def fixed(series: Series, states: list[str]) -> Series:
     """Return a series that goes through states of its own."""
     return replace(series, values=lambda _states, step: series.values(states, step))
+
+
+def test_a_gang_whose_pods_have_no_node_waits_only_while_others_hold_gpus(tmp_path):
+    """Agents see no pod without a node; the watch does."""
+    alert = BY_NAME["RankscopeGangPartial"]
+
+    def of_job(name: str, waiting_gpus: float) -> tuple[Series, ...]:
+        job = f'{{job_id="team/{name}"}}'
+        return (
+            steady(f"rankscope_job_unscheduled_pods{job}", 2),
+            steady(f"rankscope_job_waiting_gpus{job}", waiting_gpus),
+        )
+
+    # One holds eight GPUs while it waits; of the other no pod has a node.
+    case = Case((*of_job("partial", 8), *of_job("whole", 0)))
+    checks = [(10, 0), (17, 1), (30, 1)]
+    done = follow(tmp_path, require_server("promtool"), alert, case, 40, checks)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -13,6 +13,7 @@ import pytest
 
 from dashboard_lint import panels_of
 from rankscope_dashboards import dashboard_files
+from rankscope_dashboards.rules import recording_rules
 from scraped_stack import filled
 from servers import require_server
 
@@ -312,6 +313,58 @@ def test_xids_of_the_kernel_log_are_marked_and_only_on_the_jobs_nodes(gives):
     of_a = {'{node="a",gpu="1",xid="79"}': 60_000.0, '{node="a",gpu="2",xid="13"}': 90_000.0}
     gives(marks["on-call"], series, of_a | {'{node="b",gpu="1",xid="79"}': 60_000})
     gives(marks["debug"], series, of_a, job_id="t/j")
+
+
+ENDS = "rankscope_job_completions_total"
+
+
+def ends(outcome, values, cause="", namespace="team", more=""):
+    labels = f'cluster="c",job_namespace="{namespace}",job_class="prod",outcome="{outcome}"'
+    return {f'{ENDS}{{{labels},cause="{cause}"{more}}}': values}
+
+
+def success_7d():
+    """Return the rule with a window that a test can wait for."""
+    groups = {group.name: group for group in recording_rules.GROUPS}
+    record = groups["rankscope-job-ends"].records[0]
+    assert record.name == recording_rules.success("7d")
+    return record.expression.replace("7d", "2h")
+
+
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        # What had ended before the window does not count.
+        (ends("succeeded", "10x60 11x60 13x60") | ends("failed", "7x60 7x60 8x60"), 0.75),
+        # A first end that is born as 1 counts, and each cause by itself.
+        (ends("succeeded", "0x60 0x60 3x60") | ends("failed", "_x120 1x60", "oom"), 0.75),
+        # Cancelled jobs and those that nobody observed are neither good nor bad.
+        (ends("succeeded", "0x60 1x120") | ends("cancelled", "0x60 9x120"), 1.0),
+        # Two watches that tell the same count once.
+        (
+            ends("succeeded", "0x60 1x120", more=',instance="a"')
+            | ends("succeeded", "0x60 1x120", more=',instance="b"')
+            | ends("failed", "0x60 1x120"),
+            0.5,
+        ),
+        # The watch was away at the moment with which it is compared.
+        (ends("succeeded", "10x55 _x20 11x105") | ends("failed", "0x60 1x120"), 0.5),
+    ],
+)
+def test_the_share_of_jobs_that_succeed_is_that_of_the_window(gives, series, expected):
+    gives(success_7d(), series, {'{cluster="c", job_class="prod"}': expected}, at="179m")
+
+
+def test_the_time_to_complete_is_that_of_the_time_range(gives):
+    def buckets(*values):
+        keys = 'cluster="c",job_class="prod",le='
+        bounds = ("60.0", "600.0", "+Inf")
+        name = "rankscope_job_duration_seconds_bucket"
+        return {f'{name}{{{keys}"{b}"}}': v for b, v in zip(bounds, values, strict=True)}
+
+    before_and_after = buckets("100x100", "100x60 101x40", "100x60 101x40")
+    query = expression("executive", "Time to complete")
+    gives(query, before_and_after, {'{job_class="prod"}': 330.0}, at="65m")
 
 
 @pytest.mark.parametrize("view", MODELS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankscope_agent.contract.metrics import pods, starvation, training, watch
 from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.boards import debug_gpus, debug_hardware, debug_hosts, debug_log
+from rankscope_dashboards.boards.debug_start import start
 from rankscope_dashboards.expressions.joins import join
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -73,7 +74,7 @@ def dashboard(runbooks: str) -> Dashboard:
         refresh="30s",
         panels=arrange(
             [
-                ("The job", [*_numbers(), *_causes(runbooks)]),
+                ("The job", [*_numbers(), *_causes(runbooks), *start()]),
                 ("Steps", [*_step_times(), *_step_parts(), *_what_if()]),
                 ("Ranks", [*_ranks(runbooks), *_samples()]),
                 ("What the job prints", debug_log.panels()),

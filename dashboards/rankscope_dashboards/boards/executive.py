@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpus, job_logs, pods, summary, training, watch
 from rankscope_analyzers.fusion.causality import KINDS
+from rankscope_dashboards.boards import job_ends
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import LOG_POD, by, worst
 from rankscope_dashboards.expressions.queries import (
@@ -64,6 +65,7 @@ def dashboard(runbooks: str) -> Dashboard:
             [
                 ("GPU time", [*_numbers(), *_lost(runbooks)]),
                 ("Whose time", _whose()),
+                ("How jobs end", job_ends.panels()),
                 ("GPUs now", [*_gpus(runbooks), *_kinds()]),
             ]
         ),

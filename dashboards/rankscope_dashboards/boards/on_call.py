@@ -246,9 +246,7 @@ def _incidents(runbooks: str) -> list[Panel]:
             links=[links.runbook(runbooks, "RankscopeMissingRank")],
             width=6,
         ),
-        on_call_jobs.waiting(runbooks),
-        on_call_jobs.failing(runbooks),
-        on_call_jobs.recent_errors(runbooks),
+        *on_call_jobs.panels(runbooks),
         *on_call_checkpoints.panels(runbooks),
     ]
 

@@ -6,6 +6,7 @@ from rankscope_agent.contract import pod_reasons
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.metrics import job_logs, job_status
 from rankscope_analyzers.logs.failure_report import OTHER_RUNBOOK, RUNBOOKS
+from rankscope_dashboards.boards import on_call_waiting
 from rankscope_dashboards.expressions.promql import by, worst
 from rankscope_dashboards.expressions.queries import JOB, MANY, of, with_clusters
 from rankscope_dashboards.parts import links, shared
@@ -20,6 +21,12 @@ ATTEMPT_SECONDS = 120
 """Failures that close to the newest are of one attempt, as agents and analyzers take it."""
 
 OWN, VICTIM = 'own="true"', 'own="false"'
+
+
+def panels(runbooks: str) -> list[Panel]:
+    """Return the tables, those by the cluster's objects last."""
+    by_agents = [waiting(runbooks), failing(runbooks), recent_errors(runbooks)]
+    return [*by_agents, *on_call_waiting.panels(runbooks)]
 
 
 def waiting(runbooks: str) -> Panel:

@@ -20,6 +20,7 @@ from rankscope_agent.contract.metrics import (
     training,
     watch,
 )
+from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, succeeded
 from rankscope_dashboards.expressions.joins import join, one_of
 from rankscope_dashboards.expressions.promql import (
     JOB_INFO_RECORD,
@@ -56,6 +57,13 @@ CLUSTER_LOST = "cluster:rankscope_gpu_seconds_lost:rate5m"
 CLUSTER_OBSERVED = "cluster:rankscope_gpu_seconds_observed:rate5m"
 STAGE_MEDIAN = "job_stage:rankscope_rank_busy_seconds:median"
 STAGE_WORST = "job_stage:rankscope_rank_busy_seconds:worst"
+
+SUCCESS_OBJECTIVE = "job_class:rankscope_job_completions_success:objective"
+
+
+def success(window: str) -> str:
+    """Return the record of the share of a class's jobs that succeeded within a window."""
+    return f"job_class:rankscope_job_completions_success:ratio{window}"
 
 
 def quantile(name: str) -> str:
@@ -242,4 +250,13 @@ BURN = RecordGroup(
     ),
 )
 
-GROUPS: tuple[RecordGroup, ...] = (NODE, JOB, BURN)
+ENDS = RecordGroup(
+    "rankscope-job-ends",
+    "5m",
+    (
+        *(Record(success(window), succeeded(window)) for window in SUCCESS_WINDOWS),
+        Record(SUCCESS_OBJECTIVE, objective()),
+    ),
+)
+
+GROUPS: tuple[RecordGroup, ...] = (NODE, JOB, BURN, ENDS)

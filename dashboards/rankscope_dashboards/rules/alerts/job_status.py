@@ -6,7 +6,7 @@ A job has one of them for one fault: what explains more silences what it explain
 from __future__ import annotations
 
 from rankscope_agent.contract import pod_reasons
-from rankscope_agent.contract.metrics import job_logs, job_status
+from rankscope_agent.contract.metrics import cluster_jobs, job_logs, job_status
 from rankscope_dashboards.expressions.joins import with_owner
 from rankscope_dashboards.expressions.promql import by, recent, worst
 from rankscope_dashboards.rules import recording_rules as records
@@ -93,6 +93,13 @@ def _in_phase(phase: str) -> str:
 
 def _pods(phase: str) -> str:
     return f"sum {by('job_id')} ({_in_phase(phase)})"
+
+
+# Agents see no pods that have no node; the watch does, with --cluster-jobs.
+_WITHOUT_NODES = (
+    f"({worst(cluster_jobs.JOB_UNSCHEDULED_PODS.name, 'job_id')}"
+    f" and on (cluster, job_id) ({worst(cluster_jobs.JOB_WAITING_GPUS.name, 'job_id')} > 0))"
+)
 
 
 # The largest number of pods that ran counts as what the job can have: its limit may be far off.
@@ -194,8 +201,8 @@ STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopeGangPartial",
         expression=with_owner(
-            f"({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
-            f" unless on (cluster, job_id) {_FAULTS}"
+            f"(({_pods('Pending')} > 0) and on (cluster, job_id) ({_pods('Running')} > 0)"
+            f" unless on (cluster, job_id) {_FAULTS}\nor {_WITHOUT_NODES})"
         ),
         hold="15m",
         keep="10m",

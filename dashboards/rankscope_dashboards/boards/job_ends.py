@@ -1,0 +1,75 @@
+"""The executive dashboard's panels on how jobs end, and how long they take."""
+
+from __future__ import annotations
+
+from rankscope_agent.contract.metrics import cluster_jobs
+from rankscope_dashboards.expressions.job_ends import SUCCESS_WINDOWS, objective, since, succeeded
+from rankscope_dashboards.expressions.promql import by
+from rankscope_dashboards.expressions.queries import CLUSTER, FEW, of
+from rankscope_dashboards.parts.panels import BarGauge, Panel, now
+
+NO_ENDS = "no job has ended, or rankscope watch runs without --cluster-jobs"
+
+
+def panels() -> list[Panel]:
+    """Return the panels."""
+    return [_success(), _causes(), _duration()]
+
+
+def _success() -> Panel:
+    return BarGauge(
+        title="Jobs that succeed",
+        description="Share of the jobs that succeeded, of those that succeeded or failed, by class,"
+        " with the objective of each class. Jobs that were cancelled or not observed do not count.",
+        unit="percentunit",
+        minimum=0,
+        maximum=1,
+        targets=now(
+            *(
+                (f"min by (job_class) ({succeeded(days, CLUSTER)})", f"{{{{job_class}}}} {days}")
+                for days in SUCCESS_WINDOWS
+            ),
+            (f"min by (job_class) ({objective(CLUSTER)})", "{{job_class}} objective"),
+        ),
+        missing=NO_ENDS,
+        width=8,
+    )
+
+
+def _causes() -> Panel:
+    labels = ("job_namespace", "job_class", "outcome", "cause")
+    failed = since(
+        of(cluster_jobs.JOB_COMPLETIONS, CLUSTER, 'outcome="failed"'), "$__range", *labels
+    )
+    return BarGauge(
+        title="Failed jobs by cause",
+        description="Jobs that failed in the time range, by what their objects and pods say.",
+        minimum=0,
+        decimals=0,
+        targets=now((f"topk({FEW}, sum by (cause) ({failed}) > 0)", "{{cause}}")),
+        missing=f"no job failed; or {NO_ENDS}",
+        width=8,
+    )
+
+
+def _duration() -> Panel:
+    buckets = of(cluster_jobs.JOB_DURATION, CLUSTER, part="_bucket")
+    grown = f"sum {by('job_class', 'le')} ({since(buckets, '$__range', 'job_class', 'le')})"
+    return BarGauge(
+        title="Time to complete",
+        description="Half of the jobs that succeeded in the time range, and 19 of 20, took no"
+        " longer than this from their creation to their end, waiting included.",
+        unit="s",
+        minimum=0,
+        targets=now(
+            *(
+                (
+                    f"max by (job_class) (histogram_quantile({part}, {grown}))",
+                    f"{{{{job_class}}}} {name}",
+                )
+                for part, name in ((0.5, "half"), (0.95, "19 of 20"))
+            ),
+        ),
+        missing=NO_ENDS,
+        width=8,
+    )

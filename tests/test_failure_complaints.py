@@ -269,3 +269,8 @@ def test_two_jobs_in_one_file_each_keep_their_failure():
     second = traceback(None, "ValueError: bad") + table(0, {0: 1, 1: -15}, second=50)
     before, after = decide(signs_of(first + second))
     assert (before.cause, after.cause) == (causes.HOST_OOM, causes.USER_EXCEPTION)
+
+
+def test_a_message_is_kept_as_far_as_a_report_can_show_it():
+    attempt = only(f"RuntimeError: CUDA out of memory. {'x' * 1000}\n")
+    assert len(attempt.first.text) == 400

@@ -257,3 +257,12 @@ def test_a_link_that_comes_up_again_and_again_must_have_been_down(times, inciden
     ups = [stamped(90_000.0 + 600 * n, UP) for n in range(times)]
     verdict = verdict_of(*ups)
     assert [one.cause for one in verdict.incidents] == ["network_link"] * incidents
+
+
+@pytest.mark.parametrize("code", [31, 94, 74])
+def test_whatever_a_broken_fabric_does_to_several_gpus_is_the_fabrics(code):
+    switch = "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    gpus = [xid(code, "text", f"0000:{bus}:00") for bus in ("1b", "2c")]
+    verdict = verdict_of(switch, *gpus)
+    assert [one.subject for one in verdict.incidents] == ["NVLink fabric"]
+    assert verdict.action == "drain"

@@ -137,3 +137,10 @@ def test_an_empty_record_is_refused_and_the_flag_that_helps_fills_it(tmp_path, c
     found = json.loads(file.read_text())
     assert found["world_size"] == 8
     assert found["median_step_seconds"] == pytest.approx(1.19, abs=0.1)
+
+
+def test_a_lease_in_another_cluster_than_the_agents_is_refused(capsys):
+    """Two watches with leases in two clusters would both evaluate."""
+    command = ["watch", "--cluster", "--namespace", "rankscope", "--lease", "watch"]
+    assert cli.main([*command, "--context", "east"]) == 1
+    assert "--lease takes the kubeconfig's current context" in capsys.readouterr().err

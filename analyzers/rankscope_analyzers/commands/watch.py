@@ -217,7 +217,7 @@ def _api(options: argparse.Namespace) -> Api | None:
         return None
     if options.cluster_jobs and options.once:
         raise InputError("--cluster-jobs follows jobs, and does not go with --once")
-    return KubernetesApi()
+    return KubernetesApi(connection.cluster_access(options))
 
 
 def _cluster_jobs(api: Api | None, options: argparse.Namespace) -> ClusterJobs | None:
@@ -247,6 +247,8 @@ def _leadership(options: argparse.Namespace) -> Leadership:
         return SingleInstance()
     if not (options.cluster and options.namespace) or options.once:
         raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
+    if connection.cluster_access(options).chosen:
+        raise InputError("--lease takes the kubeconfig's current context, not another one")
     return LeaseLeadership(options.lease, options.namespace, _log)
 
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rankscope_agent.contract import untrusted_json
-from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
+from rankscope_analyzers.intake.cluster import (
+    CURRENT,
+    ClusterAccess,
+    ClusterError,
+    configure,
+    impatient,
+)
 from rankscope_analyzers.text.sanitize import visible
 
 LONGEST_LINE = 4 << 20
@@ -67,11 +73,14 @@ class Api(Protocol):
 class KubernetesApi:
     """The API server that kubeconfig or the service account of the pod names.
 
+    Args:
+        access: which cluster.
+
     Raises:
         ClusterError: the client is not installed, or finds no cluster.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, access: ClusterAccess = CURRENT) -> None:
         try:
             from kubernetes import client, config
             from kubernetes.config.config_exception import ConfigException
@@ -81,7 +90,7 @@ class KubernetesApi:
                 " pip install 'rankscope[cluster]'"
             ) from None
         try:
-            configure(config)
+            configure(config, access)
         except ConfigException as error:
             raise ClusterError(f"no cluster to ask: {error}") from None
         self._client: Any = impatient(client)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from failed_jobs import traceback
@@ -60,6 +63,12 @@ def test_exceptions_tell_the_cause(line, cause):
 def test_every_cause_has_a_meaning_and_an_action_and_every_wording_a_cause():
     assert causes.CAUSES.keys() == causes.ACTIONS.keys()
     assert {meaning.cause for _, meaning in (*EXCEPTIONS, *LINES)} <= causes.CAUSES.keys()
+
+
+def test_the_causes_are_those_that_the_documentation_promises():
+    page = (Path(__file__).parent.parent / "docs" / "job_logs.md").read_text()
+    (promised,) = re.findall(r"closed list: (.*?)\. ", page, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", promised)) == causes.CAUSES.keys()
 
 
 @pytest.mark.parametrize("line", ONE_LINE)

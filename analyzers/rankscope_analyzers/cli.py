@@ -2,7 +2,8 @@
 
 Only the chosen command's module is imported: explaining a log must not cost what analysing traces
 needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
-and where none was possible because what it takes could not be read.
+and where none was possible because what it takes could not be read. `preflight` is a gate: 2 when
+a check failed, 3 when one could not be decided.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "watch": ("watch", "diagnose again and again, and export findings to Prometheus"),
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),
+    "preflight": ("preflight", "what keeps a job off the fast path, from its manifests"),
     "doctor": ("doctor", "why a job is not seen, and what it takes to see it"),
     "explain": (
         "explain",

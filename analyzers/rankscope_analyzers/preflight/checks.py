@@ -1,0 +1,104 @@
+"""Every check of a manifest, one row each; `docs/preflight.md` has a section for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_analyzers.preflight import (
+    attachment_checks,
+    endurance_checks,
+    launch_checks,
+    memory_checks,
+    network_checks,
+    placement_checks,
+    storage_checks,
+    variable_checks,
+)
+from rankscope_analyzers.preflight.job import Job
+from rankscope_analyzers.preflight.outcome import Outcome, outcome_of
+
+PAGE = "docs/preflight.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check: its identifier, which is its section of the page as well, and its function."""
+
+    id: str
+    title: str
+    conclude: Callable[[Job], Outcome]
+
+    @property
+    def page(self) -> str:
+        """Where the check is described."""
+        return f"{PAGE}#{self.id}"
+
+
+CHECKS: Sequence[Check] = (
+    Check("secondary-interface", "A fast network is attached", network_checks.secondary_interface),
+    Check(
+        "attachment-definition", "The network is defined", attachment_checks.attachment_definition
+    ),
+    Check(
+        "address-ranges",
+        "Networks hand out addresses of their own",
+        attachment_checks.address_ranges,
+    ),
+    Check("pod-addresses", "No two pods share an address", attachment_checks.pod_addresses),
+    Check("single-network", "Gradients have a network of their own", network_checks.single_network),
+    Check("socket-interface", "NCCL_SOCKET_IFNAME fits", network_checks.socket_interface),
+    Check("rdma-transport", "RDMA is not switched off", network_checks.rdma_transport),
+    Check("rdma-devices", "RDMA devices are usable", network_checks.rdma_devices),
+    Check("gpudirect", "GPUDirect RDMA is not switched off", network_checks.gpudirect),
+    Check("host-network-dns", "Names resolve with hostNetwork", network_checks.host_network_dns),
+    Check("sidecar", "No service mesh between ranks", placement_checks.sidecar),
+    Check("shared-memory", "Shared memory is large enough", memory_checks.shared_memory),
+    Check("locked-memory", "Memory may be locked", memory_checks.locked_memory),
+    Check("numa", "CPUs and memory can be pinned", memory_checks.numa),
+    Check("nccl-variables", "NCCL knows the variables", variable_checks.nccl_variables),
+    Check("nccl-debug", "NCCL logs its transports", variable_checks.nccl_debug),
+    Check("equal-environment", "All ranks have one environment", variable_checks.equal_environment),
+    Check("mpi-environment", "mpirun hands variables on", variable_checks.mpi_environment),
+    Check("algorithm-tuning", "Topology comes before tuning", variable_checks.algorithm_first),
+    Check("progress-visible", "Running is not taken for healthy", variable_checks.hang_detection),
+    Check("one-zone", "Ranks stay in one zone", placement_checks.zone),
+    Check("few-racks", "Ranks stay in few racks", placement_checks.rack),
+    Check("eviction", "Autoscalers leave ranks alone", placement_checks.eviction),
+    Check("checkpoint-volume", "Checkpoints outlive the node", storage_checks.checkpoint_volume),
+    Check("restart-budget", "The job survives faults", endurance_checks.restart_budget),
+    Check("elastic-bounds", "Elastic bounds hold the pods", endurance_checks.elastic_bounds),
+    Check("termination-grace", "A last checkpoint has time", endurance_checks.termination_grace),
+    Check("gpu-count", "One process for each GPU", launch_checks.gpu_count),
+    Check("rendezvous-host", "The rendezvous host exists", launch_checks.rendezvous_host),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A check of a job and its outcome."""
+
+    check: Check
+    outcome: Outcome
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "id": self.check.id,
+            "title": self.check.title,
+            **self.outcome.as_object(),
+            "page": self.check.page,
+        }
+
+
+def results(job: Job, left_out: Sequence[str] = ()) -> Iterator[Result]:
+    """Yield what each check says of a job.
+
+    Args:
+        job: to be checked.
+        left_out: identifiers of checks that are not wanted.
+    """
+    for check in CHECKS:
+        if check.id not in left_out:
+            yield Result(check, outcome_of(lambda check=check: check.conclude(job)))  # type: ignore[misc]

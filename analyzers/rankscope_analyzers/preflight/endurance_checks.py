@@ -1,0 +1,115 @@
+"""Checks of what a job survives: restarts, elastic bounds, and the time that it gets to end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
+from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
+from rankscope_analyzers.preflight.values import mapping, number
+
+ENOUGH = 2
+"""Restarts: one for the fault that is sure to come, one for the next before anybody looks."""
+
+LIMITS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
+    "PyTorchJob": (("spec", "runPolicy", "backoffLimit"), None),
+    "MPIJob": (("spec", "runPolicy", "backoffLimit"), None),
+    "JobSet": (("spec", "failurePolicy", "maxRestarts"), 0),
+    "Job": (("spec", "backoffLimit"), 6),
+    "Volcano Job": (("spec", "maxRetry"), 3),
+    "RayJob": (("spec", "backoffLimit"), 0),
+}
+"""Where each kind keeps its number of restarts, and what holds without it; None is no limit."""
+
+_NNODES = re.compile(r"(\d+)(?::(\d+))?")
+
+
+def restart_budget(job: Job) -> Outcome:
+    """Check that a job survives a fault or two."""
+    if job.kind == "TrainJob":
+        raise UndecidedError("restarts of a TrainJob are set by its runtime")
+    if job.kind not in LIMITS:
+        raise NotApplicableError(f"{job.kind} has no number of restarts")
+    path, default = LIMITS[job.kind]
+    given = mapping(job.body, *path[:-1]).get(path[-1])
+    limit = default if given is None else number(given)
+    name = ".".join(path)
+    expected, remedy = f"{ENOUGH} restarts at least", f"set {name} to {ENOUGH} or more"
+    if given is not None and limit is None:
+        raise UndecidedError(f"{name} is no number")
+    elastic = number(mapping(job.body, "spec", "elasticPolicy").get("maxRestarts"))
+    if given is None and elastic is not None:
+        name, limit = "spec.elasticPolicy.maxRestarts", elastic
+    if limit is None:
+        return warned(f"{name} is not set: restarts without end", expected, remedy)
+    seen = f"{name}: {limit}" + (" by default" if given is None and elastic is None else "")
+    if limit >= ENOUGH:
+        return passed(seen)
+    return (warned if limit > 0 else failed)(seen, expected, remedy)
+
+
+def elastic_bounds(job: Job) -> Outcome:
+    """Check that an elastic job's bounds hold the number of its pods."""
+    bounds = _policy_bounds(job) or _launcher_bounds(job)
+    if not bounds:
+        for role in job.ranks:
+            role.complete()
+        raise NotApplicableError("the job is not elastic")
+    name, least, most = bounds
+    seen = f"{name} from {least} to {most}, with {job.pods} pods"
+    expected = "a minimum below the maximum, and the pods between them"
+    if least < 1 or least > most:
+        return failed(seen, expected, "correct the bounds")
+    if any(role.replicas is None for role in job.ranks):
+        raise UndecidedError("the manifest does not say how many pods there are")
+    if job.pods < least:
+        return failed(f"{seen}: it never starts", expected, "lower the minimum or add pods")
+    if job.pods > most:
+        return failed(f"{seen}: some never join", expected, "raise the maximum or remove pods")
+    if least == most:
+        return warned(f"{seen}: it waits for every pod", expected, "lower the minimum")
+    return passed(seen)
+
+
+def _policy_bounds(job: Job) -> tuple[str, int, int] | None:
+    policy = mapping(job.body, "spec", "elasticPolicy")
+    least, most = number(policy.get("minReplicas")), number(policy.get("maxReplicas"))
+    if not policy or (least is None and most is None):
+        return None
+    return "elasticPolicy", least or 1, most if most is not None else job.pods
+
+
+def _launcher_bounds(job: Job) -> tuple[str, int, int] | None:
+    for role in job.ranks:
+        words = list(role.command)
+        for word, after in zip(words, [*words[1:], ""], strict=True):
+            name, equals, value = word.partition("=")
+            match = _NNODES.fullmatch(value if equals else after)
+            if name in {"--nnodes", "--nnodes-range"} and match and match[2]:
+                return "--nnodes", int(match[1]), int(match[2])
+    return None
+
+
+DEFAULT_GRACE = 30  # of a pod that says nothing, in seconds
+
+
+def _termination_grace(job: Job, role: Role) -> Outcome:
+    measured = job.settings.checkpoint_seconds
+    if measured is None:
+        raise NotApplicableError("no checkpoint's time is given: --checkpoint-seconds")
+    given = role.spec.get("terminationGracePeriodSeconds")
+    if given is None:
+        role.complete()
+    grace = DEFAULT_GRACE if given is None else number(given)
+    if grace is None:
+        raise UndecidedError("terminationGracePeriodSeconds is no number")
+    needed = round(measured * 1.5)
+    seen = f"terminationGracePeriodSeconds: {grace}, and a checkpoint takes {measured:g} s"
+    expected = f"{needed} s or more, half as long again as a checkpoint"
+    if grace < measured:
+        return failed(f"{seen}: it is cut off", expected, f"set it to {needed}")
+    return passed(seen) if grace >= needed else warned(seen, expected, f"set it to {needed}")
+
+
+termination_grace = of_ranks(_termination_grace)

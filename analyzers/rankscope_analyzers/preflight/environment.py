@@ -1,0 +1,111 @@
+"""The environment of a role's container, as far as a manifest says it; secrets are never read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rankscope_analyzers.preflight.job import Job, Role, UndecidedError
+from rankscope_analyzers.preflight.values import Object, mapping, mappings, text
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that the manifest only points to."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Variables of a container.
+
+    Args:
+        values: by name.
+        hidden: why there may be more variables, empty where there are none.
+    """
+
+    values: Mapping[str, str | Unreadable]
+    hidden: str = ""
+
+    def get(self, name: str) -> str | None:
+        """Return a variable's value, None where it is not set.
+
+        Raises:
+            UndecidedError: the value, or whether there is one, is not in the manifests.
+        """
+        value = self.values.get(name)
+        if isinstance(value, Unreadable):
+            raise UndecidedError(f"{name} {value.reason}")
+        if value is None and self.hidden:
+            raise UndecidedError(f"{name} may be set elsewhere: {self.hidden}")
+        return value
+
+    def named(self, *prefixes: str) -> Mapping[str, str | Unreadable]:
+        """Return the variables whose names begin in one of these ways."""
+        return {name: value for name, value in self.values.items() if name.startswith(prefixes)}
+
+
+def environment(job: Job, role: Role) -> Environment:
+    """Return the environment of the container that computes."""
+    values: dict[str, str | Unreadable] = {}
+    hidden = role.missing
+    for source in mappings(role.trainer.get("envFrom")):
+        found, unseen = _from_source(job, source)
+        values |= found
+        hidden = hidden or unseen
+    for entry in mappings(role.trainer.get("env")):
+        name = text(entry.get("name"))
+        if name:
+            values[name] = _entry(job, role, entry)
+    values |= _of_shell(role)
+    return Environment(values, hidden)
+
+
+def _from_source(job: Job, source: Object) -> tuple[Mapping[str, str], str]:
+    reference = mapping(source, "configMapRef")
+    name = text(reference.get("name"))
+    if not reference:
+        return {}, f"envFrom takes the secret {text(mapping(source, 'secretRef').get('name'))!r}"
+    found = job.cluster.get("ConfigMap", job.namespace, name)
+    if found is None:
+        return {}, f"envFrom takes the ConfigMap {name!r}, which is not among the manifests"
+    prefix = text(source.get("prefix"))
+    return {f"{prefix}{key}": text(value) for key, value in mapping(found, "data").items()}, ""
+
+
+def _entry(job: Job, role: Role, entry: Object) -> str | Unreadable:
+    source = mapping(entry, "valueFrom")
+    if not source:
+        return text(entry.get("value"))
+    if "fieldRef" in source:
+        return Unreadable(f"is the field {text(mapping(source, 'fieldRef').get('fieldPath'))}")
+    if "configMapKeyRef" in source:
+        return _config_map_value(job, mapping(source, "configMapKeyRef"))
+    kind = "a secret" if "secretKeyRef" in source else "another object"
+    return Unreadable(f"comes from {kind}, which is not read")
+
+
+def _config_map_value(job: Job, reference: Object) -> str | Unreadable:
+    name, key = text(reference.get("name")), text(reference.get("key"))
+    found = job.cluster.get("ConfigMap", job.namespace, name)
+    if found is None:
+        return Unreadable(f"comes from ConfigMap {name!r}, which is not among the manifests")
+    value = mapping(found, "data").get(key)
+    return (
+        Unreadable(f"comes from a key that ConfigMap {name!r} lacks")
+        if value is None
+        else text(value)
+    )
+
+
+def _of_shell(role: Role) -> Mapping[str, str]:
+    """Return what a shell's script exports, as in `export NCCL_DEBUG=INFO`."""
+    found = {}
+    words = list(role.command)
+    for before, word in pairwise(words):
+        name, equals, value = word.partition("=")
+        if before == "export" and equals and "$" not in value:
+            found[name] = value.strip("'\";")
+    return found

@@ -1,0 +1,140 @@
+"""Checks of how ranks are started: as many as GPUs, and at a host that exists."""
+
+from __future__ import annotations
+
+from rankscope_analyzers.preflight.environment import environment
+from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role, UndecidedError
+from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
+from rankscope_analyzers.preflight.values import mapping, text
+
+_PROCESSES = ("--nproc_per_node", "--nproc-per-node", "--num_processes_per_node")
+_ENDPOINTS = ("--rdzv_endpoint", "--rdzv-endpoint", "--master_addr", "--master-addr")
+_AUTOMATIC = frozenset({"auto", "gpu"})
+
+
+def _option(role: Role, names: tuple[str, ...]) -> str | None:
+    words = list(role.command)
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in names:
+            return (value if equals else after).strip("'\";")
+    return None
+
+
+def _gpu_count(job: Job, role: Role) -> Outcome:
+    processes, where = _processes(job, role)
+    if not role.gpus:
+        role.complete()
+        if not (processes or "").isdecimal():
+            raise NotApplicableError("the job has no GPUs")
+    if processes is None:
+        known = environment(job, role)
+        processes, where = known.get("PET_NPROC_PER_NODE"), "PET_NPROC_PER_NODE"
+    if processes is None and role.gpus == 1:
+        return passed("1 GPU, and nothing says how many processes a pod starts")
+    if processes is None and "torchrun" in role.command:
+        processes, where = "1", "processes of torchrun by default"
+    if processes is None:
+        raise UndecidedError("nothing says how many processes a pod starts")
+    if processes in _AUTOMATIC:
+        return passed(f"{where}: {processes}, {role.gpus} GPUs")
+    if not processes.isdecimal():
+        raise UndecidedError(f"{where} is {processes!r}")
+    seen = f"{where}: {processes}, and {role.gpus} GPUs"
+    expected = f"one process for each GPU: {role.gpus}"
+    if int(processes) > role.gpus:
+        return failed(f"{seen}: two ranks share one", expected, f"correct {where} or the limits")
+    if int(processes) < role.gpus:
+        return warned(f"{seen}: some stay idle", expected, f"correct {where} or the limits")
+    return passed(seen)
+
+
+def _processes(job: Job, role: Role) -> tuple[str | None, str]:
+    given = _option(role, _PROCESSES)
+    if given is not None:
+        return given, "--nproc-per-node"
+    paths = {
+        "PyTorchJob": ("nprocPerNode", ("spec",)),
+        "MPIJob": ("slotsPerWorker", ("spec",)),
+        "TrainJob": ("numProcPerNode", ("spec", "trainer")),
+    }
+    if job.kind not in paths:
+        return None, ""
+    key, path = paths[job.kind]
+    return text(mapping(job.body, *path).get(key)) or None, key
+
+
+def _rendezvous_host(job: Job, role: Role) -> Outcome:
+    job.need_several()
+    given = _option(role, _ENDPOINTS)
+    known = environment(job, role)
+    endpoint = (
+        given if given is not None else known.get("MASTER_ADDR") or known.get("PET_RDZV_ENDPOINT")
+    )
+    if endpoint is None:
+        raise NotApplicableError("the launcher gives the address")
+    if "$" in endpoint:
+        raise UndecidedError(f"the address is {endpoint}, which is filled in when the pod starts")
+    host = endpoint.rpartition(":")[0] if ":" in endpoint else endpoint
+    short = host.split(".")[0]
+    if host in {"localhost", "127.0.0.1", "::1"}:
+        return failed(
+            f"{endpoint}, and the job has {job.pods} pods: each waits for itself alone",
+            "the address of one pod",
+            "name the pod of rank 0 or its service",
+        )
+    if short in _hosts(job) or job.cluster.get("Service", job.namespace, short):
+        return passed(endpoint)
+    if host.replace(".", "").isdecimal():
+        seen = f"{endpoint} is an address, which changes with the pod"
+        return warned(seen, "a name", "name the pod of rank 0 or its service")
+    if _resembles(short, job):
+        return failed(
+            f"{endpoint}, and the job makes no pod of this name",
+            "one of " + ", ".join(sorted(_hosts(job))[:4]),
+            "name the pod of rank 0 or its service",
+        )
+    raise UndecidedError(f"whether {host} exists is not in the manifests")
+
+
+def _hosts(job: Job) -> set[str]:
+    """Return the host names of a job's pods, and of services that its controller makes."""
+    found = {job.name}
+    for role in job.roles:
+        for index in range(role.replicas or 0):
+            found |= _names(job, role, index)
+    return found
+
+
+def _names(job: Job, role: Role, index: int) -> set[str]:
+    name, part = job.name, role.name.lower()
+    by_kind = {
+        "PyTorchJob": {f"{name}-{part}-{index}"},
+        "MPIJob": {f"{name}-{part}-{index}", f"{name}-launcher"},
+        "TrainJob": {f"{name}-node-0-{index}"},
+        "JobSet": {f"{name}-{part}-0-{index}"},
+        "Job": {f"{name}-{index}"},
+        "Volcano Job": {f"{name}-{part}-{index}"},
+        "LeaderWorkerSet": {f"{name}-{index}"},
+        "RayJob": {f"{name}-head-svc"},
+        "RayCluster": {f"{name}-head-svc"},
+    }
+    return by_kind.get(job.kind, {part})
+
+
+def _resembles(host: str, job: Job) -> bool:
+    """Return True if a host is named like a pod of this job, or of the kind of job that it is."""
+    roles = {role.name.lower() for role in job.roles} | {
+        "master",
+        "worker",
+        "launcher",
+        "node",
+        "leader",
+    }
+    return bool(job.name) and (
+        host.startswith(f"{job.name}-") or bool(roles & set(host.split("-")))
+    )
+
+
+gpu_count = of_ranks(_gpu_count)
+rendezvous_host = of_ranks(_rendezvous_host)

@@ -1,0 +1,118 @@
+"""Checks of where pods run: one zone, few racks, and no eviction in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role
+from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
+from rankscope_analyzers.preflight.placement_terms import (
+    apart,
+    is_rack,
+    is_zone,
+    preferred,
+    required,
+    spreads,
+)
+from rankscope_analyzers.preflight.values import mapping, text
+
+KEPT = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+
+
+def _zone(job: Job, role: Role) -> Outcome:
+    job.need_several()
+    remedy = (
+        "bind the job to one zone: podAffinity over topology.kubernetes.io/zone, or Kueue's"
+        " podset-required-topology"
+    )
+    return _together(role, is_zone, "one zone", remedy, or_finer=is_rack)
+
+
+def _rack(job: Job, role: Role) -> Outcome:
+    job.need_several()
+    if not role.gpus:
+        role.complete()
+        raise NotApplicableError("the job has no GPUs")
+    remedy = (
+        "use podAffinity over the nodes' rack or block label, or Kueue's podset-preferred-topology"
+    )
+    return _together(role, is_rack, "as few racks as possible", remedy)
+
+
+def _together(
+    role: Role,
+    wanted: Callable[[str], bool],
+    expected: str,
+    remedy: str,
+    or_finer: Callable[[str], bool] = lambda key: False,
+) -> Outcome:
+    """Return whether pods are kept together in, and not spread over, one kind of place."""
+    for key, must in spreads(role):
+        if wanted(key):
+            seen = f"topologySpreadConstraints spread the job over {key}"
+            return (failed if must else warned)(seen, expected, f"remove the constraint; {remedy}")
+    for key in filter(wanted, apart(role)):
+        return failed(f"podAntiAffinity keeps pods apart by {key}", expected, remedy)
+    bound = [key for key in sorted(required(role)) if wanted(key) or or_finer(key)]
+    if bound:
+        return passed(f"all pods agree in {bound[0]}")
+    role.complete()
+    near = [key for key in sorted(preferred(role)) if wanted(key) or or_finer(key)]
+    if near:
+        return passed(f"pods agree in {near[0]} where possible")
+    return warned("nothing keeps the pods together", expected, remedy)
+
+
+def _eviction(job: Job, role: Role) -> Outcome:
+    if not role.gpus and not job.several:
+        role.complete()
+        raise NotApplicableError("one pod without GPUs")
+    given = {name: text(role.annotations.get(name)) for name in KEPT}
+    right = [f"{name}: {value}" for name, value in given.items() if value == KEPT[name]]
+    wrong = [f"{name}: {value}" for name, value in given.items() if value and value != KEPT[name]]
+    expected = "an annotation that keeps autoscalers from evicting ranks"
+    remedy = 'set cluster-autoscaler.kubernetes.io/safe-to-evict: "false" on the pod template'
+    if wrong:
+        return failed(f"{wrong[0]} lets an autoscaler end the job", expected, remedy)
+    if right:
+        return passed(right[0])
+    role.complete()
+    return warned("no such annotation: an autoscaler may drain the node", expected, remedy)
+
+
+MESHES = (
+    ("istio", "sidecar.istio.io/inject", "false"),
+    ("linkerd", "linkerd.io/inject", "disabled"),
+    ("kuma", "kuma.io/sidecar-injection", "disabled"),
+)
+_PROXIES = frozenset({"istio-proxy", "linkerd-proxy", "kuma-sidecar", "envoy-sidecar"})
+
+
+def _sidecar(job: Job, role: Role) -> Outcome:
+    expected = "no service mesh between ranks"
+    remedy = 'set the label sidecar.istio.io/inject: "false" on the pod template'
+    for one in role.containers:
+        if text(one.get("name")) in _PROXIES:
+            seen = f"container {text(one.get('name'))} takes all traffic, and never ends"
+            return failed(seen, expected, "remove the container")
+    known = {**mapping(role.metadata, "annotations"), **mapping(role.metadata, "labels")}
+    for mesh, name, off in MESHES:
+        value = text(known.get(name)).lower()
+        if value and value != off:
+            return failed(
+                f"{name}: {value} puts a sidecar of {mesh} in", expected, f"set {name}: {off}"
+            )
+    if any(name in known for _, name, _ in MESHES):
+        return passed("no sidecar is put in")
+    role.complete()
+    job.need_several()
+    return warned("nothing keeps a mesh of the namespace out", expected, remedy)
+
+
+zone = of_ranks(_zone)
+rack = of_ranks(_rack)
+eviction = of_ranks(_eviction)
+sidecar = of_ranks(_sidecar)

@@ -1,0 +1,42 @@
+"""A TrainJob completed by its runtime, where the manifests hold that as well."""
+
+from __future__ import annotations
+
+from rankscope_analyzers.preflight.job import Cluster, Role
+from rankscope_analyzers.preflight.values import Object, mapping, mappings, number, text
+
+_MULTI_NODE = "node"  # the replicated job of a runtime that holds the ranks
+
+
+def completed(body: Object, namespace: str, role: Role, cluster: Cluster) -> Role:
+    """Return a TrainJob's role with what its runtime adds, unchanged where that is not known."""
+    reference = mapping(body, "spec", "runtimeRef")
+    kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
+    place = "" if kind == "ClusterTrainingRuntime" else namespace
+    runtime = cluster.get(kind, place, text(reference.get("name")))
+    if runtime is None or "podTemplateOverrides" in mapping(body, "spec"):
+        return role
+    template = _template(runtime)
+    containers = mappings(mapping(template, "spec").get("containers"))
+    if not containers:
+        return role
+    nodes = role.replicas
+    if nodes is None:
+        nodes = number(mapping(runtime, "spec", "mlPolicy").get("numNodes")) or 1
+    merged = [_merged(one, role.trainer) if one is containers[0] else one for one in containers]
+    spec = {**mapping(template, "spec"), "containers": merged}
+    return Role(role.name, nodes, mapping(template, "metadata"), spec)
+
+
+def _template(runtime: Object) -> Object:
+    for one in mappings(mapping(runtime, "spec", "template", "spec").get("replicatedJobs")):
+        if text(one.get("name")) == _MULTI_NODE:
+            return mapping(one, "template", "spec", "template")
+    return {}
+
+
+def _merged(container: Object, own: Object) -> Object:
+    env = [*mappings(container.get("env")), *mappings(own.get("env"))]
+    resources = mapping(own, "resources") or mapping(container, "resources")
+    kept = {key: value for key, value in own.items() if key != "name"}
+    return {**container, **kept, "env": env, "resources": resources}

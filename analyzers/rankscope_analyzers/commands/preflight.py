@@ -66,9 +66,8 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(options.checkpoint_path, options.checkpoint_seconds)
     found = jobs.of_documents(documents.read(options.manifests), options.namespace, settings)
     if not found.jobs:
-        raise InputError(
-            f"no job in {listed(options.manifests)}; {_passed_over(found.passed_over)}"
-        )
+        why = _passed_over(found.passed_over)
+        raise InputError(f"no job in {listed(options.manifests)}; {why}")
     checked = [report.CheckedJob(one, list(results(one, options.skip))) for one in found.jobs]
     if options.junit:
         _write(Path(options.junit), report.junit(checked, strict=options.strict))

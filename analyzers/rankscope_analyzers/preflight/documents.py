@@ -17,6 +17,9 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES = 256 << 20
 """Some 30,000 pods as the API server writes them; more is no file that somebody meant to check."""
 
+MAX_DEPTH = 100
+"""A PyTorchJob's deepest field is some 20 levels down."""
+
 _HELM = re.compile(
     r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files|Template)\b|include\b|template\b"
     r"|if\b|range\b|with\b|end\b|define\b|toYaml\b|tpl\b|/\*)"
@@ -102,6 +105,7 @@ def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:
         else:
             return
     try:
+        _refuse_nesting(text, source)
         yield from _yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -111,6 +115,21 @@ def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:
         ) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ManifestError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _refuse_nesting(text: str, source: str) -> None:
+    """Refuse what nests so deeply that libyaml's composer, which recurses, would crash on it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+            why = f"not YAML of a manifest: it nests deeper than {MAX_DEPTH} levels"
+            raise ManifestError(f"{source}{place}: {why}")
 
 
 def _yaml(text: str) -> Iterator[tuple[int, object]]:

@@ -82,8 +82,7 @@ def _policy_bounds(job: Job) -> tuple[str, int, int] | None:
 
 def _launcher_bounds(job: Job) -> tuple[str, int, int] | None:
     for role in job.ranks:
-        words = list(role.command)
-        for word, after in zip(words, [*words[1:], ""], strict=True):
+        for word, after in role.words():
             name, equals, value = word.partition("=")
             match = _NNODES.fullmatch(value if equals else after)
             if name in {"--nnodes", "--nnodes-range"} and match and match[2]:

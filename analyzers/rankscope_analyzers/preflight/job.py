@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rankscope_analyzers.preflight.values import (
     Object,
@@ -127,6 +128,11 @@ class Role:
             for part in (*texts(self.trainer.get("command")), *texts(self.trainer.get("args")))
             for word in part.split()
         ]
+
+    def words(self) -> Iterator[tuple[str, str]]:
+        """Yield each word of the command with the next one, empty after the last."""
+        words = self.command
+        return zip_longest(words, words[1:], fillvalue="")
 
     def complete(self) -> None:
         """Make sure that what is absent from the template is absent from the pods.

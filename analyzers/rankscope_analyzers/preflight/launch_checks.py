@@ -13,8 +13,7 @@ _AUTOMATIC = frozenset({"auto", "gpu"})
 
 
 def _option(role: Role, names: tuple[str, ...]) -> str | None:
-    words = list(role.command)
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in role.words():
         name, equals, value = word.partition("=")
         if name in names:
             return (value if equals else after).strip("'\";")
@@ -28,14 +27,7 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
         if not (processes or "").isdecimal():
             raise NotApplicableError("the job has no GPUs")
     if processes is None:
-        known = environment(job, role)
-        processes, where = known.get("PET_NPROC_PER_NODE"), "PET_NPROC_PER_NODE"
-    if processes is None and role.gpus == 1:
-        return passed("1 GPU, and nothing says how many processes a pod starts")
-    if processes is None and "torchrun" in role.command:
-        processes, where = "1", "processes of torchrun by default"
-    if processes is None:
-        raise UndecidedError("nothing says how many processes a pod starts")
+        processes, where = _by_variable(job, role)
     if processes in _AUTOMATIC:
         return passed(f"{where}: {processes}, {role.gpus} GPUs")
     if not processes.isdecimal():
@@ -47,6 +39,16 @@ def _gpu_count(job: Job, role: Role) -> Outcome:
     if int(processes) < role.gpus:
         return warned(f"{seen}: some stay idle", expected, f"correct {where} or the limits")
     return passed(seen)
+
+
+def _by_variable(job: Job, role: Role) -> tuple[str, str]:
+    """Return the number of processes by torchrun's variable, or what holds without it."""
+    given = environment(job, role).get("PET_NPROC_PER_NODE")
+    if given is not None:
+        return given, "PET_NPROC_PER_NODE"
+    if role.gpus == 1 or "torchrun" in role.command:
+        return "1", "processes by default"
+    raise UndecidedError("nothing says how many processes a pod starts")
 
 
 def _processes(job: Job, role: Role) -> tuple[str | None, str]:

@@ -51,8 +51,7 @@ def _path(job: Job, role: Role) -> str | None:
     """Return where checkpoints go, None where neither options nor the manifest say it."""
     if job.settings.checkpoint_path:
         return job.settings.checkpoint_path
-    words = list(role.command)
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in role.words():
         name, equals, value = word.partition("=")
         found = value if equals else after
         if _OPTION.fullmatch(name) and (found.startswith("/") or "://" in found):

@@ -1,0 +1,496 @@
+"""Each check of a manifest passes, warns, fails and cannot decide where it should."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from preflight_jobs import CLAIM, GONE, IDS, JOB, NETWORK, POD, changed, env, hidden, outcomes
+from rankscope_analyzers.preflight.job import Settings
+from rankscope_analyzers.preflight.network_checks import matching
+
+MEASURED = Settings(checkpoint_seconds=120)
+PLAIN_SOCKETS = {"limits rdma/hca": GONE}
+
+
+def network(**changes: Any) -> dict[str, Any]:
+    config = {"type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}}
+    return changed({"spec config": json.dumps(config | changes)}, NETWORK)
+
+
+def rail(name: str, range_: str) -> dict[str, Any]:
+    made = network(ipam={"type": "whereabouts", "range": range_})
+    return changed({"metadata name": name}, made)
+
+
+def mpi(launcher: str, launcher_env: Any = (), worker_env: Any = ()) -> dict[str, Any]:
+    def part(count: int, **container: Any) -> dict[str, Any]:
+        return {"replicas": count, "template": {"spec": {"containers": [container]}}}
+
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "llm", "namespace": "ml"},
+        "spec": {
+            "mpiReplicaSpecs": {
+                "Launcher": part(1, command=launcher.split(), env=list(launcher_env)),
+                "Worker": part(2, env=list(worker_env)),
+            }
+        },
+    }
+
+
+def two_parts(master_env: Any = (), worker_env: Any = ()) -> dict[str, Any]:
+    def part(given: Any) -> dict[str, Any]:
+        return {
+            "replicas": 1,
+            "template": changed({"spec containers": [{"env": list(given)}]}, POD),
+        }
+
+    specs = {"Master": part(master_env), "Worker": part(worker_env)}
+    return changed({"spec pytorchReplicaSpecs": specs})
+
+
+def affinity(key: str, kind: str = "podAffinity") -> dict[str, Any]:
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": key}]}}
+
+
+def spread(key: str, unsatisfiable: str) -> list[dict[str, Any]]:
+    return [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": unsatisfiable}]
+
+
+def attached(*ips: str) -> str:
+    status = [
+        {"name": "cni", "interface": "eth0", "ips": ["10.244.0.3"], "default": True},
+        {"name": "ml/rail-0", "interface": "net1", "ips": list(ips)},
+    ]
+    return json.dumps(status)
+
+
+def pod(name: str, *ips: str) -> dict[str, Any]:
+    made = {"apiVersion": "v1", "kind": "Pod", **POD}
+    return changed(
+        {
+            "metadata name": name,
+            "metadata namespace": "ml",
+            "metadata labels training.kubeflow.org/job-name": "llm",
+            "metadata annotations k8s.v1.cni.cncf.io/network-status": attached(*ips),
+        },
+        made,
+    )
+
+
+ZONE, RACK = "topology.kubernetes.io/zone", "network.topology.nvidia.com/leaf"
+STATUS = "notes k8s.v1.cni.cncf.io/network-status"
+NETWORKS = "notes k8s.v1.cni.cncf.io/networks"
+EVICT = "notes cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+# check, verdict, part of what is seen, manifests beside the claim, settings
+Case = tuple[str, str, str, list[dict[str, Any]]]
+
+CASES: list[Case] = [
+    ("secondary-interface", "pass", "rail-0 as net1", [JOB]),
+    ("secondary-interface", "warn", "hostNetwork", [changed({"pod hostNetwork": True})]),
+    ("secondary-interface", "fail", "rdma/hca: 1", [changed({NETWORKS: GONE})]),
+    ("secondary-interface", "fail", "network-status lacks it", [changed({STATUS: "[]"})]),
+    ("secondary-interface", "fail", "no JSON list", [changed({NETWORKS: "[{]"})]),
+    ("secondary-interface", "undecided", "how many", [changed({"worker replicas": "n"})]),
+    ("attachment-definition", "pass", "ml/rail-0", [JOB, NETWORK]),
+    ("attachment-definition", "fail", "no JSON", [JOB, changed({"spec config": "{"}, NETWORK)]),
+    (
+        *("attachment-definition", "fail", "namespace other"),
+        [JOB, changed({"metadata namespace": "other"}, NETWORK)],
+    ),
+    ("attachment-definition", "undecided", "not among the manifests", [JOB]),
+    ("address-ranges", "pass", "whereabouts", [JOB, NETWORK]),
+    (
+        *("address-ranges", "warn", "host-local"),
+        [
+            changed({"worker replicas": 1}),
+            network(ipam={"type": "host-local", "subnet": "10.1.0.0/16"}),
+        ],
+    ),
+    (
+        *("address-ranges", "fail", "two nodes"),
+        [JOB, network(ipam={"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16"}]]})],
+    ),
+    (
+        *("address-ranges", "fail", "both hand out"),
+        [
+            changed({NETWORKS: "rail-0,rail-1"}),
+            rail("rail-0", "10.1.0.0/16"),
+            rail("rail-1", "10.1.128.0/17"),
+        ],
+    ),
+    ("address-ranges", "undecided", "not among the manifests", [JOB]),
+    ("pod-addresses", "pass", "2 addresses", [pod("a", "10.1.0.3"), pod("b", "10.1.0.4"), NETWORK]),
+    ("pod-addresses", "fail", "both have 10.1.0.3", [pod("a", "10.1.0.3"), pod("b", "10.1.0.3")]),
+    ("pod-addresses", "fail", "10.9.0.3 on ml/rail-0", [pod("a", "10.9.0.3"), NETWORK]),
+    (
+        *("pod-addresses", "fail", "all 4 pods"),
+        [changed({NETWORKS: '[{"name": "rail-0", "ips": ["10.1.0.3"]}]'})],
+    ),
+    ("pod-addresses", "undecided", "no JSON list", [changed({NETWORKS: "[{]"})]),
+    ("single-network", "pass", "rdma/hca", [JOB]),
+    ("single-network", "pass", "net1", [changed(PLAIN_SOCKETS)]),
+    ("single-network", "warn", "default interface", [changed({**PLAIN_SOCKETS, NETWORKS: GONE})]),
+    (
+        *("single-network", "undecided", "node's network"),
+        [changed({**PLAIN_SOCKETS, "pod hostNetwork": True})],
+    ),
+    ("socket-interface", "pass", "not set", [JOB]),
+    (
+        *("socket-interface", "pass", "matches eth0"),
+        [changed({"main +env": env(NCCL_SOCKET_IFNAME="eth0")})],
+    ),
+    ("socket-interface", "warn", "may take eth0", [changed(PLAIN_SOCKETS)]),
+    (
+        *("socket-interface", "warn", "eth0, net1"),
+        [changed({**PLAIN_SOCKETS, "main +env": env(NCCL_SOCKET_IFNAME="^lo")})],
+    ),
+    (
+        *("socket-interface", "fail", "matches none of eth0, net1"),
+        [changed({"main +env": env(NCCL_SOCKET_IFNAME="=net10,ib")})],
+    ),
+    (
+        *("socket-interface", "fail", "sockets carry the gradients"),
+        [changed({**PLAIN_SOCKETS, "main +env": env(NCCL_SOCKET_IFNAME="eth")})],
+    ),
+    (
+        *("socket-interface", "undecided", "secret"),
+        [changed({"main +env": hidden("NCCL_SOCKET_IFNAME")})],
+    ),
+    ("rdma-transport", "pass", "not switched off", [JOB]),
+    (
+        *("rdma-transport", "warn", "no RDMA devices"),
+        [changed({**PLAIN_SOCKETS, "main +env": env(NCCL_IB_DISABLE=1)})],
+    ),
+    ("rdma-transport", "fail", "TCP", [changed({"main +env": env(NCCL_IB_DISABLE=1)})]),
+    ("rdma-transport", "fail", "TCP", [changed({"main +env": env(NCCL_NET="Socket")})]),
+    ("rdma-transport", "undecided", "secret", [changed({"main +env": hidden("NCCL_IB_DISABLE")})]),
+    ("rdma-devices", "pass", "all ranks", [JOB]),
+    (
+        *("rdma-devices", "warn", "privileges"),
+        [changed({**PLAIN_SOCKETS, "main securityContext": {"privileged": True}})],
+    ),
+    (
+        *("rdma-devices", "fail", "no /dev/infiniband"),
+        [changed({**PLAIN_SOCKETS, "main +env": env(NCCL_IB_HCA="mlx5")})],
+    ),
+    ("rdma-devices", "undecided", "how many", [changed({"worker replicas": "n"})]),
+    ("gpudirect", "pass", "nothing turns it off", [JOB]),
+    ("gpudirect", "warn", "DMABUF", [changed({"main +env": env(NCCL_DMABUF_ENABLE=0)})]),
+    ("gpudirect", "fail", "GDR_LEVEL=LOC", [changed({"main +env": env(NCCL_NET_GDR_LEVEL="loc")})]),
+    ("gpudirect", "undecided", "secret", [changed({"main +env": hidden("NCCL_NET_GDR_LEVEL")})]),
+    (
+        *("host-network-dns", "pass", "WithHostNet"),
+        [changed({"pod hostNetwork": True, "pod dnsPolicy": "ClusterFirstWithHostNet"})],
+    ),
+    (
+        *("host-network-dns", "warn", "ClusterFirst"),
+        [changed({"pod hostNetwork": True, "worker replicas": 1})],
+    ),
+    ("host-network-dns", "fail", "by name", [changed({"pod hostNetwork": True})]),
+    (
+        *("host-network-dns", "undecided", "how many"),
+        [changed({"pod hostNetwork": True, "worker replicas": "n"})],
+    ),
+    ("sidecar", "pass", "no sidecar", [JOB]),
+    ("sidecar", "warn", "nothing keeps", [changed({"labels sidecar.istio.io/inject": GONE})]),
+    ("sidecar", "fail", "istio", [changed({"labels sidecar.istio.io/inject": "true"})]),
+    (
+        *("sidecar", "undecided", "how many"),
+        [changed({"labels sidecar.istio.io/inject": GONE, "worker replicas": "n"})],
+    ),
+    ("shared-memory", "pass", "16Gi", [JOB]),
+    ("shared-memory", "pass", "hostIPC", [changed({"pod hostIPC": True})]),
+    (
+        *("shared-memory", "warn", "512Mi"),
+        [
+            changed(
+                {
+                    "pod volumes": [
+                        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}}
+                    ]
+                }
+            )
+        ],
+    ),
+    ("shared-memory", "warn", "memory limit of 8Gi", [changed({"limits memory": "8Gi"})]),
+    ("shared-memory", "fail", "64 MiB", [changed({"main volumeMounts": []})]),
+    (
+        "shared-memory",
+        "fail",
+        "disk",
+        [changed({"pod volumes": [{"name": "shm", "emptyDir": {}}]})],
+    ),
+    ("locked-memory", "pass", "IPC_LOCK", [JOB]),
+    ("locked-memory", "warn", "no IPC_LOCK", [changed({"main securityContext": GONE})]),
+    ("locked-memory", "warn", "user 1000", [changed({"pod securityContext": {"runAsUser": 1000}})]),
+    (
+        *("locked-memory", "fail", "ulimit -l 64"),
+        [changed({"main command": ["sh", "-c", "ulimit -l 64; torchrun x.py"]})],
+    ),
+    ("numa", "pass", "64 CPUs", [JOB]),
+    ("numa", "warn", "request none", [changed({"limits cpu": GONE})]),
+    ("numa", "warn", "1.5 CPUs", [changed({"limits cpu": "1500m"})]),
+    ("numa", "fail", "above limit", [changed({"main resources requests": {"cpu": 65}})]),
+    ("nccl-variables", "pass", "all known", [JOB]),
+    ("nccl-variables", "warn", "no longer", [changed({"main +env": env(NCCL_LL_THRESHOLD=0)})]),
+    ("nccl-variables", "warn", "no NCCL", [changed({"main +env": env(NCCL_TURBO_MODE=1)})]),
+    ("nccl-variables", "fail", "ignores", [changed({"main +env": env(NCCL_SOKET_IFNAME="x")})]),
+    (
+        *("nccl-variables", "undecided", "ConfigMap 'nccl'"),
+        [changed({"main envFrom": [{"configMapRef": {"name": "nccl"}}]})],
+    ),
+    ("nccl-debug", "pass", "INFO", [JOB]),
+    ("nccl-debug", "warn", "not set", [changed({"main env": []})]),
+    ("nccl-debug", "warn", "WARN", [changed({"main env": env(NCCL_DEBUG="warn")})]),
+    ("nccl-debug", "warn", "SUBSYS", [changed({"main +env": env(NCCL_DEBUG_SUBSYS="GRAPH")})]),
+    ("nccl-debug", "warn", "pod's log", [changed({"main +env": env(NCCL_DEBUG_FILE="/tmp/x")})]),
+    ("nccl-debug", "fail", "no level", [changed({"main env": env(NCCL_DEBUG="yes")})]),
+    ("nccl-debug", "undecided", "secret", [changed({"main env": hidden("NCCL_DEBUG")})]),
+    (
+        "equal-environment",
+        "pass",
+        "equal",
+        [two_parts(env(NCCL_ALGO="Ring"), env(NCCL_ALGO="Ring"))],
+    ),
+    ("equal-environment", "warn", "'INFO'", [two_parts(env(NCCL_DEBUG="INFO"))]),
+    (
+        *("equal-environment", "fail", "NCCL_IB_HCA is 'mlx5' for Master and 'not set'"),
+        [two_parts([*env(NCCL_DEBUG="INFO"), *env(NCCL_IB_HCA="mlx5")])],
+    ),
+    ("mpi-environment", "pass", "handed on: NCCL_ALGO", [mpi("mpirun -x NCCL_ALGO=Ring train")]),
+    (
+        *("mpi-environment", "warn", "Worker"),
+        [mpi("mpirun -np 2 train", worker_env=env(NCCL_IB_HCA="mlx5"))],
+    ),
+    (
+        *("mpi-environment", "fail", "NCCL_IB_HCA is set on the launcher"),
+        [mpi("mpirun -np 2 train", env(NCCL_IB_HCA="mlx5"))],
+    ),
+    (
+        *("mpi-environment", "undecided", "secret 's'"),
+        [
+            changed(
+                {
+                    "spec mpiReplicaSpecs Launcher template spec containers": [
+                        {"envFrom": [{"secretRef": {"name": "s"}}]}
+                    ]
+                },
+                mpi("mpirun train"),
+            )
+        ],
+    ),
+    ("algorithm-tuning", "pass", "bound", [changed({"main +env": env(NCCL_ALGO="Ring")})]),
+    (
+        *("algorithm-tuning", "warn", "NCCL_ALGO"),
+        [changed({"main +env": env(NCCL_ALGO="Ring"), "pod affinity": GONE})],
+    ),
+    (
+        *("algorithm-tuning", "undecided", "secret"),
+        [changed({"main envFrom": [{"secretRef": {"name": "s"}}]})],
+    ),
+    ("progress-visible", "pass", "probe", [JOB]),
+    ("progress-visible", "warn", "phase", [changed({"main env": []})]),
+    (
+        *("progress-visible", "fail", "hangs"),
+        [changed({"main +env": env(TORCH_NCCL_ASYNC_ERROR_HANDLING=0)})],
+    ),
+    (
+        *("progress-visible", "undecided", "secret"),
+        [changed({"main +env": hidden("TORCH_NCCL_ENABLE_MONITORING")})],
+    ),
+    ("one-zone", "pass", ZONE, [changed({"pod affinity": affinity(ZONE)})]),
+    ("one-zone", "pass", "block", [JOB]),
+    ("one-zone", "warn", "nothing keeps", [changed({"pod affinity": GONE})]),
+    (
+        *("one-zone", "warn", "spread"),
+        [changed({"pod topologySpreadConstraints": spread(ZONE, "ScheduleAnyway")})],
+    ),
+    (
+        *("one-zone", "fail", "spread"),
+        [changed({"pod topologySpreadConstraints": spread(ZONE, "DoNotSchedule")})],
+    ),
+    ("one-zone", "fail", "apart", [changed({"pod affinity": affinity(ZONE, "podAntiAffinity")})]),
+    ("one-zone", "undecided", "how many", [changed({"worker replicas": "n"})]),
+    (
+        *("few-racks", "pass", "where possible"),
+        [changed({"pod affinity": GONE, "notes kueue.x-k8s.io/podset-preferred-topology": RACK})],
+    ),
+    ("few-racks", "warn", "nothing keeps", [changed({"pod affinity": affinity(ZONE)})]),
+    (
+        *("few-racks", "fail", "spread"),
+        [changed({"pod topologySpreadConstraints": spread(RACK, "DoNotSchedule")})],
+    ),
+    ("few-racks", "undecided", "how many", [changed({"worker replicas": "n"})]),
+    ("eviction", "pass", "false", [JOB]),
+    (
+        "eviction",
+        "pass",
+        "karpenter",
+        [changed({EVICT: GONE, "notes karpenter.sh/do-not-disrupt": "true"})],
+    ),
+    ("eviction", "warn", "no such annotation", [changed({EVICT: GONE})]),
+    ("eviction", "fail", "true", [changed({EVICT: "true"})]),
+    ("checkpoint-volume", "pass", "ReadWriteMany", [JOB, CLAIM]),
+    (
+        *("checkpoint-volume", "pass", "s3://b/run"),
+        [changed({"main command": ["torchrun", "--checkpoint-dir", "s3://b/run"]})],
+    ),
+    (
+        *("checkpoint-volume", "warn", "ReadWriteOnce"),
+        [
+            changed({"worker replicas": 1}),
+            changed({"spec accessModes": ["ReadWriteOnce"]}, CLAIM),
+        ],
+    ),
+    (
+        *("checkpoint-volume", "fail", "4 pods mount it"),
+        [JOB, changed({"spec accessModes": ["ReadWriteOnce"]}, CLAIM)],
+    ),
+    (
+        *("checkpoint-volume", "fail", "disks of the node"),
+        [
+            JOB,
+            CLAIM,
+            {
+                "kind": "StorageClass",
+                "apiVersion": "storage.k8s.io/v1",
+                "metadata": {"name": "cephfs"},
+                "provisioner": "rancher.io/local-path",
+            },
+        ],
+    ),
+    (
+        *("checkpoint-volume", "fail", "emptyDir"),
+        [changed({"pod volumes": [{"name": "ckpt", "emptyDir": {}}]})],
+    ),
+    (
+        *("checkpoint-volume", "fail", "nothing is mounted at /out"),
+        [changed({"main +env": env(OUTPUT_DIR="/out"), "main command": ["train"]})],
+    ),
+    ("checkpoint-volume", "undecided", "Claim", [JOB]),
+    ("restart-budget", "pass", "5", [JOB]),
+    ("restart-budget", "warn", "without end", [changed({"spec runPolicy": GONE})]),
+    ("restart-budget", "warn", "backoffLimit: 1", [changed({"spec runPolicy backoffLimit": 1})]),
+    ("restart-budget", "fail", "backoffLimit: 0", [changed({"spec runPolicy backoffLimit": 0})]),
+    ("restart-budget", "undecided", "no number", [changed({"spec runPolicy backoffLimit": "x"})]),
+    (
+        *("elastic-bounds", "pass", "from 2 to 8"),
+        [changed({"spec elasticPolicy": {"minReplicas": 2, "maxReplicas": 8}})],
+    ),
+    (
+        *("elastic-bounds", "warn", "every pod"),
+        [changed({"main command": ["torchrun", "--nnodes=4:4", "x.py"]})],
+    ),
+    (
+        *("elastic-bounds", "fail", "never starts"),
+        [changed({"main command": ["torchrun", "--nnodes", "8:16", "x.py"]})],
+    ),
+    (
+        *("elastic-bounds", "fail", "from 8 to 2"),
+        [changed({"spec elasticPolicy": {"minReplicas": 8, "maxReplicas": 2}})],
+    ),
+    (
+        *("elastic-bounds", "undecided", "how many"),
+        [
+            changed(
+                {"spec elasticPolicy": {"minReplicas": 2, "maxReplicas": 8}, "worker replicas": "n"}
+            )
+        ],
+    ),
+    ("termination-grace", "pass", "600", [JOB]),
+    ("termination-grace", "warn", "150", [changed({"pod terminationGracePeriodSeconds": 150})]),
+    ("termination-grace", "fail", "30", [changed({"pod terminationGracePeriodSeconds": GONE})]),
+    (
+        *("termination-grace", "undecided", "no number"),
+        [changed({"pod terminationGracePeriodSeconds": "x"})],
+    ),
+    ("gpu-count", "pass", "8, and 8 GPUs", [JOB]),
+    ("gpu-count", "warn", "idle", [changed({"main command": ["torchrun", "x.py"]})]),
+    ("gpu-count", "fail", "share", [changed({"limits nvidia.com/gpu": 4})]),
+    ("gpu-count", "undecided", "how many processes", [changed({"main command": ["./train.sh"]})]),
+    (
+        *("rendezvous-host", "pass", "llm-worker-3"),
+        [changed({"main command": ["torchrun", "--rdzv-endpoint=llm-worker-3:29500"]})],
+    ),
+    (
+        *("rendezvous-host", "warn", "changes with the pod"),
+        [changed({"main command": ["torchrun", "--master-addr", "10.0.0.1"]})],
+    ),
+    (
+        *("rendezvous-host", "fail", "no pod of this name"),
+        [changed({"main command": ["torchrun", "--rdzv-endpoint=llm-master-0:29500"]})],
+    ),
+    ("rendezvous-host", "fail", "itself", [changed({"main +env": env(MASTER_ADDR="localhost")})]),
+    (
+        *("rendezvous-host", "undecided", "etcd"),
+        [changed({"main command": ["torchrun", "--rdzv_endpoint=etcd:2379"]})],
+    ),
+]
+
+TRAIN_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "metadata": {"name": "llm", "namespace": "ml"},
+    "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 4}},
+}
+# What a manifest with pods always says, and a TrainJob without its runtime does not.
+CASES += [
+    (name, "undecided", "runtime 'torch'", [TRAIN_JOB])
+    for name in ("shared-memory", "locked-memory", "numa", "eviction")
+]
+CASES += [
+    ("termination-grace", "undecided", "runtime 'torch'", [TRAIN_JOB]),
+    ("equal-environment", "undecided", "runtime 'torch'", [TRAIN_JOB]),
+]
+
+NEVER = {
+    "attachment-definition": {"warn"},  # it is there, or it is not
+    "pod-addresses": {"warn"},
+    "single-network": {"fail"},  # slow, and it runs
+    "algorithm-tuning": {"fail"},
+}
+"""Verdicts that a check does not have."""
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "seen", "manifests"), CASES, ids=[f"{c}-{v}-{s}" for c, v, s, _ in CASES]
+)
+def test_a_check_concludes(check, verdict, seen, manifests):
+    outcome = outcomes(*manifests, settings=MEASURED)[check]
+    got = "undecided" if outcome.undecided else outcome.verdict
+    assert (got, seen in outcome.seen) == (verdict, True), outcome
+    assert bool(outcome.remedy) == bool(outcome.expected) == (verdict in {"warn", "fail"})
+
+
+def test_each_check_is_seen_with_each_verdict_that_it_has():
+    seen = {(check, verdict) for check, verdict, _, _ in CASES}
+    for check in IDS:
+        for verdict in {"pass", "warn", "fail", "undecided"} - NEVER.get(check, set()):
+            assert (check, verdict) in seen, (check, verdict)
+
+
+def test_nothing_is_wrong_with_the_job_that_the_others_are_made_from():
+    found = outcomes(JOB, NETWORK, CLAIM, settings=MEASURED)
+    assert {name for name, one in found.items() if one.verdict in {"warn", "fail"}} == set()
+    assert not any(one.undecided for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("eth", ["eth0", "eth1"]),
+        ("=eth", []),
+        ("=eth1,net1", ["eth1", "net1"]),
+        ("^eth", ["lo", "net1"]),
+        ("^=eth0", ["eth1", "lo", "net1"]),
+        ("net,lo", ["lo", "net1"]),
+    ],
+)
+def test_interfaces_are_matched_as_nccl_does(value, expected):
+    assert matching(value, ["eth0", "eth1", "lo", "net1"]) == expected

@@ -97,6 +97,9 @@ def files(tmp_path_factory) -> Path:
     }
     for name, text in lines.items():
         (folder / name).write_text(text)
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"job{ATTACK}"}}
+    manifest["spec"] = {"backoffLimit": ATTACK}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     for number in (1, 2):
         kept: dict[str, Any] = {key: {} for key in ("command", "environment", "versions")}
         kept |= {"format": 1, "ranks": [], "images": {f"{number}{ATTACK}": [0]}}
@@ -129,6 +132,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "explain nccl-log FILES/nccl.log",
         "explain kernel-log FILES/kernel.log",
     ),
+    "preflight": ("preflight FILES/manifest.json",),
     "diff": ("diff FILES/1.json FILES/2.json",),
 }
 

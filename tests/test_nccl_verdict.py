@@ -177,3 +177,19 @@ def test_a_plugin_that_is_assigned_is_the_network_selected():
         0, "Assigned NET plugin AWS Libfabric to comm"
     )
     assert verdict_of(text).net_selected == "AWS Libfabric"
+
+
+def domain(nranks: int, via: str, *, linked: int) -> str:
+    """Return the start of ranks on two nodes of which the first ones are linked in a row."""
+    ranks = "".join(described(rank, nranks, 2, "Socket", mnnvl=1) for rank in range(nranks))
+    return ranks + "".join(info(rank, edge(rank, rank + 1, via)) for rank in range(linked))
+
+
+def test_nvlink_that_connects_all_ranks_of_several_nodes_needs_no_network():
+    network = verdict_of(domain(16, "P2P/MNNVL", linked=15)).network
+    assert (network.socket_fallback, network.reason) == (False, "local_only")
+
+
+def test_nvlink_of_some_ranks_of_several_nodes_proves_nothing():
+    network = verdict_of(domain(16, "P2P/MNNVL", linked=14)).network
+    assert (network.socket_fallback, network.reason) == (None, "no_connection_seen")

@@ -61,3 +61,17 @@ def test_records_that_run_into_each_other_are_both_read():
     facts = facts_of(info(1, "Using network IB", host="node-a") + torn + other)
     assert facts.comm_ranks == {0, 1}
     assert {host for host, _ in facts.processes} == {"node-a"}
+
+
+def test_a_communicators_line_that_another_follows_at_once_keeps_its_end():
+    whole = info(1, "Using network IB", host="node-a")
+    glued = info(1, comm(1, 2, "START"), host="node-a").rstrip()
+    facts = facts_of(whole + glued + info(0, comm(0, 2, "START"), host="node-a"))
+    assert [(m.rank, m.started) for m in facts.all_members()] == [(1, True), (0, True)]
+
+
+def test_a_line_may_begin_with_its_rank():
+    plain = start(3, 16, "NET/IB/0/GDRDMA")
+    tagged = plain.replace("NCCL INFO ", "NCCL INFO [Rank 3] ")
+    assert verdict_of(tagged) == verdict_of(plain)
+    assert facts_of(tagged).unparsed == 0

@@ -40,7 +40,6 @@ INFO_LINES: tuple[InfoLine, ...] = (
     InfoLine(b"Using ", rb"\d+ (?:\w+ )?channels", "channels"),
     InfoLine(b"comm 0x", b"", "communicator"),
     InfoLine(b"ncclComm", b"", "communicator"),
-    InfoLine(b"[Rank ", b"", "communicator"),
     InfoLine(b"Init timings", b"", "timings"),
     InfoLine(b"Bootstrap", b"", "process", signs.read_bootstrap),
     InfoLine(b"NET/", b"", "process", signs.read_net),

@@ -43,7 +43,8 @@ CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
 """Groups of `SCAN`, of which a match has exactly one: what it found."""
 
 SCAN = re.compile(
-    rb"NCCL(?: INFO (?:"
+    # 2.28 on some lines begin with the rank, which stands in them again
+    rb"NCCL(?: INFO (?:\[Rank \d{1,8}\] )?(?:"
     # CONNECTION, or, (with Channel) the order of a ring; Ring 00 : 7 -> 0 -> 1 is left out
     rb"(?:Channel \d+(?:/\d+)? : |Ring \d+ : (?=\S+ -> \S+ [^-]))([^\n]{1,256})|"
     rb"((?:" + BEGINNINGS + rb")[^\n]{0,1024})"  # INFO
@@ -104,7 +105,7 @@ TORCH_TAG = re.compile(
 """PyTorch's and torchrun's tag of a global rank."""
 
 _COMM = re.compile(
-    rb"(?:\[Rank \d+\] )?(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
+    rb"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
     rb"(?: n[rR]anks (\d{1,8})(?= ))?([^\n]*)"
 )
 _COMM_ID = re.compile(rb"commId (0x[0-9a-f]{1,16})(?= )")  # more follows, unless it is cut off

@@ -45,6 +45,9 @@ MAX_CONTEXTS = 100_000
 """Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
 
 _VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
+_EVENT_END = re.compile(rb"(?<=- Init )(?:START|COMPLETE)")
+"""The end of a communicator's line, which nothing can have cut short."""
+
 _LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
 
 
@@ -158,6 +161,8 @@ class NcclLog:
             info = match[INFO]
             cut = info.find(b" NCCL ")
             end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
+            ended = _EVENT_END.match(info, end)
+            end = ended.end() if ended else end
             self._read_statement(thread, info[:end])
         self._scan(match.group()[len(b"NCCL") :], torn=True)
 

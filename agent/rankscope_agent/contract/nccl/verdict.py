@@ -212,7 +212,9 @@ def _without_connections(communicator: Communicator) -> tuple[bool | None, str]:
         return False, SINGLE_NODE
     if communicator.nodes is None and _on_one_host(communicator):
         return False, SINGLE_NODE
-    if communicator.nodes is None and connects_all(communicator.local_pairs, nranks):
+    # A clique of several hosts needs none either where NVLink connects all of its ranks.
+    one_domain = communicator.nodes is None or communicator.mnnvl
+    if one_domain and connects_all(communicator.local_pairs, nranks):
         return False, LOCAL_ONLY
     several = (communicator.nodes or 0) > 1 and not communicator.mnnvl
     if several and communicator.networks == ("Socket",):

@@ -69,6 +69,7 @@ SIZES = {
     "Initializing distributed: GLOBAL_RANK: 3, MEMBER: 4/6": 6,
     "$ ./all_reduce --nranks 2 --size 8M": 2,
     "+ mpirun --allow-run-as-root -np 16 -H a:8,b:8 ./all_reduce_perf -b 8": 16,
+    "$ mpirun -np 24 --hostfile hosts python train.py": 24,
     "+ mpiexec.hydra -ppn 8 -n 32 ./train": 32,
     "srun -N 4 -n 32 python train.py": 32,
     "torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d train.py": 16,

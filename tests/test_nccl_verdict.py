@@ -193,3 +193,12 @@ def test_nvlink_that_connects_all_ranks_of_several_nodes_needs_no_network():
 def test_nvlink_of_some_ranks_of_several_nodes_proves_nothing():
     network = verdict_of(domain(16, "P2P/MNNVL", linked=14)).network
     assert (network.socket_fallback, network.reason) == (None, "no_connection_seen")
+
+
+@pytest.mark.parametrize("network", ["IB", "IBext_v8"])
+def test_an_error_of_verbs_is_of_the_verbs_network_in_use(network):
+    text = info(0, f"Using network {network}")
+    text += info(0, "x").replace(
+        "NCCL INFO x", "ibvwrap.c:160 NCCL WARN Call to ibv_modify_qp failed"
+    )
+    assert verdict_of(text).network.transports == (f"NET/{network}",)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nccl_job_text import comm, facts_of, info, start, verdict_of
+from nccl_job_text import comm, edge, facts_of, info, start, verdict_of
 
 WRAPPINGS = {
     "plain": "{line}",
@@ -75,3 +75,11 @@ def test_a_line_may_begin_with_its_rank():
     tagged = plain.replace("NCCL INFO ", "NCCL INFO [Rank 3] ")
     assert verdict_of(tagged) == verdict_of(plain)
     assert facts_of(tagged).unparsed == 0
+
+
+def test_what_ray_adds_to_a_line_is_no_part_of_it():
+    added = "\x1b[32m [repeated 3x across cluster]\x1b[0m"
+    lines = ("NCCL_IB_DISABLE set by environment to 0.", "Using network Socket")
+    text = "".join(info(0, line + added) for line in lines) + info(0, edge(0, 1, "NET/Socket/0"))
+    verdict = verdict_of(text)
+    assert (verdict.net_selected, verdict.network.reason) == ("Socket", "unexplained")

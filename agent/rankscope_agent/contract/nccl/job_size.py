@@ -29,7 +29,7 @@ _OF_THE_JOB = (b"dist_", b"distributed_", b"global_")
 _OF_A_GROUP = re.compile(rb"(?:[A-Za-z]P |[Ll]ocal[ _-]|[\w-])\Z")
 """What stands before a size of something else than the job: `DP world size`, `local_world_size`."""
 
-_MPI = rb"[^\n]{0,400}?\s(?:-np|-n|--np|--n|-c|--num-proc)[ =](\d{1,7})\b"
+_MPI = rb"[^\n]{0,400}?(?<=\s)(?:-np|-n|--np|--n|-c|--num-proc)[ =](\d{1,7})\b"
 
 Words = tuple[tuple[bytes, re.Pattern[bytes]], ...]
 

@@ -104,6 +104,12 @@ TORCH_TAG = re.compile(
 )
 """PyTorch's and torchrun's tag of a global rank."""
 
+EVENT_END = re.compile(rb"(?<=- Init )(?:START|COMPLETE)")
+"""The end of a communicator's line, which nothing can have cut short."""
+
+LEFT_OUT = b" [repeated "
+"""Begins what Ray adds to a line which it does not print for other processes."""
+
 _COMM = re.compile(
     rb"(?:\w{1,40} )?comm (0x[0-9a-f]{1,16}) rank (\d{1,8})(?= |$)"
     rb"(?: n[rR]anks (\d{1,8})(?= ))?([^\n]*)"

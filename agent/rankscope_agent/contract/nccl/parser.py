@@ -21,7 +21,9 @@ from rankscope_agent.contract.nccl.job_size import (
 from rankscope_agent.contract.nccl.lines import (
     BARE,
     CONNECTION,
+    EVENT_END,
     INFO,
+    LEFT_OUT,
     MAX_PAIRS,
     TORCH_TAG,
     WARN_PREFIX,
@@ -45,9 +47,6 @@ MAX_CONTEXTS = 100_000
 """Exceptions whose surroundings are looked at: more than the ranks of the largest jobs."""
 
 _VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
-_EVENT_END = re.compile(rb"(?<=- Init )(?:START|COMPLETE)")
-"""The end of a communicator's line, which nothing can have cut short."""
-
 _LAST_ERROR = re.compile(rb"Last error:\s*\n?(?:\[?rank\d+\]?:\s*)?([^\n]{1,1024})")
 
 
@@ -161,7 +160,7 @@ class NcclLog:
             info = match[INFO]
             cut = info.find(b" NCCL ")
             end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
-            ended = _EVENT_END.match(info, end)
+            ended = EVENT_END.match(info, end)
             end = ended.end() if ended else end
             self._read_statement(thread, info[:end])
         self._scan(match.group()[len(b"NCCL") :], torn=True)
@@ -189,6 +188,7 @@ class NcclLog:
         if line.subject == "communicator":
             self._read_comm(thread, info)
             return
+        info = info.partition(LEFT_OUT)[0]
         text = info.decode(errors="replace").rstrip()
         if line.read is not None:
             self._read_process(thread, text, line.read)

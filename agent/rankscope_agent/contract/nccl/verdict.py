@@ -154,7 +154,7 @@ def _judge_job(
 ) -> NetworkVerdict:
     names = {t.name for t in connections if t.is_net}
     for process in facts.processes.values():
-        names |= process.error_transports
+        names |= _on_the_data_path(process)
     fallback, reason = _fallback(names, list(facts.processes.values()))
     if fallback is None:
         fallback, reason = _all_local(judged)
@@ -169,6 +169,15 @@ def _judge_job(
         reason = NO_CONNECTION
     gdr, missing = _gdr(connections, names)
     return NetworkVerdict(fallback, reason, gdr, missing, tuple(sorted(names)))
+
+
+def _on_the_data_path(process: Process) -> set[str]:
+    """Return the transports of errors; a verbs plugin's errors are worded as those of NCCL's own.
+
+    `IBext_v8` and its like are NCCL's IB transport, built apart.
+    """
+    own = f"NET/{process.network}" if process.network.startswith("IB") else "NET/IB"
+    return {own if name == "NET/IB" else name for name in process.error_transports}
 
 
 def _fallback(names: Iterable[str], processes: Sequence[Process]) -> tuple[bool | None, str]:

@@ -160,9 +160,8 @@ class NcclLog:
             info = match[INFO]
             cut = info.find(b" NCCL ")
             end = info.rfind(b" ", 0, info.rfind(b" ", 0, cut)) + 1
-            ended = EVENT_END.match(info, end)
-            end = ended.end() if ended else end
-            self._read_statement(thread, info[:end])
+            whole = EVENT_END.match(info, end)
+            self._read_statement(thread, info[: whole.end() if whole else end])
         self._scan(match.group()[len(b"NCCL") :], torn=True)
 
     def _read_record(self, text: bytes, match: re.Match[bytes]) -> None:
@@ -188,8 +187,7 @@ class NcclLog:
         if line.subject == "communicator":
             self._read_comm(thread, info)
             return
-        info = info.partition(LEFT_OUT)[0]
-        text = info.decode(errors="replace").rstrip()
+        text = info.partition(LEFT_OUT)[0].decode(errors="replace").rstrip()
         if line.read is not None:
             self._read_process(thread, text, line.read)
         elif line.subject == "timings":

@@ -6,7 +6,7 @@ the time of a verdict gives the same verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,17 +14,8 @@ import numpy as np
 
 from rankscope_analyzers.findings.finding import FaultClass
 from rankscope_analyzers.numeric.arrays import Booleans, Floats, Integers
-from rankscope_analyzers.stragglers import (
-    cpu_starvation,
-    global_slowdown,
-    host_stalls,
-    partition_imbalance,
-    sample_imbalance,
-    slow_input,
-    slow_kernels,
-    slow_transfer,
-)
 from rankscope_analyzers.stragglers.baselines import is_new_pace
+from rankscope_analyzers.stragglers.checks import CHECKS
 from rankscope_analyzers.stragglers.incident_tracker import IncidentTracker
 from rankscope_analyzers.stragglers.incidents import Incident, Moment
 from rankscope_analyzers.stragglers.long_steps import (
@@ -40,7 +31,7 @@ from rankscope_analyzers.stragglers.run import Run
 from rankscope_analyzers.stragglers.shape import Shape
 from rankscope_analyzers.stragglers.special_steps import CheckpointHistory, SpecialStepFilter
 from rankscope_analyzers.stragglers.step_averaging import BIN_SECONDS
-from rankscope_analyzers.stragglers.view import Candidate, Part, View
+from rankscope_analyzers.stragglers.view import Candidate, Part
 
 WARM_UP_STEPS = 12
 """Steps after each start that are slow on healthy hardware: allocation, autotuning, caches."""
@@ -64,39 +55,8 @@ FREEZE_SECONDS, FREEZE_TIMES = 5.0, 20.0
 """Pause of a rank, in seconds and in usual steps, that is reported even if it happens once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check of the newest steps.
-
-    Args:
-        check: returns a candidate if it finds the fault.
-        kind: class of fault that it can find.
-        needs: parts of the step that must be measured.
-    """
-
-    check: Callable[[View], Candidate | None]
-    kind: FaultClass
-    needs: frozenset[Part]
-
-
 MAXIMUM_MARKED = 0.3
 """Share of the steps that may be marked as special: if more are, that is how the job works."""
-
-CHECKS: Sequence[Check] = (
-    Check(cpu_starvation.starved_ranks, "host_transient", frozenset({"cpu_wait"})),
-    Check(slow_input.slow_ranks, "data_loader", frozenset({"data"})),
-    Check(slow_input.slow_for_all, "storage_checkpoint", frozenset({"data"})),
-    Check(sample_imbalance.uneven_samples, "partition_imbalance", frozenset({"compute"})),
-    Check(slow_kernels.slow_ranks, "gpu_compute", frozenset({"compute"})),
-    Check(slow_kernels.slow_replicas, "gpu_compute", frozenset({"compute"})),
-    Check(partition_imbalance.imbalance, "partition_imbalance", frozenset({"compute"})),
-    Check(host_stalls.stalled_ranks, "host_transient", frozenset({"compute", "sync"})),
-    Check(slow_transfer.slow_exchange, "network_link", frozenset({"compute", "sync"})),
-    Check(global_slowdown.slow_compute, "global_slowdown", frozenset({"compute"})),
-    Check(global_slowdown.slow_steps, "global_slowdown", frozenset()),
-)
-"""In the order in which a step spends its time, after the check of what delays all of it."""
-
 
 MAXIMUM_NODES = 1 << 16
 """Nodes of a job that are remembered by name: four times those of the largest one, so that a job

@@ -17,7 +17,7 @@ from rankscope_analyzers.findings.finding import FaultClass, Finding
 from rankscope_analyzers.numeric.row_statistics import column_median
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.frames import StepFrame
-from rankscope_analyzers.stragglers.detector import CHECKS
+from rankscope_analyzers.stragglers.checks import CHECKS
 from rankscope_analyzers.stragglers.naive import NaiveAnswer, largest_step_time, step_medians
 from rankscope_analyzers.stragglers.view import Part
 from rankscope_analyzers.stragglers.what_if import WhatIf

@@ -6,11 +6,10 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rankscope_agent.contract.metrics import watch as metrics
 from rankscope_analyzers.captures.kept import HangCaptures, add_captures, captures_of
@@ -19,7 +18,6 @@ from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
@@ -28,9 +26,8 @@ from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
-from rankscope_analyzers.runs import facts as run_facts
 from rankscope_analyzers.runs.files import RunRecordFiles
-from rankscope_analyzers.runs.record import record
+from rankscope_analyzers.runs.keeping import keep
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
@@ -365,7 +362,7 @@ def _evaluated(source: JobSource, exporter: FindingsExporter) -> list[AnalysisEr
     unexported = exporter.update(reports, now, len(timing.unusable), extra)
     if source.nodes and exporter.is_leader:
         source.nodes.publish(reports, now)
-    unkept = _keep_records(source.records, gathered.poll, reports, now)
+    unkept = keep(source.records, gathered.poll, reports, now, _log)
     if source.captures:
         source.captures.keep(gathered, reports, now, _log)
     return [*gathered.errors, *_report_errors(reports), *unexported, *unkept]
@@ -377,31 +374,6 @@ def _report_errors(reports: Sequence[JobReport]) -> Iterator[AnalysisError]:
 
 def _answering(gathered: Gathered) -> int:
     return len(gathered.poll.agents if gathered.poll else gathered.evidence.observed.nodes)
-
-
-def _keep_records(
-    files: RunRecordFiles | None, poll: AgentPoll | None, reports: Sequence[JobReport], now: float
-) -> list[AnalysisError]:
-    """Write the records of runs that are due; return the errors."""
-    if files is None or poll is None:
-        return []
-    errors = []
-    for job in reports:
-        if files.due(job.job_id, now):
-            try:
-                result = attempt("report", job.job_id, partial(_recorded, poll, job))
-                if isinstance(result, AnalysisError):
-                    errors.append(result)
-                else:
-                    files.write(result, now)
-            except OSError as error:
-                _log(f"the record of job {job.job_id!a} cannot be written: {error}")
-                break
-    return errors
-
-
-def _recorded(poll: AgentPoll, job: JobReport) -> Mapping[str, Any]:
-    return record(job, list(run_facts.facts(poll, job.job_id)))
 
 
 def _log(text: str) -> None:

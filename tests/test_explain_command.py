@@ -182,7 +182,7 @@ def peak_kib(kind: str, path: Path) -> int:
     return used.ru_maxrss
 
 
-@pytest.mark.parametrize("kind", explain.KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in explain.KINDS if kind.endswith("-log")])
 @pytest.mark.parametrize("piece", [b"\0", b"step 1\n"], ids=["one endless line", "lines"])
 def test_a_small_file_that_unpacks_to_much_is_read_in_little_memory(tmp_path, kind, piece):
     empty, bomb = tmp_path / "empty.log", tmp_path / "bomb.gz"

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from rankscope_analyzers.stragglers import cause_selection
+from rankscope_analyzers.steps.layout import layout
+from rankscope_analyzers.steps.tables import FrameTable
+from rankscope_analyzers.stragglers import cause_selection, feed
 from rankscope_analyzers.stragglers.incidents import same_culprit
 from rankscope_analyzers.stragglers.view import Candidate
 from suite_jobs import fault, found, incidents, made
@@ -271,3 +273,13 @@ def test_a_dark_rank_that_waits_for_slow_input_is_no_slow_link(dark, timing):
     slow = fault("data_loader", "node", 0.5, first=76, last=190, slot=40)
     simulated = made(slow, world=64, tensor=8, pipeline=2, timing=timing, dark=dark)
     assert {incident.kind for incident in found(simulated)} == {"data_loader"}
+
+
+def test_a_short_run_after_a_restart_is_judged_by_its_own_length():
+    slow = fault("data_loader", "rank", 1.0, slot=5, first=110, last=220)
+    brief = {"compute": 0.022, "data": 0.001, "transfer": 0.005, "checkpoint_period": 0}
+    simulated = made(slow, world=8, tensor=1, pipeline=1, restart=110, **brief)
+    judging = feed.Feed(layout(simulated.meta, 0))
+    judging.add(FrameTable(simulated.records))
+    known = judging.finish().incidents
+    assert [(one.kind, one.ranks) for one in known] == [("data_loader", (5,))]

@@ -287,7 +287,7 @@ def test_a_real_agent_is_watched_on(tmp_path, capsys):
         third = watched_once(agent.url, tmp_path / "state", capsys)
         assert "over, recovered at" in third.err
     for page in (first.out, second.out):
-        assert 'kind="gpu_compute",severity' in page
+        assert 'kind="gpu_compute",owned_by="platform",severity' in page
 
 
 def series(url, prefix="rankscope_finding_"):

@@ -203,12 +203,18 @@ def test_five_attacks_at_once_cost_neither_a_probe_nor_a_scrape(tmp_path):
         assert agent.process.poll() is None
 
 
+EACH_RANK = ("rankscope_rank_alive{", "rankscope_rank_stopped{")
+
+
 def seen_in_full(prometheus: Prometheus) -> frozenset[str]:
-    """Return the series of the other job once both of its ranks are among them."""
+    """Return the series of the other job once both of its ranks are among them.
+
+    What the kernel says of their processes comes with a look of its own.
+    """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         _, found = prometheus.scrape()
-        if sum(line.startswith("rankscope_rank_alive{") for line in found) == 2:
+        if sum(line.startswith(EACH_RANK) for line in found) == 2 * len(EACH_RANK):
             return found
         time.sleep(0.1)
     raise AssertionError("the job never came")

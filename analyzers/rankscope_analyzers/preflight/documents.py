@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.preflight.values import Object, mappings
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -99,8 +99,8 @@ def parse(text: str, source: str) -> Iterator[Document]:
 def _bodies(text: str, source: str) -> Iterator[tuple[int, object]]:
     if text.lstrip().startswith("{"):  # much faster than YAML, for what kubectl writes
         try:
-            yield 1, json.loads(text)
-        except (ValueError, RecursionError):
+            yield 1, untrusted_json.read(text)
+        except ValueError:
             pass  # a flow mapping of YAML; its reader says what is wrong
         else:
             return

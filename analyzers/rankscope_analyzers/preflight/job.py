@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.preflight.values import (
     Object,
     mapping,
@@ -241,8 +241,8 @@ class Job:
 def annotation_json(value: object) -> object:
     """Return what a JSON annotation holds, None where it is no JSON."""
     try:
-        return json.loads(text(value))
-    except (ValueError, RecursionError):
+        return untrusted_json.read(text(value))
+    except ValueError:
         return None
 
 

@@ -179,6 +179,7 @@ class Detector:
         self._returning_stages = ReturningStages()
         self._long_for_all, self._long_for_rank_zero = RecurringSteps(), RecurringSteps()
         self._executed = self._marked_count = 0
+        self._first_judged_at = np.inf
         self._clocks = []
 
     def feed(

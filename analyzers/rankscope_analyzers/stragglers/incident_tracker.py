@@ -207,10 +207,10 @@ class IncidentTracker:
     ) -> tuple[Incident, ...]:
         """Return the incidents as of the newest record; change nothing.
 
-        In short jobs a cause need not have persisted for as long as usual.
+        In short runs a cause need not have persisted for as long as usual.
 
         Args:
-            observed: seconds of the job that could be judged.
+            observed: seconds of the newest run that could be judged.
             moment: of the last evaluation.
             nodes: returns the names of a candidate's nodes.
         """

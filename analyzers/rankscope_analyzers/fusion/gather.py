@@ -122,16 +122,8 @@ def of_agents(
     page_context = job_ownership.PageContext(
         names, node_of_url, lambda: job_ownership.believed(polls.pages.observed()).ranks
     )
-    steps = partial(
-        from_agents,
-        list(names),
-        job_id,
-        since_unix_seconds,
-        entry,
-        polls.steps,
-        polls.comparison_seconds,
-        page_context,
-    )
+    asked = (list(names), job_id, since_unix_seconds, entry)
+    steps = partial(from_agents, *asked, polls.steps, polls.comparison_seconds, page_context)
     repeat = polls.pages.polls == 1
     with ThreadPoolExecutor(1) as pool:
         later = pool.submit(agent_pages.poll_again, first, started) if repeat else None

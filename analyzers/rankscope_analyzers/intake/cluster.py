@@ -266,8 +266,14 @@ def impatient(client: Any) -> Any:
     return made
 
 
-def core_api(access: ClusterAccess = CURRENT) -> Any:
-    """Return Kubernetes' core API of a cluster, as the user may use it.
+def configured_client(use: str, purpose: str, access: ClusterAccess, instead: str = "") -> Any:
+    """Return Kubernetes' client, a module, once it is configured.
+
+    Args:
+        use: what takes it, as the beginning of a sentence: `a lease needs`.
+        purpose: what there is no cluster for: `to ask for a lease`.
+        access: which cluster.
+        instead: what the user can do without it, as the end of a sentence.
 
     Raises:
         ClusterError: the client is not installed, or finds no cluster.
@@ -277,15 +283,25 @@ def core_api(access: ClusterAccess = CURRENT) -> Any:
         from kubernetes.config.config_exception import ConfigException
     except ImportError:
         raise ClusterError(
-            "asking a cluster takes the kubernetes package:"
-            " pip install 'rankscope[cluster]', or give --agent URL"
+            f"{use} the kubernetes package: pip install 'rankscope[cluster]'"
+            + (f", or {instead}" if instead else "")
         ) from None
-    untyped: Any = client
     try:
         configure(config, access)
     except (ConfigException, OSError, ValueError) as error:
-        raise ClusterError(f"no cluster to ask: {error}; give --agent URL") from None
-    return untyped.CoreV1Api(impatient(untyped))
+        more = f"; {instead}" if instead else ""
+        raise ClusterError(f"no cluster {purpose}: {error}{more}") from None
+    return client
+
+
+def core_api(access: ClusterAccess = CURRENT) -> Any:
+    """Return Kubernetes' core API of a cluster, as the user may use it.
+
+    Raises:
+        ClusterError: the client is not installed, or finds no cluster.
+    """
+    client = configured_client("asking a cluster takes", "to ask", access, "give --agent URL")
+    return client.CoreV1Api(impatient(client))
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.cluster import (
     CURRENT,
     ClusterAccess,
-    ClusterError,
-    configure,
+    configured_client,
     impatient,
 )
 from rankscope_analyzers.text.sanitize import visible
@@ -81,18 +80,7 @@ class KubernetesApi:
     """
 
     def __init__(self, access: ClusterAccess = CURRENT) -> None:
-        try:
-            from kubernetes import client, config
-            from kubernetes.config.config_exception import ConfigException
-        except ImportError:
-            raise ClusterError(
-                "the API server is asked through the kubernetes package:"
-                " pip install 'rankscope[cluster]'"
-            ) from None
-        try:
-            configure(config, access)
-        except ConfigException as error:
-            raise ClusterError(f"no cluster to ask: {error}") from None
+        client = configured_client("the API server is asked through", "to ask", access)
         self._client: Any = impatient(client)
         pools = self._client.rest_client.pool_manager
         pools.connection_pool_kw["maxsize"] = CONNECTIONS

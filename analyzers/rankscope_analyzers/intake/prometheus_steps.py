@@ -99,18 +99,14 @@ def from_prometheus(
     except PrometheusError as error:
         raise SourceError(str(error)) from None
     claims = {_claim(labels, instances) for labels in infos}
-    foreign = job_ownership.refused(claims)
-    notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims.difference(foreign)})
-    trust = _Trust.of(instances, claims, frozenset(foreign))
+    foreign = frozenset(job_ownership.refused(claims))
+    notes_on_jobs = job_ownership.notes(foreign, {one.job_id for one in claims - foreign})
+    trust = _Trust.of(instances, claims, foreign)
     ranks = _ranks(infos, trust)
     columns = {name: _by_key(matrix, trust) for name, matrix in totals.items()}
     steps = columns.pop(STEPS)
     if not steps:
-        wanted = f"of job {job_id}" if job_id else "of any job"
-        raise SourceError(
-            f"{server.url} has no {metrics.STEPS.name} {wanted} in the last {length / 60:.0f}"
-            " minutes: is the agent scraped, and does the job carry the probe?"
-        )
+        raise SourceError(_no_steps(server, job_id, length))
     rows = _records(grid, steps, columns, ranks)
     note = (
         f"steps are means over intervals of {interval:.0f} s: what is shorter is averaged away,"
@@ -125,6 +121,14 @@ def from_prometheus(
             live=True,
         )
         for name, records in rows.groupby("job_id", sort=True)
+    )
+
+
+def _no_steps(server: Prometheus, job_id: str | None, length: float) -> str:
+    wanted = f"of job {job_id}" if job_id else "of any job"
+    return (
+        f"{server.url} has no {metrics.STEPS.name} {wanted} in the last {length / 60:.0f}"
+        " minutes: is the agent scraped, and does the job carry the probe?"
     )
 
 

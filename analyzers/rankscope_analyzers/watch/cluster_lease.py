@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
-from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
+from rankscope_analyzers.intake.cluster import CURRENT, configured_client, impatient
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.election import LEASE_SECONDS, LeaseError, LeaseRecord
 
@@ -135,16 +135,5 @@ def _client() -> tuple[Any, Any]:
     Raises:
         ClusterError: it is not installed, or finds no cluster.
     """
-    try:
-        from kubernetes import client, config
-        from kubernetes.config.config_exception import ConfigException
-    except ImportError:
-        raise ClusterError(
-            "a lease needs the kubernetes package: pip install 'rankscope[cluster]'"
-        ) from None
-    untyped: Any = client
-    try:
-        configure(config)
-    except ConfigException as error:
-        raise ClusterError(f"no cluster to ask for a lease: {error}") from None
-    return untyped, untyped.CoordinationV1Api(impatient(untyped))
+    client = configured_client("a lease needs", "to ask for a lease", CURRENT)
+    return client, client.CoordinationV1Api(impatient(client))

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
-from rankscope_analyzers.intake.cluster import ClusterError, configure, impatient
+from rankscope_analyzers.intake.cluster import CURRENT, configured_client, impatient
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch.node_conditions import PREFIX, Condition, Status
 from rankscope_analyzers.watch.node_publisher import NodeGoneError, Published, PublishError
@@ -190,17 +190,6 @@ def _apis() -> tuple[Any, Any]:
     Raises:
         ClusterError: it is not installed, or finds no cluster.
     """
-    try:
-        from kubernetes import client, config
-        from kubernetes.config.config_exception import ConfigException
-    except ImportError:
-        raise ClusterError(
-            "publishing takes the kubernetes package: pip install 'rankscope[cluster]'"
-        ) from None
-    untyped: Any = client
-    try:
-        configure(config)
-    except ConfigException as error:
-        raise ClusterError(f"no cluster to publish to: {error}") from None
-    made = impatient(untyped)
-    return untyped.CoreV1Api(made), untyped.EventsV1Api(made)
+    client = configured_client("publishing takes", "to publish to", CURRENT)
+    made = impatient(client)
+    return client.CoreV1Api(made), client.EventsV1Api(made)

@@ -9,9 +9,9 @@ from rankscope_analyzers.intake.kubernetes_api import Answer, NoAnswerError
 from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch import completions
-from rankscope_analyzers.watch.cluster_jobs import AFTER_END_SECONDS, KEPT_AS, ClusterJobs
+from rankscope_analyzers.watch.cluster_jobs import KEPT_AS, ClusterJobs
 from rankscope_analyzers.watch.completions import Completions, restored
-from rankscope_analyzers.watch.config_map_store import MOST_BYTES, ConfigMapStore
+from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore, Part
@@ -19,6 +19,9 @@ from rankscope_analyzers.workloads import kinds, pods
 from rankscope_analyzers.workloads.kinds import KINDS
 from workload_objects import START, condition, kind, pod, thing
 
+ENDS_KEPT = 4096
+AFTER_END_SECONDS = 3600.0
+MOST_BYTES = 900 << 10
 LABELS = {"training.kubeflow.org/job-name": "train"}
 PATH = "/api/v1/namespaces/rankscope/configmaps/state"
 
@@ -354,7 +357,7 @@ def test_what_finds_no_room_is_left_out_and_the_ends_come_first():
 
 def test_the_most_that_is_kept_fits_into_a_config_map():
     known = Completions(began=1.0)
-    for number in range(completions.ENDS_KEPT):
+    for number in range(ENDS_KEPT):
         known.ends[f"{number:08d}-aaaa-bbbb-cccc-dddddddddddd"] = START + number + 0.123456
     for number in range(500):
         known.open[f"{number:08d}-aaaa-bbbb-cccc-eeeeeeeeeeee"] = completions.Open(

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope_agent.contract.flight_dump import MAX_FRAMES, DumpError, Frame, read
+from rankscope_agent.contract.flight_dump import DumpError, Frame, read
 from rankscope_agent.contract.untrusted_pickle import loads
 
+MAX_FRAMES = 64
 JOB = """
 import sys, time
 import torch, torch.distributed as dist

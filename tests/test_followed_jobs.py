@@ -11,9 +11,12 @@ from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import feed, followed_jobs
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each, diagnosis
-from rankscope_analyzers.stragglers.followed_jobs import MAXIMUM_JOBS, FollowedJobs
+from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from suite_jobs import fault, made
 
+NEW_JOB_SECONDS = 1800.0
+ABSENT_POLLS = 60
+MAXIMUM_JOBS = 4096
 START = "t_start_unix_seconds"
 JOB = Layout(32, 1, 1, 0, wall=True, by_groups=True)
 SLOW = fault("gpu_compute", "gpu", 1.5, first=60, last=150)
@@ -176,7 +179,7 @@ def test_a_clock_that_is_years_ahead_costs_no_other_rank_its_verdict():
 def test_another_job_of_the_same_name_is_compared_with_its_own_start_alone():
     first = running()
     second = running(compute=3.0)
-    later = first["ended"].max() + followed_jobs.NEW_JOB_SECONDS + 60.0 - second[START].min()
+    later = first["ended"].max() + NEW_JOB_SECONDS + 60.0 - second[START].min()
     second = second.assign(**{name: second[name] + later for name in (START, "ended")})
     known = FollowedJobs()
     judged(looks(first), known)
@@ -212,7 +215,7 @@ def test_jobs_that_are_gone_are_forgotten():
         known.start_poll()
         known.update(f"job-{number}", there, JOB)
     assert len(known) == 3
-    for _ in range(followed_jobs.ABSENT_POLLS - 1):
+    for _ in range(ABSENT_POLLS - 1):
         known.start_poll()
         known.update("job-2", there, JOB)
     assert len(known) == 2

@@ -2,10 +2,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankscope_agent.contract.model import FLAG_EVALUATION, FLAG_FIRST
 from rankscope_analyzers.steps import frames
 from rankscope_analyzers.steps.records import RecordError
 from simulated_jobs import Job, records
+
+FLAG_EVALUATION = 1 << 4
+FLAG_FIRST = 1 << 5
 
 
 def test_rows_in_any_order_give_the_same_matrices():

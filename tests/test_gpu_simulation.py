@@ -15,12 +15,9 @@ import pytest
 from gpu_nodes import Clock, library, read, session_of
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.contract.metrics import gpus as metrics
-from rankscope_agent.contract.model import FLAG_CPU_WAIT
 from rankscope_agent.settings.simulation import SCENARIOS, parse_simulation
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import (
-    FLAP_DOWN,
-    FLAP_PERIOD,
     LOCK,
     MEMORY_FOLDER,
     PREFIX,
@@ -32,9 +29,11 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, running_agent
 
+FLAG_CPU_WAIT = 1 << 6
+FLAP_DOWN = 6.0
+FLAP_PERIOD = 30.0
 PERIOD_SECONDS = 10.0
 REOPEN_SECONDS = 5.0
-
 MAX_SERIES_OF_A_GPU = 55
 MAX_SERIES_OF_A_NODE = 900
 ENDED = re.compile(r'^rankscope_collector_success\{collector="(\w+)"\}', re.MULTILINE)

@@ -12,6 +12,8 @@ from rankscope_analyzers.stragglers import incident_findings
 from rankscope_analyzers.stragglers.diagnosis import diagnose
 from suite_jobs import fault, made
 
+PAGE_COST = 0.10
+
 
 def cause_of(*merge_incidents, **changes):
     simulated = made(*merge_incidents, **changes)
@@ -82,4 +84,4 @@ def test_what_takes_a_tenth_of_every_step_pages_and_less_is_a_ticket():
         cause_of(fault("gpu_compute", "gpu", strength, last=220)) for strength in (1.5, 1.2)
     )
     assert (large.severity, small.severity) == ("page", "ticket")
-    assert small.cost.lost_fraction < incident_findings.PAGE_COST < large.cost.lost_fraction
+    assert small.cost.lost_fraction < PAGE_COST < large.cost.lost_fraction

@@ -13,15 +13,9 @@ from pod_json import uid
 from pod_states import BEGIN, at, ended, with_state, worker
 from rankscope_agent.contract.failures import causes
 from rankscope_agent.contract.metrics.job_logs import JOB_LOG_FAILURE
-from rankscope_agent.sources.nccl_log.collector import RESCAN_SECONDS, NcclLogCollector
-from rankscope_agent.sources.nccl_log.failures import (
-    QUIET_SECONDS,
-    ROOM_BYTES,
-    STALLED_SECONDS,
-    pieces,
-)
+from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
+from rankscope_agent.sources.nccl_log.failures import pieces
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
-from rankscope_agent.sources.nccl_log.job_failures import KEPT_SECONDS
 from rankscope_agent.sources.pods.cgroups import Placement
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement_view import PlacementView
@@ -29,6 +23,11 @@ from rankscope_agent.sources.pods.process_scan import RankProcess
 from rankscope_agent.sources.pods.processes import ProcessIdentity
 from rankscope_agent.sources.pods.records import parse_pod
 
+RESCAN_SECONDS = 5.0
+QUIET_SECONDS = 5.0
+ROOM_BYTES = 1 << 20
+STALLED_SECONDS = 120.0
+KEPT_SECONDS = 3600.0
 JOB = "ml/llm"
 VALUE_ERROR = "ValueError: sample 17 is damaged"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -17,8 +17,8 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.pods import job_owners
 from rankscope_agent.sources.pods.cgroups import Placement
 from rankscope_agent.sources.pods.directory import PodDirectory
-from rankscope_agent.sources.pods.job_owners import OWNED_SECONDS, JobOwners, OwnedFile
-from rankscope_agent.sources.pods.lock_holders import LOOK_SECONDS, parse_user
+from rankscope_agent.sources.pods.job_owners import JobOwners, OwnedFile
+from rankscope_agent.sources.pods.lock_holders import parse_user
 from rankscope_agent.sources.pods.placement import place_ranks, refused_names
 from rankscope_agent.sources.pods.placement_view import PlacementView
 from rankscope_agent.sources.pods.process_scan import RankProcess
@@ -27,6 +27,9 @@ from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
 from servers import require_tool
+
+OWNED_SECONDS = 600.0
+LOOK_SECONDS = 5.0
 
 ALICE, BOB = 60_001, 60_002
 SLURMSTEPD = "0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_0\n"

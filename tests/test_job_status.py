@@ -16,16 +16,14 @@ from pod_states import (
 )
 from rankscope_agent.contract import pod_reasons
 from rankscope_agent.contract.metrics import job_status as metrics
-from rankscope_agent.sources.pods.lifecycles import (
-    KEPT_SECONDS,
-    LOOP_SECONDS,
-    MAX_GONE,
-    MAX_JOBS,
-    MAX_REASONS,
-)
 from rankscope_agent.sources.pods.records import parse_pod
 from test_pods_collector import Kubelet, Node
 
+KEPT_SECONDS = 3600.0
+LOOP_SECONDS = 600.0
+MAX_GONE = 4
+MAX_JOBS = 256
+MAX_REASONS = 4
 JOB = "ml/llm"
 
 

@@ -9,8 +9,8 @@ from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Limits
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_agent.contract.nccl.writers import MAX_PREFIXES
 
+MAX_PREFIXES = 256
 EDGES = {
     # 2.4, 2.5, 2.7, 2.12 with PXN, 2.18, 2.26 on C2C machines, 2.8 shared, plugins with a blank.
     "Ring 00 : 1 -> 0 [send] via NET/Socket/0": ("NET/Socket", False, "send"),

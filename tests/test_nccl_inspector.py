@@ -16,8 +16,9 @@ from rankscope_agent.sources.nccl_inspector import follower as follower_module
 from rankscope_agent.sources.nccl_inspector import records, textfile
 from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
 from rankscope_agent.sources.nccl_inspector.directories import list_files
-from rankscope_agent.sources.nccl_inspector.follower import READ_BYTES, InspectorFollower
+from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
 
+READ_BYTES = 64 << 10
 MAX_LAG = 4 << 20
 
 

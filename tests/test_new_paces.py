@@ -10,12 +10,13 @@ import pytest
 from rankscope_analyzers.steps.layout import Layout
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import baselines, feed
-from rankscope_analyzers.stragglers.baselines import MAXIMUM_SIZES, KnownSizes
+from rankscope_analyzers.stragglers.baselines import KnownSizes
 from rankscope_analyzers.stragglers.feed import Feed
 from rankscope_analyzers.stragglers.state import document, loaded
 from straggler_views import past, shape
 from suite_jobs import fault, made, running
 
+MAXIMUM_SIZES = 16
 SLOWER = fault("global_slowdown", "compute", 1.4, first=80, last=220)
 LAYOUT = Layout(32, 1, 1, 0, wall=True, by_groups=True)
 START = "t_start_unix_seconds"

@@ -22,8 +22,9 @@ from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.leadership import SingleInstance
 from rankscope_analyzers.watch.node_conditions import GPU, LINK, TYPES, problems
-from rankscope_analyzers.watch.node_publisher import HEARTBEAT_SECONDS, NodePublisher
+from rankscope_analyzers.watch.node_publisher import NodePublisher
 
+HEARTBEAT_SECONDS = 300.0
 NOW = 1_760_000_000.0
 
 

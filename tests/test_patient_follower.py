@@ -15,10 +15,10 @@ from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training import patient_follower, ring_directory
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.files import list_rings
-from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS
 from ring_writer import RingWriter
 from test_training_shares import volume
 
+PODS_RESCAN_SECONDS = 5.0
 WAIT_SECONDS = 30.0
 
 

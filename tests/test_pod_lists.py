@@ -13,10 +13,11 @@ from fake_api_server import FakeApiServer
 from memory_groups import limit_of_the_pod, memory_group
 from pod_json import pod
 from rankscope_agent.sources.pods import json_items
-from rankscope_agent.sources.pods.json_items import READ_BYTES, JsonItems
+from rankscope_agent.sources.pods.json_items import JsonItems
 from running_agent import COMMAND, running_agent
 from test_agent_process import until
 
+READ_BYTES = 65536
 PODS = 110  # the kubelet's default
 LARGE = 1_000_000
 

@@ -17,10 +17,10 @@ from rankscope_agent.sources.pods.api_client import ApiError, ApiServer
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.reflector import Reflector
 
+GONE = 410
 FIRST_PAUSE_SECONDS = 2.0
 MAX_PAUSE_SECONDS = 30.0
 START_JITTER_SECONDS = 30.0
-
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "golden" / "kubernetes"
 KUBECTL = shutil.which("kubectl")
 
@@ -281,7 +281,7 @@ class TestRecordings:
 
     def test_a_real_410_in_the_stream_is_understood(self, server, tmp_path):
         event = json.loads(self.read("watch_410_in_stream.jsonl"))
-        assert event["object"]["code"] == reflector.GONE
+        assert event["object"]["code"] == GONE
 
 
 class _Recorded:

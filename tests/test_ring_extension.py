@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.contract.model import FLAG_CPU_WAIT, STEP_COLUMNS
+from rankscope_agent.contract.model import STEP_COLUMNS
 from rankscope_agent.sources.training.files import list_rings
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import EXTENSION, HEADER_FIELDS, NS, ExtensionWriter, RingWriter, extension_header
 
+FLAG_CPU_WAIT = 1 << 6
 MS = 1_000_000
 NOW = HEADER_FIELDS["created_unix_ns"] / NS
 

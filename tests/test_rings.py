@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from known_pods import pods_of
-from rankscope_agent.contract.model import FLAG_CPU_WAIT, STEP_COLUMNS, StepRow
+from rankscope_agent.contract.model import STEP_COLUMNS, StepRow
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import HEADER_FIELDS, NS, RingWriter, header_page, record_bytes
 
+FLAG_CPU_WAIT = 1 << 6
 CREATED = HEADER_FIELDS["created_unix_ns"] / NS
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from rankscope_agent.collecting.series_budget import (
-    FAIR_JOBS,
-    FAIR_RANKS,
-    IMPORTANCE,
-    within_budget,
-)
+from rankscope_agent.collecting.series_budget import IMPORTANCE, within_budget
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
     agent,
@@ -25,6 +20,9 @@ from rankscope_agent.contract.metrics import (
     watch,
 )
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample, Scrape
+
+FAIR_JOBS = 8
+FAIR_RANKS = 8
 
 
 def first_metric(subject: ModuleType) -> Metric:

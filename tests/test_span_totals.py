@@ -6,8 +6,9 @@ import pytest
 
 from collected_page import CREATED, CREATED_NS, Clock, Page, collector
 from rankscope_agent.contract.metrics import training as metrics
-from rankscope_agent.sources.training.spans import CAPACITY
 from ring_writer import NS, RingWriter, SpanWriter
+
+CAPACITY = 1024
 
 
 def checkpoints(page: Page) -> tuple[object, ...]:

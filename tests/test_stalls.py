@@ -17,6 +17,10 @@ from rankscope_agent.sources.stalls.process import parse
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import NS, RingWriter
 
+KEPT_CALLS = 8
+MAX_PENDING = 32
+MAX_TEXT = 256
+MAX_FRAMES = 64
 NOW = 1_800_000_000.0
 TEXT = """Current thread 0x00007fd8f5ffb6c0 (most recent call first):
   <no Python frame>
@@ -45,7 +49,7 @@ def test_other_texts_have_no_frames(text):
 
 def test_stacks_are_bounded():
     endless = TEXT + '  File "a", line 1 in b\n' * 10_000
-    assert len(thread_stacks.main_thread(endless)) == flight_dump.MAX_FRAMES
+    assert len(thread_stacks.main_thread(endless)) == MAX_FRAMES
 
 
 def served(body, text=TEXT):
@@ -178,7 +182,7 @@ def real(**changes):
 def test_what_is_kept_of_a_group_is_bounded():
     entries = [entry(n, n, retired=n > 500) for n in range(1, 1001)]
     (group,) = stalls.groups_of(flight_dump.read(dump(*entries)))
-    assert len(group.calls) == stalls.MAX_PENDING + stalls.KEPT_CALLS
+    assert len(group.calls) == MAX_PENDING + KEPT_CALLS
     assert (group.enqueued, group.calls[0].sequence) == (1000, 1)
 
 
@@ -205,4 +209,4 @@ def test_what_no_agent_sends_is_refused(changes):
 def test_hostile_texts_are_made_harmless():
     found = stalls.read(real(recorder="\x1b[2J" + "x" * 10_000))
     assert found.recorder.isprintable()
-    assert len(found.recorder) <= flight_dump.MAX_TEXT
+    assert len(found.recorder) <= MAX_TEXT

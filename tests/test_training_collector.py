@@ -13,8 +13,9 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
-from rankscope_agent.sources.training.totals import BUCKETS_SECONDS
 from ring_writer import NS, ExtensionWriter, RingWriter
+
+BUCKETS_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0)
 
 
 def test_totals_and_newest_values_of_a_rank(tmp_path):

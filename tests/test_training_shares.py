@@ -18,10 +18,12 @@ from rankscope_agent.sources.training import follower as ring_follower
 from rankscope_agent.sources.training import listing, reader, ring_directory
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.files import Listing, list_rings
-from rankscope_agent.sources.training.follower import PODS_RESCAN_SECONDS, RingFollower
+from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
 
+REFUSED_SECONDS = 60.0
+PODS_RESCAN_SECONDS = 5.0
 NOW = 1_700_000_000.0
 FULL = "0-full.ring"
 VOLUME = "volumes/kubernetes.io~empty-dir/rankscope"
@@ -239,7 +241,7 @@ def full_directories(root, uids) -> None:
 
 
 def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path, monkeypatch):
-    disk = SlowDisk(monkeypatch, ring_follower.SCAN_SECONDS / 2)
+    disk = SlowDisk(monkeypatch, 0.125)
     full_directories(tmp_path, [f"uid-{number:02}" for number in range(20)])
     rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
     for turn in range(10):
@@ -254,7 +256,7 @@ def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path
 
 
 def test_twenty_full_pods_keep_neither_a_known_job_nor_a_new_one_waiting(tmp_path, monkeypatch):
-    disk = SlowDisk(monkeypatch, 2 * ring_follower.SCAN_SECONDS, full_ones=True)
+    disk = SlowDisk(monkeypatch, 0.5, full_ones=True)
     known = RingWriter(volume(tmp_path, "team-known"), job_id="x")
     rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
     looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
@@ -276,7 +278,7 @@ def test_twenty_full_pods_keep_neither_a_known_job_nor_a_new_one_waiting(tmp_pat
 
 
 def test_a_namespace_whose_pods_come_anew_all_the_time_waits_behind_others(tmp_path, monkeypatch):
-    disk = SlowDisk(monkeypatch, 2 * ring_follower.SCAN_SECONDS, full_ones=True)
+    disk = SlowDisk(monkeypatch, 0.5, full_ones=True)
     rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
     looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
     for number in range(5):
@@ -308,7 +310,7 @@ def test_a_directory_that_has_not_changed_is_not_listed_again(tmp_path, monkeypa
     rings.rescan(now + 40)
     assert disk.listed == 3
     assert held(rings) == {"uid-a": 1}
-    rings.rescan(now + 40 + ring_directory.REFUSED_SECONDS)
+    rings.rescan(now + 40 + REFUSED_SECONDS)
     assert disk.listed == 5
     writer.end()
 

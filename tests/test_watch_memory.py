@@ -16,7 +16,7 @@ from faulty_clusters import JOB, Cluster, pressure
 from rankscope_analyzers.commands import watch as watch_command
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.memory import SAVE_SECONDS, Memory
+from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FORMAT, VERSION, FileStore, Part, StoreError
 from ring_writer import RingWriter
 from running_agent import PATIENCE_SECONDS, agent_environment, running_agent
@@ -25,6 +25,7 @@ from test_followed_jobs import JOB as LAYOUT
 from test_followed_jobs import SLOW_FOR_EVER, STREAMS, looks, running
 from test_watch import watch_command_options
 
+SAVE_SECONDS = 300.0
 SLOW = Job(ranks=16, steps=120, faults=(Fault("compute", (13,), 0.5, first_step=60),))
 
 

@@ -10,15 +10,14 @@ import ssl
 
 import pytest
 
-from rankscope_agent.web.request_head import READ_BYTES, HeadTooLargeError, RequestHeads
+from rankscope_agent.web.request_head import HeadTooLargeError, RequestHeads
 from serving import LOOPBACK, PATIENCE_SECONDS, Serving
 from test_web_limits import tls_of
 
+READ_BYTES = 4096
 MAX_HEAD_BYTES = 16384
-
 GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\n"
 TOKEN = "correct-horse-battery-staple"
-
 BIG = {
     "one long line": GET + b"X: " + b"a" * 20_000 + b"\r\n\r\n",
     "many short lines": GET + b"A: b\r\n" * 3_000 + b"\r\n",

@@ -1,7 +1,11 @@
 """A stage that is heavy at times only: its layers stay where they are, so its node is slow."""
 
+import numpy as np
 import pytest
 
+from rankscope_analyzers.stragglers.returning_stage import ReturningStages
+from rankscope_analyzers.stragglers.view import Candidate
+from straggler_views import past, shape, view
 from suite_jobs import fault, found, made
 
 ONE_NODE = {"world": 32, "tensor": 2, "pipeline": 4}
@@ -43,3 +47,31 @@ def test_a_stage_that_stays_heavy_or_becomes_lighter_once_is_no_node():
     heavy = fault("partition_imbalance", "stage", 1.4, stage=1, last=220)
     for faults in ((heavy,), (begin,), (end,)):
         assert {one.kind for one in found(made(*faults, **ONE_NODE))} == {"partition_imbalance"}
+
+
+@pytest.mark.parametrize("usual", [(1.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.6, 0.6)])
+def test_stages_of_which_no_computing_was_measured_at_the_start_tell_no_rise(usual):
+    arranged = shape(replicas=2, pipeline=3)
+    heavy = Candidate("partition_imbalance", 0.2, (), 0, 1.0, 0.6)
+    now = view(arranged, baseline=past(arranged, stage=np.array(usual)))
+    stages = ReturningStages()
+    for _ in range(3):
+        assert stages.judge(now, [heavy]) == [heavy]
+
+
+def test_a_stage_that_has_returned_is_remembered_once():
+    arranged = shape(replicas=2, pipeline=3, per_node=2)
+    heavy = Candidate("partition_imbalance", 0.2, (), 1, 1.0, 0.6)
+    usual, risen = (view(arranged, compute=_of_stage(weight)) for weight in (0.6, 0.9))
+    stages = ReturningStages()
+    for _ in range(4):
+        for seen, found_now in ((risen, [heavy]), (usual, [])):
+            for _ in range(3):
+                judged = stages.judge(seen, found_now)
+    assert stages.judge(risen, [heavy])[0].ranks == (2, 3)
+    assert judged == []
+    assert stages._returned == (1,)
+
+
+def _of_stage(weight):
+    return np.array([0.6, weight, 0.6])[None, :, None, None]

@@ -9,10 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
-
 from rankscope_agent.contract.metrics import agent as metrics
 from rankscope_analyzers.intake.observed import BySeriesName, Observed
+from rankscope_analyzers.steps import far_clocks
 from rankscope_analyzers.steps.job_records import JobRecords
 
 TOLERANCE_SECONDS = 60.0
@@ -53,13 +52,5 @@ def of_records(job: JobRecords, by_node: Mapping[str, float]) -> JobRecords:
     """Return step records with those of far-off nodes in our time."""
     if not by_node:
         return job
-    start = None if job.start is None else _in_our_time(job.start, by_node)
-    return replace(job, records=_in_our_time(job.records, by_node), start=start)
-
-
-def _in_our_time(records: pd.DataFrame, by_node: Mapping[str, float]) -> pd.DataFrame:
-    if not {"node", "t_start_unix_seconds"} <= set(records.columns):
-        return records
-    by = records["node"].map(by_node).fillna(0.0)
-    starts = pd.to_numeric(records["t_start_unix_seconds"], errors="coerce") - by
-    return records.assign(t_start_unix_seconds=starts)
+    start = None if job.start is None else far_clocks.moved(job.start, by_node)
+    return replace(job, records=far_clocks.moved(job.records, by_node), start=start)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.profiles import flight_records
-from rankscope_analyzers.steps import clocks, frames
+from rankscope_analyzers.steps import clocks, far_clocks, frames
 from rankscope_analyzers.steps.clocks import ClockOffset
 from rankscope_analyzers.steps.frames import StepFrame
 from rankscope_analyzers.steps.job_records import JobRecords
@@ -115,6 +115,7 @@ def diagnosis(job: JobRecords, followed: FollowedJobs | None = None) -> Diagnosi
 
 
 def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
+    job, apart = _aligned(job)
     frame = frames.build(job.job_id, job.records, job.world_size, newest_run=job.live)
     offsets = clocks.offsets(frame)
     frame, records, windows = _completed(frame, job, offsets)
@@ -132,18 +133,48 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
             *job.notes,
             *waiting,
             *detection.notes,
+            *_far_apart(apart),
             *windows,
             *_not_followed(job, followed),
             *base.unobserved,
         ),
         what_if=what_if.ideals(frame, job_layout) if flat else None,
-        clock_offsets=offsets,
+        clock_offsets=tuple(_total(one, apart) for one in offsets),
         asides=(*_asides(detection), *cpu_contention.note(waiting_share)),
         confidence=base.confidence
         if base.cause or waiting_share < cpu_contention.HIGH_SHARE
         else base.confidence * (1.0 - waiting_share),
     )
     return Diagnosis(result, frame)
+
+
+def _aligned(job: JobRecords) -> tuple[JobRecords, Mapping[str, float]]:
+    """Return a job by the clocks of most nodes, and by how much the others' are ahead of these.
+
+    Windows of collectives, and the records that belong to them, are put together by clocks of their
+    own.
+    """
+    apart = {} if job.windows else far_clocks.ahead(job.records)
+    if not apart:
+        return job, {}
+    start = None if job.start is None else far_clocks.moved(job.start, apart)
+    return replace(job, records=far_clocks.moved(job.records, apart), start=start), apart
+
+
+def _far_apart(apart: Mapping[str, float]) -> Iterator[str]:
+    """Say that clocks were corrected; in one sentence, however many nodes there are."""
+    if apart:
+        node, by = max(apart.items(), key=lambda one: abs(one[1]))
+        others = "" if len(apart) == 1 else f", as {len(apart) - 1} more do by other times"
+        yield (
+            f"node {node} ends steps {abs(by):.1f} s {'later' if by > 0 else 'earlier'} than others"
+            f" by its clock{others}: such times are moved to where the others' are"
+        )
+
+
+def _total(left: ClockOffset, apart: Mapping[str, float]) -> ClockOffset:
+    """Return the offset of a clock whose times were moved before."""
+    return replace(left, seconds=left.seconds + apart.get(left.node, 0.0))
 
 
 def _detect(

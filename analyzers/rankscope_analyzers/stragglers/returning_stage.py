@@ -47,18 +47,28 @@ class ReturningStages:
 
     def _count(self, heavy: int, weights: Floats, usual: Floats) -> None:
         for stage in {heavy, *self._heavy} - {-1}:
-            rise = _over_others(weights, stage) / _over_others(usual, stage) - 1
+            rise = _rise(weights, usual, stage)
+            if not np.isfinite(rise):
+                continue
             highest = self._highest[stage] = max(rise, self._highest.get(stage, 0.0))
             if stage == heavy and rise > RISEN - 1:
-                if self._recovered.pop(stage, 0) >= FEWEST_EVALUATIONS:
+                recovered = self._recovered.pop(stage, 0) >= FEWEST_EVALUATIONS
+                if recovered and stage not in self._returned:
                     self._returned = (*self._returned, stage)
                 self._heavy[stage] = self._heavy.get(stage, 0) + 1
             elif self._heavy.get(stage, 0) >= FEWEST_EVALUATIONS and rise < RECOVERED * highest:
                 self._recovered[stage] = self._recovered.get(stage, 0) + 1
 
 
-def _over_others(weights: Floats, stage: int) -> float:
-    return float(weights[stage]) / typical(np.delete(weights, stage))
+def _rise(weights: Floats, usual: Floats, stage: int) -> float:
+    """Return by how much a stage is heavier than usual against others, NaN if they compute none."""
+    now, before = (_over_others(paces, stage) for paces in (weights, usual))
+    return now / before - 1 if before > 0 else np.nan
+
+
+def _over_others(paces: Floats, stage: int) -> float:
+    others = typical(np.delete(paces, stage))
+    return float(paces[stage]) / others if others > 0 else np.nan
 
 
 def _of_node(shape: Shape, heavy: Candidate) -> Candidate:

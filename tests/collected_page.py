@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample
 from rankscope_agent.sources.training.collector import TrainingCollector
+from rankscope_agent.sources.training.read_turns import ReadTurns
 from ring_writer import HEADER_FIELDS, NS
 
 CREATED_NS = HEADER_FIELDS["created_unix_ns"]
@@ -38,5 +39,8 @@ class Page:
         return [labels for found, labels in self.series if found is metric]
 
 
-def collector(tmp_path: Path, clock: Clock | None = None) -> TrainingCollector:
-    return TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", clock or Clock())
+def collector(
+    tmp_path: Path, clock: Clock | None = None, turns: ReadTurns | None = None
+) -> TrainingCollector:
+    kubelet = tmp_path / "kubelet"
+    return TrainingCollector(tmp_path, kubelet, "gpu-01", clock or Clock(), turns=turns)

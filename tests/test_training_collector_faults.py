@@ -7,12 +7,13 @@ import os
 import pytest
 
 from collected_page import CREATED_NS, Clock, Page, collector
+from counted_reading import turns_of_bytes
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import HistogramValue
 from rankscope_agent.sources.collector import NoData, scrape
 from rankscope_agent.sources.training import collector as training
 from rankscope_agent.sources.training.collector import TrainingCollector
-from rankscope_agent.sources.training.format import REASONS
+from rankscope_agent.sources.training.format import REASONS, RECORD_SIZE
 from ring_writer import NS, RingWriter, header_page, record_bytes
 
 
@@ -33,25 +34,25 @@ def test_two_live_rings_of_one_rank_give_one_set_of_series(tmp_path):
 
 
 def test_a_full_ring_is_read_over_several_runs_if_the_budget_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "MAX_RECORDS", 40)
+    monkeypatch.setattr(training, "TURN_RECORDS", 16)
     writers = [RingWriter(tmp_path, f"{r}.ring", rank=r, capacity=64) for r in range(3)]
     for writer in writers:
         writer.step(50)
-    rings = collector(tmp_path)
-    pages = [Page(rings) for _ in range(5)]
-    sums = [sum(page.rank(metrics.STEPS, rank) for rank in range(3)) for page in pages]
-    assert sums == [40, 80, 120, 150, 150]
+    rings = collector(tmp_path, turns=turns_of_bytes(monkeypatch, 40 * RECORD_SIZE))
+    pages = [Page(rings) for _ in range(6)]
+    sums = [sum(page.rank(metrics.STEPS, rank) or 0 for rank in range(3)) for page in pages]
+    assert 0 < sums[0] < sums[1] < sums[2] < sums[-1] == 150
     for writer in writers:
         writer.end()
 
 
 def test_a_ring_that_uses_up_the_budget_does_not_starve_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "MAX_RECORDS", 16)
+    monkeypatch.setattr(training, "TURN_RECORDS", 16)
     writers = [RingWriter(tmp_path, f"{rank}.ring", rank=rank) for rank in range(3)]
     for age, writer in enumerate(writers):
         writer.step()
         os.utime(writer.path, (1000 + age, 1000 + age))
-    rings = collector(tmp_path)
+    rings = collector(tmp_path, turns=turns_of_bytes(monkeypatch, 16 * RECORD_SIZE))
     for _ in range(4):
         writers[1].step(16)
         page = Page(rings)

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 from collected_page import Clock, Page, collector
+from counted_reading import turns_of_bytes
 from known_pods import pods_of
 from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -19,6 +20,7 @@ from rankscope_agent.sources.training import listing, reader, ring_directory
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.files import Listing, list_rings
 from rankscope_agent.sources.training.follower import RingFollower
+from rankscope_agent.sources.training.format import RECORD_SIZE
 from rankscope_agent.sources.training.reader import RingStepSource
 from ring_writer import RingWriter
 
@@ -193,8 +195,8 @@ def test_readers_share_out_rings_as_the_collector_does(tmp_path, monkeypatch):
 def test_rings_written_faster_than_they_are_read_keep_no_other_from_being_read(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "MAX_RECORDS", 64)
     monkeypatch.setattr(training, "TURN_RECORDS", 16)
+    turns = turns_of_bytes(monkeypatch, 64 * RECORD_SIZE)
     clock = Clock()
     fast = [
         RingWriter(volume(tmp_path, f"fast-{n}"), f"{n}.ring", rank=n, job_id="x", capacity=64)
@@ -202,7 +204,7 @@ def test_rings_written_faster_than_they_are_read_keep_no_other_from_being_read(
     ]
     slow = RingWriter(volume(tmp_path, "slow-1"), job_id="x", rank=9)
     names = pods_named_after_their_namespace()
-    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", clock, names)
+    rings = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", clock, names, turns)
     for number in range(1, 4):
         for writer in fast:
             writer.step(64)

@@ -16,14 +16,14 @@ from rankscope_agent.contract.metrics import training as metrics
 from rankscope_agent.contract.model import Metric, RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
-from rankscope_agent.sources.fair_shares import take_turns
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training.files import MAX_RINGS
+from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
-from rankscope_agent.sources.training.format import MAX_CAPACITY, NOT_MEASURED, StepRecord
+from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
 from rankscope_agent.sources.training.patient_follower import PatientFollower
-from rankscope_agent.sources.training.ring_directory import FollowedRing
+from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.span_totals import SpanTotals
 from rankscope_agent.sources.training.totals import NS, JobTotals, RankTotals
@@ -32,13 +32,8 @@ ENDED_JOB_SECONDS = 600.0
 """How long an ended job's series stay: two of the longest scrape intervals in use (5 minutes), so
 that its last values are seen, and no longer, as they would look like a hang."""
 
-MAX_RECORDS = MAX_CAPACITY
-"""Records read in one run, about an eighth of a second of work: a hundred times what 16 ranks make
-in a second. The full rings of a node of eight GPUs are read within eight runs."""
-
 TURN_RECORDS = 512
-"""Records read of one ring before the next namespace has its turn, a millisecond of work: a ring
-that is written faster than it is read takes no more of a run than others leave."""
+"""Records read of one ring before the next one has its turn, a millisecond or two of work."""
 
 MAX_RANKS = MAX_RINGS
 """Ranks remembered, ended ones included; one more makes one of the job that has most go early."""
@@ -66,6 +61,7 @@ class TrainingCollector:
         node: name of this node.
         clock: gives the Unix time in seconds.
         pods: what is known of the node's pods.
+        turns: says which ring is read next, and when a run has read enough.
     """
 
     def __init__(
@@ -75,6 +71,7 @@ class TrainingCollector:
         node: str,
         clock: Callable[[], float],
         pods: PodDirectory | None = None,
+        turns: ReadTurns | None = None,
     ) -> None:
         self._pods = pods or PodDirectory()
         self._ring_dir = ring_dir
@@ -84,7 +81,7 @@ class TrainingCollector:
         self._follower = PatientFollower(RingFollower(ring_dir, kubelet, self._pods))
         self._jobs: dict[str, JobTotals] = {}
         self._corrupt = 0
-        self._turn = 0
+        self._turns = turns or ReadTurns()
 
     def collect(self) -> Iterator[Sample]:
         """Yield the state of every rank.
@@ -157,33 +154,27 @@ class TrainingCollector:
         )
 
     def _read(self, now: float) -> None:
-        """Read all rings in turns, each run beginning with another one, within the budget.
+        """Read all rings in turns, for as long as a run may.
 
-        A ring that gets no records has its turn all the same, in which is noted whether it lives.
+        A ring that has no records has its turn all the same, in which is noted whether it lives.
         """
-        rings = self._follower.rings
-        self._turn += 1
-        start = self._turn % len(rings) if rings else 0
-        left = MAX_RECORDS
 
         def read(followed: FollowedRing) -> bool:
-            nonlocal left
-            taken = self._read_ring(followed, now, min(left, TURN_RECORDS))
-            left -= taken
-            return taken > 0 and left > 0 and not followed.cursor.at_newest
+            taken = self._read_ring(followed, now)
+            return taken > 0 and not followed.cursor.at_newest
 
-        take_turns((*rings[start:], *rings[:start]), lambda one: one.ring.holder, read)
+        self._turns.take(self._follower.rings, read)
 
-    def _read_ring(self, followed: FollowedRing, now: float, limit: int) -> int:
+    def _read_ring(self, followed: FollowedRing, now: float) -> int:
         """Read a ring, or give it up if it cannot be read; return how many records it gave."""
         try:
-            return self._add_ring(followed, now, limit)
+            return self._add_ring(followed, now)
         except OSError as error:
             self._follower.give_up(followed, error, now)
             return 0
 
-    def _add_ring(self, followed: FollowedRing, now: float, limit: int) -> int:
-        """Add what a ring has to say; return how many records that was.
+    def _add_ring(self, followed: FollowedRing, now: float) -> int:
+        """Add what a ring has to say next; return how many records that was.
 
         Raises:
             OSError: the ring cannot be read.
@@ -191,7 +182,7 @@ class TrainingCollector:
         cursor, created_ns = followed.cursor, followed.ring.header.created_unix_ns
         lost, corrupt, first_seq = cursor.lost, cursor.corrupt, cursor.next_seq
         last: StepRecord | None = None
-        for records in followed.read(now, limit):
+        for records in followed.read(now, TURN_RECORDS):
             last = records[-1]
             job = self._job(followed)
             job.rank(self._identity(followed, last), created_ns).add(records, created_ns)

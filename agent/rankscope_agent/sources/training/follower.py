@@ -18,9 +18,10 @@ from rankscope_agent.sources.training.files import (
     pod_directories,
     refuse,
 )
+from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.format import REASONS, Reason, RingError
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
-from rankscope_agent.sources.training.ring_directory import FollowedDirectory, FollowedRing, Refusal
+from rankscope_agent.sources.training.ring_directory import FollowedDirectory, Refusal
 from rankscope_agent.sources.training.scan_turns import ScanTurns
 
 log = logging.getLogger(__name__)

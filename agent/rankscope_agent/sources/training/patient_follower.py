@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rankscope_agent.sources.training.followed_ring import FollowedRing
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import Reason, RingError
-from rankscope_agent.sources.training.ring_directory import FollowedRing
 
 PATIENCE_SECONDS = 1.0
 """How long a run waits for a look that it started: four times what a look takes as a rule."""

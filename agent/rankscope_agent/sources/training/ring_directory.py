@@ -16,11 +16,10 @@ from pathlib import Path
 from rankscope_agent.sources.fair_shares import Holder
 from rankscope_agent.sources.training.cursor import Cursor, locate
 from rankscope_agent.sources.training.ends import EndWatch
-from rankscope_agent.sources.training.extension import SUFFIX, OpenExtension, open_extension
+from rankscope_agent.sources.training.extension import SUFFIX, open_extension
 from rankscope_agent.sources.training.files import (
     MAX_RINGS_PER_HOLDER,
     Listing,
-    Liveness,
     OpenRing,
     RingDirectory,
     RingFile,
@@ -30,7 +29,8 @@ from rankscope_agent.sources.training.files import (
     open_ring,
     refuse,
 )
-from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError, StepRecord
+from rankscope_agent.sources.training.followed_ring import FollowedRing
+from rankscope_agent.sources.training.format import PASSING_REASONS, Reason, RingError
 from rankscope_agent.sources.training.listing import Stamp
 from rankscope_agent.sources.training.naming import NO_PODS, JobNames
 from rankscope_agent.sources.training.spans import SUFFIX as SPANS_SUFFIX
@@ -44,91 +44,7 @@ REFUSED_SECONDS = 60.0
 place, which no probe does, is seen that much later."""
 
 Refusal = tuple[Path, RingError]
-NS = 10**9
 _Key = tuple[str, tuple[int, int]]
-
-
-class FollowedRing:
-    """A ring that is read on and on, as it stood at the last look.
-
-    `refusal` says why the extension that lies beside it is not read, `ended_unix_seconds` when its
-    process ended: None while it lives, and where it had ended before the first look.
-    """
-
-    __slots__ = (
-        "_ends", "_extension", "_refusal", "_seen_alive", "_watch", "cursor", "ended_unix_seconds",
-        "linked", "liveness", "ring", "spans",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        ring: OpenRing,
-        cursor: Cursor,
-        extension: OpenExtension | None = None,
-        refusal: RingError | None = None,
-        ends: EndWatch | None = None,
-        spans: FollowedSpans | None = None,
-    ) -> None:
-        self.spans = spans
-        self.ring = ring
-        self.cursor = cursor
-        self._extension = extension
-        self._refusal = refusal
-        self.liveness: Liveness = "alive"
-        self.linked = True
-        self.ended_unix_seconds: float | None = None
-        self._ends = ends or EndWatch()
-        self._watch = ends.add(ring.descriptor) if ends else None
-        self._seen_alive = False
-
-    @property
-    def finished(self) -> bool:
-        """Return True if nothing more can come from it."""
-        ended = self.liveness == "ended" or (self.liveness == "silent" and not self.linked)
-        return ended and self.cursor.at_newest
-
-    @property
-    def refusal(self) -> RingError | None:
-        """Why what lies beside it is not read, None where it is, or where there is none."""
-        failure = self._extension.failure if self._extension else self._refusal
-        return failure or (self.spans.failure if self.spans else None)
-
-    def close(self) -> None:
-        """Close its descriptors."""
-        self._ends.remove(self._watch)
-        os.close(self.ring.descriptor)
-        for beside in (self._extension, self.spans):
-            if beside:
-                beside.close()
-
-    def read(self, now_unix_seconds: float, limit: int) -> Iterator[Sequence[StepRecord]]:
-        """Yield what was written since the last look, in batches, up to about `limit` records.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        # Asked before reading: what an ended process wrote last is then read as well.
-        self.liveness = self.ring.liveness(now_unix_seconds)
-        self._note_end(now_unix_seconds)
-        for records in self.cursor.read(self.ring.descriptor, limit):
-            if self._extension is None:
-                yield records
-                continue
-            now = round(now_unix_seconds * NS) if self.liveness == "alive" else None
-            joined = self._extension.join(records, now)
-            if joined:
-                yield joined
-            if len(joined) < len(records):
-                self.cursor.next_seq = records[len(joined)].seq
-                return
-
-    def _note_end(self, now_unix_seconds: float) -> None:
-        if self.liveness == "alive":
-            self._seen_alive = True
-        elif self._seen_alive and self.liveness == "ended" and self.ended_unix_seconds is None:
-            # By the node's clock as it is now: it may have been set since.
-            closed = self._ends.closed_at(self._watch)
-            self.ended_unix_seconds = now_unix_seconds if closed is None else closed
 
 
 class FollowedDirectory:

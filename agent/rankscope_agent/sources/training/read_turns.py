@@ -1,0 +1,116 @@
+"""Whose ring is read next, where there is no time for all of them.
+
+Namespaces, and outside of pods users, are charged for the time that their rings take, and so is
+each pod within its namespace: whoever was charged least comes next. Rings that are rewritten
+without end take what the others leave, and whoever comes anew is read at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.sources.training.followed_ring import FollowedRing
+
+CPU_SECONDS = 0.1
+"""CPU time of one run: a tenth of a core if there is always something to read. Sixteen ranks that
+make a step each second take a hundredth of that; the full rings of a node of eight GPUs are read
+within ten runs."""
+
+SECONDS = 1.0
+"""The same on the clock. Disks that a pod keeps busy, and a node without a free CPU, must not make
+a run late: then it would cost all ranks their series."""
+
+SMALLEST_SECONDS = 1e-6
+"""A charge below it is forgotten; one of a whole run lasts for twenty of them."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The rings of one holder that wait for their turn."""
+
+    holder: Holder
+    rings: deque[FollowedRing] = field(default_factory=deque)
+
+
+class ReadTurns:
+    """Gives rings their turns, run by run, within a time.
+
+    Args:
+        cpu_clock: CPU seconds of the calling thread.
+        timer: gives seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        cpu_clock: Callable[[], float] = time.thread_time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cpu_clock = cpu_clock
+        self._timer = timer
+        self._charged: dict[Hashable, float] = {}
+        self._turn = 0
+
+    def take(self, rings: Iterable[FollowedRing], read: Callable[[FollowedRing], bool]) -> None:
+        """Read rings until none has more or the time is over, at least one of them.
+
+        Of one pod or user the ring comes first whose last turn was the longest ago. Charges halve
+        with every run.
+
+        Args:
+            rings: that are open.
+            read: reads a piece of one and returns whether it wants another turn.
+        """
+        cpu_end, end = self._cpu_clock() + CPU_SECONDS, self._timer() + SECONDS
+        halved = {one: charge / 2 for one, charge in self._charged.items()}
+        self._charged = {one: rest for one, rest in halved.items() if rest > SMALLEST_SECONDS}
+        groups = self._queues(rings)
+        order = [(self._charged.get(name, 0.0), name) for name in groups]
+        heapq.heapify(order)
+        in_time = True
+        while order and in_time:
+            name = order[0][1]
+            charge = self._serve(groups[name], read)
+            self._charged[name] = self._charged.get(name, 0.0) + charge
+            if groups[name]:
+                heapq.heapreplace(order, (self._charged[name], name))
+            else:
+                heapq.heappop(order)
+            in_time = self._cpu_clock() < cpu_end and self._timer() < end
+
+    def _queues(self, rings: Iterable[FollowedRing]) -> dict[str, list[tuple[float, str, _Queue]]]:
+        """Return for each group a heap of its holders, whoever was charged least first."""
+        queues: dict[Holder, _Queue] = {}
+        for ring in sorted(rings, key=lambda one: one.turn):
+            holder = ring.ring.holder
+            queues.setdefault(holder, _Queue(holder)).rings.append(ring)
+        groups: dict[str, list[tuple[float, str, _Queue]]] = {}
+        for (group, name), queue in queues.items():
+            charge = self._charged.get((group, name), 0.0)
+            groups.setdefault(group, []).append((charge, name, queue))
+        for heap in groups.values():
+            heapq.heapify(heap)
+        return groups
+
+    def _serve(
+        self, holders: list[tuple[float, str, _Queue]], read: Callable[[FollowedRing], bool]
+    ) -> float:
+        """Give a ring of a group its turn; return the seconds that it took."""
+        charge, name, queue = holders[0]
+        before = self._timer()
+        ring = queue.rings.popleft()
+        self._turn += 1
+        ring.turn = self._turn
+        if read(ring):
+            queue.rings.append(ring)
+        taken = self._timer() - before
+        self._charged[queue.holder] = charge + taken
+        if queue.rings:
+            heapq.heapreplace(holders, (charge + taken, name, queue))
+        else:
+            heapq.heappop(holders)
+        return taken

@@ -244,6 +244,10 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
         Reading(nccl_log.NCCL_RANKS_INITIALIZED, LOG, 3),
         Reading(nccl_log.NCCL_LAST_LINE, LOG, NOW - 200),
     ],
+    "channels_differ": [
+        Reading(nccl_log.NCCL_CHANNELS, {**LOG, "bound": "lowest"}, 8),
+        Reading(nccl_log.NCCL_CHANNELS, {**LOG, "bound": "highest"}, 16),
+    ],
     "ras_missing": [Reading(nccl_ras.RAS_MISSING_RANKS, {}, 1)],
     "ras_lag": [Reading(nccl_ras.RAS_LAG, {"op": "AllReduce"}, 50)],
     # The host.

@@ -23,6 +23,7 @@ REST = {
     "gpus": (),
     "xids": (),
     "jobs": (),
+    "verify": ("t/j",),
 }
 """The commands that ask somebody, and what else each needs."""
 

@@ -115,6 +115,15 @@ def test_a_pod_in_which_nccl_does_not_speak_has_no_series(node):
     assert not [labels for _, labels in node.page() if labels[:2] == POD]
 
 
+def test_channels_of_the_largest_communicator_are_exported_with_their_bounds(node):
+    small = start(0, 2, "P2P/IPC").replace("16 coll", "4 coll").replace("d2c3b", "fffff")
+    other = start(4, 16, "P2P/IPC").replace("16 coll channels", "12 coll channels")
+    node.write(start(3, 16, "P2P/IPC") + other + small)
+    page = node.page()
+    bounds = {bound: page[metrics.NCCL_CHANNELS, (*POD, bound)] for bound in ("lowest", "highest")}
+    assert bounds == {"lowest": 12, "highest": 16}
+
+
 def test_a_hanging_start_shows_as_ranks_not_initialised(node):
     text = start(3, 16, "P2P/IPC")
     node.write(text[: text.rindex("gpu-00")])

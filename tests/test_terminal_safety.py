@@ -122,6 +122,10 @@ CASES: dict[str, tuple[str, ...]] = {
         "diagnose --kineto FILES/oddATTACK",
     ),
     "jobs": ("jobs --agent AGENT --since 9000d",),
+    "verify": (
+        "verify team/job --agent AGENT --since 9000d",
+        "verify team/job --agent AGENT --since 9000d --nccl-log FILES/nccl.log",
+    ),
     "gpus": ("gpus --agent AGENT --seconds 2",),
     "xids": ("xids --agent AGENT",),
     "doctor": ("doctor --agent AGENT",),

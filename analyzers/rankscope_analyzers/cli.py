@@ -2,8 +2,8 @@
 
 Only the chosen command's module is imported: explaining a log must not cost what analysing traces
 needs. Exit codes: 0 when a verdict was produced, whatever it says; 1 for usage and input errors,
-and where none was possible because what it takes could not be read. `preflight` is a gate: 2 when
-a check failed, 3 when one could not be decided.
+and where none was possible because what it takes could not be read. `preflight` and `verify` are
+gates: 2 when a check failed, 3 when one could not be decided.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),
     "preflight": ("preflight", "what keeps a job off the fast path, from its manifests"),
+    "verify": ("verify", "whether a job that runs takes the fast path and trains as it should"),
     "doctor": ("doctor", "why a job is not seen, and what it takes to see it"),
     "explain": (
         "explain",

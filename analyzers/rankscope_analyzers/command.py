@@ -55,13 +55,17 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(finite_json.text(value, indent=2) + "\n")
 
 
-def age_seconds(age: str) -> float:
+def age_seconds(age: str, option: str = "--since") -> float:
     """Return the seconds of an age such as `30m`.
+
+    Args:
+        age: a number and its unit.
+        option: that it was given to.
 
     Raises:
         InputError: it is none.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
     if not match:
-        raise InputError(f"--since takes an age such as 30m or 2h, not {age!r}")
+        raise InputError(f"{option} takes an age such as 30m or 2h, not {age!r}")
     return float(match[1]) * SECONDS[match[2]]

@@ -63,18 +63,32 @@ class _Started:
 
 def run(case: Case, server: ForkServer) -> Outcome:
     """Run a job, ask for the verdict on it, and end it."""
+    with under_agent(case, server) as url:
+        return _outcome(case, url)
+
+
+@contextlib.contextmanager
+def under_agent(case: Case, server: ForkServer, *flags: str) -> Iterator[str]:
+    """Run a job for its time, then give its agent's address; both end with the block.
+
+    Args:
+        case: what to run.
+        server: forks the ranks.
+        flags: further flags of the agent.
+    """
     memory = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
     with contextlib.ExitStack() as stack:
         directory = memory if memory.is_dir() else None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory))) / "node-a"
         (folder / "rings").mkdir(parents=True)
-        (url,) = stack.enter_context(agents_over([folder], "--no-collector.kernel_log"))
+        agents = agents_over([folder], "--no-collector.kernel_log", *flags)
+        (url,) = stack.enter_context(agents)
         started = stack.enter_context(_started(case, server, folder))
         if case.beside is not None:
             stack.enter_context(_started(case.beside, server, folder))
         _await_steps(case, folder)
         _let_run(case, started)
-        return _outcome(case, url)
+        yield url
 
 
 @contextlib.contextmanager

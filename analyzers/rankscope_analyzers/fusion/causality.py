@@ -72,6 +72,7 @@ KINDS: Mapping[str, Kind] = {
     "init_incomplete": Kind(1, HANG, reported_alone=True, seen_elsewhere=True),
     "collective_timeout": Kind(1, HANG, reported_alone=True, seen_elsewhere=True),
     "gdr_missing": Kind(3, SLOW_NETWORK, reported_alone=True),
+    "channels_differ": Kind(4, SLOW_NETWORK | HANG, reported_alone=True),
     "socket_fallback": Kind(4, SLOW_NETWORK | {"gdr_missing"}, reported_alone=True),
     "attempt_failed": Kind(6, NO_RANK | STUCK, reported_alone=True),
     "ib_errors": Kind(6, SLOW_NETWORK | GONE, reported_alone=True),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Finding
 from rankscope_analyzers.fusion.job_reports import READS, JobEvidence
 from rankscope_analyzers.intake import (
@@ -67,11 +68,12 @@ class EarlierPolls:
 
     Args:
         comparison_seconds: time that a poll may spend on comparing collectives.
+        reads: series to keep beside those of reports.
     """
 
-    def __init__(self, comparison_seconds: float) -> None:
+    def __init__(self, comparison_seconds: float, reads: Sequence[Metric] = ()) -> None:
         self.comparison_seconds = comparison_seconds
-        self.pages = PageHistory(READS, KEPT_POLLS)
+        self.pages = PageHistory((*READS, *reads), KEPT_POLLS)
         self.steps = StepHistory()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.series_findings import series_finding
 from rankscope_analyzers.logs.nccl_findings import REASON_TEXTS
+from rankscope_analyzers.text.name_lists import listed
 
 Placed = tuple[Series, Where]
 """A series of a pod and the ranks of that pod."""
@@ -57,13 +58,15 @@ PROBLEMS: Sequence[Problem] = (
 )
 
 SOCKET, INIT, MISSING, LAG = "socket_fallback", "init_incomplete", "ras_missing", "ras_lag"
-KINDS = frozenset((SOCKET, INIT, MISSING, LAG, *(problem.kind for problem in PROBLEMS)))
+CHANNELS = "channels_differ"
+KINDS = frozenset((SOCKET, INIT, MISSING, LAG, CHANNELS, *(problem.kind for problem in PROBLEMS)))
 
 READS: tuple[Metric, ...] = (
     metrics.NCCL_SOCKET_FALLBACK,
     *(problem.metric for problem in PROBLEMS),
     metrics.NCCL_RANKS_EXPECTED,
     metrics.NCCL_RANKS_INITIALIZED,
+    metrics.NCCL_CHANNELS,
     metrics.NCCL_LAST_LINE,
     metrics.NCCL_LAST_WARNING,
     nccl_ras.RAS_MISSING_RANKS,
@@ -82,6 +85,7 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     for problem in PROBLEMS:
         yield from _problem_findings(observed, job, problem)
     yield from _init(observed, job)
+    yield from _channels(observed, job)
     yield from _ras(observed, job)
 
 
@@ -135,6 +139,20 @@ def _init(observed: Observed, job: JobView) -> Iterator[Finding]:
     if several:
         missing = sum(series.last - ended.get(_pod(series), 0.0) for series, _ in several)
         yield _together(INIT, job, several, f"NCCL's start has not ended on {missing:.0f} ranks")
+
+
+def _channels(observed: Observed, job: JobView) -> Iterator[Finding]:
+    several = [
+        (series, where)
+        for series in observed.of(metrics.NCCL_CHANNELS)
+        if (where := job.of_pod(series))
+    ]
+    numbers = Counter(series.last for series, _ in several)
+    if len(numbers) > 1:
+        (usual, _), *_ = numbers.most_common(1)
+        odd = [(series, where) for series, where in several if series.last != usual]
+        seen = listed(sorted({f"{series.last:.0f}" for series, _ in odd}))
+        yield _together(CHANNELS, job, odd, f"ranks have {seen} channels, most have {usual:.0f}")
 
 
 def _ras(observed: Observed, job: JobView) -> Iterator[Finding]:

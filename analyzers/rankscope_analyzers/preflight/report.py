@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
 from rich.markup import escape
 from rich.table import Table
 
 from rankscope_analyzers.preflight.checks import Result
 from rankscope_analyzers.preflight.job import Job
+from rankscope_analyzers.text.junit import Case, Suite, document
 
 FAILED, UNDECIDED = 2, 3
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
-
-# What XML 1.0 cannot hold, whatever a manifest holds.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,36 +87,25 @@ def summary(one: CheckedJob) -> str:
 
 def junit(jobs: Sequence[CheckedJob], *, strict: bool) -> str:
     """Return results as JUnit's XML, one suite for a job; a strict run has warnings fail."""
-    root = ElementTree.Element("testsuites", name="rankscope preflight")
-    for one in jobs:
-        cases = [_case(result, strict=strict) for result in one.results]
-        counts = {"name": _text(one.title), **_counts(cases)}
-        suite = ElementTree.SubElement(root, "testsuite", counts)
-        suite.extend(cases)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
+    return document(
+        "preflight",
+        [
+            Suite(one.title, [_case(result, strict=strict) for result in one.results])
+            for one in jobs
+        ],
+    )
 
 
-def _counts(cases: Sequence[ElementTree.Element]) -> dict[str, str]:
-    def count(tag: str) -> str:
-        return str(sum(case.find(tag) is not None for case in cases))
-
-    skipped, failures, errors = count("skipped"), count("failure"), count("error")
-    return {"tests": str(len(cases)), "failures": failures, "errors": errors, "skipped": skipped}
-
-
-def _case(result: Result, *, strict: bool) -> ElementTree.Element:
-    outcome = result.outcome
-    case = ElementTree.Element("testcase", classname="preflight", name=result.check.id)
-    lines = "\n".join(_text(line) for line in _lines(result))
+def _case(result: Result, *, strict: bool) -> Case:
+    outcome, name = result.outcome, result.check.id
+    lines = "\n".join(_lines(result))
     if outcome.verdict == "fail" or (strict and outcome.verdict == "warn"):
-        ElementTree.SubElement(case, "failure", message=_text(outcome.seen)).text = lines
-    elif outcome.undecided:
-        ElementTree.SubElement(case, "error", message=_text(outcome.seen)).text = lines
-    elif outcome.verdict == "skip":
-        ElementTree.SubElement(case, "skipped", message=_text(outcome.seen))
-    elif outcome.verdict == "warn":
-        ElementTree.SubElement(case, "system-out").text = lines
-    return case
+        return Case(name, "failure", outcome.seen, lines)
+    if outcome.undecided:
+        return Case(name, "error", outcome.seen, lines)
+    if outcome.verdict == "skip":
+        return Case(name, "skipped", outcome.seen)
+    return Case(name, "passed", details=lines if outcome.verdict == "warn" else "")
 
 
 def _lines(result: Result) -> Iterator[str]:
@@ -130,7 +115,3 @@ def _lines(result: Result) -> Iterator[str]:
     if result.outcome.remedy:
         yield f"what to do: {result.outcome.remedy}"
     yield f"see {result.check.page}"
-
-
-def _text(value: str) -> str:
-    return _NOT_XML.sub("\ufffd", value)

@@ -43,6 +43,13 @@ NCCL_RANKS_INITIALIZED = Metric(
     "Ranks, summed over communicators, whose initialisation the pod's processes completed.",
     LOG_POD,
 )
+NCCL_CHANNELS = Metric(
+    "rankscope_nccl_comm_channels",
+    "gauge",
+    "Channels for collectives in the largest communicator of the pod's processes, the lowest and"
+    " the highest number that its ranks logged; they must be equal on all ranks.",
+    (*LOG_POD, "bound"),
+)
 NCCL_INIT_SECONDS = Metric(
     "rankscope_nccl_comm_init_seconds",
     "gauge",

@@ -148,8 +148,18 @@ def _communicator_samples(pod: tuple[str, str], verdict: JobVerdict) -> Iterator
     begun = sum(m.started or m.complete for m in members)
     yield Sample(metrics.NCCL_RANKS_EXPECTED, pod, begun)
     yield Sample(metrics.NCCL_RANKS_INITIALIZED, pod, sum(m.complete for m in members))
+    if channels := _channels(verdict.communicators):
+        yield Sample(metrics.NCCL_CHANNELS, (*pod, "lowest"), min(channels))
+        yield Sample(metrics.NCCL_CHANNELS, (*pod, "highest"), max(channels))
     for phase, seconds in _slowest_phases(verdict.communicators):
         yield Sample(metrics.NCCL_INIT_SECONDS, (*pod, phase), seconds)
+
+
+def _channels(judged: tuple[CommunicatorVerdict, ...]) -> frozenset[int]:
+    """Return the numbers of channels in the largest communicators that name any."""
+    named = [c.communicator for c in judged if c.communicator.channels]
+    largest = max((one.nranks or 0 for one in named), default=0)
+    return frozenset(n for one in named if (one.nranks or 0) == largest for n in one.channels)
 
 
 def _slowest_phases(judged: tuple[CommunicatorVerdict, ...]) -> Iterator[tuple[str, float]]:

@@ -1,0 +1,217 @@
+"""`rankscope verify JOB`: does a job that runs take the fast path, and train as it should?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.fusion import gather, job_reports
+from rankscope_analyzers.intake.agent_steps import COMPARISON_SECONDS
+from rankscope_analyzers.intake.log_files import LogError
+from rankscope_analyzers.isolation.boundary import ErrorLog
+from rankscope_analyzers.logs import nccl_explanation
+from rankscope_analyzers.steps.job_records import SourceError
+from rankscope_analyzers.steps.records import RecordError
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.text.console import open_console
+from rankscope_analyzers.text.plain_lines import shown
+from rankscope_analyzers.verification import evidence as job_evidence
+from rankscope_analyzers.verification import report
+from rankscope_analyzers.verification.criteria import CRITERIA, results
+from rankscope_analyzers.verification.report import Verification
+
+FAILURES: tuple[type[Exception], ...] = (
+    *connection.FAILURES,
+    InputError,
+    LogError,
+    RecordError,
+    SourceError,
+)
+
+PAUSE_SECONDS = 5.0
+"""Between two looks of --wait: agents read their sources every second, and a look takes three."""
+
+Logs = tuple[Facts, list[str]] | None
+"""What NCCL's logs say, and the files' names."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the job, whom to ask for it, and what is expected of it."""
+    parser.add_argument("job", metavar="JOB", help="name of the job, as rankscope jobs shows it")
+    connection.add_arguments(parser)
+    parser.add_argument(
+        "--since", default="1h", metavar="AGE", help="how far back to look (default %(default)s)"
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="AGE",
+        help="look again until the job passes or fails, for this long at most, such as 15m",
+    )
+    _add_expectations(parser)
+    names = [one.id for one in CRITERIA]
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="CRITERION",
+        choices=names,
+        help="a criterion that must apply; may be given several times",
+    )
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="CRITERION",
+        choices=[one.id for one in CRITERIA if not one.always],
+        help="leave a criterion out; may be given several times",
+    )
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit's XML as well")
+    add_output(parser)
+
+
+def _add_expectations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--world-size", type=_count, metavar="N", help="ranks that it must have")
+    parser.add_argument(
+        "--step-seconds", type=_positive, metavar="SECONDS", help="what a step should take"
+    )
+    parser.add_argument(
+        "--utilization",
+        type=_share,
+        default=0.3,
+        metavar="SHARE",
+        help="least share of time in which each GPU must be busy (default %(default)s)",
+    )
+    parser.add_argument(
+        "--transport",
+        choices=("auto", "rdma", "gpudirect", "sockets"),
+        default="auto",
+        help="how data must go between nodes; auto: RDMA where nodes have it (the default)",
+    )
+    parser.add_argument(
+        "--nccl-log",
+        nargs="+",
+        default=[],
+        metavar="LOG",
+        help="NCCL's logs of all ranks, instead of what agents read of them",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the criteria come to; 0 all met, 2 one broken, 3 not yet or unknown.
+
+    Raises:
+        InputError: an option cannot be used, or the JUnit file cannot be written.
+        rankscope_analyzers.intake.log_files.LogError: a log cannot be read.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+        rankscope_analyzers.steps.job_records.SourceError: no agent answers.
+    """
+    patience = age_seconds(options.wait, "--wait") if options.wait else 0.0
+    logs: Logs = None
+    if options.nccl_log:
+        logs = nccl_explanation.read(options.nccl_log), options.nccl_log
+    one = _verified(options, logs, time.monotonic() + patience)
+    if options.junit:
+        _write(Path(options.junit), report.junit(one))
+    if options.json:
+        print_json(one.as_object())
+    else:
+        console = open_console(no_color=options.no_color)
+        console.print(report.table(one))
+        console.print(report.summary(one), markup=False, highlight=False)
+    return report.EXIT_CODES[one.answer]
+
+
+def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verification:
+    """Look until the answer is final or the deadline is over.
+
+    Raises:
+        InputError: there is no such job.
+    """
+    earlier = gather.EarlierPolls(COMPARISON_SECONDS, job_evidence.READS)
+    errors = ErrorLog(_say)
+    while True:
+        try:
+            one: Verification | None = _look(options, logs, earlier, errors)
+        except SourceError:
+            if time.monotonic() >= deadline:
+                raise
+            one = None  # agents that start, or a job that is not there so far
+        if one is not None and not one.may_change:
+            return one
+        if time.monotonic() >= deadline:
+            if one is None:
+                none = f"there is no job {options.job!r} in what was read"
+                raise InputError(f"{none}; rankscope doctor says what agents do not see")
+            return one
+        time.sleep(PAUSE_SECONDS)
+
+
+def _look(
+    options: argparse.Namespace, logs: Logs, earlier: gather.EarlierPolls, errors: ErrorLog
+) -> Verification | None:
+    """Return what the criteria come to now, None where the job is not seen."""
+    targets = connection.chosen_targets(options)
+    since = time.time() - age_seconds(options.since)
+    read = gather.of_agents(
+        targets.urls, options.job, since, targets.entry, earlier, cluster=targets.cluster
+    )
+    timing = diagnose_each(job for job in read.jobs if job.job_id == options.job)
+    made = job_reports.reports(timing, read.evidence, time.time(), options.job)
+    job = next((one for one in made if one.job_id == options.job), None)
+    errors.note([*read.errors, *(job.errors if job else ())])
+    if job is None:
+        return None
+    settings = job_evidence.Settings(
+        options.world_size,
+        options.step_seconds,
+        options.utilization,
+        options.transport,
+        frozenset(options.require),
+    )
+    evidence = job_evidence.evidence(
+        job, read.evidence.observed, settings, logs, read.evidence.missing
+    )
+    found = list(results(evidence, options.skip))
+    return Verification(options.job, found, settings.required)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"expected a number of ranks, not {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number of seconds, not {text!r}")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, not {text!r}")
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{shown(line)}\n")

@@ -1,0 +1,74 @@
+"""JUnit's XML, which CI systems read: suites of cases, each with the way it ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from xml.etree import ElementTree
+
+End = Literal["passed", "failure", "error", "skipped"]
+
+# What XML 1.0 cannot hold, whatever was read.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case of a suite.
+
+    Args:
+        end: how it ended.
+        message: why, in one line; not for cases that passed.
+        details: lines that say more; of a case that passed they are its output, if any.
+    """
+
+    name: str
+    end: End
+    message: str = ""
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Cases of one subject."""
+
+    name: str
+    cases: Sequence[Case]
+
+
+def document(command: str, suites: Sequence[Suite]) -> str:
+    """Return the XML of what a subcommand of `rankscope` found."""
+    root = ElementTree.Element("testsuites", name=f"rankscope {command}")
+    for suite in suites:
+        counts = {
+            "tests": len(suite.cases),
+            "failures": _count(suite, "failure"),
+            "errors": _count(suite, "error"),
+            "skipped": _count(suite, "skipped"),
+        }
+        texts = {key: str(value) for key, value in counts.items()}
+        element = ElementTree.SubElement(root, "testsuite", {"name": _text(suite.name), **texts})
+        element.extend(_element(command, case) for case in suite.cases)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, "unicode") + "\n"
+
+
+def _count(suite: Suite, end: End) -> int:
+    return sum(case.end == end for case in suite.cases)
+
+
+def _element(command: str, case: Case) -> ElementTree.Element:
+    element = ElementTree.Element("testcase", classname=command, name=_text(case.name))
+    if case.end == "passed":
+        if case.details:
+            ElementTree.SubElement(element, "system-out").text = _text(case.details)
+        return element
+    end = ElementTree.SubElement(element, case.end, message=_text(case.message))
+    if case.details:
+        end.text = _text(case.details)
+    return element
+
+
+def _text(value: str) -> str:
+    return _NOT_XML.sub("\ufffd", value)

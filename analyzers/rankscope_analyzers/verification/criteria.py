@@ -1,0 +1,75 @@
+"""Every criterion of a job that runs well, one row each; `docs/verify.md` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rankscope_analyzers.verification import checkpoint_criterion, nccl_criteria, rank_criteria
+from rankscope_analyzers.verification.evidence import Evidence
+from rankscope_analyzers.verification.judgement import Judgement
+
+PAGE = "docs/verify.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A criterion: its identifier, what it says of a good job, and its function.
+
+    Args:
+        always: without it nothing is proven, so that it cannot be left out.
+    """
+
+    id: str
+    title: str
+    judge: Callable[[Evidence], Judgement]
+    always: bool = False
+
+    @property
+    def page(self) -> str:
+        """Where it is described."""
+        return f"{PAGE}#{self.id}"
+
+
+CRITERIA: Sequence[Criterion] = (
+    Criterion("world-size", "All ranks are there", rank_criteria.world_size, always=True),
+    Criterion("nccl-start", "NCCL has come up", nccl_criteria.initialization),
+    Criterion("transport", "Data takes the fast path", nccl_criteria.transport),
+    Criterion("channels", "Ranks use equal channels", nccl_criteria.channels),
+    Criterion("steps", "Steps are made at pace", rank_criteria.steps, always=True),
+    Criterion("utilization", "GPUs are busy", rank_criteria.utilization),
+    Criterion("straggler", "Nobody holds the others up", rank_criteria.straggler, always=True),
+    Criterion(
+        checkpoint_criterion.NAME, "The first checkpoint is there", checkpoint_criterion.checkpoint
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A criterion and what it comes to."""
+
+    criterion: Criterion
+    judgement: Judgement
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "id": self.criterion.id,
+            "title": self.criterion.title,
+            **self.judgement.as_object(),
+            "page": self.criterion.page,
+        }
+
+
+def results(evidence: Evidence, left_out: Sequence[str] = ()) -> Iterator[Result]:
+    """Yield what each criterion comes to.
+
+    Args:
+        evidence: of a job.
+        left_out: identifiers of criteria that are not wanted.
+    """
+    for criterion in CRITERIA:
+        if criterion.id not in left_out:
+            yield Result(criterion, criterion.judge(evidence))

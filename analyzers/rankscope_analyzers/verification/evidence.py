@@ -1,0 +1,144 @@
+"""All that criteria are judged by: a job's report, the series of its nodes, NCCL's logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rankscope_agent.contract.metrics import rdma, training
+from rankscope_agent.contract.model import Metric
+from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.layers.job_view import JobView, job_view
+from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.verification import nccl_readings
+from rankscope_analyzers.verification.nccl_readings import NcclReading
+
+READS: tuple[Metric, ...] = (
+    *nccl_readings.READS,
+    training.CHECKPOINT_WRITES,
+    training.CHECKPOINT_WRITE_FAILURES,
+    training.CHECKPOINT_LAST_SUCCESS,
+)
+"""Series that criteria need beside those of reports."""
+
+Transport = Literal["auto", "rdma", "gpudirect", "sockets"]
+
+PORT_ACTIVE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is expected of the job.
+
+    Args:
+        world_size: its ranks, None to take the ranks' own word.
+        step_seconds: a step's usual duration, None without an expectation.
+        utilization: least share of time in which each GPU must run kernels, 0 to 1.
+        transport: how data must go between nodes; `auto` is the fastest that the nodes have.
+        required: criteria that must apply.
+    """
+
+    world_size: int | None = None
+    step_seconds: float | None = None
+    utilization: float = 0.3
+    transport: Transport = "auto"
+    required: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was read of one job.
+
+    Args:
+        report: what `rankscope diagnose` says of it.
+        observed: series of its nodes.
+        nccl: what NCCL said, by pod or log.
+        settings: what is expected.
+        unread: what could not be read, as sentences: what is absent may be there.
+    """
+
+    report: JobReport
+    observed: Observed
+    nccl: Sequence[NcclReading]
+    settings: Settings
+    unread: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks that are known, by series or by step records."""
+        frame = self.report.frame
+        return frozenset(self.report.locations) | frozenset(frame.ranks.tolist() if frame else ())
+
+    @property
+    def gpu_ranks(self) -> Mapping[int, str]:
+        """The UUIDs of the GPUs that ranks use, by rank."""
+        return {rank: one.uuid for rank, one in self.report.locations.items() if one.uuid}
+
+    def of_ranks(self, metric: Metric) -> Mapping[int, Series]:
+        """Return the newest series of a metric for each rank of the job."""
+        return by_rank(self.observed, metric, self.report.job_id)
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """Ranks of which no process lives any longer."""
+        alive: dict[int, bool] = {}
+        for rank, series in self._by_rank(training.RANK_ALIVE):
+            alive[rank] = alive.get(rank, False) or bool(series.last)
+        return frozenset(rank for rank, lives in alive.items() if not lives)
+
+    def sizes(self) -> frozenset[int]:
+        """Return the world sizes that living processes name, or else that of the step records."""
+        named, frame = frozenset(self._named_sizes()), self.report.frame
+        return named or frozenset((frame.world_size,) if frame else ())
+
+    def _named_sizes(self) -> Iterator[int]:
+        gone = {
+            (series.node, rank)
+            for rank, series in self._by_rank(training.RANK_ALIVE)
+            if not series.last
+        }
+        for rank, series in self._by_rank(training.RANK_INFO):
+            named = series.labels.get("world_size", "")
+            if (series.node, rank) not in gone and named.isdecimal() and int(named) > 0:
+                yield int(named)
+
+    def _by_rank(self, metric: Metric) -> Iterator[tuple[int, Series]]:
+        for series in self.observed.of(metric, job_id=self.report.job_id):
+            rank = series.labels.get("rank", "")
+            if rank.isdecimal() and len(rank) < 8:
+                yield int(rank), series
+
+
+def evidence(
+    report: JobReport,
+    observed: Observed,
+    settings: Settings,
+    logs: tuple[Facts, Sequence[str]] | None,
+    unread: Sequence[str],
+) -> Evidence:
+    """Return a job's evidence.
+
+    Args:
+        report: of the job.
+        observed: series of all nodes that were read.
+        settings: what is expected.
+        logs: facts of NCCL's logs and the files' names, which then count instead of agents' pages.
+        unread: what could not be read, as sentences.
+    """
+    view = job_view(report.job_id, report.locations)
+    here = observed.on(view.nodes) if view.nodes else observed
+    return Evidence(report, here, tuple(_nccl(here, view, logs)), settings, unread)
+
+
+def _nccl(
+    observed: Observed, view: JobView, logs: tuple[Facts, Sequence[str]] | None
+) -> Iterator[NcclReading]:
+    if logs is None:
+        yield from nccl_readings.of_series(observed, view)
+        return
+    states = [series.last for series in observed.of(rdma.PORT_STATE)]
+    rdma_up = not states or any(state >= PORT_ACTIVE for state in states)
+    yield nccl_readings.of_logs(*logs, rdma=rdma_up)

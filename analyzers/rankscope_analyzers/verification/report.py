@@ -1,0 +1,138 @@
+"""What criteria say of a job, as a table, as JSON and as JUnit's XML, and as an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.markup import escape
+from rich.table import Table
+
+from rankscope_analyzers.text.junit import Case, End, Suite, document
+from rankscope_analyzers.verification.criteria import Result
+from rankscope_analyzers.verification.judgement import Status
+
+Answer = Literal["PASS", "FAIL", "NOT YET", "CANNOT TELL"]
+
+EXIT_CODES: Mapping[Answer, int] = {"PASS": 0, "FAIL": 2, "NOT YET": 3, "CANNOT TELL": 3}
+STYLES: Mapping[Status, str] = {
+    "met": "green",
+    "broken": "red",
+    "not yet": "yellow",
+    "unknown": "yellow",
+    "not applicable": "cyan",
+}
+_ENDS: Mapping[Status, End] = {
+    "met": "passed",
+    "broken": "failure",
+    "not yet": "error",
+    "unknown": "error",
+    "not applicable": "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A job and what its criteria come to.
+
+    Args:
+        job_id: name of the job.
+        results: of all criteria that were wanted.
+        required: identifiers of criteria that must apply.
+    """
+
+    job_id: str
+    results: Sequence[Result]
+    required: frozenset[str]
+
+    @property
+    def answer(self) -> Answer:
+        """PASS only if every criterion that applies is met, and every required one applies."""
+        statuses = {one.judgement.status for one in self.results}
+        if "broken" in statuses:
+            return "FAIL"
+        if "unknown" in statuses or self.missing:
+            return "CANNOT TELL"
+        return "NOT YET" if "not yet" in statuses else "PASS"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Required criteria that do not apply."""
+        return tuple(
+            one.criterion.id
+            for one in self.results
+            if one.judgement.status == "not applicable"
+            and (one.criterion.always or one.criterion.id in self.required)
+        )
+
+    @property
+    def may_change(self) -> bool:
+        """Return True if it may turn out otherwise later."""
+        return self.answer in {"NOT YET", "CANNOT TELL"}
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "job_id": self.job_id,
+            "answer": self.answer,
+            "criteria": [one.as_object() for one in self.results],
+            "required_but_not_applicable": list(self.missing),
+        }
+
+
+def table(one: Verification) -> Table:
+    """Return what the criteria come to for a person."""
+    drawn = Table(box=None)
+    to_do = any(result.judgement.remedy for result in one.results)
+    for name in ("criterion", "status", "seen", *(["what to do"] if to_do else [])):
+        drawn.add_column(name, overflow="fold")
+    for result in one.results:
+        judgement = result.judgement
+        expected = f"expected {judgement.expected}" if judgement.expected else ""
+        advice = ". ".join(filter(None, (expected, judgement.remedy)))
+        status = f"[{STYLES[judgement.status]}]{judgement.status}[/]"
+        cells = [result.criterion.id, status, escape(judgement.seen), escape(advice)]
+        drawn.add_row(*cells[: len(drawn.columns)])
+    return drawn
+
+
+def summary(one: Verification) -> str:
+    """Return the answer with what decides it, as one line."""
+    deciding: Mapping[Answer, Status] = {
+        "FAIL": "broken",
+        "CANNOT TELL": "unknown",
+        "NOT YET": "not yet",
+        "PASS": "not applicable",
+    }
+    status = deciding[one.answer]
+    ids = [r.criterion.id for r in one.results if r.judgement.status == status]
+    if one.answer == "CANNOT TELL":
+        ids += [f"{name} (required, not applicable)" for name in one.missing]
+    return f"{one.answer}: job {one.job_id}" + (f"; {status}: {', '.join(ids)}" if ids else "")
+
+
+def junit(one: Verification) -> str:
+    """Return the results as JUnit's XML, one case for a criterion."""
+    return document("verify", [Suite(one.job_id, list(_cases(one)))])
+
+
+def _cases(one: Verification) -> Iterator[Case]:
+    for result in one.results:
+        judgement, name = result.judgement, result.criterion.id
+        if name in one.missing:
+            yield Case(name, "error", f"required, but {judgement.seen}")
+        else:
+            passed = judgement.status == "met"
+            message = "" if passed else judgement.seen
+            yield Case(name, _ENDS[judgement.status], message, "\n".join(_lines(result)))
+
+
+def _lines(result: Result) -> Iterator[str]:
+    judgement = result.judgement
+    yield f"seen: {judgement.seen}"
+    if judgement.expected:
+        yield f"expected: {judgement.expected}"
+    if judgement.remedy:
+        yield f"what to do: {judgement.remedy}"
+    yield f"see {result.criterion.page}"

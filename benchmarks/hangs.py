@@ -40,9 +40,10 @@ NOBODY = ("groups",)
 RAISES = ("size",)
 """Faults that gloo ends by itself: what counts is that the process that ended first is told."""
 
-HEALTHY = ("slow-first", "checkpoint", "evaluation", "exchange", "ended", "scaled")
+HEALTHY = ("slow-first", "checkpoint", "work", "evaluation", "exchange", "ended", "scaled")
 """Jobs that make no steps for 25 s, or no longer, and do not hang: a first step that takes long, a
-checkpoint of one rank, an evaluation, other collectives, the end of the program, SIGTERM to all."""
+checkpoint of one rank, work of one rank that nobody marks, an evaluation, other collectives, the
+end of the program, SIGTERM to all."""
 
 HEALTHY_SECONDS = 50.0
 """How long each of them is looked at from when its ranks are seen: to well behind its pause."""
@@ -55,6 +56,8 @@ class Run:
     Args:
         right: it counts.
         seconds: from the last step, or the job's end, to the verdict; None where it never came.
+        looks: of a healthy job, from the first that knew its steps on.
+        blind: how many of these knew no step.
     """
 
     fault: str
@@ -62,6 +65,8 @@ class Run:
     right: bool
     seconds: float | None
     sentence: str
+    looks: int = 0
+    blind: int = 0
 
 
 FAULTS = ("never", "loader", "stopped", "operation", "first", "groups", "killed", "size")
@@ -92,19 +97,27 @@ def _healthy_run(kind: str, rank: int) -> Run:
 
 
 def _never_hung(url: str, job_id: str, kind: str, rank: int, job: subprocess.Popen[bytes]) -> Run:
+    """Ask until well behind the pause; right is a job that was seen all the while, and not hung.
+
+    Looks before the first step know nothing and count for nothing; later ones without step records
+    are told with the outcome.
+    """
     deadline, began, sentence = time.monotonic() + RUN_SECONDS, math.inf, "never seen"
+    looks = blind = 0
     while (now := time.monotonic()) < min(deadline, began + HEALTHY_SECONDS):
         time.sleep(LOOK_SECONDS)
         if kind == "scaled" and now - began > HEALTHY_SECONDS / 2:
             job.terminate()
         report = _diagnosis(url, job_id, HANG_AFTER)
-        if report is None:
-            continue
-        began = min(began, now)
-        sentence = str(report["verdict"]["summary"])
-        if report["verdict"]["class"] == "hang":
-            return Run(kind, rank, False, now - began, sentence)
-    return Run(kind, rank, math.isfinite(began), None, sentence)
+        known = report is not None and "no step records" not in str(report["verdict"]["summary"])
+        if report is not None and report["verdict"]["class"] == "hang":
+            return Run(kind, rank, False, None, str(report["verdict"]["summary"]), looks, blind)
+        if known or began < math.inf:
+            began, looks, blind = min(began, now), looks + 1, blind + (not known)
+        if report is not None:
+            sentence = str(report["verdict"]["summary"])
+    seen = math.isfinite(began) and not blind
+    return Run(kind, rank, seen, None, sentence, looks, blind)
 
 
 def _run(fault: str, rank: int) -> Run:
@@ -200,7 +213,9 @@ def report(runs: Sequence[Run]) -> str:
         within = f", said {max(times):.0f} s after the last step at most" if times else ""
         right = sum(run.right for run in mine)
         what = "nobody named, both collectives told" if fault in NOBODY else "the rank named"
-        what = "never called hung" if fault in HEALTHY else what
+        if fault in HEALTHY:
+            looks, blind = sum(run.looks for run in mine), sum(run.blind for run in mine)
+            what = f"never called hung and always seen ({looks} looks, {blind} without steps)"
         what = "the first process to end told" if fault in RAISES else what
         lines.append(f"{fault}: {what} in {right} of {len(mine)} runs{within}")
         lines += [f"  rank {run.rank}: {run.sentence}" for run in mine if not run.right]

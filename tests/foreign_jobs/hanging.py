@@ -8,7 +8,8 @@ killed, stopped: a signal ends or holds it. again: it fails, and where its launc
 again, it does not come to init_process_group.
 
 Pauses of PAUSE seconds that are none: slow-first, checkpoint: the rank takes long for its first
-step, or to save. evaluation, exchange: all ranks evaluate, or exchange something else.
+step, or to save. work: it computes something that no probe marks. evaluation, exchange: all ranks
+evaluate, or exchange something else.
 """
 
 import os
@@ -42,8 +43,12 @@ class Slow:
 
 def pause():
     """Do for a while what is no step."""
-    if WHAT in ("slow-first", "checkpoint") and HERE != CHOSEN:
+    if WHAT in ("slow-first", "checkpoint", "work") and HERE != CHOSEN:
         return
+    if WHAT == "work":
+        until = time.monotonic() + PAUSE
+        while time.monotonic() < until:
+            torch.ones(200, 200).matmul(torch.ones(200, 200))
     if WHAT == "slow-first":
         time.sleep(PAUSE)
     if WHAT == "checkpoint":

@@ -79,6 +79,9 @@ class RankStall:
         groups: what it has launched; empty where `recorder` says why.
         recorder: why there is no Flight Recorder; empty where there is one.
         stack: of its main thread, innermost first; empty where `no_stack` says why.
+        cpu_share: of a core that its process used while it was looked at, None where not seen.
+        span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended, None
+            where none has.
     """
 
     job_id: str
@@ -93,6 +96,8 @@ class RankStall:
     recorder: str
     stack: tuple[Frame, ...]
     no_stack: str
+    cpu_share: float | None = None
+    span_ended_unix_seconds: float | None = None
 
 
 def groups_of(dump: FlightDump) -> tuple[GroupCalls, ...]:
@@ -152,7 +157,7 @@ def read(kept: Mapping[str, Any]) -> RankStall:
     job_id, state = str(kept["job_id"]), str(kept["state"])
     if not is_job_id(job_id) or len(state) > 1:
         raise ValueError("neither a job's name nor a state of a process")
-    size, spent = kept["world_size"], kept["cpu_seconds"]
+    size = kept["world_size"]
     return RankStall(
         job_id=job_id,
         rank=_count(kept["rank"], MAX_RANK),
@@ -161,11 +166,14 @@ def read(kept: Mapping[str, Any]) -> RankStall:
         quiet_seconds=_seconds(kept["quiet_seconds"]),
         stepped=kept["stepped"] is True,
         state=_text(state),
-        cpu_seconds=None if spent is None else _seconds(spent),
+        cpu_seconds=_seconds_or_none(kept["cpu_seconds"]),
         groups=tuple(_read_group(one) for one in kept["groups"][:MAX_GROUPS]),
         recorder=_text(kept["recorder"]),
         stack=tuple(_read_frame(one) for one in kept["stack"][:MAX_FRAMES]),
         no_stack=_text(kept["no_stack"]),
+        # Agents before 0.9 do not tell them.
+        cpu_share=_seconds_or_none(kept.get("cpu_share")),
+        span_ended_unix_seconds=_seconds_or_none(kept.get("span_ended_unix_seconds")),
     )
 
 
@@ -204,6 +212,10 @@ def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{str(value)[:40]} is no time")
     return float(value)
+
+
+def _seconds_or_none(value: Any) -> float | None:
+    return None if value is None else _seconds(value)
 
 
 def _text(value: Any) -> str:

@@ -15,13 +15,9 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
 from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
 from rankscope_analyzers.intake.observed import Observed
+from rankscope_analyzers.layers import pauses
 from rankscope_analyzers.layers.job_view import JobView
-from rankscope_analyzers.layers.pace import (
-    HANG_AFTER_SECONDS,
-    OpenSpan,
-    Pace,
-    pace_of_pages,
-)
+from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import by_rank
 from rankscope_analyzers.layers.rank_progress import Progress, read
 from rankscope_analyzers.layers.series_findings import series_finding
@@ -37,8 +33,7 @@ READS: tuple[Metric, ...] = (
     training.LAST_STEP,
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
-    training.SPAN_BEGAN,
-    training.CHECKPOINT_LAST_WRITE,
+    *pauses.READS,
     starvation.RANK_STOPPED,
     pods.RANK_STARTED,
     agent.SNAPSHOT_TIMESTAMP,
@@ -65,10 +60,6 @@ FIRST_STEP_SECONDS = 600.0
 START_SECONDS = 60.0
 """Programs are not called hung before they have had that long to be loaded, whatever is asked."""
 
-FIRST_SPAN_SECONDS, SPAN_FACTOR = 1800.0, 2.0
-"""The first checkpoint or evaluation of a job may take half an hour, later ones twice as long as
-the longest so far."""
-
 
 def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     """Yield that a job stands still, if it does."""
@@ -77,67 +68,47 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     if living and len(living) * 2 < sum(rank.known for rank in ranks):
         return  # most ranks are done: the rest tidies up, or is told as what ended the job
     if not job.open_spans:
-        job = replace(job, open_spans=tuple(_open_spans(observed, job.job_id, living)))
+        job = replace(job, open_spans=tuple(pauses.open_spans(observed, job.job_id, living)))
     pace = job.pace or pace_of_pages(observed, job.job_id)
     stepped = [rank for rank in living if rank.quiet is not None]
     if stepped:
-        yield from _standing(job, ranks, stepped, pace)
+        ended = pauses.newest_end(observed, job, living)
+        yield from _standing(job, ranks, stepped, pace, ended)
     else:
         yield from _starting(observed, job, ranks, pace)
 
 
 def _standing(
-    job: JobView, ranks: Sequence[Progress], stepped: Sequence[Progress], pace: Pace
+    job: JobView,
+    ranks: Sequence[Progress],
+    stepped: Sequence[Progress],
+    pace: Pace,
+    span_ended: float | None,
 ) -> Iterator[Finding]:
-    """Yield that no rank ends steps any longer."""
+    """Yield that no rank ends steps any longer; what a marked span took does not count."""
     quietest = min(stepped, key=lambda rank: rank.quiet or 0.0)
     quiet, last = quietest.quiet or 0.0, quietest.last_unix_seconds
+    idle = min(quiet, max(0.0, quietest.now_unix_seconds - (span_ended or 0.0)))
     stopped = [rank.rank for rank in ranks if rank.stopped]
     allowed = pace.allowed(STOPPED_SECONDS if stopped else job.hang_after_seconds)
     allowed += 0.0 if quietest.dated else CLOCKS_SECONDS
-    if quiet < allowed or _within_span(job, quietest, allowed) or _exchanges(job, allowed):
+    if idle < allowed or pauses.within_span(job, quietest, allowed):
         return
     who, why = _awaited(job, ranks, stopped)
+    if pauses.exchanges(job, allowed) or (
+        idle < pauses.WORKING_FACTOR * allowed and pauses.works(job.stalls, who)
+    ):
+        return
     usual = UNKNOWN if pace.usual is None else duration(pace.usual)
     sentence = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
     evidence = Evidence(
         training.LAST_STEP_TIMESTAMP.name,
-        quiet,
+        idle,
         pace.usual or 0.0,
         "seconds",
         "time without a step",
     )
     yield _finding(job, who, sentence, evidence, last, len(ranks), SURE)
-
-
-def _open_spans(observed: Observed, job_id: str, living: Sequence[Progress]) -> Iterator[OpenSpan]:
-    """Yield what live ranks do beside steps, as of their agents' newest pages."""
-    alive = {str(rank.rank): rank for rank in living}
-    writes = by_rank(observed, training.CHECKPOINT_LAST_WRITE, job_id)
-    for series in observed.of(training.SPAN_BEGAN, job_id=job_id):
-        rank, kind = alive.get(series.labels.get("rank", "")), series.labels.get("kind", "")
-        if rank is None or series.times[-1] < rank.read_unix_seconds:
-            continue
-        known = kind == "checkpoint_save" and rank.rank in writes
-        yield OpenSpan(rank.rank, kind, series.last, writes[rank.rank].last if known else None)
-
-
-def _within_span(job: JobView, quietest: Progress, allowed: float) -> bool:
-    """Return True while a rank is in a checkpoint or the like that does not take too long."""
-    return any(_runs(span, quietest.now_unix_seconds, allowed) for span in job.open_spans)
-
-
-def _runs(span: OpenSpan, now: float, allowed: float) -> bool:
-    longest = span.longest_seconds
-    limit = FIRST_SPAN_SECONDS if longest is None else max(SPAN_FACTOR * longest, allowed)
-    return now - span.since_unix_seconds < limit
-
-
-def _exchanges(job: JobView, allowed: float) -> bool:
-    """Return True if ranks go on launching collectives: an evaluation, or steps that none marks."""
-    newest = newest_call(job.stalls.values())
-    taken = max((stall.taken_unix_seconds for stall in job.stalls.values()), default=0.0)
-    return newest is not None and taken - newest < allowed
 
 
 def _awaited(

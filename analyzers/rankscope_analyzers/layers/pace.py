@@ -9,6 +9,7 @@ import numpy as np
 from rankscope_agent.contract.metrics import training
 from rankscope_analyzers.intake.observed import Observed
 from rankscope_analyzers.layers.rank_locations import by_rank
+from rankscope_analyzers.numeric.arrays import Booleans
 from rankscope_analyzers.steps.frames import StepFrame
 
 HANG_AFTER_SECONDS = 60.0
@@ -19,7 +20,8 @@ SLOW_STEPS = 5.0
 """Times the 99th percentile of steps that a single one may take."""
 
 LONG_PAUSES = 2.0
-"""Times the longest step so far, which may have held a checkpoint or an evaluation."""
+"""Times the longest step so far, which may have held a checkpoint or an evaluation. What a process
+does before its first steps is no measure: it loads and connects once."""
 
 TAIL = 3.0
 """What is taken for the 99th percentile, in means, where only sums of steps are known."""
@@ -63,7 +65,14 @@ def pace_of_frame(frame: StepFrame) -> Pace | None:
     steps = longest[rows]
     judged = longest[rows & frame.usable] if (rows & frame.usable).any() else steps
     usual, slow = np.quantile(judged, (0.5, 0.99))
-    return Pace(float(usual), float(slow), float(steps.max()))
+    later = longest[rows & ~_first_steps(frame)]
+    return Pace(float(usual), float(slow), float((later if later.size else steps).max()))
+
+
+def _first_steps(frame: StepFrame) -> Booleans:
+    """Return (S,) true for the first step of each attempt."""
+    first: Booleans = np.diff(frame.segments, prepend=frame.segments[0] - 1) != 0
+    return first
 
 
 def pace_of_pages(observed: Observed, job_id: str) -> Pace:

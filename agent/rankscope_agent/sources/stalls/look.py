@@ -30,8 +30,9 @@ from rankscope_agent.sources.flight_recorder.worker_server import (
 from rankscope_agent.sources.pods.lock_holders import Inode, read_lock_holders
 from rankscope_agent.sources.stalls.process import ProcessState, process_state
 from rankscope_agent.sources.training.files import RING_SUFFIX
-from rankscope_agent.sources.training.format import RingError
-from rankscope_agent.sources.training.reader import RingAnswer, RingStepSource
+from rankscope_agent.sources.training.format import NOT_MEASURED, RingError
+from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
+from rankscope_agent.sources.training.span_source import RingSpanSource
 
 LEAST_QUIET_SECONDS = 2.0
 QUIET_STEPS = 2.0
@@ -45,6 +46,9 @@ ASKED_AT_ONCE = 8
 STACK_SECONDS = 1.0
 """A rank that holds its interpreter's lock gives no stack, however long one waits."""
 
+CPU_SECONDS = 0.5
+"""Shortest time over which processor time is told: the kernel counts in hundredths of a second."""
+
 RankKey = tuple[str, int, int]
 """Job, rank and the time at which the ring was made."""
 
@@ -56,6 +60,7 @@ class _Standing:
     ring: RingAnswer
     process: int | None
     before: ProcessState
+    began: float
 
 
 class StallSource:
@@ -71,6 +76,7 @@ class StallSource:
         self, rings: RingStepSource, procfs: Path, clock: Callable[[], float] = time.time
     ) -> None:
         self._rings = rings
+        self._spans = RingSpanSource(rings)
         self._procfs = procfs
         self._clock = clock
         self._lock = threading.Lock()
@@ -99,7 +105,8 @@ class StallSource:
         standing = []
         for ring in rings:
             pid = holders.get(_inode(ring))
-            standing.append(_Standing(ring, pid, process_state(self._procfs, pid)))
+            before = process_state(self._procfs, pid)
+            standing.append(_Standing(ring, pid, before, time.monotonic()))
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             found = list(pool.map(self._stall, standing))
         return {_key(one.ring): stall for one, stall in zip(standing, found, strict=True)}
@@ -108,7 +115,8 @@ class StallSource:
         ring = standing.ring
         identity = ring.identity
         groups, recorder, stack, no_stack = self._asked(ring)
-        now, after = self._clock(), process_state(self._procfs, standing.process)
+        now = self._clock()
+        after, share = self._spent(standing)
         return RankStall(
             job_id=identity.job_id,
             rank=identity.rank,
@@ -123,7 +131,29 @@ class StallSource:
             recorder=recorder,
             stack=stack,
             no_stack=no_stack,
+            cpu_share=share,
+            span_ended_unix_seconds=self._span_ended(ring),
         )
+
+    def _spent(self, standing: _Standing) -> tuple[ProcessState, float | None]:
+        """Return the state of a rank's process now, and how much of a core it used meanwhile."""
+        if standing.before.cpu_seconds is not None:
+            time.sleep(max(0.0, standing.began + CPU_SECONDS - time.monotonic()))
+        after = process_state(self._procfs, standing.process)
+        passed = time.monotonic() - standing.began
+        if after.cpu_seconds is None or standing.before.cpu_seconds is None:
+            return after, None
+        used = after.cpu_seconds - standing.before.cpu_seconds
+        return after, round(max(0.0, used) / passed, 3)
+
+    def _span_ended(self, ring: RingAnswer) -> float | None:
+        """Return when a rank ended what is no step; a step that follows may take its time."""
+        ends = [
+            span.start_unix_ns + span.duration_ns
+            for span in self._spans.of_ring(ring)
+            if span.duration_ns != NOT_MEASURED
+        ]
+        return round(max(ends) / NS, 6) if ends else None
 
     def _asked(
         self, ring: RingAnswer

@@ -38,11 +38,12 @@ class RingSpanSource:
             since_unix_seconds: spans that began earlier are left out, unless they are open.
         """
         for answer in self._rings.rings_of(job_id):
-            for span in self._of(answer):
+            for span in self.of_ring(answer):
                 if span.start_unix_ns / NS >= since_unix_seconds or span.is_open:
                     yield _row(answer.identity, span)
 
-    def _of(self, answer: RingAnswer) -> Sequence[Span]:
+    def of_ring(self, answer: RingAnswer) -> Sequence[Span]:
+        """Return the spans beside a ring that was looked at, oldest first; a bad file has none."""
         with suppress(OSError, RingError), self._rings.reopened(answer) as (directory, ring):
             descriptor = open_spans(directory, ring)
             if descriptor is not None:

@@ -36,6 +36,7 @@ MEMBERS = {
     "/api/v1/steps": {"node", "columns", "rows", "truncated"},
     "/api/v1/collectives": {"node", "windows"},
     "/api/v1/stalls": {"node", "stalls"},
+    "/api/v1/hangs": {"node", "hangs"},
 }
 COLUMNS = {
     *("job_id", "step", "rank", "node", "gpu", "t_start_unix_seconds", "step_seconds"),

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pod_json import field_ref, pod, uid
-from rankscope_agent.sources.pods.records import DeviceHealth, Pod, PodError, is_kept, parse_pod
+from rankscope_agent.contract.redaction import is_kept
+from rankscope_agent.sources.pods.records import DeviceHealth, Pod, PodError, parse_pod
 
 MAX_TEXT = 256
 

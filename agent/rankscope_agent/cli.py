@@ -21,6 +21,7 @@ from rankscope_agent.probe_copy import ProbeCopyError, copy_probe
 from rankscope_agent.serving import logging_setup
 from rankscope_agent.serving.api import Api
 from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.serving.keeping import Keeping
 from rankscope_agent.settings.command_line import PROGRAM, UsageError, parse_config
 from rankscope_agent.settings.config import Config
 from rankscope_agent.settings.file_descriptors import allow_descriptors
@@ -29,7 +30,6 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.gpus.simulation.ports import simulated_sysfs
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.log_directories import LogDirectories
-from rankscope_agent.sources.stalls.look import StallSource
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
 from rankscope_agent.web.access import AccessSettings, Guard
@@ -143,6 +143,7 @@ def _serve(
     for name, lines in parts.items():
         for line in lines:
             log.info("collector %s does not see %s", name, line)
+    keeping = Keeping(config, registry, steps)
     api = Api(
         config.node_name,
         registry,
@@ -153,7 +154,9 @@ def _serve(
         windows,
         parts,
         spans=RingSpanSource(steps),
-        stalls=StallSource(steps, config.procfs),
+        stalls=keeping.stalls,
+        evidence=keeping.evidence,
+        kept=keeping.kept,
     )
     with _held_back(STOP_SIGNALS), contextlib.ExitStack() as listening:
         try:
@@ -167,11 +170,13 @@ def _serve(
             return _complain(_no_address(config.health, error, "--web.health-address"))
         registry.start()
         thread.start()
+        keeping.start()
         log.info("listening on %s as node %s", server.url, config.node_name)
         with health:
             while (caught := signal.sigtimedwait(STOP_SIGNALS, WATCH_SECONDS)) is None:
                 registry.log_overdue()
         log.info("stopping after %s", signal.Signals(caught.si_signo).name)
+        keeping.stop()
         registry.stop()
         server.shutdown()
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,9 +14,13 @@ from rankscope_agent.collecting.registry import CollectorState, Registry
 from rankscope_agent.contract import api_version, stalls
 from rankscope_agent.contract.model import SPAN_COLUMNS, SpanSource, StepRow, StepSource
 from rankscope_agent.contract.requirements import remedy_text
+from rankscope_agent.serving.evidence_paths import EvidencePaths
 from rankscope_agent.serving.exposition import PageCache, choose_format
+from rankscope_agent.serving.json_response import json_response
 from rankscope_agent.serving.landing_page import landing_page
-from rankscope_agent.serving.step_stream import finite, steps_json
+from rankscope_agent.serving.step_stream import steps_json
+from rankscope_agent.sources.evidence.kept import KeptEvidence
+from rankscope_agent.sources.evidence.look import NodeEvidence
 from rankscope_agent.sources.flight_recorder.stream import windows_json
 from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.pods.directory import PodDirectory
@@ -42,8 +45,11 @@ class Api:
         in_part: Mapping[str, Sequence[str]] | None = None,
         spans: SpanSource | None = None,
         stalls: StallSource | None = None,
+        evidence: NodeEvidence | None = None,
+        kept: KeptEvidence | None = None,
     ) -> None:
         self._stalls = stalls
+        self._evidence = EvidencePaths(node, evidence, kept)
         self._spans = spans
         self._in_part = in_part or {}
         self._pods = pods or PodDirectory()
@@ -67,6 +73,8 @@ class Api:
             "/api/v1/step_starts": Route(self.step_starts, heavy=True),
             "/api/v1/spans": Route(self.span_records, heavy=True),
             "/api/v1/stalls": Route(self.stalled_ranks, heavy=True),
+            "/api/v1/evidence": Route(self._evidence.part, heavy=True),
+            "/api/v1/hangs": Route(self._evidence.hangs, heavy=True),
             "/api/v1/collectives": Route(self.collectives, heavy=True),
         }
         return {
@@ -109,7 +117,7 @@ class Api:
             body["collectors"] = {state.name: _state_json(state, now) for state in states}
             body["unobserved"] = unobserved
             body["unobserved_parts"] = {name: list(got) for name, got in self._in_part.items()}
-        return _json(body, 503 if broken else 200)
+        return json_response(body, 503 if broken else 200)
 
     def readyz(self, request: Request) -> Response:
         """Return whether every enabled collector has ended a run or passed its deadline.
@@ -146,12 +154,12 @@ class Api:
 
     def pods(self, request: Request) -> Response:
         """List the pods of this node, the devices they hold and the ranks known by process."""
-        return _json({"node": self._node, **listing(self._pods)})
+        return json_response({"node": self._node, **listing(self._pods)})
 
     def ranks(self, request: Request) -> Response:
         """List the ranks seen on this node."""
         ranks = [dataclasses.asdict(rank) for rank in self._steps.ranks()]
-        return _json({"node": self._node, "ranks": ranks})
+        return json_response({"node": self._node, "ranks": ranks})
 
     def step_records(self, request: Request) -> Response:
         """Stream the records of steps that started at or after `since`, of one job or all."""
@@ -189,7 +197,9 @@ class Api:
             return sentence(400, "Unknown query parameter; this path takes job.")
         job = request.query.get("job", [""])[0]
         found = self._stalls.stalls(job or None) if self._stalls else ()
-        return _json({"node": self._node, "stalls": [stalls.as_object(one) for one in found]})
+        return json_response(
+            {"node": self._node, "stalls": [stalls.as_object(one) for one in found]}
+        )
 
     def collectives(self, request: Request) -> Response:
         """Stream the sampled windows of collectives that end after `since`, of one job or all."""
@@ -220,14 +230,6 @@ def _selection(request: Request) -> tuple[str | None, float] | Response:
     if since is None:
         return sentence(400, "since must be a Unix time in seconds, such as 1767225600.5.")
     return job or None, since
-
-
-def _json(body: Mapping[str, Any], status: int = 200) -> Response:
-    try:
-        text = json.dumps(body, indent=1, allow_nan=False)
-    except ValueError:  # NaN and infinities, which JSON does not have
-        text = json.dumps(finite(body), indent=1, allow_nan=False)
-    return Response(status, JSON_TYPE, f"{text}\n".encode())
 
 
 def _unix_seconds(text: str) -> float | None:

@@ -16,6 +16,8 @@ LINKS: tuple[tuple[str, str], ...] = (
     ("/api/v1/step_starts", "the first step records of each"),
     ("/api/v1/collectives", "sampled windows of their collectives"),
     ("/api/v1/stalls", "where ranks stand that end no steps"),
+    ("/api/v1/evidence", "what this node knows of a job that stands, part by part"),
+    ("/api/v1/hangs", "what was kept of jobs that stood"),
 )
 
 _STYLE = """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.kernel.log import read
@@ -24,13 +24,10 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.kernel_files import read_text
 from rankscope_agent.sources.kernel_log import reboots
 from rankscope_agent.sources.kernel_log.gpus import GpuName, gpu_names, remembered
-from rankscope_agent.sources.kernel_log.journal import JournalSource
-from rankscope_agent.sources.kernel_log.kmsg import KmsgSource, open_kmsg
 from rankscope_agent.sources.kernel_log.processes import FRESH_SECONDS, pod_of_process
-from rankscope_agent.sources.kernel_log.records import Batch
 from rankscope_agent.sources.kernel_log.series import samples
-from rankscope_agent.sources.kernel_log.syslog_call import SyslogCallSource
 from rankscope_agent.sources.kernel_log.tally import POD_EVENTS, Tally, from_json
+from rankscope_agent.sources.kernel_log.ways import Source, openers
 from rankscope_agent.sources.pid_namespace import shows_node_processes
 from rankscope_agent.sources.pods.directory import PodDirectory
 
@@ -47,23 +44,6 @@ SAVE_SECONDS = 10.0
 
 MAX_STATE_BYTES = 4 << 20
 STATE_FILE = "kernel_log.json"
-
-
-class Source(Protocol):
-    """One way to read the kernel's log."""
-
-    @property
-    def name(self) -> str:
-        """What it is called on the page."""
-        ...
-
-    def read(self, cursor: Mapping[str, int]) -> Batch:
-        """Return what is new since a cursor, an empty one standing for everything there is."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +93,7 @@ def create(config: Config, directory: PodDirectory) -> KernelLogCollector:
         keeps_state=not config.once,
         pod_of=pod_of,
     )
-    openers: Sequence[Callable[[], Source]] = (
-        lambda: KmsgSource(open_kmsg(config.kmsg)),
-        SyslogCallSource,
-        lambda: JournalSource(config.system_logs / "journal", node.boot()),
-    )
-    return KernelLogCollector(openers, node)
+    return KernelLogCollector(openers(config.kmsg, config.system_logs, node.boot), node)
 
 
 class KernelLogCollector:

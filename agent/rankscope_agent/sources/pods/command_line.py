@@ -6,22 +6,13 @@ form, are left out.
 
 from __future__ import annotations
 
-import re
+from rankscope_agent.contract.redaction import HIDDEN, SECRET_NAME, SECRET_VALUE
 
 MAX_COMMAND_BYTES = 1 << 14
 """Bytes read of a command line; trainers with hundreds of options stay below 8 KiB."""
 
 MAX_ARGUMENTS = 256
 MAX_ARGUMENT_TEXT = 256
-
-HIDDEN = "***"
-
-_SECRET_OPTION = re.compile(
-    r"token|secret|passw|api[-_]?key|credential|access[-_]?key", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(
-    r"(?:hf_|sk-|ghp_|gho_|xox[bp]-|AKIA|eyJ)[A-Za-z0-9_\-]{8,}|://[^/\s:@]+:[^/\s@]+@"
-)
 
 
 def parse_command(data: bytes) -> tuple[str, ...]:
@@ -34,10 +25,10 @@ def parse_command(data: bytes) -> tuple[str, ...]:
         name, equals, _ = text.partition("=")
         if hide and not text.startswith("-"):
             text = HIDDEN
-        elif equals and _SECRET_OPTION.search(name):
+        elif equals and SECRET_NAME.search(name):
             text = f"{name}={HIDDEN}"
         else:
-            text = _SECRET_VALUE.sub(HIDDEN, text)
-        hide = part.startswith(b"-") and not equals and bool(_SECRET_OPTION.search(name))
+            text = SECRET_VALUE.sub(HIDDEN, text)
+        hide = part.startswith(b"-") and not equals and bool(SECRET_NAME.search(name))
         found.append(text[:MAX_ARGUMENT_TEXT])
     return tuple(found)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rankscope_agent.contract.redaction import TRANSPORT_PREFIXES, is_kept
 from rankscope_agent.sources.pods.membership import number
-from rankscope_agent.sources.pods.records import TRANSPORT_PREFIXES, is_kept
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

@@ -7,12 +7,12 @@ and transports are kept, and no reference to a secret or a config map is ever fo
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from rankscope_agent.contract.redaction import is_kept
 from rankscope_agent.sources.pods.json_fields import (
     MAX_TEXT,
     count_of,
@@ -49,39 +49,6 @@ MAX_RESOURCES = 16
 
 MAX_CONTAINERS = 64
 """Containers of a pod that are looked at, many times what any launcher makes."""
-
-RANK_VARIABLES = frozenset(
-    (
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-        *("NODE_RANK", "NODE_NUM", "WORKER_RANK", "MASTER_ADDR", "MASTER_PORT"),
-        *("JOB_COMPLETION_INDEX", "TF_CONFIG", "NUM_PROCESSES", "PROCESS_ID"),
-        *("LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX"),
-        *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "K_MPI_JOB_ROLE", "ELASTIC_JOB_NAME"),
-        *("PADDLE_NNODES", "PADDLE_TRAINER_NUM", "PADDLE_TRAINER_ID", "PADDLE_JOB_ID"),
-        *("DMLC_NUM_WORKER", "DMLC_TASK_ID", "RANKSCOPE_JOB_ID", "OMPI_COMM_WORLD_RANK"),
-        *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"),
-        *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
-        *("PMI_SIZE", "MPI_LOCALRANKID", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID"),
-        *("SLURM_NODEID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "TORCHELASTIC_RUN_ID"),
-        *("TORCHELASTIC_RESTART_COUNT", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
-        *("CUDA_DEVICE_MAX_CONNECTIONS", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"),
-        *("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MAX_RESTARTS", "PET_RDZV_ID"),
-        *("OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"),
-    )
-)
-"""Variables by which launchers say who a process is."""
-
-TRANSPORT_PREFIXES = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_")
-"""Families of variables that choose how ranks talk to one another."""
-
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
-
-
-def is_kept(name: str) -> bool:
-    """Return True if an environment variable may be kept; names that smell of secrets never are."""
-    if name in RANK_VARIABLES:
-        return True
-    return name.startswith(TRANSPORT_PREFIXES) and not _SECRET.search(name)
 
 
 @dataclass(frozen=True, slots=True)

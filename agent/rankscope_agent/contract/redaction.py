@@ -1,0 +1,75 @@
+"""What must not leave a node in what is kept of a job: credentials in environments and in texts.
+
+Nobody can tell every secret by its look. Of environments only variables are kept that are known to
+be none; in texts what stands behind a name that smells of one is replaced, and what has the form of
+a well-known kind of token.
+"""
+
+from __future__ import annotations
+
+import re
+
+HIDDEN = "***"
+
+RANK_VARIABLES = frozenset(
+    (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
+        *("NODE_RANK", "NODE_NUM", "WORKER_RANK", "MASTER_ADDR", "MASTER_PORT"),
+        *("JOB_COMPLETION_INDEX", "TF_CONFIG", "NUM_PROCESSES", "PROCESS_ID"),
+        *("LWS_GROUP_SIZE", "LWS_WORKER_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX"),
+        *("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "K_MPI_JOB_ROLE", "ELASTIC_JOB_NAME"),
+        *("PADDLE_NNODES", "PADDLE_TRAINER_NUM", "PADDLE_TRAINER_ID", "PADDLE_JOB_ID"),
+        *("DMLC_NUM_WORKER", "DMLC_TASK_ID", "RANKSCOPE_JOB_ID", "OMPI_COMM_WORLD_RANK"),
+        *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"),
+        *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
+        *("PMI_SIZE", "MPI_LOCALRANKID", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID"),
+        *("SLURM_NODEID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "TORCHELASTIC_RUN_ID"),
+        *("TORCHELASTIC_RESTART_COUNT", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+        *("CUDA_DEVICE_MAX_CONNECTIONS", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"),
+        *("PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MAX_RESTARTS", "PET_RDZV_ID"),
+        *("OMPI_MCA_orte_set_default_slots", "I_MPI_PERHOST"),
+    )
+)
+"""Variables by which launchers say who a process is."""
+
+TRANSPORT_PREFIXES = ("NCCL_", "TORCH_NCCL_", "UCX_", "FI_")
+"""Families of variables that choose how ranks talk to one another."""
+
+SECRET_NAME = re.compile(
+    r"token|secret|passw|api[-_]?key|credential|access[-_]?key|private[-_]?key", re.IGNORECASE
+)
+"""What names of options and members hold that stand before a secret."""
+
+SECRET_VALUE = re.compile(
+    r"(?:hf_|sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[A-Za-z0-9_\-.]{8,}"
+    r"|://[^/\s:@]{0,64}:[^/\s@]{1,256}@"
+)
+"""Tokens by the way that their issuers begin them, JSON web tokens, and passwords in URLs."""
+
+_SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL", re.IGNORECASE)
+
+_NAMED = re.compile(
+    r"""(?ix)
+    ([\w.-]{0,64}(?:token|secret|passw(?:or)?d|api[-_]?key|credential|access[-_]?key
+        |private[-_]?key)[\w.-]{0,64}["']?\s{0,4}[=:]\s{0,4}|--?[\w-]{0,64}(?:token|secret|password
+        |api[-_]?key)[\w-]{0,64}\s{1,4}|\bauthorization["']?\s{0,4}[=:]\s{0,4}(?:\w{1,16}\s{1,4})?
+        |\bbearer\s{1,4})
+    (?:"[^"]{1,4096}"|'[^']{1,4096}'|(?!\d{1,12}(?:[\s,;)]|$))[^\s,;&"']{4,4096})
+    """
+)
+"""A name that smells of a secret and its value; counts, as in `tokens=4096`, are none."""
+
+_KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
+
+
+def is_kept(name: str) -> bool:
+    """Return True if an environment variable may be kept; names that smell of secrets never are."""
+    if name in RANK_VARIABLES:
+        return True
+    return name.startswith(TRANSPORT_PREFIXES) and not _SECRET_VARIABLE.search(name)
+
+
+def redacted(text: str) -> str:
+    """Return a line in which what looks like a credential is replaced."""
+    named = _NAMED.sub(lambda match: f"{match[1]}{HIDDEN}", text)
+    return _KEY_BLOCK.sub(HIDDEN, SECRET_VALUE.sub(HIDDEN, named))

@@ -1,0 +1,47 @@
+"""Puts together what keeps the evidence of jobs that stand, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+
+from rankscope_agent.collecting.registry import Registry
+from rankscope_agent.serving.exposition import TEXT, render
+from rankscope_agent.settings.config import Config
+from rankscope_agent.sources.evidence.keeper import HangKeeper
+from rankscope_agent.sources.evidence.kept import KeptEvidence
+from rankscope_agent.sources.evidence.look import node_evidence
+from rankscope_agent.sources.evidence.standing import StandingJobs
+from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_agent.sources.training.span_source import RingSpanSource
+
+
+class Keeping:
+    """What a node knows of jobs that stand, and what is kept of it.
+
+    Args:
+        config: the agent's settings.
+        registry: its collectors, whose page is kept too.
+        rings: the node's rings.
+    """
+
+    def __init__(self, config: Config, registry: Registry, rings: RingStepSource) -> None:
+        self.stalls = StallSource(rings, config.procfs)
+        self.evidence = node_evidence(config, rings, self.stalls)
+        self.kept = KeptEvidence(config.state_dir)
+        self._keeper = HangKeeper(
+            config.node_name,
+            StandingJobs(rings, RingSpanSource(rings)),
+            self.evidence,
+            lambda: render(registry.snapshot(), TEXT, config.max_series).decode(),
+            self.kept,
+        )
+        self._thread = threading.Thread(target=self._keeper.run, name="hangs", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look for jobs that stand."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; what is being taken then is lost."""
+        self._keeper.stop()

@@ -1,0 +1,131 @@
+"""Takes the evidence of jobs that stand on this node by itself, before anybody ends them.
+
+Once for each time that a job stands, and once an hour for each job: what is asked costs a rank less
+than a millisecond of its interpreter, and a healthy one is not asked at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rankscope_agent.sources.evidence.kept import KeptEvidence
+from rankscope_agent.sources.evidence.look import PARTS, NodeEvidence
+from rankscope_agent.sources.evidence.standing import Standing, StandingJobs
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+LOOK_SECONDS = 10.0
+PAUSE_SECONDS = 3600.0
+"""Between two takings of one job."""
+
+APART_SECONDS = 5.0
+"""Between two pages, and two reports of RAS: counts that move show that something goes on."""
+
+MAX_JOBS = 256
+
+
+class HangKeeper:
+    """Looks for jobs that stand and keeps what is known of them.
+
+    Args:
+        node: name of this node.
+        standing: finds them.
+        evidence: what the node knows of a job.
+        page: returns the agent's page as Prometheus reads it.
+        kept: where it is kept.
+        clock: gives the Unix time in seconds.
+        apart: seconds between the first and the second look.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        standing: StandingJobs,
+        evidence: NodeEvidence,
+        page: Callable[[], str],
+        kept: KeptEvidence,
+        clock: Callable[[], float] = time.time,
+        apart: float = APART_SECONDS,
+    ) -> None:
+        self._node = node
+        self._standing = standing
+        self._evidence = evidence
+        self._page = page
+        self._kept = kept
+        self._clock = clock
+        self._apart = apart
+        self._ended = threading.Event()
+        self._taken: dict[str, Standing] = {}
+        self._at: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Take the evidence of the jobs for which it is due."""
+        now = self._clock()
+        for one in self._standing.at(now):
+            if self._is_due(one, now):
+                self._note(one, now)
+                self._take(one)
+
+    def _is_due(self, one: Standing, now: float) -> bool:
+        known = self._taken.get(one.job_id)
+        if known is not None and known.since_unix_seconds == one.since_unix_seconds:
+            return False
+        return not 0 <= now - self._at.get(one.job_id, float("-inf")) < PAUSE_SECONDS
+
+    def _note(self, one: Standing, now: float) -> None:
+        if len(self._taken) >= MAX_JOBS:
+            oldest = min(self._at, key=lambda job: self._at[job])
+            del self._taken[oldest], self._at[oldest]
+        self._taken[one.job_id], self._at[one.job_id] = one, now
+
+    def _take(self, one: Standing) -> None:
+        now = self._clock()
+        digest = hashlib.sha256(f"{one.job_id}{now}".encode()).hexdigest()[:8]
+        name = f"{now:.0f}-{digest}"
+        taken: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "id": name,
+            "job_id": one.job_id,
+            "node": self._node,
+            "since_unix_seconds": one.since_unix_seconds,
+            "taken_unix_seconds": now,
+        }
+        pages = []
+        for part in PARTS:
+            taken[part] = self._part(part, one.job_id)
+            if part == "processes":
+                pages.append({"taken_unix_seconds": self._clock(), "text": self._page()})
+                self._ended.wait(self._apart)
+        pages.append({"taken_unix_seconds": self._clock(), "text": self._page()})
+        taken |= {"pages": pages, "ras_again": self._part("ras", one.job_id)}
+        if self._kept.put(name, taken):
+            log.warning("job %s makes no steps: kept what is known as %s", one.job_id, name)
+
+    def _part(self, part: Any, job_id: str) -> Any:
+        """Return one part, or why there is none: one's failure is not that of the others."""
+        try:
+            return self._evidence.part(part, job_id)
+        except Exception as error:
+            log.exception("evidence of %s cannot be taken", part)
+            return {"not_read": f"{type(error).__name__}: {str(error)[:100]}"}
+
+    def run(self) -> None:
+        """Look again and again until `stop`."""
+        while not self._ended.wait(LOOK_SECONDS):
+            self._look_safely()
+
+    def _look_safely(self) -> None:
+        try:
+            self.look()
+        except Exception:  # the next look may be better, and the agent does without this one
+            log.exception("looking for jobs that stand failed")
+
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._ended.set()

@@ -1,0 +1,107 @@
+"""The last lines of each rank in the logs that an agent may read, without what looks like secrets.
+
+A container's log holds the lines of all its ranks: launchers put a rank's number before its lines,
+and lines without one are taken together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.contract.log_text.framing import Unframer
+from rankscope_agent.contract.log_text.prefixes import split
+from rankscope_agent.contract.redaction import redacted
+from rankscope_agent.sources.nccl_log.segments import LogRejectedError, open_log
+from rankscope_agent.sources.nccl_log.streams import LogLocation, pattern_logs, pod_logs
+
+KEPT_LINES = 200
+"""Of each rank in each log."""
+
+MAX_READ_BYTES = 2 << 20
+"""Read of the end of one log: 200 lines of 8 ranks are some 300 kB."""
+
+MAX_LOGS = 64
+MAX_LINE = 2048
+"""Characters kept of a line."""
+
+MAX_RANKS = 256
+"""Ranks told apart in one log; the lines of further ones are taken with those of none."""
+
+
+class LogTails:
+    """Finds the logs of jobs on a node and reads their ends.
+
+    Args:
+        pods: the kubelet's directory of logs.
+        patterns: further logs, which nobody says the job of.
+    """
+
+    def __init__(self, pods: Path, patterns: Collection[Path]) -> None:
+        self._pods = pods
+        self._patterns = patterns
+
+    def of(self, pod_uids: Collection[str], *, outside: bool) -> list[dict[str, Any]]:
+        """Return the ends of the logs of some pods.
+
+        Args:
+            pod_uids: the job's pods on this node.
+            outside: take logs outside of pods as well, as only this job runs there.
+        """
+        return [_tail(one) for one in list(self._locations(pod_uids, outside=outside))[:MAX_LOGS]]
+
+    def _locations(self, pod_uids: Collection[str], *, outside: bool) -> Iterator[LogLocation]:
+        with suppress(OSError):  # no kubelet here
+            yield from (one for one in pod_logs(self._pods) if one.owner.uid in pod_uids)
+        for pattern in self._patterns if outside else ():
+            yield from pattern_logs(pattern)
+
+
+def _tail(location: LogLocation) -> dict[str, Any]:
+    owner = location.owner
+    about = {
+        "pod": f"{owner.namespace}/{owner.name}" if owner.name else "",
+        "log": "/".join(location.path.parts[-2:]),
+    }
+    try:
+        return about | {"lines": last_lines(_end_of(location.path)), "not_read": ""}
+    except (OSError, LogRejectedError) as error:
+        return about | {"lines": [], "not_read": str(error)[:100]}
+
+
+def _end_of(path: Path) -> bytes:
+    """Return the end of a log, from a line's begin.
+
+    Raises:
+        OSError: it is gone, or cannot be read.
+        LogRejectedError: it is no regular file.
+    """
+    descriptor = open_log(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        begin = max(0, size - MAX_READ_BYTES)
+        data = os.pread(descriptor, MAX_READ_BYTES, begin)
+    finally:
+        os.close(descriptor)
+    return data.partition(b"\n")[2] if begin else data
+
+
+def last_lines(data: bytes, kept: int = KEPT_LINES) -> list[str]:
+    """Return the last lines of each rank in a log's end, in its order, redacted."""
+    framing = Unframer()
+    lines: dict[int | None, deque[tuple[int, str]]] = defaultdict(lambda: deque(maxlen=kept))
+    for number, raw in enumerate((framing.feed(data) + framing.finish()).split(b"\n")):
+        if raw.strip():
+            prefix, _ = split(raw)
+            rank = prefix.rank if prefix.rank in lines or len(lines) < MAX_RANKS else None
+            lines[rank].append((number, _shown(raw)))
+    return [text for _, text in sorted(one for of_rank in lines.values() for one in of_rank)]
+
+
+def _shown(raw: bytes) -> str:
+    text = redacted(raw[: 4 * MAX_LINE].decode("utf-8", "replace").rstrip("\r"))
+    return "".join(one if one.isprintable() else " " for one in text[:MAX_LINE])

@@ -1,0 +1,123 @@
+"""The parts of a node's evidence of a job, each bounded and each by itself.
+
+In the order in which they vanish: what RAS reports, where ranks stand, their processes, the
+kernel's log, the ends of logs. One part's failure costs that part, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rankscope_agent.contract import stalls
+from rankscope_agent.settings.config import Config
+from rankscope_agent.sources.evidence.kernel_lines import kernel_lines
+from rankscope_agent.sources.evidence.log_tails import LogTails
+from rankscope_agent.sources.evidence.process_states import process_state
+from rankscope_agent.sources.evidence.ras_report import RasReports
+from rankscope_agent.sources.kernel_files import read_text
+from rankscope_agent.sources.kernel_log.ways import Opener, openers
+from rankscope_agent.sources.pods.lock_holders import read_lock_holders
+from rankscope_agent.sources.stalls.look import StallSource
+from rankscope_agent.sources.training.reader import NS, RingAnswer, RingStepSource
+
+Part = Literal["ras", "stalls", "processes", "kernel", "logs"]
+PARTS: tuple[Part, ...] = get_args(Part)
+"""What can be asked for, what vanishes first before the rest."""
+
+MAX_RANKS = 64
+BEFORE_SECONDS = 600.0
+"""The kernel's log is told from so long before the job's processes began on."""
+
+
+class NodeEvidence:
+    """What a node knows of a job that stands; may be asked by any thread.
+
+    Args:
+        rings: the node's rings.
+        stalls: where ranks stand.
+        procfs: the node's procfs.
+        ras: NCCL's RAS.
+        kernel: ways to the kernel's log.
+        logs: ends of logs.
+        clock: gives the Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        rings: RingStepSource,
+        stalls: StallSource,
+        procfs: Path,
+        ras: RasReports,
+        kernel: Sequence[Opener],
+        logs: LogTails,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._rings = rings
+        self._stalls = stalls
+        self._procfs = procfs
+        self._ras = ras
+        self._kernel = kernel
+        self._logs = logs
+        self._clock = clock
+        self._looks: Mapping[Part, Callable[[str], Any]] = {
+            "ras": lambda _: ras.report(),
+            "stalls": self._where_ranks_stand,
+            "processes": self._processes,
+            "kernel": self._kernel_log,
+            "logs": self._tails,
+        }
+
+    def part(self, name: Part, job_id: str) -> Mapping[str, Any]:
+        """Return one part of what is known of a job.
+
+        Raises:
+            OSError: the node's procfs cannot be read.
+        """
+        return {"taken_unix_seconds": self._clock(), name: self._looks[name](job_id)}
+
+    def _newest(self, job_id: str) -> list[RingAnswer]:
+        """Return the newest ring of each rank of a job."""
+        rings = self._rings.rings_of(job_id)
+        return list({ring.identity.rank: ring for ring in rings}.values())[:MAX_RANKS]
+
+    def _where_ranks_stand(self, job_id: str) -> Any:
+        return [stalls.as_object(one) for one in self._stalls.stalls(job_id)]
+
+    def _processes(self, job_id: str) -> list[dict[str, Any]]:
+        holders = read_lock_holders(self._procfs)
+        found = []
+        for ring in self._newest(job_id):
+            device, inode = ring.file.inode
+            pid = holders.get((os.major(device), os.minor(device), inode))
+            found.append({"rank": ring.identity.rank, **process_state(self._procfs, pid)})
+        return found
+
+    def _kernel_log(self, job_id: str) -> Mapping[str, Any]:
+        began = min((ring.created_unix_ns / NS for ring in self._newest(job_id)), default=0.0)
+        return kernel_lines(self._kernel, began - BEFORE_SECONDS if began else 0.0)
+
+    def _tails(self, job_id: str) -> list[dict[str, Any]]:
+        pods = {ring.directory.pod_uid for ring in self._newest(job_id)}
+        others = {
+            ring.identity.job_id
+            for ring in self._rings.rings_of(None)
+            if not ring.directory.pod_uid and ring.identity.alive
+        }
+        return self._logs.of(pods - {""}, outside="" in pods and others <= {job_id})
+
+
+def node_evidence(config: Config, rings: RingStepSource, stalls: StallSource) -> NodeEvidence:
+    """Return what the node of these settings knows of jobs."""
+    boot = config.procfs / "sys" / "kernel" / "random" / "boot_id"
+    return NodeEvidence(
+        rings,
+        stalls,
+        config.procfs,
+        RasReports(config.ras_address),
+        openers(config.kmsg, config.system_logs, lambda: read_text(boot)),
+        LogTails(config.pod_logs, config.nccl_logs),
+    )

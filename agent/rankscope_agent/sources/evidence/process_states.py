@@ -1,0 +1,125 @@
+"""What the kernel tells of a rank's process and its threads, as far as the agent may read it.
+
+State, memory and threads are for everybody (proc(5)); where a thread sleeps in the kernel
+(`wchan`, `stack`) and its system call take the right to trace it, which agents mostly lack. What
+may not be read is said, and nothing else is left out for it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rankscope_agent.contract.redaction import redacted
+from rankscope_agent.sources.kernel_files import names_in, read_bytes, read_text
+from rankscope_agent.sources.stalls.process import parse
+
+MAX_STATUS_BYTES = 16 << 10
+MAX_THREADS = 512
+"""Threads told of one process; a rank with its libraries has some 100 to 300."""
+
+KEPT_FIELDS = frozenset(
+    (
+        *(
+            "State",
+            "Threads",
+            "VmPeak",
+            "VmRSS",
+            "RssShmem",
+            "VmSwap",
+            "SigPnd",
+            "ShdPnd",
+            "SigBlk",
+        ),
+        *("SigIgn", "SigCgt", "CapEff", "Seccomp", "Cpus_allowed_list", "Mems_allowed_list"),
+        *("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches", "TracerPid", "NSpid"),
+    )
+)
+"""Fields of /proc/PID/status that tell something of a process that stands."""
+
+TRACED = ("wchan", "stack", "syscall")
+"""Files of a process that take the right to trace it (PTRACE_MODE_READ_FSCREDS and above)."""
+
+NO_PROCESS = (
+    "no process that the agent sees holds the rank's ring: it has ended, or runs in another PID"
+    " namespace than the agent, which needs hostPID"
+)
+
+
+def process_state(procfs: Path, pid: int | None) -> dict[str, Any]:
+    """Return what is known of a process, with why the rest is not.
+
+    Args:
+        procfs: the node's procfs.
+        pid: of the process as the procfs counts; None where none is seen.
+    """
+    if pid is None:
+        return {"not_seen": NO_PROCESS}
+    place = procfs / str(pid)
+    status = read_text(place / "status", MAX_STATUS_BYTES)
+    if not status:
+        return {"pid": pid, "not_seen": "its process has ended, or may not be looked at"}
+    known, refused = _traced(place)
+    threads, more = _threads(place / "task")
+    return {
+        "pid": pid,
+        "status": _fields(status),
+        "cpu_seconds": parse(read_text(place / "stat")).cpu_seconds,
+        **known,
+        "threads": threads,
+        "threads_left_out": more,
+        "not_readable": refused,
+    }
+
+
+def _fields(status: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in status.splitlines())
+    return {name: value.strip() for name, _, value in pairs if name in KEPT_FIELDS}
+
+
+def _traced(place: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files that take a right, and why those are missing that may not be read."""
+    known, refused = {}, {}
+    for name in TRACED:
+        text, why = _read(place / name)
+        if why:
+            refused[name] = why
+        else:
+            known[name] = text
+    if known.get("wchan") == "0":  # what the kernel says to those who may not know, too
+        refused["wchan"] = "the kernel tells no place: it runs, or the agent may not trace it"
+        del known["wchan"]
+    return known, refused
+
+
+def _read(path: Path) -> tuple[str, str]:
+    try:
+        return read_bytes(path).decode("utf-8", "replace").strip(), ""
+    except OSError as error:
+        return "", os.strerror(error.errno or 0)
+
+
+def _threads(tasks: Path) -> tuple[list[dict[str, str]], int]:
+    """Return the threads of a process with their states, and how many were left out."""
+    names, more = names_in(tasks, MAX_THREADS)
+    found = []
+    for name in names:
+        stat = read_text(tasks / name / "stat")
+        state = parse(stat)
+        comm = stat.partition("(")[2].rpartition(")")[0]
+        if state.state:
+            found.append(
+                {"tid": name, "name": redacted(_shown(comm)), "state": state.state}
+                | _wchan(tasks / name)
+            )
+    return found, more
+
+
+def _wchan(task: Path) -> dict[str, str]:
+    place = read_text(task / "wchan", 128)
+    return {} if place in ("", "0") else {"wchan": place}
+
+
+def _shown(text: str) -> str:
+    return "".join(one if one.isprintable() else " " for one in text)

@@ -1,0 +1,60 @@
+"""What must not leave a node: credentials in texts and in environments."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankscope_agent.contract.redaction import is_kept, redacted
+
+SECRET = "Zx9-correct-horse-77"
+
+LINES = [
+    f"WANDB_API_KEY={SECRET}",
+    f'{{"api_key": "{SECRET}", "lr": 0.1}}',
+    f"login with --token {SECRET} now",
+    f"aws_secret_access_key = {SECRET}",
+    f"password: '{SECRET} with words'",
+    f"Authorization: Bearer {SECRET}",
+    f"header Authorization=Basic {SECRET}",
+    f"got bearer {SECRET}",
+    f"cloning https://me:{SECRET}@git.example.org/x.git",
+    f"hf_{SECRET}",
+    f"AKIA{SECRET.upper()}",
+    f"eyJhbGciOi.{SECRET}",
+    f"-----BEGIN RSA PRIVATE KEY-----{SECRET}",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_looks_like_a_credential_is_replaced(line):
+    assert SECRET.lower() not in redacted(line).lower()
+    assert "***" in redacted(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 100 tokens=4096 loss 2.31",
+        "max_tokens: 2048, batch 8",
+        "tokens per second 91234",
+        "rank 3 waits in all_reduce 77 of default_pg",
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "tokenizer loaded in 3 s",
+        "see https://pytorch.org/docs/stable/x.html#key",
+    ],
+)
+def test_what_people_need_to_read_is_left(line):
+    assert redacted(line) == line
+
+
+def test_long_lines_take_no_long_time():
+    for text in ("token" * 20_000, "a=" * 50_000, "password=" + '"' * 50_000, "://" * 50_000):
+        assert len(redacted(text)) <= len(text) + 16
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("NCCL_DEBUG", True), ("RANK", True), ("NCCL_SECRET", False), ("HF_TOKEN", False)],
+)
+def test_of_environments_only_known_variables_are_kept(name, kept):
+    assert is_kept(name) is kept

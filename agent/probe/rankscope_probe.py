@@ -8,6 +8,7 @@ off, RANKSCOPE_PROBE_COLLECTIVES=0 its timing of blocked calls on gloo. In jobs 
 a worker server of torch's listens on `<ring's name>.sock` beside the ring from the end of
 `init_process_group` on, where the agent fetches the Flight Recorder, and the stack of a rank that
 stands still; RANKSCOPE_PROBE_FLIGHT=0 keeps it from being started.
+RANKSCOPE_PROBE_STREAM_WAITS=1 times, in sampled steps, what the training stream waits for on CUDA.
 RANKSCOPE_PROBE_DURATIONS=1 asks NCCL to time collectives, see `time_collectives`.
 RANKSCOPE_PROBE_DEBUG=1 prints every error of ours with its traceback, otherwise one gets a line.
 
@@ -22,7 +23,8 @@ ring without records, so that it is seen; its first step makes another one.
 * sync: blocked in collectives on gloo: in `Work.wait()` and its like, and at the end of a backward,
   where DistributedDataParallel waits for its buckets. Not what runs beside the backward. With CUDA,
   in jobs that only DistributedDataParallel makes wait, the device's wait at that place, by CUDA
-  events. 0 in a job of one process, -1 everywhere else.
+  events; by request what the training stream waits for its peers anywhere, in sampled steps, see
+  `_StreamWaits`. 0 in a job of one process, -1 everywhere else.
 * other: what comes after a step's last backward (gradient clipping, optimizers) and, with a
   DataLoader, what comes before its first batch (logging, evaluation, checkpoints). A batch that is
   fetched when the autograd graph has grown since the step began is not its first, and what comes
@@ -52,7 +54,10 @@ compute_ns holds other too, as it did before there were extensions. A slot of ze
 CUDA events a record comes once the device has passed the step, at most 8 steps late. The writer
 holds flock(LOCK_EX) while it lives. flags: bits 0-1 timing source (0 none, 2 wall), 4 optimizer
 closure, 8 update skipped by the scaler, 16 batches fetched without gradients, 32 first of the
-process, 64 waits for a CPU left out of data and compute.
+process, 64 waits for a CPU left out of data and compute, 128 of a process that times some of its
+steps only; bits 8-11 why such a sample was given up: 1 no wait in it, 2 a wait or collective that
+Python does not see, 3 no event left, 4 a graph under capture, 5 the device 8 steps behind, 6 waits
+of unknown origin, 7 an error.
 
 Its extension, version 1, is a file of its own, as agents before it refuse a ring that is longer:
 the ring's name with `.ext` for `.ring`, there before the ring. Its first 64 bytes are, zero padded,
@@ -61,7 +66,8 @@ created_unix_ns and pid; then `capacity` slots, "<QqqqqqqHHI" =
   seq, other_ns, cpu_wait_ns, checkpoint_ns, evaluation_ns, copies_ns, host_late_ns (-1 not
   measured), microbatches (backward passes of the step, 0xFFFF unknown), reserved, check.
 Of other_ns, checkpoint_ns was spent in checkpoints and evaluation_ns in evaluations that have
-spans; compile time is in other_ns too.
+spans; compile time is in other_ns too. Of compute_ns, the training stream stood copies_ns at copies
+of other streams, and had nothing queued for host_late_ns at most, input left out.
 
 Spans, version 1, are a third file, `.span` for `.ring`: what a process does beside steps. A header
 as that of the extension, but for magic "RKSCSPAN" and capacity 1024, then slots "<QqqqqIIHBBIII" =
@@ -120,6 +126,7 @@ _SLOT = 64  # bytes of a record, and of what extends it
 
 _TIMING_NONE, _TIMING_WALL = 0, 2
 _CLOSURE, _SKIPPED, _EVALUATION, _FIRST, _CPU_WAIT = 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
+_SAMPLED, _UNTIMED = 1 << 7, 8  # flag, and the first of the four bits that say why
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
 _SIZE_UNKNOWN = -(1 << 40)  # keeps a step's sum negative whatever the other batches add
 _MAX_ERRORS = 100  # a hook that failed this often will fail for ever: stop trying
@@ -132,6 +139,11 @@ _UNKNOWN_MICROBATCHES = 0xFFFF
 _LATE_NS = 1_000_000_000  # a slot of the extension may come so long after its record, with others
 _PENDING_STEPS = 8  # that the host runs ahead of the device; more than frameworks queue
 _MAX_WAITS = 64  # backwards of one step whose ends are timed: more micro-batches are rare
+_BUDGET = 0.001  # of all seconds may be spent on timing what streams wait for
+_FIRST_INTERVAL, _MAX_INTERVAL = 8, 1 << 16  # steps; powers of two, see `_StreamWaits`
+_MAX_EVENTS = 4096  # of one process: 1,000 waits in each of two steps that are on their way
+_UNKNOWN_SHARE = 0.01  # of a step may be waits for who knows what: half of what is promised
+_MAX_FAILURES = 3  # of CUDA, then it is not asked again
 _SOCKET_PATH = 107  # bytes that the kernel takes (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # out of the way of descriptors that a program closes and reuses by number
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
@@ -159,6 +171,26 @@ _SETTLE_SECONDS = 0.1
 
 # What blocks by itself. Other collectives are waited for in Python, or at the end of a backward.
 _BLOCKING = ("c10d::monitored_barrier_", "_c10d_functional::wait_tensor")
+
+# What runs collectives, of torch's ProcessGroup: all that is called in Python ends here.
+_COLLECTIVES = (
+    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "gather", "scatter", "barrier"),
+    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+    *("alltoall", "alltoall_base", "send", "recv", "recv_anysource", "_end_coalescing"),
+    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),  # torch 2.13
+    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
+# Libraries whose streams wait for peers by themselves: a module, and what of it is set then.
+_UNSEEN = (
+    ("deep_ep", ""),
+    ("nvshmem", ""),
+    ("transformer_engine.pytorch.module.base", "_ub_communicators"),
+    ("torch.distributed._symmetric_memory", "_group_name_to_workspace_tensor"),
+)
+# What a wait is for, and why a sample is not to be had.
+_SYNC, _COPIES, _UNKNOWN, _END = 0, 1, 2, 3
+_NO_WAIT, _UNSEEN_PATH, _POOL_DRY, _CAPTURE, _TOO_LATE, _UNKNOWN_WAITS, _BROKEN = range(1, 8)
 
 # Savers of frameworks, which do more than they leave to torch: module, class or none, function, its
 # kind. They are there by the first step, or not at all.
@@ -855,7 +887,7 @@ class _GlooWaits:
             namespace, _, name = operator.partition("::")
             packet = getattr(getattr(torch.ops, namespace), name, None)
             if packet is not None:  # not every torch has them all
-                kernel = self.kernel(self.timed(packet.default.redispatch))
+                kernel = _kernel(self.torch, self.timed(packet.default.redispatch))
                 library = torch.library.Library(namespace, "IMPL")
                 library.impl(name, kernel, "BackendSelect", with_keyset=True)
                 self.libraries.append(library)
@@ -869,15 +901,6 @@ class _GlooWaits:
             return end(*arguments, **options)
 
         return destroy
-
-    def kernel(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a kernel that goes on to the operator's own one."""
-        select = self.torch._C.DispatchKey.BackendSelect
-
-        def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
-            return call(keys.remove(select), *arguments, **options)
-
-        return launch
 
     def timed(self, blocking: Callable[..., Any]) -> Callable[..., Any]:
         """Return `blocking` with its time counted as sync; calls inside it count once."""
@@ -903,6 +926,16 @@ class _GlooWaits:
         return wait
 
 
+def _kernel(torch: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel for BackendSelect that goes on to the operator's own one."""
+    select = torch._C.DispatchKey.BackendSelect
+
+    def launch(keys: Any, *arguments: Any, **options: Any) -> Any:
+        return call(keys.remove(select), *arguments, **options)
+
+    return launch
+
+
 class _DeviceWaits:
     """How long the device waited at the ends of backwards, by CUDA events that are used again.
 
@@ -919,7 +952,13 @@ class _DeviceWaits:
         """Forget the step's waits."""
         self.pairs: list[tuple[Any, Any]] = []
         self.begun: Any = None
-        self.spoiled = False  # something cannot be timed, so that the whole step is not
+        self.spoiled: int = 0  # something cannot be timed, so that the whole step is not
+
+    def prepare(self, step: int, step_ns: int) -> None:
+        """Begin step number `step`, after one that took so long."""
+
+    def close(self) -> None:
+        """Leave what is to be left alone."""
 
     def event(self) -> Any:
         """Put an event into the current stream."""
@@ -930,7 +969,7 @@ class _DeviceWaits:
     def begin(self) -> None:
         """Take the place behind all kernels of a backward; a capture would keep our event."""
         if self.cuda.is_current_stream_capturing() or len(self.pairs) >= _MAX_WAITS:
-            self.spoiled = True
+            self.spoiled = 1
         else:
             self.begun = self.event()
 
@@ -986,10 +1025,501 @@ class _DeviceWaits:
 
         @functools.wraps(blocking)
         def wait(*arguments: Any, **options: Any) -> Any:
-            self.spoiled = True
+            self.spoiled = 1
             return blocking(*arguments, **options)
 
         return wait
+
+
+class _StreamWaits(_DeviceWaits):
+    """What the training stream stands at: waits for peers and for copies, in sampled steps.
+
+    A step is sampled as a whole, or not at all: those whose number is a multiple of `every`, a
+    power of two, so that ranks which sample more rarely than others share their steps. It follows
+    from what sampling costs in this process. Only in such a step, and in the one before it, which
+    notes what streams carry, are hooks in place. Waits are bracketed on the training stream, which
+    is known by its device and number, whatever thread has it wait. It waits for peers where the
+    other stream has carried a collective since the last wait for it, else for copies.
+    """
+
+    def __init__(self, torch: Any, distributed: Any, guard: _Guard, replicated: bool) -> None:
+        self.torch, self.distributed, self.guard = torch, distributed, guard
+        self.replicated = replicated  # by DistributedDataParallel, whose waits end backwards
+        # Owner, name, what it has without us, ours, and what makes ours of that.
+        self.hooks: list[tuple[Any, str, Any, Any, Callable[..., Any]]] = []
+        self.libraries: list[Any] = []
+        self.stream: Any = None
+        self.key = (-1, -1)
+        self.sampling = self.noting = False
+        self.period = self.made = self.captures = self.failures = self.seen = 0
+        self.every = _FIRST_INTERVAL
+        self.carried: dict[Any, int] = {}  # by stream: collectives
+        self.waited: dict[Any, int] = {}  # by who waits and for what: of those, waited for
+        self.inside: set[int] = set()  # threads in a call of ours
+        self.launched_before: int | None = None
+        # Own time in steps with hooks and in others, samples, steps and their time, since `every`
+        # was chosen; and own time and all time since ever.
+        self.sample_ns = self.other_ns = self.samples = self.steps = self.lived_ns = 0
+        self.own_ns = self.all_ns = self.added_ns = 0
+        self.record_own = torch.cuda.Event.record
+        super().__init__(torch.cuda)
+        self.find_hooks()
+        self.hook_graphs()
+
+    def restart(self) -> None:
+        """Forget the step's waits."""
+        self.pairs: list[tuple[Any, ...]] = []
+        self.begun: Any = None
+        self.base: Any = None
+        self.spoiled = 0  # why the sample is none
+        self.bracketed = False  # the end of a backward, where DistributedDataParallel waits
+
+    def close(self) -> None:
+        """Leave torch as it is without us, but for what notices graphs."""
+        self.sampling = self.noting = False
+        self.take_out()
+
+    def find_hooks(self) -> None:
+        """Prepare what brackets waits, and notes which streams carry collectives."""
+        cuda, bindings = self.cuda, self.torch._C._distributed_c10d
+        group = getattr(bindings, "ProcessGroup", None)
+        places = [
+            (bindings.Work, "wait", self.enter_work),
+            (getattr(self.torch._C, "Future", None), "wait", self.enter_work),
+            (cuda.Event, "wait", self.enter_event),
+            (getattr(cuda, "Stream", None), "wait_event", self.enter_stream),
+            (cuda.Event, "synchronize", self.enter_event_on_host),
+            (getattr(cuda, "Stream", None), "synchronize", self.enter_stream_on_host),
+            (cuda, "synchronize", self.enter_device_on_host),
+            *((group, name, self.enter_collective) for name in _COLLECTIVES),
+        ]
+        for owner, name, enter in places:
+            if getattr(owner, name, None) is not None:
+                wrap = functools.partial(self.bracketing, enter)
+                self.hooks.append((owner, name, None, None, wrap))
+        self.hooks.append((cuda.Event, "record", None, None, self.noting_record))
+        functional = getattr(getattr(self.torch, "ops", None), "_c10d_functional", None)
+        self.functional = getattr(functional, "wait_tensor", None)
+        if self.functional is not None:
+            waits = self.bracketing(self.enter_functional, self.functional.default.redispatch)
+            self.functional_kernel = _kernel(self.torch, waits)
+
+    def put_in(self) -> None:
+        """Put the hooks in, around what others may have put there since the last time.
+
+        Other threads may be in what they replace: attributes change at once, and the operator's
+        table under its own lock, at a step's end, when no backward is under way.
+        """
+        for number, (owner, name, own, ours, wrap) in enumerate(self.hooks):
+            present = getattr(owner, name)
+            if present is not own and present is not ours:
+                self.hooks[number] = owner, name, present, wrap(present), wrap
+        for owner, name, _, ours, _ in self.hooks:
+            setattr(owner, name, ours)
+        if self.functional is not None and not self.libraries:
+            library = self.torch.library.Library("_c10d_functional", "IMPL")
+            library.impl("wait_tensor", self.functional_kernel, "BackendSelect", with_keyset=True)
+            self.libraries.append(library)
+
+    def take_out(self) -> None:
+        """Take out what is ours still, and leave what others have put over it."""
+        for owner, name, own, ours, _ in self.hooks:
+            if ours is not None and getattr(owner, name, None) is ours:
+                setattr(owner, name, own)
+        for library in self.libraries:
+            library._destroy()
+        self.libraries.clear()
+
+    def hook_graphs(self) -> None:
+        """Notice captures of graphs, in which nothing may be asked, and graphs with collectives."""
+        graph = getattr(self.cuda, "CUDAGraph", None)
+        if graph is None:
+            return
+        begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+        @functools.wraps(begin)
+        def beginning(captured: Any, *arguments: Any, **options: Any) -> Any:
+            self.captures += 1
+            self.spoiled = self.spoiled or _CAPTURE
+            captured._rankscope_launched = self.launched()
+            try:
+                return begin(captured, *arguments, **options)
+            except BaseException:
+                self.captures -= 1
+                raise
+
+        @functools.wraps(end)
+        def ending(captured: Any, *arguments: Any, **options: Any) -> Any:
+            try:
+                return end(captured, *arguments, **options)
+            finally:
+                self.captures = max(self.captures - 1, 0)
+                before, now = captured._rankscope_launched, self.launched()
+                captured._rankscope_waits = None in (before, now) or now > before
+
+        @functools.wraps(replay)
+        def replaying(captured: Any, *arguments: Any, **options: Any) -> Any:
+            if self.sampling and getattr(captured, "_rankscope_waits", True):
+                self.spoiled = self.spoiled or _UNSEEN_PATH
+            return replay(captured, *arguments, **options)
+
+        graph.capture_begin, graph.capture_end, graph.replay = beginning, ending, replaying
+
+    def launched(self) -> int | None:
+        """Return how many collectives this process has launched; None where a group is silent."""
+        world = getattr(self.distributed.distributed_c10d, "_world", None)
+        try:
+            groups = list(getattr(world, "pg_map", {}))
+            return sum(int(group._get_sequence_number_for_group()) for group in groups)
+        except Exception:  # noqa: BLE001 - backends that do not count raise what they like
+            return None
+
+    def unseen(self) -> bool:
+        """Return True if a library is in use that waits where Python sees nothing."""
+        for name, attribute in _UNSEEN:
+            module = sys.modules.get(name)
+            if module is not None and (not attribute or getattr(module, attribute, None)):
+                return True
+        return False
+
+    def key_of(self, stream: Any) -> tuple[int, int]:
+        """Return device and number of a stream, None for the current one."""
+        if stream is None:
+            stream = self.cuda.current_stream()
+        return stream.device_index, stream.stream_id
+
+    def event(self) -> Any:
+        """Put an event into the training stream; None where there is none left, or no place."""
+        if not self.pool and self.made >= _MAX_EVENTS:
+            self.spoiled = self.spoiled or _POOL_DRY
+            return None
+        if self.pool:
+            event = self.pool.pop()
+        else:
+            self.made += 1
+            event = self.cuda.Event(enable_timing=True)
+        self.record_own(event, self.stream)
+        return event
+
+    def open(self, kind: int) -> tuple[Any, ...]:
+        """Take the place before a wait of the training stream, and whether that had run dry."""
+        if not self.sampling:
+            return (kind, None, False)
+        if self.captures or self.cuda.is_current_stream_capturing():
+            self.spoiled = self.spoiled or _CAPTURE
+        if self.spoiled:
+            return (kind, None, False)
+        dry = self.stream.query()
+        return (kind, self.event(), dry)
+
+    def shut(self, opened: tuple[Any, ...]) -> None:
+        """Take the place behind a wait."""
+        kind, begin, dry = opened
+        if begin is not None and not self.captures:
+            end = self.event()
+            if end is not None:
+                self.pairs.append((kind, begin, end, dry))
+
+    def begin(self) -> None:
+        """Take the place behind all kernels of a backward of DistributedDataParallel's."""
+        if self.sampling:
+            began, self.bracketed = time.perf_counter_ns(), True
+            self.begun = self.open(_SYNC)
+            self.sample_ns += time.perf_counter_ns() - began
+
+    def end(self) -> None:
+        """Take the place at which the stream has all gradients."""
+        if self.begun is not None:
+            began = time.perf_counter_ns()
+            self.shut(self.begun)
+            self.begun = None
+            self.sample_ns += time.perf_counter_ns() - began
+
+    def bracketing(self, enter: Callable[..., Any], blocking: Callable[..., Any]) -> Any:
+        """Return `blocking` with what it makes the training stream wait timed; nested calls once.
+
+        Args:
+            enter: returns what `leave` is to do, given the arguments.
+            blocking: torch's own function.
+        """
+        now, thread_id, inside = time.perf_counter_ns, threading.get_ident, self.inside
+        entered, left = self.guard.guarded(enter), self.guard.guarded(self.leave)
+
+        @functools.wraps(blocking)
+        def wait(*arguments: Any, **options: Any) -> Any:
+            began, thread = now(), thread_id()
+            if thread in inside or not self.noting:
+                return blocking(*arguments, **options)
+            inside.add(thread)
+            opened, result = entered(arguments, options), self
+            self.sample_ns += now() - began
+            try:
+                result = blocking(*arguments, **options)
+                return result
+            finally:
+                began = now()
+                if left(opened, result) is None:
+                    self.spoiled = self.spoiled or _BROKEN
+                inside.discard(thread)
+                self.sample_ns += now() - began
+
+        return self.guard.untraced(wait)
+
+    def enter_functional(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin a wait for a collective that was launched in C++, which only its wait shows."""
+        self.seen += 1
+        return self.enter_work(arguments, options)
+
+    def enter_work(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin a wait of the current stream for a collective; by another it is carried on."""
+        key = self.key_of(None)
+        return (None, self.open(_SYNC)) if key == self.key else (key, None)
+
+    def enter_collective(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin a collective; one that gives no Work back runs on the stream that launched it."""
+        self.seen += 1
+        key = self.key_of(None)
+        return ("training", self.open(_SYNC)) if key == self.key else ("side", key)
+
+    def enter_stream(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin `stream.wait_event(event)`, which `wait_stream` calls as well."""
+        event = arguments[1] if len(arguments) > 1 else options.get("event")
+        return self.enter_wait(event, arguments[0])
+
+    def enter_event(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin `event.wait(stream)`."""
+        stream = arguments[1] if len(arguments) > 1 else options.get("stream")
+        return self.enter_wait(arguments[0], stream)
+
+    def enter_event_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin `event.synchronize()`: the training stream runs dry until the host goes on."""
+        return self.enter_wait(arguments[0], self.stream) if self.sampling else (None, None)
+
+    def enter_stream_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin `stream.synchronize()`, the same for all that a stream has been given."""
+        source = self.key_of(arguments[0])
+        if not self.sampling:
+            return None, None
+        return self.enter_source(self.key, source, self.carried.get(source, 0))
+
+    def enter_device_on_host(self, arguments: Any, options: Any) -> tuple[Any, ...]:
+        """Begin `torch.cuda.synchronize()`, which waits for streams that nobody here knows."""
+        return None, self.open(_UNKNOWN)
+
+    def enter_wait(self, event: Any, stream: Any) -> tuple[Any, ...]:
+        """Begin a stream's wait for an event, which tells the stream that it was put into."""
+        waiting = self.key_of(stream)
+        period, source, carried = getattr(event, "_rankscope", None) or (-1, None, 0)
+        if period != self.period:  # from before, or put in where Python sees nothing
+            return (None, self.open(_UNKNOWN)) if waiting == self.key else (None, None)
+        return self.enter_source(waiting, source, carried)
+
+    def enter_source(self, waiting: Any, source: Any, carried: int) -> tuple[Any, ...]:
+        """Begin a stream's wait for another, which by then had carried so many collectives."""
+        pair = waiting, source
+        newer = carried > self.waited.get(pair, 0)
+        if newer:
+            self.waited[pair] = carried
+        if waiting == self.key:
+            if source == waiting:
+                return None, None
+            return None, self.open(_SYNC if newer else _COPIES)
+        return (waiting, None) if newer and source != self.key else (None, None)
+
+    def leave(self, opened: Any, result: Any) -> bool | None:
+        """End what was entered; None if something went wrong, as the sample is then no whole."""
+        if opened is None or result is self:
+            return None
+        where, what = opened
+        if where == "side":
+            if result is None:
+                self.carried[what] = self.carried.get(what, 0) + 1
+        elif where == "training":
+            if result is None:
+                self.shut(what)
+            elif what[1] is not None:
+                self.pool.append(what[1])
+        elif where is not None:
+            self.carried[where] = self.carried.get(where, 0) + 1
+        elif what is not None:
+            self.shut(what)
+        return True
+
+    def noting_record(self, record: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `Event.record` with a note of the stream, and of what that has carried so far."""
+        now, note = time.perf_counter_ns, self.guard.guarded(self.note)
+
+        @functools.wraps(record)
+        def recorded(event: Any, *arguments: Any, **options: Any) -> Any:
+            result = record(event, *arguments, **options)
+            began = now()
+            note(event, arguments[0] if arguments else options.get("stream"))
+            self.sample_ns += now() - began
+            return result
+
+        return self.guard.untraced(recorded)
+
+    def note(self, event: Any, stream: Any) -> None:
+        """Note on an event where it is, and how many collectives came before it there."""
+        key = self.key_of(stream)
+        event._rankscope = (self.period, key, self.carried.get(key, 0))
+
+    def add(self, *step: Any) -> None:
+        """Put a step that the host has ended behind others, with its waits if it was sampled."""
+        self.added_ns = time.perf_counter_ns()
+        sample: Any = None
+        if self.sampling:
+            sample = self.guard.guarded(self.taken)()
+            if sample is None:
+                self.spoiled = self.spoiled or _BROKEN
+        self.pending.append((step, sample, self.spoiled))
+        self.sampling = False
+        self.restart()
+
+    def taken(self) -> tuple[Any, ...]:
+        """Return the sample of the step that ends: its first and last event, and its waits."""
+        if self.unseen() or self.launched_unseen():
+            self.spoiled = self.spoiled or _UNSEEN_PATH
+        if self.key_of(None) != self.key:  # what waited was another stream than the one that ends
+            self.spoiled = self.spoiled or _UNSEEN_PATH
+        if not self.pairs or self.replicated > self.bracketed:
+            self.spoiled = self.spoiled or _NO_WAIT
+        if self.captures or self.cuda.is_current_stream_capturing():
+            self.spoiled = self.spoiled or _CAPTURE
+        dry = not self.spoiled and self.stream.query()
+        final = None if self.spoiled else self.event()
+        return self.base, self.pairs, final, dry
+
+    def launched_unseen(self) -> bool:
+        """Return True if more collectives were launched than went through our hooks.
+
+        DistributedDataParallel's reducer launches its own, which the end of backwards waits for.
+        """
+        now = self.launched()
+        if now is None or self.launched_before is None or self.replicated:
+            return False
+        return now - self.launched_before > self.seen
+
+    def passed(self, sample: Any) -> bool:
+        """Return True if the device has passed a step; never wait for it."""
+        return bool(sample[2].query())
+
+    def ended(self, kept: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the steps that the device has passed, and unmeasured what else is too many."""
+        while self.pending:
+            step, sample, why = self.pending[0]
+            usable = sample is not None and sample[2] is not None and not why
+            if usable and self.captures:
+                passed: Any = False
+            else:
+                passed = not usable or self.guard.guarded(self.passed)(sample)
+            if passed is False and len(self.pending) <= kept:
+                return
+            del self.pending[0]
+            times: Any = None
+            if usable:
+                times = self.guard.guarded(self.times)(sample) if passed else None
+                if times is None:
+                    why = _BROKEN if passed is None or passed else _TOO_LATE
+                elif times[_UNKNOWN] > _UNKNOWN_SHARE * times[_END]:
+                    times, why = None, _UNKNOWN_WAITS
+            if why == _BROKEN:
+                self.failures += 1
+                self.pool.clear()
+            elif sample is not None:
+                self.give_back(sample)
+            yield self.measured(step, times, why)
+
+    def give_back(self, sample: Any) -> None:
+        """Use the events of a sample again."""
+        base, pairs, final, _ = sample
+        ours = [base, final, *(event for pair in pairs for event in pair[1:3])]
+        self.pool.extend(event for event in ours if event is not None)
+
+    def measured(self, step: tuple[Any, ...], times: Any, why: int) -> tuple[int, tuple[Any, ...]]:
+        """Return the time in sync and what `add` was given, with what else was measured."""
+        begin, step_ns, data_ns, *middle, marks = step
+        number, count, flags, other_ns, backwards = middle
+        flags |= _SAMPLED | why << _UNTIMED
+        sync_ns = -1
+        if times is not None:
+            sync, copies, _, _, late = (int(one * 1e6) for one in times)
+            busy = step_ns - data_ns
+            sync_ns = min(sync, busy)
+            checkpoint, evaluation, _, _ = _FOUR.unpack(marks)
+            copies, late = min(copies, busy - sync_ns), min(max(late - data_ns, 0), busy - sync_ns)
+            marks = _FOUR.pack(checkpoint, evaluation, copies, late)
+        return sync_ns, (begin, step_ns, data_ns, number, count, flags, other_ns, backwards, marks)
+
+    def times(self, sample: Any) -> tuple[float, ...]:
+        """Return milliseconds of sync, copies, unknown waits, the whole, and of a late host.
+
+        Waits that overlap, as of two threads, count once. The host is late where the training
+        stream had nothing left to do when its next wait came: since the last wait, at most.
+        """
+        base, pairs, final, dry = sample
+        since = base.elapsed_time
+        spans = [(since(begin), since(end), kind, idle) for kind, begin, end, idle in pairs]
+        whole = since(final)
+        spans.append((whole, whole, _END, dry))
+        totals, reached, late = [0.0, 0.0, 0.0, whole], 0.0, 0.0
+        for begin, end, kind, idle in sorted(spans):
+            if idle and begin > reached:
+                late += begin - reached
+            if end > reached and kind != _END:
+                totals[kind] += end - max(begin, reached)
+            reached = max(reached, end)
+        return (*totals, late)
+
+    def prepare(self, step: int, step_ns: int) -> None:
+        """Begin step number `step`, after one that took so long: sample it, or do not."""
+        noted = self.noting
+        self.steps, self.lived_ns = self.steps + 1, self.lived_ns + step_ns
+        if self.guard.guarded(self.arranged)(step) is None:
+            self.failures += 1
+            self.close()
+        spent = time.perf_counter_ns() - self.added_ns
+        if noted or self.noting:
+            self.sample_ns += spent
+        else:
+            self.other_ns += spent
+
+    def arranged(self, step: int) -> bool:
+        """Put hooks in for a step that is sampled, and for the one before it."""
+        if self.samples and (step + 2) % self.every == 0:
+            self.choose_interval()
+        noted = step % self.every == 0 or (step + 1) % self.every == 0
+        if self.failures >= _MAX_FAILURES or self.captures:
+            noted = False
+        sampled = noted and self.noting and step % self.every == 0
+        if noted and not self.noting:
+            self.period += 1
+            self.carried.clear()
+            self.waited.clear()
+            self.put_in()
+        elif self.noting and not noted:
+            self.take_out()
+        self.noting = noted
+        if sampled and not self.cuda.is_current_stream_capturing():
+            self.stream = self.cuda.current_stream()
+            self.key = self.key_of(self.stream)
+            self.seen, self.launched_before = 0, self.launched()
+            self.base = self.event()
+            self.sampling = self.base is not None
+            self.samples += 1
+        return True
+
+    def choose_interval(self) -> None:
+        """Sample so rarely that what it costs stays in the budget, all told."""
+        self.own_ns += self.sample_ns + self.other_ns
+        self.all_ns += self.lived_ns
+        left = (_BUDGET * self.lived_ns - self.other_ns) / self.steps
+        steps = -int(-self.sample_ns / self.samples // max(left, 1.0))
+        wanted = 1 << max(steps - 1, 0).bit_length()
+        if self.own_ns > _BUDGET * self.all_ns:
+            wanted = max(wanted, 2 * self.every)
+        self.every = min(wanted, _MAX_INTERVAL)
+        self.sample_ns = self.other_ns = self.samples = self.steps = self.lived_ns = 0
 
 
 class _Backwards:
@@ -1006,11 +1536,14 @@ class _Backwards:
         self.stepless = guard.guarded(stepless)  # called for backwards before any step
         self.queue_callback = torch.autograd.Variable._execution_engine.queue_callback
         self.hooked = False
+        self.device_waits: _DeviceWaits | None = None
         self.restart()
 
     def restart(self) -> None:
         """Forget what was measured, as a forked child must."""
-        self.device_waits: _DeviceWaits | None = None
+        if self.device_waits is not None:
+            self.device_waits.close()
+        self.device_waits = None
         self.timed = self.armed = False  # armed: the backward that begins next is to be watched
         self.wait_begin = self.wait_before = 0
 
@@ -1648,6 +2181,7 @@ class _Probe:
         if waits is not None:
             waits.add(begin, step_ns, data_ns, step, count, flags, other_ns, backwards, clock.marks)
             self.write_passed(_PENDING_STEPS)
+            waits.prepare(step + 1, step_ns)
             return
         if self.timing:
             sync_ns, left = clock.sync_ns, step_ns - data_ns
@@ -1800,9 +2334,8 @@ class _Probe:
         if self.distributed.get_world_size() == 1:
             return _TIMING_WALL
         if self.device == "cuda":
-            self.time_device_waits()
-            self.backwards.timed = self.backwards.device_waits is not None
-            return _TIMING_WALL if self.backwards.timed else _TIMING_NONE
+            self.backwards.timed = self.time_device_waits()
+            return _TIMING_NONE if self.backwards.device_waits is None else _TIMING_WALL
         gloo = "cpu:gloo" in str(self.distributed.get_backend_config())
         if not gloo or self.device != "cpu" or os.environ.get("RANKSCOPE_PROBE_COLLECTIVES") == "0":
             return _TIMING_NONE
@@ -1811,22 +2344,32 @@ class _Probe:
         self.guard.guarded(self.clock.cpu.watch)()
         return _TIMING_WALL
 
-    def time_device_waits(self) -> None:
+    def time_device_waits(self) -> bool:
         """Time the device's waits, if the ends of backwards are where all of them are.
 
         They are with DistributedDataParallel alone. Sharded parameters are waited for layer by
-        layer, and ranks of further groups wait for each other who knows where.
+        layer, and ranks of further groups wait for each other in many places: by request, the
+        training stream's waits are bracketed wherever they are. Return True if the ends of
+        backwards are to be watched.
         """
         modules = [module for module in (replica() for replica in self.replicas) if module]
+        if os.environ.get("RANKSCOPE_PROBE_STREAM_WAITS") == "1":
+            if self.backwards.device_waits is not None:
+                self.backwards.device_waits.close()
+            self.backwards.device_waits = _StreamWaits(
+                self.torch, self.distributed, self.guard, bool(modules)
+            )
+            return bool(modules)
         world = getattr(self.distributed.distributed_c10d, "_world", None)
         groups = [
             ranks for ranks in getattr(world, "pg_group_ranks", {}).values() if len(ranks) > 1
         ]
         if not modules or self.mesh is not None or len(groups) != 1:
-            return
+            return False
         waits = self.backwards.device_waits = _DeviceWaits(self.torch.cuda)
         work = self.torch._C._distributed_c10d.Work
         work.wait = self.guard.untraced(waits.spoiling(work.wait))
+        return True
 
     def replicated(self, module: Any) -> None:
         """Take note of a model that DistributedDataParallel was put around."""

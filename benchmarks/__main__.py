@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks import (
     agent_cost,
     agent_memory,
+    cluster_jobs_memory,
     dashboard_cost,
     fleet_cost,
     flight_cost,
@@ -49,6 +50,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "watch": lambda: watch_cost.report(watch_cost.measure()),
+    "cluster-jobs": lambda: cluster_jobs_memory.report(cluster_jobs_memory.measure()),
     "report": lambda: report_cost.report(report_cost.measure()),
     "rules": lambda: rule_cost.report(rule_cost.measure()),
     "dashboards": lambda: _dashboards(dashboard_cost.MIDDLE),

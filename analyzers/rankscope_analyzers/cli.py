@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import cast
 
 from rankscope_analyzers.command import Command, Parser
+from rankscope_analyzers.isolation.absent_package import absent
 from rankscope_analyzers.text.sanitize import visible
 
 PROGRAM = "rankscope"
@@ -41,12 +43,17 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 }
 """Every command: the module of `commands` that has it, and what it is for."""
 
+LASTING = "watch"
+"""Runs for months and reads no Parquet files: pyarrow, which pandas imports where it is installed,
+would take 34 MiB for nothing."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = given[0] if given and given[0] in COMMANDS else None
-    commands = {name: _load(name) for name in COMMANDS if chosen in {None, name}}
+    with absent("pyarrow") if chosen == LASTING else nullcontext():
+        commands = {name: _load(name) for name in COMMANDS if chosen in {None, name}}
     options = _parser(commands, chosen).parse_args(given)
     command = commands[options.command]
     try:

@@ -9,20 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from rankscope_agent.contract.metrics import watch as metrics
-from rankscope_analyzers.captures.kept import HangCaptures, add_captures, captures_of
+from rankscope_agent.web.memory_arenas import limit_arenas
+from rankscope_analyzers.captures.kept import HangCaptures, captures_of
 from rankscope_analyzers.command import InputError, age_seconds
-from rankscope_analyzers.commands import connection
+from rankscope_analyzers.commands import connection, watch_setup
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.fusion.gather import EarlierPolls, Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.cluster import ClusterError, NodeAgents, trusted_agents
-from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
-from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS
@@ -35,17 +33,12 @@ from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.watch import cluster_jobs
 from rankscope_analyzers.watch import server as watch_server
 from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
-from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
-from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
-from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
+from rankscope_analyzers.watch.leadership import Leadership
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.node_publisher import NodePublisher
-from rankscope_analyzers.watch.store import FileStore, Store
 
 FAILURES: tuple[type[Exception], ...] = (InputError, CredentialsError, ClusterError)
-
-DEFAULT_INTERVAL = "30s"
 
 STANDBY_SECONDS = 1.0
 """Pause between two checks of which watch leads."""
@@ -61,62 +54,7 @@ COMPARISON_SHARE = 0.15
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options: what to watch and where to serve findings."""
     connection.add_arguments(parser, prometheus=True)
-    parser.add_argument(
-        "--lease",
-        metavar="NAME",
-        help="with --cluster and --namespace: of several watches the one that holds this Lease"
-        " evaluates, the others stand by",
-    )
-    parser.add_argument(
-        "--interval",
-        default=DEFAULT_INTERVAL,
-        metavar="AGE",
-        help="time between evaluations (default %(default)s)",
-    )
-    parser.add_argument(
-        "--since",
-        default="30m",
-        metavar="AGE",
-        help="how far back each evaluation looks (default %(default)s)",
-    )
-    connection.add_hang_argument(parser)
-    watch_server.add_arguments(parser)
-    add_captures(parser)
-    parser.add_argument(
-        "--records",
-        type=Path,
-        metavar="DIR",
-        help="keep a record of each run in DIR, for rankscope diff (agents only)",
-    )
-    parser.add_argument(
-        "--state",
-        type=Path,
-        metavar="FILE",
-        help="keep what is known of jobs and incidents in FILE, so that a watch that is started"
-        " anew goes on where the last one ended",
-    )
-    parser.add_argument(
-        "--state-config-map",
-        metavar="NAME",
-        help="the same in a ConfigMap of --namespace, for several watches with --lease",
-    )
-    parser.add_argument(
-        "--cluster-jobs",
-        action="store_true",
-        help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
-        " export how jobs wait, start and end; takes rights of its own",
-    )
-    parser.add_argument(
-        "--publish-nodes",
-        action="store_true",
-        help="with --cluster: write what hardware and kernels report as conditions (Rankscope...)"
-        " and Events of nodes",
-    )
-    parser.add_argument(
-        "--once",
-        action="store_true",
-        help="evaluate once, print the series and exit: with 1 if nothing could be read",
-    )
+    watch_setup.add_arguments(parser)
 
 
 @dataclass(slots=True)
@@ -157,15 +95,18 @@ def run(options: argparse.Namespace) -> int:
     records = RunRecordFiles(options.records) if options.records else None
     followed = FollowedJobs()
     hang_after = age_seconds(options.hang_after)
-    api = _api(options)
-    looked_at = _cluster_jobs(api, options)
+    limit_arenas()
+    api = watch_setup.api(options)
+    looked_at = watch_setup.cluster_jobs(api, options, _log)
     memory = Memory(
-        _store(options, api), _log, {cluster_jobs.KEPT_AS: looked_at} if looked_at else {}
+        watch_setup.store(options, api),
+        _log,
+        {cluster_jobs.KEPT_AS: looked_at} if looked_at else {},
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
-    source.nodes = _publisher(options)
+    source.nodes = watch_setup.publisher(options, _log)
     source.captures = captures_of(options)
-    leadership = _leadership(options)
+    leadership = watch_setup.leadership(options, _log)
     exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
     log = ErrorLog(_log)
     if options.once:
@@ -207,46 +148,6 @@ def run_cycle(
         if source.nodes:
             source.nodes.forget()
         time.sleep(STANDBY_SECONDS)
-
-
-def _api(options: argparse.Namespace) -> Api | None:
-    if not (options.cluster_jobs or options.state_config_map):
-        return None
-    if options.cluster_jobs and options.once:
-        raise InputError("--cluster-jobs follows jobs, and does not go with --once")
-    return KubernetesApi(connection.cluster_access(options))
-
-
-def _cluster_jobs(api: Api | None, options: argparse.Namespace) -> ClusterJobs | None:
-    if api is None or not options.cluster_jobs:
-        return None
-    return ClusterJobs(ClusterObjects(api, _log).view)
-
-
-def _store(options: argparse.Namespace, api: Api | None) -> Store | None:
-    if options.state_config_map is None or api is None:
-        return FileStore(options.state) if options.state else None
-    if options.state or not options.namespace:
-        raise InputError("--state-config-map goes with --namespace, and without --state")
-    return ConfigMapStore(api, options.state_config_map, options.namespace)
-
-
-def _publisher(options: argparse.Namespace) -> NodePublisher | None:
-    if not options.publish_nodes:
-        return None
-    if not options.cluster or options.once:
-        raise InputError("--publish-nodes goes with --cluster, and not with --once")
-    return NodePublisher(ClusterNodes(), _log)
-
-
-def _leadership(options: argparse.Namespace) -> Leadership:
-    if options.lease is None:
-        return SingleInstance()
-    if not (options.cluster and options.namespace) or options.once:
-        raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
-    if connection.cluster_access(options).chosen:
-        raise InputError("--lease takes the kubeconfig's current context, not another one")
-    return LeaseLeadership(options.lease, options.namespace, _log)
 
 
 def reader(options: argparse.Namespace, interval: float) -> Callable[[], Gathered]:

@@ -1,0 +1,150 @@
+"""The options of `rankscope watch`, and the parts that it is made of by them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from rankscope_analyzers.captures.kept import add_captures
+from rankscope_analyzers.command import InputError
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.intake.cluster_objects import ClusterObjects
+from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
+from rankscope_analyzers.watch import server as watch_server
+from rankscope_analyzers.watch.cluster_jobs import ClusterJobs
+from rankscope_analyzers.watch.cluster_nodes import ClusterNodes
+from rankscope_analyzers.watch.config_map_store import ConfigMapStore
+from rankscope_analyzers.watch.leadership import Leadership, LeaseLeadership, SingleInstance
+from rankscope_analyzers.watch.node_publisher import NodePublisher
+from rankscope_analyzers.watch.store import FileStore, Store
+
+DEFAULT_INTERVAL = "30s"
+
+Say = Callable[[str], None]
+"""Takes a sentence for the watch's own log."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options beside those of whom to ask."""
+    parser.add_argument(
+        "--lease",
+        metavar="NAME",
+        help="with --cluster and --namespace: of several watches the one that holds this Lease"
+        " evaluates, the others stand by",
+    )
+    parser.add_argument(
+        "--interval",
+        default=DEFAULT_INTERVAL,
+        metavar="AGE",
+        help="time between evaluations (default %(default)s)",
+    )
+    parser.add_argument(
+        "--since",
+        default="30m",
+        metavar="AGE",
+        help="how far back each evaluation looks (default %(default)s)",
+    )
+    connection.add_hang_argument(parser)
+    watch_server.add_arguments(parser)
+    add_captures(parser)
+    parser.add_argument(
+        "--records",
+        type=Path,
+        metavar="DIR",
+        help="keep a record of each run in DIR, for rankscope diff (agents only)",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="FILE",
+        help="keep what is known of jobs and incidents in FILE, so that a watch that is started"
+        " anew goes on where the last one ended",
+    )
+    parser.add_argument(
+        "--state-config-map",
+        metavar="NAME",
+        help="the same in a ConfigMap of --namespace, for several watches with --lease",
+    )
+    parser.add_argument(
+        "--cluster-jobs",
+        action="store_true",
+        help="follow the cluster's job objects (PyTorchJob, JobSet, RayJob and so on) and pods, and"
+        " export how jobs wait, start and end; takes rights of its own",
+    )
+    parser.add_argument(
+        "--publish-nodes",
+        action="store_true",
+        help="with --cluster: write what hardware and kernels report as conditions (Rankscope...)"
+        " and Events of nodes",
+    )
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="evaluate once, print the series and exit: with 1 if nothing could be read",
+    )
+
+
+def api(options: argparse.Namespace) -> Api | None:
+    """Return the way to the API server if an option takes it.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if not (options.cluster_jobs or options.state_config_map):
+        return None
+    if options.cluster_jobs and options.once:
+        raise InputError("--cluster-jobs follows jobs, and does not go with --once")
+    return KubernetesApi(connection.cluster_access(options))
+
+
+def cluster_jobs(found: Api | None, options: argparse.Namespace, say: Say) -> ClusterJobs | None:
+    """Return what follows the cluster's jobs, if that is wanted.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if found is None or not options.cluster_jobs:
+        return None
+    return ClusterJobs(ClusterObjects(found, say).view)
+
+
+def store(options: argparse.Namespace, found: Api | None) -> Store | None:
+    """Return where the state of the watch is kept, None for nowhere.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if options.state_config_map is None or found is None:
+        return FileStore(options.state) if options.state else None
+    if options.state or not options.namespace:
+        raise InputError("--state-config-map goes with --namespace, and without --state")
+    return ConfigMapStore(found, options.state_config_map, options.namespace)
+
+
+def publisher(options: argparse.Namespace, say: Say) -> NodePublisher | None:
+    """Return what writes to nodes, if that is wanted.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if not options.publish_nodes:
+        return None
+    if not options.cluster or options.once:
+        raise InputError("--publish-nodes goes with --cluster, and not with --once")
+    return NodePublisher(ClusterNodes(), say)
+
+
+def leadership(options: argparse.Namespace, say: Say) -> Leadership:
+    """Return who leads: this watch, or whoever holds the lease.
+
+    Raises:
+        InputError: options do not go together.
+    """
+    if options.lease is None:
+        return SingleInstance()
+    if not (options.cluster and options.namespace) or options.once:
+        raise InputError("--lease goes with --cluster and --namespace, where the lease is to be")
+    if connection.cluster_access(options).chosen:
+        raise InputError("--lease takes the kubeconfig's current context, not another one")
+    return LeaseLeadership(options.lease, options.namespace, say)

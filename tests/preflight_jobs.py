@@ -138,7 +138,7 @@ def read(*bodies: Mapping[str, Any], settings: Settings | None = None) -> jobs.M
 def outcomes(*bodies: Mapping[str, Any], settings: Settings | None = None) -> dict[str, Outcome]:
     """Return all outcomes of the one job in these manifests."""
     (job,) = read(*bodies, settings=settings).jobs
-    return {one.check.id: one.outcome for one in results(job)}
+    return {one.check.id: one.outcome for one in results(job, CHECKS)}
 
 
 IDS = [check.id for check in CHECKS]

@@ -24,8 +24,12 @@ REST = {
     "xids": (),
     "jobs": (),
     "verify": ("t/j",),
+    "preflight": (),
 }
 """The commands that ask somebody, and what else each needs."""
+
+NAMESPACE = {"preflight": "--agents-namespace"}
+"""What the option for the agents' namespace is called where another one has its name."""
 
 BY_PROMETHEUS = {"diagnose", "watch", "xids", "jobs"}
 """Those that counters alone can answer."""
@@ -42,12 +46,16 @@ def parsed(command, *arguments):
     return parser.parse_args([*arguments, *REST[command]])
 
 
+def namespace(command):
+    return NAMESPACE.get(command, "--namespace")
+
+
 @pytest.mark.parametrize("command", REST)
 def test_each_takes_agents_a_cluster_and_credentials(command):
     given = parsed(command, "--agent", "a:1", "--agent", "b:2", *CREDENTIALS)
     assert given.agent == ["a:1", "b:2"]
     assert (given.token_file, given.tls_server_name) == (Path("t"), "agents")
-    given = parsed(command, "--cluster", "--namespace", "rankscope", *CREDENTIALS)
+    given = parsed(command, "--cluster", namespace(command), "rankscope", *CREDENTIALS)
     assert (given.cluster, given.namespace) == (True, "rankscope")
 
 
@@ -103,7 +111,7 @@ def test_a_cluster_is_asked_for_the_agents_with_what_is_shown(command, monkeypat
     monkeypatch.setattr(connection, "trusted_agents", nobody)
     monkeypatch.setattr("rankscope_analyzers.commands.watch.trusted_agents", nobody)
     monkeypatch.setattr("rankscope_analyzers.commands.doctor._kept_from_starting", lambda *_: ())
-    given = ["--cluster", "--namespace", "rankscope", "--tls-server-name", "agents"]
+    given = ["--cluster", namespace(command), "rankscope", "--tls-server-name", "agents"]
     cli.main([command, *given, *REST[command]])
     assert "nobody is there" in capsys.readouterr().err
     assert asked == [("rankscope", "agents")]

@@ -136,7 +136,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "explain nccl-log FILES/nccl.log",
         "explain kernel-log FILES/kernel.log",
     ),
-    "preflight": ("preflight FILES/manifest.json",),
+    "preflight": ("preflight FILES/manifest.json", "preflight --agent AGENT"),
     "diff": ("diff FILES/1.json FILES/2.json",),
     "logs": ("logs --errors --from FILES/job.log", "logs --from FILES/job.log"),
     "capture": ("capture --agent AGENT --since 9000d --job team/job FILES/captured.tar.gz",),

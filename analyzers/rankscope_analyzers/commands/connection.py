@@ -36,19 +36,26 @@ def add_hang_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, prometheus: bool = False, default: str = ""
+    parser: argparse.ArgumentParser,
+    prometheus: bool = False,
+    default: str = "",
+    *,
+    required: bool = True,
+    namespace: str = "--namespace",
 ) -> Any:
     """Declare whom to ask: agents by address, those of a cluster, or Prometheus.
 
     Args:
         parser: of the command.
         prometheus: whether a Prometheus server can tell what the command needs.
-        default: address of the agent that is asked without any flag, empty where one is required.
+        default: address of the agent that is asked without any flag, empty for none.
+        required: whether a command without a default must be told whom to ask.
+        namespace: option for the agents' namespace, where a command has another use for the name.
 
     Returns:
         The group of which one is chosen: a command may add to it.
     """
-    where = parser.add_mutually_exclusive_group(required=not default)
+    where = parser.add_mutually_exclusive_group(required=required and not default)
     default_text = f", repeatable (default: {default})" if default else "; repeatable"
     where.add_argument("--agent", action="append", metavar="URL", help=f"an agent{default_text}")
     where.add_argument(
@@ -61,7 +68,10 @@ def add_arguments(
             "--prometheus", metavar="URL", help="a Prometheus server that scrapes the agents"
         )
     parser.add_argument(
-        "--namespace", metavar="NS", help="with --cluster: where the agents run (default: all)"
+        namespace,
+        dest="namespace",
+        metavar="NS",
+        help="with --cluster: where the agents run (default: all)",
     )
     add_cluster_arguments(parser)
     add_entry(parser, "agents or Prometheus" if prometheus else "agents")

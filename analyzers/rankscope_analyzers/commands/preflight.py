@@ -1,31 +1,58 @@
-"""`rankscope preflight FILE...`: do a job's manifests give it the fast path, before it runs?"""
+"""`rankscope preflight`: do a job's manifests, and the nodes for it, give it the fast path?"""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope_analyzers.command import InputError, add_output, print_json
-from rankscope_analyzers.preflight import documents, jobs, report
-from rankscope_analyzers.preflight.checks import CHECKS, results
+from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake.agent_client import AgentError
+from rankscope_analyzers.intake.page_history import from_pages
+from rankscope_analyzers.preflight import documents, jobs, pool, report
+from rankscope_analyzers.preflight.checks import CHECKS, POOL_CHECKS, results
 from rankscope_analyzers.preflight.job import Settings
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import listed
+from rankscope_analyzers.text.name_lists import listed, named
 
-FAILURES: tuple[type[Exception], ...] = (InputError, documents.ManifestError)
+FAILURES: tuple[type[Exception], ...] = (
+    *connection.FAILURES,
+    InputError,
+    documents.ManifestError,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the manifests and what is known beside them."""
     parser.add_argument(
         "manifests",
-        nargs="+",
+        nargs="*",
         metavar="FILE",
         help="YAML or JSON files, or folders of them; - reads standard input",
     )
     parser.add_argument(
-        "--namespace", default="default", help="of objects that name none (default: %(default)s)"
+        "--namespace",
+        dest="manifests_namespace",
+        default="default",
+        metavar="NS",
+        help="of objects that name none (default: %(default)s)",
+    )
+    connection.add_arguments(parser, required=False, namespace="--agents-namespace")
+    parser.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="only this node of those whose agents answer; may be given several times",
+    )
+    parser.add_argument(
+        "--since",
+        default="7d",
+        metavar="AGE",
+        help="how long ago a GPU's error still counts (default %(default)s)",
     )
     parser.add_argument(
         "--checkpoint-path", metavar="PATH", help="where the job writes checkpoints"
@@ -38,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CHECK",
-        choices=[check.id for check in CHECKS],
+        choices=[*(check.id for check in CHECKS), *(check.id for check in POOL_CHECKS)],
         help="leave a check out; may be given several times",
     )
     parser.add_argument("--strict", action="store_true", help="a warning fails, too")
@@ -57,34 +84,85 @@ def _seconds(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each job's results; 0 passed, 2 failed, 3 could not be decided.
+    """Print the results of each job and of the nodes; 0 passed, 2 failed, 3 undecided.
 
     Raises:
         ManifestError: a manifest cannot be read.
-        InputError: there is no job, or the JUnit file cannot be written.
+        InputError: there is nothing to check, or the JUnit file cannot be written.
+        rankscope_analyzers.intake.agent_client.AgentError: no agent answers.
+        rankscope_analyzers.intake.cluster.ClusterError: the cluster cannot be asked for its agents.
+    """
+    asked = bool(options.agent or options.cluster)
+    if not asked and not options.manifests:
+        raise InputError("give manifests to check, or agents of the nodes by --agent or --cluster")
+    if options.node and not asked:
+        raise InputError("--node is about agents: give them by --agent or --cluster")
+    found = _jobs(options)
+    checked = [
+        report.CheckedJob(one, list(results(one, CHECKS, options.skip))) for one in found.jobs
+    ]
+    nodes = _checked_pool(options) if asked else None
+    everything: list[report.Checked] = [*checked, *([nodes] if nodes else [])]
+    if options.junit:
+        _write(Path(options.junit), report.junit(everything, strict=options.strict))
+    if options.json:
+        jobs_and_rest = {
+            "jobs": [one.as_object() for one in checked],
+            "passed_over": [{"source": at, "kind": kind} for at, kind in found.passed_over],
+        }
+        print_json(jobs_and_rest | ({"pool": nodes.as_object()} if nodes else {}))
+    else:
+        _show(everything, found.passed_over, no_color=options.no_color)
+    return report.exit_code(everything, strict=options.strict)
+
+
+def _jobs(options: argparse.Namespace) -> jobs.Manifests:
+    """Return the jobs of the manifests.
+
+    Raises:
+        ManifestError: a manifest cannot be read.
+        InputError: manifests were given, and there is no job among them.
     """
     settings = Settings(options.checkpoint_path, options.checkpoint_seconds)
-    found = jobs.of_documents(documents.read(options.manifests), options.namespace, settings)
-    if not found.jobs:
+    read = documents.read(options.manifests) if options.manifests else []
+    found = jobs.of_documents(read, options.manifests_namespace, settings)
+    if options.manifests and not found.jobs:
         why = _passed_over(found.passed_over)
         raise InputError(f"no job in {listed(options.manifests)}; {why}")
-    checked = [report.CheckedJob(one, list(results(one, options.skip))) for one in found.jobs]
-    if options.junit:
-        _write(Path(options.junit), report.junit(checked, strict=options.strict))
-    if options.json:
-        print_json(
-            {
-                "jobs": [one.as_object() for one in checked],
-                "passed_over": [{"source": at, "kind": kind} for at, kind in found.passed_over],
-            }
-        )
-    else:
-        _show(checked, found.passed_over, no_color=options.no_color)
-    return report.exit_code(checked, strict=options.strict)
+    return found
+
+
+def _checked_pool(options: argparse.Namespace) -> report.CheckedPool:
+    """Return the results of the nodes whose agents were named.
+
+    Raises:
+        AgentError: no agent answers.
+        InputError: no agent is of a node that was asked for.
+    """
+    targets = connection.chosen_targets(options)
+    pages, silent = agent_pages.pages(targets.agents())
+    if not pages:
+        raise AgentError("; ".join(silent) or "there is no agent to ask")
+    wanted = [page for page in pages if not options.node or page.node in options.node]
+    absent = sorted(set(options.node) - {page.node for page in wanted})
+    if not wanted:
+        raise InputError(f"no agent is of {named(absent, 'node')}")
+    missing = [f"no agent answers for {named(absent, 'node')}"] if absent else []
+    now = time.time()
+    read = pool.Pool(
+        from_pages(wanted, pool.READS),
+        [*missing, *silent],
+        now,
+        now - age_seconds(options.since),
+    )
+    return report.CheckedPool(read.nodes, list(results(read, POOL_CHECKS, options.skip)))
 
 
 def _show(
-    checked: Sequence[report.CheckedJob], passed_over: Sequence[tuple[str, str]], *, no_color: bool
+    checked: Sequence[report.Checked],
+    passed_over: Sequence[tuple[str, str]],
+    *,
+    no_color: bool,
 ) -> None:
     console = open_console(no_color=no_color)
     for one in checked:

@@ -1,10 +1,11 @@
-"""Every check of a manifest, one row each; `docs/preflight.md` has a section for each."""
+"""Every check of a manifest and of nodes, one row each; `docs/preflight.md` describes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from rankscope_analyzers.preflight import (
     attachment_checks,
@@ -13,22 +14,27 @@ from rankscope_analyzers.preflight import (
     memory_checks,
     network_checks,
     placement_checks,
+    pool_checks,
     storage_checks,
     variable_checks,
 )
 from rankscope_analyzers.preflight.job import Job
 from rankscope_analyzers.preflight.outcome import Outcome, outcome_of
+from rankscope_analyzers.preflight.pool import Pool
 
 PAGE = "docs/preflight.md"
 
+Subject = TypeVar("Subject")
+"""What a check is of: a job's manifests, or the nodes of a pool."""
+
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Generic[Subject]):
     """A check: its identifier, which is its section of the page as well, and its function."""
 
     id: str
     title: str
-    conclude: Callable[[Job], Outcome]
+    conclude: Callable[[Subject], Outcome]
 
     @property
     def page(self) -> str:
@@ -36,7 +42,7 @@ class Check:
         return f"{PAGE}#{self.id}"
 
 
-CHECKS: Sequence[Check] = (
+CHECKS: Sequence[Check[Job]] = (
     Check("secondary-interface", "A fast network is attached", network_checks.secondary_interface),
     Check(
         "attachment-definition", "The network is defined", attachment_checks.attachment_definition
@@ -75,11 +81,26 @@ CHECKS: Sequence[Check] = (
 )
 
 
+POOL_CHECKS: Sequence[Check[Pool]] = (
+    Check("agents", "Every agent answers", pool_checks.agents),
+    Check("gpu-kind", "All nodes have the same GPUs", pool_checks.gpu_kind),
+    Check("driver", "All nodes have one driver", pool_checks.driver),
+    Check("gpu-state", "Every GPU answers", pool_checks.gpu_state),
+    Check("memory-rows", "No memory waits for a repair", pool_checks.memory_rows),
+    Check("xids", "No GPU erred lately", pool_checks.xids),
+    Check("pcie", "PCI links are whole", pool_checks.pcie),
+    Check("rdma-ports", "RDMA ports are up", pool_checks.rdma_ports),
+    Check("port-rate", "RDMA ports have one rate", pool_checks.port_rate),
+    Check("firmware", "Adapters have one firmware", pool_checks.firmware),
+    Check("clocks", "Clocks are kept", pool_checks.clocks),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A check of a job and its outcome."""
+    """A check and its outcome."""
 
-    check: Check
+    check: Check[Any]
     outcome: Outcome
 
     def as_object(self) -> Mapping[str, Any]:
@@ -92,13 +113,16 @@ class Result:
         }
 
 
-def results(job: Job, left_out: Sequence[str] = ()) -> Iterator[Result]:
-    """Yield what each check says of a job.
+def results(
+    subject: Subject, checks: Sequence[Check[Subject]], left_out: Sequence[str] = ()
+) -> Iterator[Result]:
+    """Yield what each check says.
 
     Args:
-        job: to be checked.
+        subject: to be checked.
+        checks: that are of such subjects.
         left_out: identifiers of checks that are not wanted.
     """
-    for check in CHECKS:
+    for check in checks:
         if check.id not in left_out:
-            yield Result(check, outcome_of(lambda check=check: check.conclude(job)))  # type: ignore[misc]
+            yield Result(check, outcome_of(partial(check.conclude, subject)))

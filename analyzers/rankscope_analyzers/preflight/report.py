@@ -1,11 +1,11 @@
-"""What checks say of jobs, as a table, as JSON and as JUnit's XML, and as an exit code."""
+"""What checks say, as a table, as JSON and as JUnit's XML, and as an exit code."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rich.markup import escape
 from rich.table import Table
@@ -16,6 +16,37 @@ from rankscope_analyzers.text.junit import Case, Suite, document
 
 FAILED, UNDECIDED = 2, 3
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
+
+
+class Checked(Protocol):
+    """What was checked, with its results."""
+
+    @property
+    def title(self) -> str:
+        """What it is, and where it was read."""
+        ...
+
+    @property
+    def results(self) -> Sequence[Result]:
+        """What each check says of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPool:
+    """Nodes and the results of their checks."""
+
+    nodes: Sequence[str]
+    results: Sequence[Result]
+
+    @property
+    def title(self) -> str:
+        """How many nodes there are."""
+        return f"{len(self.nodes)} node{'s' * (len(self.nodes) != 1)}"
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return {"nodes": list(self.nodes), "checks": [one.as_object() for one in self.results]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +74,22 @@ class CheckedJob:
         }
 
 
-def exit_code(jobs: Sequence[CheckedJob], *, strict: bool) -> int:
+def exit_code(checked: Sequence[Checked], *, strict: bool) -> int:
     """Return 2 if a check failed, 3 if one could not be decided, else 0.
 
     Args:
-        jobs: what was checked.
+        checked: what was checked.
         strict: a warning counts as a failure.
     """
-    outcomes = [result.outcome for one in jobs for result in one.results]
+    outcomes = [result.outcome for one in checked for result in one.results]
     bad = {"fail", "warn"} if strict else {"fail"}
     if any(outcome.verdict in bad for outcome in outcomes):
         return FAILED
     return UNDECIDED if any(outcome.undecided for outcome in outcomes) else 0
 
 
-def table(one: CheckedJob) -> Table:
-    """Return a job's results for a person, without what does not apply."""
+def table(one: Checked) -> Table:
+    """Return results for a person, without what does not apply."""
     drawn = Table(title=escape(one.title), title_justify="left", box=None)
     for name in ("check", "verdict", "seen", "what to do"):
         drawn.add_column(name, overflow="fold")
@@ -76,7 +107,7 @@ def _expected(text: str) -> str:
     return f"expected {text}" if text else ""
 
 
-def summary(one: CheckedJob) -> str:
+def summary(one: Checked) -> str:
     """Return how many checks had which verdict, as a sentence."""
     counts = Counter(result.outcome.verdict for result in one.results)
     undecided = sum(result.outcome.undecided for result in one.results)
@@ -85,13 +116,13 @@ def summary(one: CheckedJob) -> str:
     return f"{', '.join(parts)}, {undecided} could not be decided, {rest} do not apply."
 
 
-def junit(jobs: Sequence[CheckedJob], *, strict: bool) -> str:
-    """Return results as JUnit's XML, one suite for a job; a strict run has warnings fail."""
+def junit(checked: Sequence[Checked], *, strict: bool) -> str:
+    """Return results as JUnit's XML, one suite for each job; a strict run has warnings fail."""
     return document(
         "preflight",
         [
             Suite(one.title, [_case(result, strict=strict) for result in one.results])
-            for one in jobs
+            for one in checked
         ],
     )
 

@@ -1,0 +1,140 @@
+"""The nodes that a job is to run on, as their agents see them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rankscope_agent.contract.metrics import gpus, host, kernel_log, netdev, rdma
+from rankscope_agent.contract.model import Metric
+from rankscope_analyzers.intake.observed import Observed, Series
+from rankscope_analyzers.preflight.job import NotApplicableError, UndecidedError
+from rankscope_analyzers.preflight.outcome import Outcome, failed, passed, warned
+from rankscope_analyzers.text.name_lists import listed, named
+
+READS: tuple[Metric, ...] = (
+    gpus.GPU_INFO,
+    gpus.GPU_LOST,
+    gpus.GPU_UNRESPONSIVE,
+    gpus.GPU_RECOVERY_ACTION,
+    gpus.GPU_REMAP_PENDING,
+    gpus.GPU_REMAP_FAILURE,
+    gpus.GPU_RETIRED_PENDING,
+    gpus.GPU_PCIE_WIDTH,
+    gpus.GPU_PCIE_WIDTH_MAX,
+    kernel_log.XID_LAST,
+    kernel_log.SXID_LAST,
+    kernel_log.KERNEL_LOG_INFO,
+    rdma.DEVICE_INFO,
+    rdma.PORT_INFO,
+    rdma.PORT_STATE,
+    rdma.PORT_RATE,
+    netdev.PCI_LINK_RATIO,
+    host.CLOCK_SYNCHRONIZED,
+    host.CLOCK_MAX_ERROR,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What was read of the nodes.
+
+    Args:
+        observed: their series.
+        silent: a sentence for each agent that gave nothing.
+        now_unix_seconds: when it was read.
+        since_unix_seconds: errors before do not count.
+    """
+
+    observed: Observed
+    silent: Sequence[str]
+    now_unix_seconds: float
+    since_unix_seconds: float
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The nodes that were read, in order."""
+        return sorted(self.observed.nodes)
+
+    def of(self, metric: Metric) -> Mapping[str, Sequence[Series]]:
+        """Return a metric's series by node."""
+        found: dict[str, list[Series]] = defaultdict(list)
+        for series in self.observed.of(metric):
+            found[series.node].append(series)
+        return found
+
+    def read(self, metric: Metric, what: str) -> Mapping[str, Sequence[Series]]:
+        """Return a metric's series by node, where every node has some.
+
+        Raises:
+            NotApplicableError: no node has any.
+            UndecidedError: some have none.
+        """
+        found = self.of(metric)
+        if not found:
+            raise NotApplicableError(f"no node shows {what}")
+        blind = [node for node in self.nodes if node not in found]
+        if blind:
+            raise UndecidedError(f"{named(blind, 'node')} {_shows(blind)} no {what}")
+        return found
+
+
+def _shows(nodes: Sequence[str]) -> str:
+    return "shows" if len(nodes) == 1 else "show"
+
+
+def alike(by_node: Mapping[str, object], what: str, remedy: str, *, hard: bool) -> Outcome:
+    """Return whether something is the same on all nodes, naming those that differ from most.
+
+    Args:
+        by_node: what each has.
+        what: of which they have it, such as "driver".
+        remedy: what to do about the odd ones.
+        hard: a difference keeps a job from its speed, rather than risks it.
+    """
+    counts = Counter(by_node.values())
+    ordered = sorted(counts, key=lambda value: (-counts[value], str(value)))
+    usual = ordered[0]
+    if len(ordered) == 1:
+        return passed(f"{what} {usual} on {named(sorted(by_node), 'node')}")
+    odd = [node for node in sorted(by_node) if by_node[node] != usual]
+    others = listed(sorted({str(by_node[node]) for node in odd}))
+    seen = f"{what} {others} on {named(odd, 'node')}, {usual} on most"
+    conclude = failed if hard else warned
+    return conclude(seen, f"the same {what} on all nodes", remedy)
+
+
+def none_of(
+    places: Iterable[str], sound: str, seen: str, expected: str, remedy: str, *, hard: bool = True
+) -> Outcome:
+    """Return that nothing is wrong, or where something is.
+
+    Args:
+        places: where it is wrong, such as "GPU 3 of node a".
+        sound: what to say where there are none.
+        seen: what is wrong, before the places.
+        expected: how it should be.
+        remedy: what to do about it.
+        hard: it fails the nodes rather than warns.
+    """
+    wrong = sorted(set(places))
+    if not wrong:
+        return passed(sound)
+    return (failed if hard else warned)(f"{seen}: {listed(wrong)}", expected, remedy)
+
+
+def gpu_of(series: Series) -> str:
+    """Return which GPU a series is about."""
+    labels = series.labels
+    known = labels.get("gpu") or labels.get("uuid") or labels.get("pci") or "unknown"
+    return f"GPU {known} of node {series.node}"
+
+
+def where(
+    found: Mapping[str, Sequence[Series]],
+    bad: Callable[[Series], bool],
+    name: Callable[[Series], str] = gpu_of,
+) -> list[str]:
+    """Return what the series that are bad are about."""
+    return [name(series) for several in found.values() for series in several if bad(series)]

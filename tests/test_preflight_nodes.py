@@ -1,0 +1,193 @@
+"""`rankscope preflight` of nodes: pages of real agents over simulated GPUs, and changes to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+import urllib.request
+from xml.etree import ElementTree
+
+import pytest
+from benchmarks.agents import agents_over
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.intake.page_history import Page, from_pages
+from rankscope_analyzers.preflight import pool
+from rankscope_analyzers.preflight.checks import POOL_CHECKS, results
+
+DAY = 86_400.0
+SERIES_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory):
+    """Agents of three nodes alike, and of one with other and fewer GPUs."""
+    folders = [tmp_path_factory.mktemp("nodes") / name for name in ("a", "b", "odd")]
+    for folder in folders:
+        (folder / "rings").mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        urls = stack.enter_context(agents_over(folders[:2], "--simulate=h100x8"))
+        urls += stack.enter_context(agents_over(folders[2:], "--simulate=a100x4"))
+        for url in urls:
+            whole(url)
+        yield urls
+
+
+def whole(url: str) -> str:
+    """Return an agent's page, once all collectors have run."""
+    deadline = time.monotonic() + SERIES_SECONDS
+    wanted = ("rankscope_gpu_info{", "rankscope_rdma_port_state{", "rankscope_clock_synchronized")
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            text = answer.read().decode()
+        if all(name in text for name in wanted):
+            return text
+        time.sleep(0.1)
+    raise AssertionError(f"not all series are there:\n{text}")
+
+
+@pytest.fixture(scope="module")
+def page(agents):
+    """The page of a sound node, whose clock is kept whatever that of this machine is."""
+    text = re.sub(r"(?m)^rankscope_clock_synchronized .*$", "", whole(agents[0]))
+    text = re.sub(r"(?m)^rankscope_clock_max_error_seconds .*$", "", text)
+    kept = "rankscope_clock_synchronized 1\nrankscope_clock_max_error_seconds 0.01\n"
+    return text + kept + 'rankscope_kernel_log_info{source="kmsg"} 1\n'
+
+
+def verdicts(*pages: str, silent=()) -> dict[str, tuple[str, bool, str]]:
+    now = time.time()
+    read = [Page(f"n{number}", now, text) for number, text in enumerate(pages)]
+    nodes = pool.Pool(from_pages(read, pool.READS), silent, now, now - 7 * DAY)
+    return {
+        one.check.id: (one.outcome.verdict, one.outcome.undecided, one.outcome.seen)
+        for one in results(nodes, POOL_CHECKS)
+    }
+
+
+def test_equal_and_sound_nodes_pass_every_check(page):
+    found = verdicts(page, page, page)
+    assert {verdict for verdict, *_ in found.values()} == {"pass"}
+    assert len(found) == len(POOL_CHECKS) == 11
+
+
+GPU_3 = r'(rankscope_{name}{{[^}}]*gpu="3"[^}}]*}}) \S+'
+
+
+def first(pattern: str, instead: str):
+    def change(text: str) -> str:
+        changed, count = re.subn(pattern, instead, text, count=1)
+        assert count == 1, pattern
+        return changed
+
+    return change
+
+
+def without(name: str):
+    return lambda text: re.sub(rf"(?m)^{name}[{{ ].*\n", "", text)
+
+
+def gpu(name: str, value: float):
+    return first(GPU_3.format(name=name), rf"\1 {value}")
+
+
+def xid(severity: str, age: float):
+    return lambda text: (
+        f"{text}rankscope_gpu_xid_last_timestamp_seconds"
+        f'{{gpu="3",uuid="u",pci="p",xid="79",severity="{severity}",action="RESET_GPU"}}'
+        f" {time.time() - age}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "verdict", "says"),
+    [
+        ("gpu-kind", first(r'model="NVIDIA H100', 'model="NVIDIA H200'), "fail", "node n2"),
+        ("driver", first(r'driver="590', 'driver="580'), "warn", "580"),
+        ("gpu-state", gpu("gpu_lost", 1), "fail", "GPU 3 of node n2"),
+        ("gpu-state", gpu("gpu_unresponsive", 1), "fail", "GPU 3 of node n2"),
+        ("memory-rows", gpu("gpu_row_remap_pending", 1), "fail", "GPU 3 of node n2"),
+        ("memory-rows", gpu("gpu_row_remap_failure", 1), "fail", "GPU 3 of node n2"),
+        ("xids", xid("fatal", DAY), "fail", "Xid 79, GPU 3 of node n2"),
+        ("xids", xid("fatal", 8 * DAY), "pass", "none"),
+        ("xids", xid("warn", DAY), "pass", "none"),
+        ("pcie", gpu("gpu_pcie_link_width", 8), "fail", "GPU 3 of node n2"),
+        ("pcie", first(r"\Z", 'rankscope_pci_link_ratio{pci="b1"} 0.5\n'), "fail", "adapter b1"),
+        ("rdma-ports", first(r"(rankscope_rdma_port_state{[^}]*}) 4", r"\1 1"), "fail", "of n2"),
+        ("rdma-ports", first(r"rankscope_rdma_port_state{.*\n", ""), "fail", "node n2"),
+        ("port-rate", first(r"(rankscope_rdma_port_rate_\w+{[^}]*}) \S+", r"\1 12.5e9"), "fail",
+         "100 Gbit/s"),
+        ("firmware", first(r'firmware="28', 'firmware="27'), "warn", "node n2"),
+        ("clocks", first(r"(?m)^(rankscope_clock_synchronized) 1", r"\1 0"), "warn", "node n2"),
+        ("clocks", first(r"(?m)^(rankscope_clock_max_error_seconds) .*", r"\1 0.2"), "warn",
+         "node n2"),
+    ],
+)  # fmt: skip
+def test_one_odd_node_is_named(page, check, change, verdict, says):
+    found = verdicts(page, page, change(page))
+    assert found[check][0] == verdict
+    assert says in found[check][2]
+    assert [name for name in found if found[name][0] != "pass"] == [check] * (verdict != "pass")
+
+
+@pytest.mark.parametrize(
+    ("check", "series"),
+    [
+        ("gpu-kind", "rankscope_gpu_info"),
+        ("driver", "rankscope_gpu_info"),
+        ("xids", "rankscope_kernel_log_info"),
+        ("rdma-ports", "rankscope_rdma_port_state"),
+        ("port-rate", "rankscope_rdma_port_rate_bytes_per_second"),
+        ("firmware", "rankscope_rdma_device_info"),
+        ("clocks", "rankscope_clock_synchronized"),
+    ],
+)
+def test_what_one_agent_does_not_show_is_undecided(page, check, series):
+    verdict, undecided, seen = verdicts(page, page, without(series)(page))[check]
+    assert (verdict, undecided) == ("skip", True)
+    assert "node n2" in seen
+
+
+def test_nodes_without_gpus_or_adapters_have_nothing_to_check(page):
+    bare = re.sub(r"(?m)^rankscope_(gpu|rdma|pci|nic|nccl)_.*\n", "", page)
+    found = verdicts(bare, bare)
+    alone = {name for name, (verdict, *_) in found.items() if verdict == "pass"}
+    assert alone == {"agents", "xids", "clocks"}
+    assert not any(undecided for _, undecided, _ in found.values())
+
+
+def test_a_node_that_nobody_sees_is_undecided(page):
+    assert verdicts(page, silent=["no answer of n1"])["agents"] == ("skip", True, "no answer of n1")
+
+
+def command(urls, *more):
+    return ["preflight", *(word for url in urls for word in ("--agent", url)), *more]
+
+
+def test_the_command_asks_agents_and_names_the_odd_node(agents, tmp_path, capsys):
+    xml = tmp_path / "nodes.xml"
+    assert cli.main(command(agents, "--skip", "clocks", "--json", "--junit", str(xml))) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["pool"]["nodes"] == ["a", "b", "odd"]
+    failed = {one["id"] for one in answer["pool"]["checks"] if one["verdict"] == "fail"}
+    assert failed == {"gpu-kind", "port-rate"}
+    assert ElementTree.fromstring(xml.read_text()).find("testsuite").get("failures") == "2"
+    sound = command(agents, *("--node", "a", "--node", "b", "--skip", "clocks", "--skip", "xids"))
+    assert cli.main([*sound, "--no-color"]) == 0
+    assert "2 nodes" in capsys.readouterr().out
+
+
+def test_a_node_without_an_agent_is_undecided_and_none_at_all_an_error(agents, capsys):
+    given = command(
+        agents, "--node", "a", "--node", "gone", *("--skip", "clocks", "--skip", "xids")
+    )
+    assert cli.main(given) == 3
+    assert "no agent answers for node gone" in capsys.readouterr().out
+    assert cli.main(command(agents, "--node", "gone")) == 1
+    assert "no agent is of node gone" in capsys.readouterr().err
+    assert cli.main(["preflight"]) == 1
+    assert "give manifests to check, or agents" in capsys.readouterr().err
+    assert cli.main(["preflight", "job.yaml", "--node", "a"]) == 1
+    assert "--node is about agents" in capsys.readouterr().err

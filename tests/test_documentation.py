@@ -265,3 +265,11 @@ def test_what_contributors_are_asked_to_touch_exists_in_its_folder():
     for name in files:
         path = ROOT / name
         assert (path.parent if re.search(r"[A-Z]{4,}", path.stem) else path).exists(), name
+
+
+SHOWN = (*PAGES, *sorted((ROOT / "dashboards" / "generated").rglob("*.*")))
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_word_stands_three_times_in_a_row(page):
+    assert not re.search(r"\b([a-z]{2,})(?:\s+\1){2,}\b", page.read_text())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from benchmarks.damaged_jobs.damages import AT_THE_END, DAMAGES
+from benchmarks.damaged_jobs.damages import AT_THE_END, DAMAGES, Damage
 from benchmarks.damaged_jobs.ways import DamagedJob
 from benchmarks.straggler_suite import job, plan
 
@@ -36,7 +36,7 @@ def _drawn(seed: int, number: int) -> DamagedJob:
     rows = rows[rows["step"] < int(random.choice(LENGTHS))]
     others = random.choice(len(DAMAGES), int(random.integers(0, 3)), replace=False).tolist()
     chosen = dict.fromkeys([number % len(DAMAGES), *others])
-    damages = sorted((DAMAGES[one] for one in chosen), key=lambda one: one in AT_THE_END)
+    damages = sorted((DAMAGES[one] for one in chosen), key=_turn)
     for damage in damages:
         if len(rows):
             rows = damage(random, rows).reset_index(drop=True)
@@ -44,6 +44,10 @@ def _drawn(seed: int, number: int) -> DamagedJob:
     meta = {} if random.random() < 0.5 else made.meta
     names = tuple(damage.__name__ for damage in damages)
     return DamagedJob(name.replace("/", "-"), rows, world, meta, names)
+
+
+def _turn(damage: Damage) -> int:
+    return AT_THE_END.index(damage) if damage in AT_THE_END else -1
 
 
 def wire(made: job.Job, name: str) -> pd.DataFrame:

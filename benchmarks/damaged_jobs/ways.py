@@ -94,7 +94,7 @@ def watched(job: DamagedJob) -> Result:
     page = exporter.text()
     if problems:
         return Result(BLIND, "\n".join(problems))
-    classes = re.search(r'^rankscope_finding_[a-z_]+\{.*class="(\w+)"', page, re.MULTILINE)
+    classes = re.search(r'^rankscope_finding_active\{.*kind="(\w+)".*\} 1', page, re.MULTILINE)
     return Result(classes[1] if classes else None)
 
 

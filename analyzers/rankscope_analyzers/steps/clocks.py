@@ -14,7 +14,7 @@ import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats, Integers
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
-from rankscope_analyzers.numeric.row_statistics import column_median, row_median
+from rankscope_analyzers.numeric.row_statistics import row_median
 from rankscope_analyzers.steps.frames import StepFrame
 
 MINIMUM_STEPS = 8
@@ -92,7 +92,7 @@ def _offset(node: str, times: Floats, ahead: Floats) -> ClockOffset:
     at = float(np.median(times))
     left = ahead - drift * (times - at)
     seconds = float(np.median(left))
-    spread = NORMAL_CONSISTENCY * float(column_median(np.abs(left - seconds)[:, None])[0])
+    spread = NORMAL_CONSISTENCY * float(np.median(np.abs(left - seconds)))
     # A drift smaller than its own noise would be carried far from where it was seen.
     noise = 2 * spread / np.sqrt(half)
     if abs(drift) * apart < SIGNIFICANCE * noise:

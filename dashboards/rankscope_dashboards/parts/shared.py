@@ -17,10 +17,7 @@ KUBE_NODE_CONDITION = "kube_node_status_condition"
 
 NO_WATCH = "no findings: nothing is wrong, or Prometheus does not scrape rankscope watch"
 NO_AGENT = "no series: Prometheus does not scrape rankscope-agent here"
-NO_STEPS = (
-    "no steps: no job with the probe in this time range range range range range range range range"
-    " range range range range range range range range range range range range"
-)
+NO_STEPS = "no steps: no job with the probe in this time range"
 NO_GPUS = "no GPU series: agents have no GPU source, or Prometheus does not scrape them"
 NO_NCCL = "no NCCL log: set NCCL_DEBUG=INFO in the job"
 NO_RDMA = "no RDMA port on these nodes, or Prometheus does not scrape their agents"

@@ -161,7 +161,8 @@ def test_every_command_has_a_case():
 
 @pytest.mark.parametrize("line", [line for lines in CASES.values() for line in lines])
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_command_prints_what_shows(liar, files, capsys, line, form):
+def test_a_command_prints_what_shows(liar, files, capsys, monkeypatch, line, form):
+    monkeypatch.setenv("COLUMNS", "400")  # a name that is broken over two lines is not found
     places = {"AGENT": liar, "FILES": str(files), "ATTACK": ATTACK}
     arguments = [_filled(word, places) for word in line.split()]
     if form == "json":

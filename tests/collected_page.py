@@ -42,5 +42,8 @@ class Page:
 def collector(
     tmp_path: Path, clock: Clock | None = None, turns: ReadTurns | None = None
 ) -> TrainingCollector:
-    kubelet = tmp_path / "kubelet"
-    return TrainingCollector(tmp_path, kubelet, "gpu-01", clock or Clock(), turns=turns)
+    """Return a collector whose runs end when all is read, or as `turns` say."""
+    kubelet, unhurried = tmp_path / "kubelet", ReadTurns(lambda: 0.0, lambda: 0.0)
+    return TrainingCollector(
+        tmp_path, kubelet, "gpu-01", clock or Clock(), turns=turns or unhurried
+    )

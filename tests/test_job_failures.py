@@ -52,7 +52,9 @@ class Node:
         self.collector = self.start()
 
     def start(self) -> NcclLogCollector:
-        follower = NcclFollower(self.root / "pods", (), lambda: 0.0, budget_seconds=1.0)
+        follower = NcclFollower(
+            self.root / "pods", (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0
+        )
         state = self.root / "state.json"
         return NcclLogCollector(
             follower, self.root / "sys", state, lambda: self.now, self.directory

@@ -26,7 +26,9 @@ class Logs:
         self.now = NOW
         self.cpu = 0.0
         self._cpu_step = cpu_step
-        self.follower = NcclFollower(root, (), self._cpu_clock, budget_seconds=1.0)
+        self.follower = NcclFollower(
+            root, (), self._cpu_clock, budget_seconds=1.0, timer=lambda: 0.0
+        )
 
     def _cpu_clock(self) -> float:
         self.cpu += self._cpu_step
@@ -61,7 +63,7 @@ def logs(tmp_path):
 
 def test_containers_that_log_first_keep_no_later_pod_from_being_read(logs, monkeypatch):
     monkeypatch.setattr(following, "stream_limit", lambda: 8)
-    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0)
+    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     for number in range(9):
         logs.write("greedy/a", container=f"c{number}")
     assert logs.look() == {"greedy/a": 8}
@@ -73,7 +75,7 @@ def test_containers_that_log_first_keep_no_later_pod_from_being_read(logs, monke
 
 def test_a_log_that_gave_up_its_place_is_read_on_where_it_ended(logs, monkeypatch):
     monkeypatch.setattr(following, "stream_limit", lambda: 2)
-    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0)
+    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     for number in range(2):
         logs.write("greedy/a", container=f"c{number}")
     assert logs.look() == {"greedy/a": 2}
@@ -89,7 +91,7 @@ def test_a_log_that_gave_up_its_place_is_read_on_where_it_ended(logs, monkeypatc
 
 def test_a_log_that_waits_for_a_place_is_read_on_by_the_agent_that_follows(logs, monkeypatch):
     monkeypatch.setattr(following, "stream_limit", lambda: 2)
-    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0)
+    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     for number in range(2):
         logs.write("greedy/a", container=f"c{number}")
     logs.look()
@@ -98,7 +100,7 @@ def test_a_log_that_waits_for_a_place_is_read_on_by_the_agent_that_follows(logs,
     state = json.loads(json.dumps(logs.follower.state()))
     logs.follower.close()
     monkeypatch.setattr(following, "stream_limit", lambda: 3)
-    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0)
+    logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     logs.follower.restore(state)
     assert logs.look() == {"greedy/a": 2, "team/late": 1}
 

@@ -42,11 +42,16 @@ class Node:
         self.pod = volume / "rankscope" / "nccl-inspector"
         self.pod.mkdir(parents=True)
         self.log = self.pod / "gpu-00-pid4711.log"
-        self.cpu = 0.0
+        self.cpu = self.now = 0.0
         patterns = (root / "logs" / "nccl-inspector-*",)
         self.held = {"uid-1": {f"GPU-{UUID}"}}
         self.follower = InspectorFollower(
-            root / "kubelet", patterns, lambda: self.cpu, 1.0, lambda uid: self.held.get(uid)
+            root / "kubelet",
+            patterns,
+            lambda: self.cpu,
+            1.0,
+            lambda uid: self.held.get(uid),
+            timer=lambda: self.now,
         )
         self.collector = NcclInspectorCollector(self.follower, Clock(root.stat().st_mtime))
 
@@ -142,6 +147,19 @@ def test_reading_stops_at_the_budget_and_goes_on_later(node, monkeypatch):
     for _ in range(20):
         last = node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE]
     assert last == 1000
+
+
+def test_reading_stops_where_it_takes_long_without_cpu_time(node, monkeypatch):
+    read_one = node.follower._read_one
+
+    def waiting(log):
+        node.now += 1.5
+        return read_one(log)
+
+    monkeypatch.setattr(node.follower, "_read_one", waiting)
+    node.log.write_text(line() * 1000)
+    counts = [node.page()[metrics.INSPECTOR_OPERATIONS, ALL_REDUCE] for _ in range(20)]
+    assert 0 < counts[0] < counts[1] <= counts[-1] == 1000
 
 
 def test_a_file_under_thousands_of_names_is_not_read_under_any(node):

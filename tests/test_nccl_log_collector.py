@@ -32,7 +32,7 @@ class Clock:
 
 
 class CpuClock:
-    """CPU time that passes by a fixed amount with every look at it."""
+    """Time that passes by a fixed amount with every look at it."""
 
     def __init__(self, step: float) -> None:
         self.now = 0.0
@@ -46,8 +46,9 @@ class CpuClock:
 class Node:
     """A node's directories and the collector on it."""
 
-    def __init__(self, root: Path, cpu_step: float = 0.0) -> None:
+    def __init__(self, root: Path, cpu_step: float = 0.0, step: float = 0.0) -> None:
         self.root = root
+        self.timer = CpuClock(step)
         self.log = root / "pods" / "team_train-0_uid-1" / "main" / "0.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.clock = Clock()
@@ -55,7 +56,7 @@ class Node:
         self.collector = self.make()
 
     def make(self, *patterns: Path) -> NcclLogCollector:
-        follower = NcclFollower(self.root / "pods", patterns, self.cpu, budget_seconds=1.0)
+        follower = NcclFollower(self.root / "pods", patterns, self.cpu, 1.0, self.timer)
         state = self.root / "nccl_logs.json"
         return NcclLogCollector(follower, self.root / "sys", state, self.clock, PodDirectory())
 
@@ -171,6 +172,13 @@ def test_a_flood_costs_the_budget_and_says_that_it_lags(tmp_path):
     for _ in range(100):
         later = node.page()[metrics.NCCL_LOG_LAG, ()]
     assert later == 0
+
+
+def test_reading_ends_where_it_takes_long_without_cpu_time(tmp_path):
+    node = Node(tmp_path, step=0.7)
+    node.write(info(0, "Using network IB") * 20_000)
+    lags = [node.page()[metrics.NCCL_LOG_LAG, ()] for _ in range(100)]
+    assert node.log.stat().st_size > lags[0] > lags[1] > lags[-1] == 0
 
 
 def test_one_log_that_floods_does_not_starve_another(tmp_path):

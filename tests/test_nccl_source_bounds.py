@@ -282,7 +282,9 @@ def test_a_reply_of_ras_has_two_mebibytes_at_most(size, taken):
 def test_logs_are_looked_for_every_five_seconds_and_counts_are_saved_every_thirty(tmp_path):
     made = LogNode(tmp_path)
     clock = Clock()
-    follower_made = NcclFollower(tmp_path / "pods", (), made.cpu, budget_seconds=1.0)
+    follower_made = NcclFollower(
+        tmp_path / "pods", (), made.cpu, budget_seconds=1.0, timer=lambda: 0.0
+    )
     state = tmp_path / "nccl_logs.json"
     asking = NcclLogCollector(follower_made, tmp_path / "sys", state, clock, PodDirectory())
     made.write(start(7, 16, "NET/Socket/0", network="Socket"))
@@ -319,7 +321,7 @@ def test_64_mebibytes_are_read_of_saved_counts(tmp_path, monkeypatch):
 
 
 def test_64_pods_are_remembered(tmp_path):
-    follower_made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0)
+    follower_made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     for index in range(64):
         assert len(follower_made._jobs) == index
         owner = PodIdentity(f"n{index}", "p", "u")
@@ -330,7 +332,7 @@ def test_64_pods_are_remembered(tmp_path):
 
 
 def test_pods_together_take_16_mebibytes(tmp_path):
-    made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0)
+    made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     one = PodLogs(PodIdentity("n", "p", "u"), Facts())
     made._jobs[one.owner] = one
     one.weight = 16 << 20
@@ -350,7 +352,7 @@ def test_one_pod_takes_four_mebibytes(monkeypatch, weight, full):
 
 
 def test_the_log_of_an_ended_container_is_read_64_times(tmp_path, monkeypatch):
-    made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0)
+    made = NcclFollower(tmp_path, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     stream = SimpleNamespace(
         left=lambda: 0,
         close=lambda: None,

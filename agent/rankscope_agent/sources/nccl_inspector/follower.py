@@ -7,6 +7,7 @@ in time is skipped and counted.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ from rankscope_agent.sources.nccl_inspector.directories import (
 from rankscope_agent.sources.nccl_inspector.records import Dropped, Record
 from rankscope_agent.sources.nccl_inspector.speeds import GpuSpeeds
 from rankscope_agent.sources.nccl_inspector.textfile import Speed
+from rankscope_agent.sources.run_time import time_left
 from rankscope_agent.sources.training.files import RingDirectory, holder_of, open_directory
 from rankscope_agent.sources.training.format import RingError
 
@@ -135,6 +137,7 @@ class InspectorFollower:
         budget_seconds: CPU time that one reading may take.
         held: gives the UUIDs of a pod's GPUs, None where nobody knows them.
         namespace_of: gives the namespace of a pod, empty where nobody knows it.
+        timer: gives seconds that never go back.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class InspectorFollower:
         budget_seconds: float,
         held: Callable[[str], Collection[str] | None] = lambda _: None,
         namespace_of: Callable[[str], str] = lambda _: "",
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = file_limit()
         self.skipped_bytes = 0
@@ -155,6 +159,7 @@ class InspectorFollower:
         self._patterns = patterns
         self._cpu_clock = cpu_clock
         self._budget = budget_seconds
+        self._timer = timer
         self._logs: dict[tuple[int, int], LogFile] = {}
         self._ended: dict[Owner, dict[tuple[str, str], Totals]] = {}
         self._speeds = GpuSpeeds(held)
@@ -184,7 +189,7 @@ class InspectorFollower:
         Raises:
             OSError: the kubelet's directory of pods is there and cannot be read.
         """
-        until = self._cpu_clock() + SCAN_SECONDS
+        in_time = time_left(self._cpu_clock, SCAN_SECONDS, self._timer)
         before, self._listings = self._listings, {}
         found_directories = list(directories(self._kubelet, self._patterns))
         self._next_directory = (self._next_directory + 1) % max(1, len(found_directories))
@@ -192,7 +197,7 @@ class InspectorFollower:
             (*found_directories[self._next_directory :], *found_directories[: self._next_directory])
         ):
             known = before.get(directory)
-            if turn and self._cpu_clock() >= until:
+            if turn and not in_time():
                 if known is not None:
                     self._listings[directory] = known
                 continue
@@ -259,17 +264,17 @@ class InspectorFollower:
         """
         self._credit = min(self._budget, self._credit + self._budget)
         began = self._cpu_clock()
-        end = began + self._credit
+        in_time = time_left(self._cpu_clock, self._credit, self._timer)
         self._turn += 1
         logs = list(self._logs.values())
         start = self._turn % len(logs) if logs else 0
         waiting = logs[start:] + logs[:start]
-        half = began + self._credit / 2 if waiting else end
-        self._speeds.read(now, lambda: self._cpu_clock() < half)
+        half = self._credit / 2 if waiting else self._credit
+        self._speeds.read(now, time_left(self._cpu_clock, half, self._timer))
         take_turns(
             waiting,
             lambda log: log.holder,
-            lambda log: self._cpu_clock() < end and self._read_one(log),
+            lambda log: in_time() and self._read_one(log),
         )
         self._credit -= self._cpu_clock() - began
 

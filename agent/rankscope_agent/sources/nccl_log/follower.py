@@ -7,6 +7,7 @@ and one for lines about steps; logs outside of pods share a pair.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from rankscope_agent.sources.nccl_log.streams import (
     pod_logs,
 )
 from rankscope_agent.sources.pods.log_directories import PodIdentity
+from rankscope_agent.sources.run_time import time_left
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class NcclFollower:
         patterns: further logs; the last part of a path may hold wildcards.
         cpu_clock: CPU seconds of the calling thread.
         budget_seconds: CPU time that one reading may take.
+        timer: gives seconds that never go back.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class NcclFollower:
         patterns: tuple[Path, ...],
         cpu_clock: Callable[[], float],
         budget_seconds: float,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = stream_limit()
         self.rejected: Counter[str] = Counter()
@@ -96,6 +100,7 @@ class NcclFollower:
         self._patterns = patterns
         self._cpu_clock = cpu_clock
         self._budget = budget_seconds
+        self._timer = timer
         self._followed: dict[Path, Following] = {}
         self._jobs: dict[PodIdentity, PodLogs] = {}
         self._resume: dict[Path, tuple[Position, bool]] = {}
@@ -220,9 +225,9 @@ class NcclFollower:
     def _take_leave(self, path: Path, now: float) -> None:
         """Read what a container wrote before it was started again, and forget the state it left."""
         followed = self._followed[path]
-        end = self._cpu_clock() + self._budget
+        in_time = time_left(self._cpu_clock, self._budget, self._timer)
         for _ in range(DRAIN_READS):
-            if self._cpu_clock() >= end or not self._read_one(followed, now):
+            if not (in_time() and self._read_one(followed, now)):
                 break
         self.skipped_bytes += followed.stream.left()
         job = self._jobs.get(followed.stream.location.owner)
@@ -240,7 +245,7 @@ class NcclFollower:
 
     def read(self, now: float) -> None:
         """Read on in all logs, beginning with another one each time, within the time budget."""
-        end = self._cpu_clock() + self._budget
+        in_time = time_left(self._cpu_clock, self._budget, self._timer)
         followed = list(self._followed.values())
         for one in followed:
             one.behind = True
@@ -248,7 +253,7 @@ class NcclFollower:
         start = self._turn % len(followed) if followed else 0
 
         def read(one: Following) -> bool:
-            return self._cpu_clock() < end and self._read_one(one, now)
+            return in_time() and self._read_one(one, now)
 
         take_turns(
             followed[start:] + followed[:start], lambda one: one.stream.location.owner.holder, read

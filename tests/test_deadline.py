@@ -23,6 +23,7 @@ from rankscope_analyzers.intake.deadline import Deadline, connect
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 
 LATE_SECONDS = 1.5
+SHARED_SECONDS = 6.0
 SHORT_TIMEOUTS = 9
 
 SECONDS = 0.4
@@ -211,7 +212,7 @@ def test_an_agent_that_was_late_gets_little_time_for_a_while_and_all_of_it_then(
     seconds = [one.seconds for one in given]
     short = seconds.index(20.0)
     assert SHORT_TIMEOUTS <= short < 2 * SHORT_TIMEOUTS
-    assert set(seconds[:short]) == {LATE_SECONDS}
+    assert set(seconds[:short]) == {SHARED_SECONDS}
     assert set(seconds[short:]) == {20.0}
     assert given[0].connect_seconds == LATE_SECONDS
     assert known.deadline("a", "/healthz", 20.0, 10.0).seconds == 20.0, "each path for itself"
@@ -224,7 +225,7 @@ def test_one_that_refuses_at_once_was_not_late_and_a_short_time_that_ends_begins
     clock.now += LATE_SECONDS / 2
     known.failed("a", "/metrics", quick)
     assert known.deadline("a", "/metrics", 20.0, 10.0).seconds == 20.0
-    short = Deadline(LATE_SECONDS, clock=clock)
+    short = Deadline(SHARED_SECONDS, connect_seconds=LATE_SECONDS, clock=clock)
     clock.now += LATE_SECONDS + 0.1
     known.failed("a", "/metrics", short)
     assert known.deadline("a", "/metrics", 20.0, 10.0).seconds == 20.0
@@ -238,12 +239,35 @@ def test_agents_that_are_gone_are_forgotten():
         known.failed(url, "/metrics", late)
     known.keep(["b"])
     assert known.deadline("a", "/metrics", 20.0, 10.0).seconds == 20.0
-    assert known.deadline("b", "/metrics", 20.0, 10.0).seconds == LATE_SECONDS
+    assert known.deadline("b", "/metrics", 20.0, 10.0).seconds == SHARED_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("late_ones", "given"), [(1, 6.0), (64, 6.0), (65, 3.0), (128, 3.0), (250, 1.5), (2000, 1.5)]
+)
+def test_those_that_were_late_share_what_they_may_add_to_a_look(late_ones, given):
+    known, clock = AgentTimeouts(), Clock()
+    late = Deadline(20.0, 10.0, clock=clock)
+    clock.now += 20.0
+    urls = [f"agent-{number}" for number in range(late_ones)]
+    for url in urls:
+        known.failed(url, "/metrics", late)
+    known.keep(urls)
+    assert {known.deadline(url, "/metrics", 20.0, 10.0).seconds for url in urls} == {given}
+
+
+def test_what_is_usually_there_at_once_is_not_waited_for_as_long_again():
+    known, clock = AgentTimeouts(), Clock()
+    late = Deadline(5.0, 5.0, clock=clock)
+    clock.now += 5.0
+    known.failed("a", "/healthz", late)
+    assert known.deadline("a", "/healthz", 5.0, 5.0).seconds == 3.0
 
 
 def test_a_late_agent_is_asked_with_little_time_and_comes_back_when_it_answers(monkeypatch):
     """Its second answer is there in no time: it needs not wait until it is trusted again."""
     monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", SECONDS / 2)
+    monkeypatch.setattr(agent_timeouts, "SHORTER", 0.5)
     healthy = b'{"node": "n0"}'
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(healthy) + healthy
     answers = itertools.chain([DRIPS["body"]], itertools.repeat(lambda: iter([whole])))

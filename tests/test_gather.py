@@ -140,6 +140,7 @@ def test_an_agent_that_is_silent_once_costs_the_next_looks_little_and_comes_back
 
     asked, ended, earlier = [], threading.Event(), EarlierPolls(1.0)
     monkeypatch.setattr(agent_timeouts, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(agent_timeouts, "SHORTER", 0.1)
     real = AgentTimeouts.deadline
 
     def noted(known, url, path, seconds, silence_seconds):

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from benchmarks.hostile import run
+from benchmarks.hostile import run, watching
 
 SECONDS = 20.0
 
-PATIENT = "--collector.deadline=60"
-"""Two agents, a watch, two jobs and 13 attackers share what other tests leave of this machine: how
-long a run of a collector takes is measured by `python -m benchmarks hostile`, and not here."""
+PATIENCE_SECONDS = 600.0
+"""Other tests run meanwhile, beside two agents, a watch, two jobs and thirteen attackers."""
 
 
-def others_load() -> str:
-    """Return why the machine is too busy for this test, empty if it is not."""
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    busy = f"load {load:.1f} on {cores} cores: what others do here would be counted as the attack's"
-    return busy if load > cores else ""
+@pytest.fixture(scope="module")
+def attacked() -> run.Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "START_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(watching, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+        return run.measure(SECONDS)
 
 
-@pytest.mark.skipif(bool(others_load()), reason=others_load())
-def test_all_attacks_at_once_cost_other_jobs_nothing():
-    result = run.measure(SECONDS, PATIENT)
-    assert run.faults(result) == [], run.report(result)
-    assert result.seen.probes > 0
-    assert result.seen.scrapes > 0
-    assert len(result.seen.evaluations) > 1
+def test_all_attacks_at_once_cost_other_jobs_nothing_that_is_not_said(attacked):
+    """How soon everything is there depends on what else runs: that is the benchmark's to say."""
+    assert run.faults_at_any_load(attacked) == [], run.report(attacked)
+
+
+def test_meanwhile_everybody_was_asked(attacked):
+    seen = attacked.seen
+    assert min(seen.probes, seen.scrapes, seen.looks, seen.late_job_seconds) > 0
+    assert len(seen.evaluations) > 1
+    assert {job["files"] for job in attacked.jobs.values()} == {run.RANKS}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import pytest
+
 from rankscope_agent.collecting.series_budget import IMPORTANCE, within_budget
 from rankscope_agent.contract.catalogue import CATALOGUE, declared
 from rankscope_agent.contract.metrics import (
@@ -11,6 +13,7 @@ from rankscope_agent.contract.metrics import (
     cluster_jobs,
     gpus,
     kernel_log,
+    nccl_log,
     netdev,
     pods,
     rdma,
@@ -109,6 +112,48 @@ def test_ranks_that_pods_make_up_keep_neither_gpus_nor_the_jobs_before_them_off_
     assert len({job for job, *_ in kept if job.startswith("a/")}) > FAIR_JOBS - 1
     assert found.dropped["training"] > 10_000
     assert found.dropped["nvml"] == 0
+
+
+def of_pod(namespace: str, pod: str) -> tuple[Sample, ...]:
+    """Make up what an agent exports of one pod's logs."""
+    return tuple(
+        Sample(metric, (namespace, pod, *("x" for _ in metric.labels[2:])), 1.0)
+        for metric in vars(nccl_log).values()
+        if isinstance(metric, Metric)
+        and metric.labels[:2] == ("pod_namespace", "pod_name")
+        and metric.kind != "histogram"
+    )
+
+
+@pytest.mark.parametrize("jobs_before", [1, 3])
+def test_a_job_that_comes_late_is_on_a_page_that_another_namespace_has_filled(jobs_before):
+    flood = [of_job(f"a/{number}", 64) for number in range(20)]
+    logs = [of_pod("a", f"pod-{number:03}") for number in range(110)]
+    before = [of_job(f"team/{number}", 2) for number in range(jobs_before)]
+    late = of_job("team/late", 4), of_pod("team", "late-0")
+    cards = samples(first_metric(gpus), 400)
+    scrapes = [
+        scrape("training", *flood[:10], *before, *flood[10:], late[0]),
+        scrape("nccl_log", *logs, late[1]),
+        scrape("nvml", cards),
+    ]
+    found = within_budget(scrapes, 2000)
+    assert {*late[0], *late[1], *cards, *(one for job in before for one in job)} <= {*found.samples}
+
+
+def test_a_newcomers_namespace_waits_behind_one_job_of_each_other_and_not_behind_all():
+    flood = [of_job(f"{name}/{n}", 8) for n in range(9) for name in "abcdefg"]
+    late = of_job("z/late", 1)
+    found = within_budget([scrape("training", *flood, late)], 2000)
+    assert {*late} <= {*found.samples}
+
+
+def test_whoever_holds_a_gpu_is_said_however_many_jobs_there_are():
+    metric = pods.GPU_ALLOCATION_INFO
+    held = tuple(Sample(metric, tuple(f"a/{n}" for _ in metric.labels), 1.0) for n in range(16))
+    flood = [of_job(f"a/{n}", 8) for n in range(16)]
+    found = within_budget([scrape("training", *flood), scrape("pods", held)], 200)
+    assert {*held} <= {*found.samples}
 
 
 def test_jobs_of_more_ranks_than_a_node_has_gpus_stay_whole_where_there_is_room():

@@ -27,9 +27,10 @@ from rankscope_agent.sources.training.follower import RingFollower, _RefusalLog
 from rankscope_agent.sources.training.format import RingError, parse_header, parse_run, seq_in_slot
 from rankscope_agent.sources.training.listing import RingListings
 from rankscope_agent.sources.training.naming import NO_PODS
+from rankscope_agent.sources.training.read_turns import ReadTurns
 from rankscope_agent.sources.training.totals import Histogram
 from rdma_files import write
-from ring_writer import header_page, record_bytes
+from ring_writer import RingWriter, header_page, record_bytes
 from standing_clock import Clock
 from test_flight_recorder_collector import make
 from test_starvation import S, node, starved
@@ -386,22 +387,33 @@ def test_the_first_page_waits_five_seconds_for_the_names_of_pods(tmp_path):
     assert waits == [5.0]
 
 
-def test_a_ring_may_give_512_records_in_its_turn_and_all_of_them_as_many_as_a_ring_holds(
-    tmp_path, monkeypatch
-):
-    collector = TrainingCollector(tmp_path / "none", tmp_path, "n", Clock())
-    ring, cursor = SimpleNamespace(holder=("u", "")), SimpleNamespace(at_newest=False)
-    rings = [SimpleNamespace(ring=ring, cursor=cursor) for _ in range(3)]
-    limits = []
-    monkeypatch.setattr(
-        collector, "_follower", SimpleNamespace(rings=rings, give_up=lambda *of: None)
-    )
-    monkeypatch.setattr(
-        collector, "_read_ring", lambda ring, now, limit: limits.append(limit) or limit
-    )
-    collector._read(0.0)
-    assert max(limits) == 512
-    assert sum(limits) == 65_536
+def test_a_ring_may_give_512_records_in_its_turn(tmp_path):
+    writer = RingWriter(tmp_path, capacity=1024)
+    writer.step(1024)
+    given = []
+
+    class Turns(ReadTurns):
+        def take(self, rings, read):
+            for ring in rings:
+                read(ring)
+                given.append(ring.cursor.next_seq - 1)
+
+    list(TrainingCollector(tmp_path, tmp_path / "kubelet", "n", Clock(), turns=Turns()).collect())
+    assert given == [512]
+    writer.end()
+
+
+@pytest.mark.parametrize(("cpu", "waited", "read"), [(0.04, 0.0, 3), (0.0, 0.4, 3), (0.03, 0.2, 4)])
+def test_a_run_reads_for_a_tenth_of_a_second_of_cpu_time_and_a_second_in_all(cpu, waited, read):
+    clock, cpu_clock, served = Clock(), Clock(), []
+    ring = SimpleNamespace(holder=("u", ""))
+
+    def serve(one):
+        clock.now, cpu_clock.now = clock.now + waited, cpu_clock.now + cpu
+        return not served.append(one)
+
+    ReadTurns(cpu_clock, clock).take([SimpleNamespace(ring=ring, turn=0)], serve)
+    assert len(served) == read
 
 
 @pytest.mark.parametrize(("size", "kept"), [(255, False), (256, True)])
@@ -429,7 +441,7 @@ def test_directories_are_scanned_for_a_quarter_of_a_second(tmp_path, monkeypatch
     monkeypatch.setattr(ring_directory.FollowedDirectory, "scan", scan)
     for user in range(5):
         (tmp_path / str(user)).mkdir()
-    RingFollower(tmp_path, tmp_path / "kubelet", timer=timer).scan(0.0)
+    RingFollower(tmp_path, tmp_path / "kubelet", timer=timer, cpu_clock=timer).scan(0.0)
     assert len(scanned) == 3
 
 

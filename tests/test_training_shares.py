@@ -245,7 +245,7 @@ def full_directories(root, uids) -> None:
 def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path, monkeypatch):
     disk = SlowDisk(monkeypatch, 0.125)
     full_directories(tmp_path, [f"uid-{number:02}" for number in range(20)])
-    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk, disk)
     for turn in range(10):
         rings.rescan(NOW + turn * (PODS_RESCAN_SECONDS + 1))
     assert rings.refused()["too_small"] == 20
@@ -260,7 +260,9 @@ def test_directories_that_take_long_to_list_wait_and_newcomers_go_first(tmp_path
 def test_twenty_full_pods_keep_neither_a_known_job_nor_a_new_one_waiting(tmp_path, monkeypatch):
     disk = SlowDisk(monkeypatch, 0.5, full_ones=True)
     known = RingWriter(volume(tmp_path, "team-known"), job_id="x")
-    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
+    rings = RingFollower(
+        tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk, disk
+    )
     looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
     rings.rescan(next(looks))
     full_directories(tmp_path, [f"greedy-{number:02}" for number in range(20)])
@@ -281,7 +283,9 @@ def test_twenty_full_pods_keep_neither_a_known_job_nor_a_new_one_waiting(tmp_pat
 
 def test_a_namespace_whose_pods_come_anew_all_the_time_waits_behind_others(tmp_path, monkeypatch):
     disk = SlowDisk(monkeypatch, 0.5, full_ones=True)
-    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk)
+    rings = RingFollower(
+        tmp_path, tmp_path / "kubelet", pods_named_after_their_namespace(), disk, disk
+    )
     looks = (NOW + number * (PODS_RESCAN_SECONDS + 1) for number in itertools.count())
     for number in range(5):
         full_directories(tmp_path, [f"greedy-{number}-{pod}" for pod in range(20)])
@@ -301,7 +305,7 @@ def test_a_directory_that_has_not_changed_is_not_listed_again(tmp_path, monkeypa
     for number in range(300):
         (directory / f"{number}.ring").write_text("")
     now = time.time() + 10
-    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk)
+    rings = RingFollower(tmp_path, tmp_path / "kubelet", pods_of("team"), disk, disk)
     rings.rescan(now)
     assert disk.listed == 2
     for turn in range(1, 5):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -49,6 +50,8 @@ RANKS = NODES * trainer.RANKS_OF_A_NODE
 SLOW_RANK = 5
 INTERVAL = "5s"
 START_SECONDS = 180.0
+"""For what a machine with free cores does in seconds."""
+
 MOST_MIB = 256
 """What the DaemonSet gives an agent; more would be a restart."""
 
@@ -236,23 +239,37 @@ def _job_summary(
 
 def faults(result: Result) -> list[str]:
     """Return what the attacks have cost, by counts alone; nothing is expected."""
+    seen = result.seen
+    in_time = {
+        "scrapes not answered": seen.failed_scrapes,
+        "series of other jobs lost": len(seen.lost),
+        "looks at the watch without the verdict": seen.missed,
+        "looks at the watch with a late verdict": seen.late,
+    }
+    return [*faults_at_any_load(result), *_counted_ones(in_time)]
+
+
+def faults_at_any_load(result: Result) -> list[str]:
+    """Return those of which no machine that is busy with other things is the cause."""
     seen, jobs = result.seen, result.jobs
     found = {
         "restarts": result.restarts,
         f"agents beyond {MOST_MIB} MiB": int(result.peak_mib > MOST_MIB),
         "liveness probes not answered": seen.failed_probes,
-        "scrapes not answered": seen.failed_scrapes,
-        "series of other jobs lost": len(seen.lost),
+        "series of other jobs lost without a collector that failed": len(seen.unexplained),
         "counters of other jobs that fell": len(seen.fallen),
         "series of ranks that other jobs do not have": len(seen.made_up),
-        "looks at the watch without the verdict": seen.missed,
-        "looks at the watch with a late verdict": seen.late,
+        "ranks that are said to be slow and are not": len(seen.accused),
         "trainers' files changed": sum(job["files"] - job["identical"] for job in jobs.values()),
         "ranks of which steps were missed": sum(
             job["files"] - job["counted"] for job in jobs.values()
         ),
         "attacks that did not take place": sum(not count for count in result.attacks.values()),
     }
+    return _counted_ones(found)
+
+
+def _counted_ones(found: Mapping[str, int]) -> list[str]:
     return [f"{count} {what}" for what, count in found.items() if count]
 
 
@@ -265,17 +282,19 @@ def report(result: Result) -> str:
         f"restarts {result.restarts}; most memory of an agent {result.peak_mib:.0f} MiB",
         f"liveness probes {seen.probes:,}, not answered {seen.failed_probes}",
         f"scrapes {seen.scrapes:,}, not answered {seen.failed_scrapes};"
-        f" series of other jobs lost {len(seen.lost)}, counters that fell {len(seen.fallen)},"
-        f" ranks made up {len(seen.made_up)}",
+        f" series of other jobs lost {len(seen.lost)}, of these unexplained"
+        f" {len(seen.unexplained)}, counters that fell {len(seen.fallen)}, ranks made up"
+        f" {len(seen.made_up)}",
         f"all ranks of a job that came amid the attacks seen after {seen.late_job_seconds:.0f} s",
         f"looks at the watch {seen.looks:,}, without the verdict {seen.missed}, with one older than"
         f" {LATE_SECONDS:g} s {seen.late} (oldest {seen.oldest_seconds:.0f} s);"
-        f" evaluations {len(seen.evaluations)}",
+        f" evaluations {len(seen.evaluations)}; other ranks accused {len(seen.accused)}",
+        f"load average {os.getloadavg()[0]:.0f} on {len(os.sched_getaffinity(0))} cores",
         *(
             f"job {name}: {job['steps']:,} steps; ranks counted in full {job['counted']} of"
             f" {job['files']}; files identical {job['identical']} of {job['files']}"
             for name, job in result.jobs.items()
         ),
-        *(sorted(seen.lost | seen.fallen | seen.made_up)[:20]),
+        *(sorted(seen.lost | seen.fallen | seen.made_up | seen.accused)[:20]),
     ]
     return "\n".join([*rows, *(f"FAULT: {fault}" for fault in faults(result))])

@@ -22,6 +22,12 @@ RANK = re.compile(rf'job_id="{TEAM}/[^}}]*[{{,]rank="(\d+)"')
 
 LAST_EVALUATION = re.compile(r"(?m)^rankscope_watch_last_evaluation_timestamp_seconds (\S+)$")
 
+CULPRIT = re.compile(
+    rf'(?m)^rankscope_finding_culprit_info{{[^}}]*job_id="{TEAM}/[^}}]*kind="gpu_compute"[^}}]*}}'
+)
+
+SUCCESS = re.compile(r'(?m)^rankscope_collector_success\{collector="(\w+)"\} 1')
+
 LATE_SECONDS = 60.0
 """Age of an evaluation that counts as late: two agents that hang cost one of 20 s once, 1.5 s at
 the looks that follow; `RankscopeWatchLagging` fires at 300 s."""
@@ -36,11 +42,13 @@ class Seen:
         scrapes, failed_scrapes: the same of Prometheus.
         settled: the team's jobs of which all is known, so that nothing of theirs may change.
         lost: series of these that were on a page before and were missing later.
+        unexplained: those of them that were missing on a page on which no collector failed.
         fallen: their counters that fell.
         made_up: series of ranks that they do not have.
         late_job_seconds: how long the job that came amid the attacks took to be seen in full.
         looks: questions to the watch.
         missed: those without the right verdict on the slow rank.
+        accused: other ranks of the team's jobs that are said to compute slowly.
         late: those with an evaluation older than `LATE_SECONDS`.
         evaluations: how many the watch made.
     """
@@ -51,11 +59,13 @@ class Seen:
     failed_scrapes: int = 0
     settled: frozenset[str] = frozenset()
     lost: set[str] = field(default_factory=set)
+    unexplained: set[str] = field(default_factory=set)
     fallen: set[str] = field(default_factory=set)
     made_up: set[str] = field(default_factory=set)
     late_job_seconds: float = 0.0
     looks: int = 0
     missed: int = 0
+    accused: set[str] = field(default_factory=set)
     late: int = 0
     evaluations: set[str] = field(default_factory=set)
     oldest_seconds: float = 0.0
@@ -150,7 +160,9 @@ class Scraper:
 
     def __init__(self, one: Node, ranks: int, seen: Seen) -> None:
         self._node, self._ranks, self._seen = one, ranks, seen
-        self._series = series_of(page_of(one.agent.url, SHOWN), seen.settled)
+        page = page_of(one.agent.url, SHOWN)
+        self._series = series_of(page, seen.settled)
+        self._succeeding = set(SUCCESS.findall(page))
 
     def __call__(self) -> None:
         """Scrape once."""
@@ -166,7 +178,12 @@ class Scraper:
         wanted = of_jobs(settled)
         before = {series: value for series, value in self._series.items() if wanted.search(series)}
         now, name = series_of(page, settled), self._node.folder.name
-        self._seen.lost.update(f"{name}: {series}" for series in before.keys() - now.keys())
+        lost = {f"{name}: {series}" for series in before.keys() - now.keys()}
+        self._seen.lost.update(lost)
+        succeeded = set(SUCCESS.findall(page))
+        if self._succeeding <= succeeded:
+            self._seen.unexplained.update(lost)
+        self._succeeding |= succeeded
         for series in before.keys() & now.keys():
             if "_total" in series and now[series] < before[series]:
                 self._seen.fallen.add(f"{name}: {series}")
@@ -199,6 +216,9 @@ class Engineer:
             self._seen.missed += 1
             return
         self._seen.missed += self._verdict.search(page) is None
+        self._seen.accused.update(
+            culprit[0] for culprit in CULPRIT.finditer(page) if not self._verdict.match(culprit[0])
+        )
         last = LAST_EVALUATION.search(page)
         if last is None:
             self._seen.late += 1

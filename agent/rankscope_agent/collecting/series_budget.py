@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankscope_agent.contract.catalogue import declared
+from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.contract.metrics import summary, training
 from rankscope_agent.contract.model import HistogramValue, Sample, Scrape
 from rankscope_agent.contract.sources import SOURCES, SUMMARY_IMPORTANCE
 
 HISTOGRAM_EXTRA_SERIES = 3  # the +Inf bucket, _count and _sum
 
-FAIR_JOBS, FAIR_RANKS = 8, 8
+FAIR_JOBS, FAIR_PODS, FAIR_RANKS = 8, 8, 8
 """Jobs, and ranks of each, that come before further ones: those of an ordinary node, a job on every
 GPU or one on all. They and what is the node's own fit on a page of 2,000 series, so that no pod,
-whatever ranks it makes up, keeps GPUs, errors or the jobs that were there before off the page."""
+whatever ranks it makes up, keeps GPUs, errors or the jobs that were there before off the page. Of
+each namespace one counts before any second one, so that a namespace of many jobs, or of many pods
+that log, costs itself the later ones, and no job of another, however late that comes."""
+
+RESOURCE = "resource"
+"""Label of what the kubelet gave a container, of which there is no more than a node has: such
+series never wait, whosever the container is."""
 
 
 def _importance() -> Mapping[str, int]:
@@ -50,8 +58,8 @@ def within_budget(scrapes: Sequence[Scrape], most: int | None) -> Budgeted:
     """Choose what fits, by family.
 
     Of one family, the later samples are left off; of the less important ones, all. So which series
-    are there does not change from page to page as values do. What is of more jobs or ranks than a
-    node runs comes after everything else.
+    are there does not change from page to page as values do. What a namespace has of more jobs than
+    others, or of more pods or ranks than a node runs, comes after everything else.
 
     Args:
         scrapes: of all collectors.
@@ -92,29 +100,91 @@ def _chosen(samples: Sequence[Sample], sizes: Sequence[int], left: int) -> set[i
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose a series is, all empty where it is the node's own.
+
+    Args:
+        namespace: of the job or pod; empty outside of Kubernetes.
+        job: its name, empty for what is of a pod.
+        pod: its name, empty for what is of a job.
+        rank: of the job.
+    """
+
+    namespace: str = ""
+    job: str = ""
+    pod: str = ""
+    rank: str = ""
+
+
+class _Places:
+    """Numbers owners in the order in which they are seen: jobs with their ranks, and pods."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+        self._pods: dict[str, dict[str, int]] = defaultdict(dict)
+
+    def see(self, owner: _Owner) -> None:
+        """Give an owner its place, behind those that have one."""
+        if owner.job:
+            ranks = self._jobs[owner.namespace].setdefault(owner.job, {})
+            if owner.rank:
+                ranks.setdefault(owner.rank, len(ranks))
+        else:
+            self._pods[owner.namespace].setdefault(owner.pod, 0)
+
+    def turns(self) -> Callable[[_Owner], int]:
+        """Return what tells how many turns an owner that was seen has to wait."""
+        jobs, pods = _numbered(self._jobs), _numbered(self._pods)
+
+        def turn(owner: _Owner) -> int:
+            if not owner.job:
+                return pods[owner.namespace, owner.pod] // FAIR_PODS
+            rank = self._jobs[owner.namespace][owner.job].get(owner.rank, 0)
+            return max(jobs[owner.namespace, owner.job] // FAIR_JOBS, rank // FAIR_RANKS)
+
+        return turn
+
+
+def _numbered(namespaces: Mapping[str, Iterable[str]]) -> Mapping[tuple[str, str], int]:
+    """Number what namespaces have, one of each before any second one."""
+    places = [
+        (place, namespace, name)
+        for namespace, several in namespaces.items()
+        for place, name in enumerate(several)
+    ]
+    places.sort(key=lambda one: one[0])
+    return {(namespace, name): number for number, (_, namespace, name) in enumerate(places)}
+
+
+NODE = _Owner()
+
+
 def _turns(samples: Sequence[Sample]) -> list[int]:
-    """Return of each sample how many turns its job or rank has to wait; the node's own has none.
+    """Return of each sample how many turns it has to wait; the node's own has none.
 
     Jobs stand in the order in which the training collector first saw them; the order of others
     follows from names, which whoever starts a job may choose.
     """
     owners = [_owner(sample) for sample in samples]
-    seen: dict[str, dict[str, int]] = {}
+    places = _Places()
     for number in sorted(
         range(len(samples)), key=lambda n: samples[n].metric is not training.STEP_LATENCY
     ):
-        job, rank = owners[number]
-        ranks = seen.setdefault(job, {}) if job else {}
-        if rank:
-            ranks.setdefault(rank, len(ranks))
-    numbers = {job: number for number, job in enumerate(seen)}
-    return [
-        max(numbers[job] // FAIR_JOBS, seen[job].get(rank, 0) // FAIR_RANKS) if job else 0
-        for job, rank in owners
-    ]
+        if owners[number] != NODE:
+            places.see(owners[number])
+    turn = places.turns()
+    return [0 if owner == NODE else turn(owner) for owner in owners]
 
 
-def _owner(sample: Sample) -> tuple[str, str]:
-    """Return the job and the rank that a series is of, empty where it is of none."""
+def _owner(sample: Sample) -> _Owner:
+    """Return whose a series is."""
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-    return labels.get("job_id", ""), labels.get("rank", "")
+    job, pod = labels.get("job_id", ""), labels.get("pod_name", "")
+    if RESOURCE in labels:
+        return NODE
+    if job:
+        return _Owner(namespace_of(job), job, "", labels.get("rank", ""))
+    if pod:
+        return _Owner(labels.get("pod_namespace", ""), "", pod)
+    return NODE

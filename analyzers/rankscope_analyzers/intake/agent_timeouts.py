@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from rankscope_analyzers.intake.deadline import Deadline
 
 LATE_SECONDS = 1.5
-"""For an answer of an agent that was late: hundreds of dead ones must not make every look long. A
-lost SYN is repeated after 1 s; living agents answer in milliseconds, so that they come back."""
+"""For an answer of an agent that was late, where hundreds were, and to connect to any of them: dead
+ones must not make every look long. A lost SYN is repeated after 1 s."""
+
+SHARED_SECONDS = 6.0
+"""What all that were late may add to a look. So where they are few, one that is slow, as on a node
+without a free CPU, is observed again as soon as it answers within that."""
+
+SHORTER = 0.6
+"""Of the time that an agent gets which was not late, as long as that is less."""
+
+AT_ONCE = 64
+"""Agents that are asked at a time."""
 
 SHORT_TIMEOUTS = 9
 """Questions that a late agent gets as little time for: what takes long for good reasons (a week of
@@ -22,6 +34,7 @@ class AgentTimeouts:
 
     def __init__(self) -> None:
         self._short: dict[tuple[str, str], int] = {}
+        self._late: Mapping[str, int] = {}
 
     def deadline(self, url: str, path: str, seconds: float, silence_seconds: float) -> Deadline:
         """Return until when an answer has to be there.
@@ -36,16 +49,20 @@ class AgentTimeouts:
         if not left:
             return Deadline(seconds, silence_seconds)
         self._short[url, path] = left - 1
-        return Deadline(min(seconds, LATE_SECONDS), connect_seconds=LATE_SECONDS)
+        rounds = math.ceil(self._late.get(path, 1) / AT_ONCE)
+        share = min(SHARED_SECONDS, SHORTER * seconds) / max(1, rounds)
+        return Deadline(min(seconds, max(LATE_SECONDS, share)), connect_seconds=LATE_SECONDS)
 
     def failed(self, url: str, path: str, deadline: Deadline) -> None:
-        """Note that no answer came, if that took longer than a late agent is waited for."""
-        if deadline.seconds > LATE_SECONDS and deadline.passed > LATE_SECONDS:
+        """Note that no answer came; whoever refuses at once, or got little time, was not late."""
+        short = deadline.connect_seconds <= LATE_SECONDS
+        if not short and deadline.passed > LATE_SECONDS:
             # Of a rack that dies at once not all get their whole time again at the same look.
             turn = zlib.crc32(url.encode()) % SHORT_TIMEOUTS
             self._short[url, path] = SHORT_TIMEOUTS + turn
 
     def keep(self, urls: Iterable[str]) -> None:
-        """Forget all agents but these."""
+        """Forget all agents but these, before a look at them."""
         kept = set(urls)
         self._short = {key: left for key, left in self._short.items() if key[0] in kept}
+        self._late = Counter(path for (_, path), left in self._short.items() if left)

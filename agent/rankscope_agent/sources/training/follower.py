@@ -31,8 +31,8 @@ PODS_RESCAN_SECONDS = 5.0
 the look costs one system call per pod."""
 
 SCAN_SECONDS = 0.25
-"""How long looking into directories may take; what is left waits for the next look. A directory of
-as many names as are looked at takes ten milliseconds, a usual one a tenth of one."""
+"""CPU time that looking into directories may take; what is left waits for the next look. A
+directory of as many names as are looked at takes 30 milliseconds, a usual one a tenth of one."""
 
 MAX_LOG_LINES = 64
 LOG_WINDOW_SECONDS = 600.0
@@ -53,6 +53,7 @@ class RingFollower:
         kubelet: the kubelet's directory, under which pods have theirs.
         names: what pods' jobs are called; while that is pending, pods' rings wait unread.
         timer: gives seconds that never go back.
+        cpu_clock: CPU seconds of the calling thread.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RingFollower:
         kubelet: Path,
         names: JobNames = NO_PODS,
         timer: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._names = names
         self._ends = EndWatch()
@@ -69,7 +71,8 @@ class RingFollower:
         self._kubelet = kubelet
         self._own: dict[RingDirectory, FollowedDirectory] = {}
         self._pods: dict[RingDirectory, FollowedDirectory] = {}
-        self._own_turns, self._pods_turns = ScanTurns(timer), ScanTurns(timer)
+        self._own_turns = ScanTurns(timer, cpu_clock)
+        self._pods_turns = ScanTurns(timer, cpu_clock)
         self.looking_at = ring_dir
         """The directory that a look has come to."""
         self._pods_seen_at: float | None = None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from rankscope_agent.sources.fair_shares import Holder
+from rankscope_agent.sources.run_time import charging, time_left
 from rankscope_agent.sources.training.followed_ring import FollowedRing
 
 CPU_SECONDS = 0.1
@@ -65,14 +66,15 @@ class ReadTurns:
             rings: that are open.
             read: reads a piece of one and returns whether it wants another turn.
         """
-        cpu_end, end = self._cpu_clock() + CPU_SECONDS, self._timer() + SECONDS
+        in_time = time_left(self._cpu_clock, CPU_SECONDS, self._timer, SECONDS)
         halved = {one: charge / 2 for one, charge in self._charged.items()}
         self._charged = {one: rest for one, rest in halved.items() if rest > SMALLEST_SECONDS}
         groups = self._queues(rings)
         order = [(self._charged.get(name, 0.0), name) for name in groups]
         heapq.heapify(order)
-        in_time = True
-        while order and in_time:
+        first = True
+        while order and (first or in_time()):
+            first = False
             name = order[0][1]
             charge = self._serve(groups[name], read)
             self._charged[name] = self._charged.get(name, 0.0) + charge
@@ -80,7 +82,6 @@ class ReadTurns:
                 heapq.heapreplace(order, (self._charged[name], name))
             else:
                 heapq.heappop(order)
-            in_time = self._cpu_clock() < cpu_end and self._timer() < end
 
     def _queues(self, rings: Iterable[FollowedRing]) -> dict[str, list[tuple[float, str, _Queue]]]:
         """Return for each group a heap of its holders, whoever was charged least first."""
@@ -99,15 +100,15 @@ class ReadTurns:
     def _serve(
         self, holders: list[tuple[float, str, _Queue]], read: Callable[[FollowedRing], bool]
     ) -> float:
-        """Give a ring of a group its turn; return the seconds that it took."""
+        """Give a ring of a group its turn; return what that is charged as."""
         charge, name, queue = holders[0]
-        before = self._timer()
+        charged = charging(self._cpu_clock, self._timer)
         ring = queue.rings.popleft()
         self._turn += 1
         ring.turn = self._turn
         if read(ring):
             queue.rings.append(ring)
-        taken = self._timer() - before
+        taken = charged()
         self._charged[queue.holder] = charge + taken
         if queue.rings:
             heapq.heapreplace(holders, (charge + taken, name, queue))

@@ -8,9 +8,11 @@ them, and gets the time that these leave.
 from __future__ import annotations
 
 import heapq
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
+from rankscope_agent.sources.run_time import charging, time_left
 from rankscope_agent.sources.training.ring_directory import FollowedDirectory
 
 SMALLEST_SECONDS = 1e-6
@@ -23,10 +25,14 @@ class ScanTurns:
 
     Args:
         timer: gives seconds that never go back.
+        cpu_clock: CPU seconds of the calling thread.
     """
 
-    def __init__(self, timer: Callable[[], float]) -> None:
+    def __init__(
+        self, timer: Callable[[], float], cpu_clock: Callable[[], float] = time.thread_time
+    ) -> None:
         self._timer = timer
+        self._cpu_clock = cpu_clock
         self._charged: dict[str, float] = {}
         self._turn = 0
 
@@ -36,12 +42,12 @@ class ScanTurns:
         look: Callable[[FollowedDirectory], None],
         seconds: float,
     ) -> None:
-        """Look into directories for so long, at least into one of them.
+        """Look into directories for so much CPU time, at least into one of them.
 
         Whoever was charged least by then comes next; of one namespace or user, new directories
         come first, then those that have waited longest. A charge halves with every round.
         """
-        until = self._timer() + seconds
+        in_time = time_left(self._cpu_clock, seconds, self._timer)
         halved = {group: charge / 2 for group, charge in self._charged.items()}
         self._charged = {group: rest for group, rest in halved.items() if rest > SMALLEST_SECONDS}
         groups: dict[str, deque[FollowedDirectory]] = defaultdict(deque)
@@ -49,8 +55,9 @@ class ScanTurns:
             groups[directory.holder[0]].append(directory)
         least_first = [(self._charged.get(group, 0.0), group) for group in groups]
         heapq.heapify(least_first)
-        in_time = True
-        while least_first and in_time:
+        first = True
+        while least_first and (first or in_time()):
+            first = False
             charge, group = least_first[0]
             charge += self._serve(groups[group].popleft(), look)
             self._charged[group] = charge
@@ -58,14 +65,13 @@ class ScanTurns:
                 heapq.heapreplace(least_first, (charge, group))
             else:
                 heapq.heappop(least_first)
-            in_time = self._timer() < until
 
     def _serve(
         self, directory: FollowedDirectory, look: Callable[[FollowedDirectory], None]
     ) -> float:
-        """Give a directory its turn; return the seconds that it took."""
-        before = self._timer()
+        """Give a directory its turn; return what that is charged as."""
+        charge = charging(self._cpu_clock, self._timer)
         self._turn += 1
         directory.turn = self._turn
         look(directory)
-        return self._timer() - before
+        return charge()

@@ -97,6 +97,10 @@ def files(tmp_path_factory) -> Path:
     }
     for name, text in lines.items():
         (folder / name).write_text(text)
+    saved = folder / "saved"
+    saved.mkdir()
+    (saved / f"step_3{ATTACK.replace('/', '')}.pt").write_bytes(b"PK\x03\x04 cut off")
+    (saved / "latest").write_text(f"gone{ATTACK}")
     manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"job{ATTACK}"}}
     manifest["spec"] = {"backoffLimit": ATTACK}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -135,6 +139,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "explain job-log FILES/job.log",
         "explain nccl-log FILES/nccl.log",
         "explain kernel-log FILES/kernel.log",
+        "explain checkpoint FILES/saved",
     ),
     "preflight": ("preflight FILES/manifest.json", "preflight --agent AGENT"),
     "diff": ("diff FILES/1.json FILES/2.json",),

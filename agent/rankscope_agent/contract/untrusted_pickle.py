@@ -57,6 +57,13 @@ class UnsafePickle(ValueError):  # noqa: N818 - what it is, not what went wrong
         self.reason: Reason = reason
 
 
+class PickleCutOff(UnsafePickle):
+    """A pickle that ends before its last opcode."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__("malformed", seen)
+
+
 def loads(data: bytes, limits: Limits = USUAL) -> Any:
     """Return the value of a pickle: None, bool, int, float, str, bytes, list, tuple, dict or set.
 
@@ -65,14 +72,14 @@ def loads(data: bytes, limits: Limits = USUAL) -> Any:
     """
     if len(data) > limits.data_bytes:
         raise UnsafePickle("too_large", f"{len(data)} bytes, at most {limits.data_bytes} are read")
-    return _Machine(data, limits).run()
+    return Machine(data, limits).run()
 
 
-class _Mark:
+class Mark:
     """The place on the stack at which a container's elements begin."""
 
 
-_MARK: Final = _Mark()
+MARK: Final = Mark()
 
 
 @dataclass(slots=True)
@@ -84,7 +91,7 @@ class _Size:
 
 
 @dataclass(slots=True)
-class _Machine:
+class Machine:
     """A stack and a memo, and the place in the data.
 
     A container may be changed only while it is on top of the stack and in no other one; what is in
@@ -104,19 +111,35 @@ class _Machine:
 
     def run(self) -> Any:
         """Obey opcodes until the last one, and return what is left."""
+        data, end, actions = self.data, len(self.data), self.actions()
         for _ in range(self.limits.opcodes):
-            code = self.take(1)
-            if code == b".":
+            place = self.place
+            if place >= end:
+                raise PickleCutOff(f"at byte {place}: it has no end")
+            self.place = place + 1
+            action = actions.get(data[place])
+            if action is not None:
+                action(self)
+            elif data[place] == STOP:
                 return self.result()
-            action = ACTIONS.get(code)
-            if action is None:
+            else:
+                code = data[place : place + 1]
                 raise self.error("refused_opcode", f"opcode {code!r} is not one of plain values")
-            action(self)
         raise self.error("too_large", f"more than {self.limits.opcodes} opcodes")
+
+    def actions(self) -> Mapping[int, Action]:
+        """Return what is obeyed, by the number of the opcode."""
+        return PLAIN_ACTIONS
+
+    def key(self, value: Any) -> Any:
+        """Return a value as a key of a dictionary or an element of a set."""
+        if type(value) not in KEYS:
+            raise self.error("refused_opcode", f"{type(value).__name__} as a key")
+        return value
 
     def result(self) -> Any:
         """Return the one value that is left."""
-        if len(self.stack) != 1 or self.stack[0] is _MARK:
+        if len(self.stack) != 1 or self.stack[0] is MARK:
             raise self.error("malformed", f"{len(self.stack)} values are left at the end, not one")
         return self.stack[0]
 
@@ -128,9 +151,8 @@ class _Machine:
         """Return the next bytes."""
         begin, end = self.place, self.place + count
         if end > len(self.data):
-            raise self.error(
-                "malformed", f"{count} bytes are announced, {len(self.data) - begin} are left"
-            )
+            left = len(self.data) - begin
+            raise PickleCutOff(f"at byte {begin}: {count} bytes are announced, {left} are left")
         self.place = end
         return self.data[begin:end]
 
@@ -181,14 +203,14 @@ class _Machine:
 
     def pop(self) -> Any:
         """Take the last value."""
-        if not self.stack or self.stack[-1] is _MARK:
+        if not self.stack or self.stack[-1] is MARK:
             raise self.error("malformed", "a value is wanted, and there is none")
         return self.stack.pop()
 
     def pop_mark(self) -> tuple[Any, ...]:
         """Take the values above the last mark, and the mark."""
         for index in range(len(self.stack) - 1, -1, -1):
-            if self.stack[index] is _MARK:
+            if self.stack[index] is MARK:
                 parts = tuple(self.stack[index + 1 :])
                 del self.stack[index:]
                 return parts
@@ -196,7 +218,7 @@ class _Machine:
 
     def discard(self) -> None:
         """Throw the last value away, or the last mark."""
-        if self.stack and self.stack[-1] is _MARK:
+        if self.stack and self.stack[-1] is MARK:
             self.stack.pop()
         else:
             self.pop()
@@ -217,7 +239,7 @@ class _Machine:
 
     def remember(self, key: int) -> None:
         """Keep the last value under a number."""
-        if not self.stack or self.stack[-1] is _MARK:
+        if not self.stack or self.stack[-1] is MARK:
             raise self.error("malformed", "nothing is there to be remembered")
         if len(self.memo) >= self.limits.memo and key not in self.memo:
             raise self.error("too_large", f"more than {self.limits.memo} values are remembered")
@@ -232,22 +254,22 @@ class _Machine:
 
 CONTAINERS = (list, tuple, dict, set, frozenset)
 
-Action = Callable[[_Machine], None]
+Action = Callable[[Any], None]
 
 
-def _protocol(machine: _Machine) -> None:
+def _protocol(machine: Machine) -> None:
     version = machine.number(1)
     if version > MAX_PROTOCOL:
         raise machine.error("malformed", f"protocol {version}, at most {MAX_PROTOCOL} is known")
 
 
-def _frame(machine: _Machine) -> None:
+def _frame(machine: Machine) -> None:
     if machine.number(8) > len(machine.data) - machine.place:
         raise machine.error("malformed", "a frame is longer than the pickle")
 
 
 def _long(width: int) -> Action:
-    def action(machine: _Machine) -> None:
+    def action(machine: Machine) -> None:
         body = machine.sized(width, machine.limits.integer_bytes)
         machine.push(int.from_bytes(body, "little", signed=True))
 
@@ -255,7 +277,7 @@ def _long(width: int) -> Action:
 
 
 def _text(width: int) -> Action:
-    def action(machine: _Machine) -> None:
+    def action(machine: Machine) -> None:
         body = machine.sized(width, machine.limits.text_bytes)
         try:
             machine.push(body.decode("utf-8", "surrogatepass"))
@@ -285,59 +307,56 @@ def _get(width: int) -> Action:
     return lambda machine: machine.recall(machine.number(width))
 
 
-def _float(machine: _Machine) -> None:
+def _float(machine: Machine) -> None:
     machine.push(struct.unpack(">d", machine.take(8))[0])
 
 
 def _tuple(count: int) -> Action:
-    def action(machine: _Machine) -> None:
+    def action(machine: Machine) -> None:
         parts = tuple(reversed([machine.pop() for _ in range(count)]))
         machine.push_container(parts, parts)
 
     return action
 
 
-def _marked_tuple(machine: _Machine) -> None:
+def _marked_tuple(machine: Machine) -> None:
     parts = machine.pop_mark()
     machine.push_container(parts, parts)
 
 
-def _append(machine: _Machine) -> None:
+def _append(machine: Machine) -> None:
     _extend(machine, (machine.pop(),))
 
 
-def _extend(machine: _Machine, parts: tuple[Any, ...]) -> None:
+def _extend(machine: Machine, parts: tuple[Any, ...]) -> None:
     target = machine.top(list)
     machine.grow(target, parts)
     target.extend(parts)
 
 
-def _set_items(machine: _Machine, parts: tuple[Any, ...]) -> None:
+def _set_items(machine: Machine, parts: tuple[Any, ...]) -> None:
     target = machine.top(dict)
     if len(parts) % 2:
         raise machine.error("malformed", "a key has no value")
-    for key in parts[::2]:
-        if type(key) not in KEYS:
-            raise machine.error("refused_opcode", f"{type(key).__name__} as a key")
+    keys = [machine.key(key) for key in parts[::2]]
     machine.grow(target, parts)
-    target.update(zip(parts[::2], parts[1::2], strict=True))
+    target.update(zip(keys, parts[1::2], strict=True))
 
 
-def _set_item(machine: _Machine) -> None:
+def _set_item(machine: Machine) -> None:
     value, key = machine.pop(), machine.pop()
     _set_items(machine, (key, value))
 
 
-def _add_items(machine: _Machine) -> None:
+def _add_items(machine: Machine) -> None:
     parts = machine.pop_mark()
     target = machine.top(set)
-    if any(type(part) not in KEYS for part in parts):
-        raise machine.error("refused_opcode", "a set of other things than keys")
+    keys = [machine.key(part) for part in parts]
     machine.grow(target, parts)
-    target.update(parts)
+    target.update(keys)
 
 
-def _pop_mark(machine: _Machine) -> None:
+def _pop_mark(machine: Machine) -> None:
     machine.pop_mark()
 
 
@@ -375,15 +394,24 @@ ACTIONS: Mapping[bytes, Action] = {
     b"u": lambda machine: _set_items(machine, machine.pop_mark()),
     b"\x8f": lambda machine: machine.push_container(set()),
     b"\x90": _add_items,
-    b"(": lambda machine: machine.push(_MARK),
-    b"0": _Machine.discard,
+    b"(": lambda machine: machine.push(MARK),
+    b"0": Machine.discard,
     b"1": _pop_mark,
-    b"2": _Machine.duplicate,
+    b"2": Machine.duplicate,
     b"q": _put(1),
     b"r": _put(4),
     b"\x94": lambda machine: machine.remember(len(machine.memo)),
     b"h": _get(1),
     b"j": _get(4),
 }
-"""What is obeyed. A mode that gives symbols for classes would add GLOBAL, STACK_GLOBAL, REDUCE and
-BUILD here as values that name what they would have called; nothing else has to change."""
+"""What is obeyed by default: opcodes that make plain values."""
+
+STOP = ord(".")
+
+
+def by_number(actions: Mapping[bytes, Action]) -> Mapping[int, Action]:
+    """Return a table as the machine looks it up."""
+    return {code[0]: action for code, action in actions.items()}
+
+
+PLAIN_ACTIONS = by_number(ACTIONS)

@@ -1,0 +1,118 @@
+"""Whether a checkpoint was ever complete: the file that its library writes last is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rankscope_analyzers.checkpoints import names, shard_names
+from rankscope_analyzers.checkpoints.contents import Contents
+from rankscope_analyzers.checkpoints.examined_file import mapping
+from rankscope_analyzers.checkpoints.grouping import UNFINISHED, Group
+from rankscope_analyzers.checkpoints.pointers import Pointer
+from rankscope_analyzers.checkpoints.problems import PARTIAL, Problem
+from rankscope_analyzers.checkpoints.symbolic_pickle import Call
+
+_OPTIMIZER_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_optim_states\.pt$")
+_MODEL_STATES = re.compile(r"mp_rank_(?P<rank>\d\d)_model_states\.pt$")
+
+CLOCK_SLACK_SECONDS = 2.0
+"""Between the times of files that one save wrote, where the pointer is written last."""
+
+
+def is_completed(group: Group, contents: Contents, pointers: Iterable[Pointer]) -> bool:
+    """Return True if its completing file is there.
+
+    A file that stands alone completes itself by its end. DeepSpeed and Megatron write a pointer
+    beside the checkpoint at last; where there is none, what is there decides.
+    """
+    if UNFINISHED.search(group.name.rpartition("/")[2]):
+        return False
+    files = {name.rpartition("/")[2] for name in group.files}
+    if any(name.endswith(".distcp") for name in files) or group.layout == "dcp":
+        return any(name.endswith(".metadata") for name in files)
+    if group.layout == "huggingface" and _is_trainers(group, files):
+        state = contents.files.get("trainer_state.json")
+        return state is not None and state.problem is None
+    if group.layout in {"deepspeed", "megatron"}:
+        later = _completed_by_pointer(group, pointers)
+        if later is not None:
+            return later
+    return not any(problem.kind in PARTIAL for problem in contents.problems)
+
+
+def _is_trainers(group: Group, files: set[str]) -> bool:
+    name = group.base.rpartition("/")[2]
+    return "trainer_state.json" in files or "checkpoint-" in name or "optimizer.pt" in files
+
+
+def _completed_by_pointer(group: Group, pointers: Iterable[Pointer]) -> bool | None:
+    step = names.step_of(group.name.rpartition("/")[2])
+    for pointer in pointers:
+        if pointer.folder != group.name.rpartition("/")[0] or not pointer.is_written_last:
+            continue
+        if pointer.target == group.name.rpartition("/")[2]:
+            return True
+        if group.layout == "megatron" and step is not None and pointer.step is not None:
+            return pointer.step >= step.number
+        return pointer.modified + CLOCK_SLACK_SECONDS >= group.modified
+    return None
+
+
+def missing_shards(
+    group: Group, contents: Contents, usual: Mapping[str, tuple[int, ...]]
+) -> Iterator[Problem]:
+    """Yield shards that names, counts in files, or other checkpoints of the run promise.
+
+    Args:
+        group: the checkpoint's files.
+        contents: what they hold.
+        usual: how many ranks the run's other checkpoints have, by the pattern of the names.
+    """
+    for name in shard_names.missing_parts(group.files):
+        yield Problem("missing", str(Path(group.base, name)), "is not there, and others count it")
+    for name in _missing_model_states(group.files):
+        yield Problem("missing", str(Path(group.base, name)), "is not there")
+    for pattern, family in shard_names.families(group.files).items():
+        known = _counted(pattern, contents) or usual.get(names_without_step(pattern))
+        for name in shard_names.missing_ranks(family, known):
+            yield Problem("missing", str(Path(group.base, name)), "is not there")
+
+
+def _missing_model_states(files: Iterable[str]) -> Iterator[str]:
+    """Yield the models that DeepSpeed stores beside each model-parallel rank's optimizers."""
+    listed = set(files)
+    optimizers = {hit["rank"] for name in listed if (hit := _OPTIMIZER_STATES.search(name))}
+    models = {hit["rank"] for name in listed if (hit := _MODEL_STATES.search(name))}
+    for rank in sorted(optimizers - models):
+        yield f"mp_rank_{rank}_model_states.pt"
+
+
+def names_without_step(pattern: str) -> str:
+    """Return a pattern in which the step's digits are left open."""
+    step = names.step_of(pattern)
+    return pattern if step is None else pattern.replace(str(step.number), "#", 1)
+
+
+def _counted(pattern: str, contents: Contents) -> tuple[int, ...] | None:
+    """Return how many ranks a file says that there are, along each number of a pattern."""
+    for examined in contents.files.values():
+        entries = mapping(examined.value)
+        counts = _sizes(entries, ("dp_world_size", "mp_world_size"))
+        if counts is not None and "mp_rank_{}" in pattern and "_states.pt" in pattern:
+            return counts if "zero_pp_rank_{}" in pattern else counts[1:]
+        arguments = entries.get("args")
+        if isinstance(arguments, Call) and pattern.startswith("mp_rank_{}"):
+            keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
+            counts = _sizes(arguments.attributes(), keys)
+            if counts is not None:
+                return counts if "mp_rank_{}_{}" in pattern else counts[:1]
+    return None
+
+
+def _sizes(entries: Mapping[Any, Any], keys: tuple[str, ...]) -> tuple[int, ...] | None:
+    sizes = tuple(entries.get(key) for key in keys)
+    counts = tuple(size for size in sizes if type(size) is int and 0 < size <= 1_000_000)
+    return counts if len(counts) == len(keys) else None

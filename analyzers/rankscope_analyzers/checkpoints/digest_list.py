@@ -1,0 +1,52 @@
+"""A list of checksums that somebody kept beside a checkpoint: `sha256sum` and its like."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rankscope_analyzers.checkpoints.problems import FileProblem, Problem
+from rankscope_analyzers.checkpoints.stretch import opened
+
+_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{32,128}) [ *](?P<name>.{1,4096})")
+ALGORITHMS: Mapping[int, str] = {32: "md5", 40: "sha1", 64: "sha256", 96: "sha384", 128: "sha512"}
+"""By the length of a digest in hexadecimal digits."""
+
+
+def read(text: str) -> Mapping[str, str]:
+    """Return digests by file, of the lines "DIGEST  NAME".
+
+    Raises:
+        ValueError: a line is no such line, or its digest has an unknown length.
+    """
+    digests = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        hit = _LINE.fullmatch(line)
+        if hit is None or len(hit["digest"]) not in ALGORITHMS:
+            raise ValueError(f"line {number} is no checksum and name, as sha256sum writes them")
+        digests[hit["name"].removeprefix("./")] = hit["digest"].lower()
+    return digests
+
+
+def problems(root: Path, digests: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the files that are others than listed, or not there; each is read as a whole."""
+    for name, digest in digests.items():
+        try:
+            actual = _digest(root / name, ALGORITHMS[len(digest)])
+        except FileProblem as error:
+            yield Problem(error.kind, name, str(error))
+            continue
+        if actual != digest:
+            yield Problem("checksum", name, f"has changed: {actual[:12]} instead of {digest[:12]}")
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with opened(path) as file:
+        for chunk in file.chunks():
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,206 @@
+"""What a directory of checkpoints shows: the last good one, what is wrong, how often to save."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankscope_analyzers.checkpoints import (
+    digest_list,
+    grouping,
+    inventory,
+    judgement,
+    open_files,
+    pointers,
+    storage_kind,
+)
+from rankscope_analyzers.checkpoints.checkpoint import Checkpoint
+from rankscope_analyzers.checkpoints.effort import Effort
+from rankscope_analyzers.checkpoints.inventory import Inventory, StoredFile
+from rankscope_analyzers.checkpoints.pointers import Pointer
+from rankscope_analyzers.checkpoints.problems import DAMAGE, Problem
+from rankscope_analyzers.checkpoints.storage_kind import StorageKind
+
+SECOND_LOOK_SECONDS = 1.0
+"""A file that grows meanwhile is being written, by another node perhaps, and not damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReport:
+    """What was found out about a directory.
+
+    Args:
+        root: the directory.
+        checkpoints: the latest first.
+        pointers: files and links that name the latest, each with what is wrong with it or "".
+        storage: what the directory lies on.
+        files: how many files it holds.
+        is_cut: it holds more files than were listed.
+        unread: directories that could not be listed, and why.
+        skipped_structures: shards of which sizes inside were not compared with their structure.
+        deep: checksums were compared.
+    """
+
+    root: Path
+    checkpoints: Sequence[Checkpoint]
+    pointers: Sequence[tuple[Pointer, str]]
+    storage: StorageKind | None
+    files: int
+    is_cut: bool
+    unread: Mapping[str, str]
+    skipped_structures: int
+    deep: bool
+
+    @property
+    def last_good(self) -> Checkpoint | None:
+        """The latest checkpoint that is whole."""
+        return judgement.last_good(self.checkpoints)
+
+    @property
+    def seconds_between(self) -> float | None:
+        """The median time between the ends of checkpoints, None for fewer than three."""
+        good = self.last_good
+        if good is None:
+            return None
+        of_run = [one for one in self.checkpoints if _kin(one) == _kin(good)]
+        ends = sorted(one.group.modified for one in of_run if one.state == "complete")
+        gaps = [later - earlier for earlier, later in itertools.pairwise(ends)]
+        return statistics.median(gaps) if len(gaps) >= 2 and max(gaps) >= 1 else None
+
+
+def examine(
+    root: Path,
+    *,
+    deep: bool = False,
+    digests: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.time,
+    wait: Callable[[float], None] = time.sleep,
+) -> DirectoryReport:
+    """Look at a directory of checkpoints, or at one checkpoint.
+
+    Args:
+        root: the directory, or a file.
+        deep: read everything and compare the checksums that the formats have.
+        digests: checksums of files by their names below the directory, which are compared.
+        clock: gives Unix seconds.
+        wait: waits for so many seconds.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
+    listed = _listed(root)
+    known = list(pointers.read(listed.root, listed.folder))
+    effort = Effort(deep=deep)
+    extra = {one.file: one for one in digest_list.problems(listed.root, digests or {})}
+    judged = judgement.judge(
+        listed.root,
+        grouping.groups(listed.folder),
+        known,
+        effort,
+        clock(),
+        open_files.writers(listed.root),
+        extra,
+    )
+    looked = _second_look(listed, judged, clock, wait)
+    return DirectoryReport(
+        root=root,
+        checkpoints=looked,
+        pointers=[(pointer, pointer_problem(pointer, looked)) for pointer in known],
+        storage=storage_kind.of(listed.root),
+        files=len(listed.folder.all_files()),
+        is_cut=listed.is_cut,
+        unread=listed.unread,
+        skipped_structures=effort.skipped_structures,
+        deep=deep,
+    )
+
+
+def _listed(root: Path) -> Inventory:
+    if not root.is_file():
+        return inventory.take(root)
+    status = root.stat()
+    alone = inventory.Folder("", "")
+    alone.files[root.name] = StoredFile(root.name, status.st_size, status.st_mtime)
+    return Inventory(root.parent, alone)
+
+
+def _second_look(
+    listed: Inventory,
+    judged: Sequence[Checkpoint],
+    clock: Callable[[], float],
+    wait: Callable[[float], None],
+) -> Sequence[Checkpoint]:
+    """Call what changes right now being written, where it was called damaged."""
+    fresh = [
+        one
+        for one in judged
+        if one.state == "damaged" and clock() - one.group.modified < judgement.WRITING_SECONDS
+    ]
+    if not fresh:
+        return judged
+    paths = {problem.file for one in fresh for problem in one.problems if problem.kind in DAMAGE}
+    before = {path: _state(listed.root / path) for path in paths}
+    wait(SECOND_LOOK_SECONDS)
+    changed = {path for path in paths if _state(listed.root / path) != before[path]}
+    return [
+        one
+        if one not in fresh or not any(problem.file in changed for problem in one.problems)
+        else _being_written(one)
+        for one in judged
+    ]
+
+
+def _being_written(one: Checkpoint) -> Checkpoint:
+    return Checkpoint(
+        group=one.group,
+        state="being_written",
+        problems=one.problems,
+        step=one.step,
+        parts=one.parts,
+        foreign=one.foreign,
+        has_checksums=one.has_checksums,
+    )
+
+
+def _kin(one: Checkpoint) -> tuple[str, str, bool]:
+    """Return what the checkpoints of one run share: directory, layout, and that they have steps."""
+    return _folder(one), one.group.layout, one.step is None
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def pointer_problem(pointer: Pointer, checkpoints: Sequence[Checkpoint]) -> str:
+    """Return what is wrong with a pointer, "" for nothing."""
+    beside = [one for one in checkpoints if _folder(one) == pointer.folder]
+    meant = next((one for one in beside if one.name.rpartition("/")[2] == pointer.target), None)
+    if meant is None:
+        return "" if pointer.leads else f"names {pointer.target}, which is not there"
+    if meant.state != "complete":
+        return f"names {pointer.target}, which is {meant.state.replace('_', ' ')}"
+    newer = [
+        one
+        for one in beside[: beside.index(meant)]
+        if one.state == "complete" and one.group.layout == meant.group.layout
+    ]
+    if newer and newer[0].step != meant.step:
+        return f"names {pointer.target}, and {newer[0].name} is newer and whole"
+    return ""
+
+
+def _folder(checkpoint: Checkpoint) -> str:
+    return checkpoint.group.name.rpartition("/")[0]
+
+
+def pointer_problems(report: DirectoryReport) -> list[Problem]:
+    """Return what is wrong with pointers, as problems of their files."""
+    return [Problem("stale_pointer", one.path, what) for one, what in report.pointers if what]

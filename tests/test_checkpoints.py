@@ -1,0 +1,322 @@
+"""Checkpoints as libraries write them, whole and damaged in every way: which are good, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.checkpoints import directory_report
+from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
+
+HERE = Path(__file__).parent
+OLD_SECONDS = 3600.0
+
+KINDS = {
+    "dcp": ("step_10", "step_20", "step_30"),
+    "deepspeed": ("global_step40",),
+    "huggingface": ("checkpoint-2", "checkpoint-4"),
+    "lightning": ("epoch=0-step=2.ckpt", "epoch=0-step=4.ckpt"),
+    "megatron": ("iter_0000500",),
+    "old": ("weights.pth",),
+    "plain": ("ckpt_100.pt", "ckpt_200.pt"),
+    "ranks": ("ckpt_step10_rank*.pt", "ckpt_step20_rank*.pt"),
+    "safetensors": ("gpt2",),
+    "whole": ("module.pt",),
+}
+"""What lies in each directory that `checkpoint_writer` fills."""
+
+TENSORS = (".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".metadata")
+WITH_CHECKSUMS = ("dcp", "deepspeed", "lightning", "megatron", "plain", "ranks", "whole")
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    environment = {**os.environ, "RANKSCOPE_PROBE": "0", "OMP_NUM_THREADS": "1"}
+    program = [sys.executable, str(HERE / "checkpoint_writer.py"), str(folder)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    def copy(kind: str, age: float = OLD_SECONDS) -> Path:
+        folder = tmp_path / kind
+        shutil.copytree(written / kind, folder, symlinks=True)
+        aged(folder, age)
+        return folder
+
+    return copy
+
+
+def aged(folder: Path, age: float) -> None:
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            before = path.stat().st_mtime
+            os.utime(path, (before - age, before - age))
+
+
+def report(folder: Path, **options) -> DirectoryReport:
+    return directory_report.examine(folder, wait=lambda _: None, **options)
+
+
+def states(folder: Path, **options) -> dict[str, str]:
+    return {one.name: one.state for one in report(folder, **options).checkpoints}
+
+
+def tensor_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and path.name.endswith(TENSORS)
+    )
+
+
+def problems(folder: Path, **options) -> list[tuple[str, str]]:
+    return [
+        (problem.kind, problem.file)
+        for one in report(folder, **options).checkpoints
+        for problem in one.problems
+        if problem.kind not in {"credentials", "leftover"}
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("age", [0.0, OLD_SECONDS])
+def test_what_a_library_wrote_is_complete(copied, kind, deep, age):
+    folder = copied(kind, age)
+    assert states(folder, deep=deep) == dict.fromkeys(KINDS[kind], "complete")
+    assert problems(folder, deep=deep) == []
+    assert not directory_report.pointer_problems(report(folder))
+
+
+def test_all_together_are_as_good_as_each_alone(written):
+    expected = {f"{kind}/{name}" for kind, found in KINDS.items() for name in found}
+    assert states(written) == dict.fromkeys(expected, "complete")
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_by_a_byte(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0" * 7)
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def overwritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"\xa5" * 64)
+
+
+def zero_tail(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(max(size - 4096, size // 2))
+        file.write(b"\0" * (size - file.tell()))
+
+
+DAMAGES = (cut_in_half, cut_by_a_byte, emptied, grown, zeroed, overwritten, zero_tail)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_shard_is_named(copied, tmp_path, kind, damage):
+    folder = copied(kind)
+    for path in tensor_files(folder):
+        if damage is zero_tail and (path.suffix == ".safetensors" or kind == "old"):
+            continue  # the tensors themselves, of which the format has no checksum
+        if damage is grown and path.name == ".metadata":
+            continue  # a pickle ends by itself
+        kept = tmp_path / "kept"
+        shutil.copy2(path, kept)
+        damage(path)
+        os.utime(path, (kept.stat().st_mtime,) * 2)
+        named = {file for _, file in problems(folder)}
+        assert str(path.relative_to(folder)) in named, path
+        damaged = [one for one in report(folder).checkpoints if one.state != "complete"]
+        assert len(damaged) == 1
+        assert damaged[0].state in {"damaged", "interrupted"}
+        shutil.copy2(kept, path)
+
+
+@pytest.mark.parametrize("kind", ["dcp", "deepspeed", "megatron", "ranks", "safetensors"])
+def test_a_missing_shard_is_named(copied, tmp_path, kind):
+    folder = copied(kind)
+    for path in tensor_files(folder):
+        if path.name == ".metadata":
+            continue
+        path.rename(tmp_path / "aside")
+        if kind != "ranks" or "rank3" not in path.name:  # nothing says that there were four
+            assert ("missing", str(path.relative_to(folder))) in problems(folder), path
+        (tmp_path / "aside").rename(path)
+
+
+def test_the_last_rank_is_missed_if_other_checkpoints_have_it(copied):
+    folder = copied("ranks")
+    for rank in range(4):
+        source = folder / f"ckpt_step10_rank{rank}.pt"
+        shutil.copy2(source, folder / f"ckpt_step5_rank{rank}.pt")
+    (folder / "ckpt_step20_rank3.pt").unlink()
+    assert problems(folder) == [("missing", "ckpt_step20_rank3.pt")]
+    (folder / "ckpt_step10_rank3.pt").unlink()
+    assert problems(folder) == [], "two with fewer ranks come of a smaller job"
+
+
+@pytest.mark.parametrize("kind", WITH_CHECKSUMS)
+def test_a_changed_byte_is_recognised_by_checksum(copied, kind):
+    folder = copied(kind)
+    path = max(tensor_files(folder), key=lambda one: one.stat().st_size)
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 0x40
+    path.write_bytes(changed)
+    found = problems(folder, deep=True)
+    assert [file for _, file in found] == [str(path.relative_to(folder))]
+    assert found[0][0] in {"checksum", "unparseable"}
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "old", "safetensors"])
+def test_what_has_no_checksum_is_said_to_have_none(copied, kind, capsys):
+    folder = copied(kind)
+    assert cli.main(["explain", "checkpoint", str(folder), "--deep"]) == 0
+    assert "have checksums: changed bytes in those cannot be recognised" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_checksums_recognises_a_changed_byte(copied, kind, tmp_path, capsys):
+    folder = copied(kind)
+    names = sorted(str(path.relative_to(folder)) for path in tensor_files(folder))
+    listed = subprocess.run(
+        ["sha256sum", *names], cwd=folder, capture_output=True, text=True, check=True
+    )
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text(listed.stdout)
+    arguments = ["explain", "checkpoint", str(folder), "--checksums", str(sums), "--json"]
+    assert cli.main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {one["state"] for one in said["checkpoints"]} == {"complete"}
+    path = folder / names[-1]
+    changed = bytearray(path.read_bytes())
+    changed[-30] ^= 1
+    path.write_bytes(changed)
+    assert cli.main(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    kinds = {p["kind"] for one in said["checkpoints"] for p in one["problems"]}
+    assert "checksum" in kinds
+
+
+def test_dcp_without_metadata_is_being_written_then_interrupted(copied):
+    folder = copied("dcp", 0.0)
+    (folder / "step_30" / ".metadata").unlink()
+    now = time.time()
+    assert states(folder, clock=lambda: now)["step_30"] == "being_written"
+    assert states(folder, clock=lambda: now + 700)["step_30"] == "interrupted"
+    good = report(folder).last_good
+    assert (good.name, good.step) == ("step_20", (20, "step"))
+
+
+def test_a_file_that_a_process_writes_is_being_written_however_old(copied):
+    folder = copied("dcp")
+    metadata = folder / "step_30" / ".metadata"
+    metadata.unlink()
+    shard = folder / "step_30" / "__0_0.distcp"
+    modified = shard.stat().st_mtime
+    with shard.open("ab"):
+        os.utime(shard, (modified, modified))
+        assert states(folder)["step_30"] == "being_written"
+    os.utime(shard, (modified, modified))
+    assert states(folder)["step_30"] == "interrupted"
+
+
+def test_several_processes_that_write_one_file_are_named(copied):
+    folder = copied("plain")
+    code = "import sys,time; f=open(sys.argv[1],'ab'); print('open',flush=True); time.sleep(600)"
+    program = [sys.executable, "-c", code, str(folder / "ckpt_200.pt")]
+    running = [subprocess.Popen(program, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        for process in running:
+            assert process.stdout.readline() == "open\n"
+        assert problems(folder) == [("several_writers", "ckpt_200.pt")]
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def test_a_file_that_grows_while_it_is_looked_at_is_not_called_damaged(copied):
+    folder = copied("dcp", 0.0)
+    shard = folder / "step_30" / "__1_0.distcp"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:100])
+
+    def written_on(_: float) -> None:
+        shard.write_bytes(whole[:200])
+
+    looked = directory_report.examine(folder, wait=written_on)
+    assert {one.name: one.state for one in looked.checkpoints}["step_30"] == "being_written"
+
+
+def test_a_pointer_to_what_is_not_the_latest_is_stale(copied):
+    folder = copied("deepspeed")
+    shutil.copytree(folder / "global_step40", folder / "global_step30")
+    aged(folder / "global_step30", 100.0)
+    (folder / "latest").write_text("global_step30")
+    (stale,) = directory_report.pointer_problems(report(folder))
+    assert stale.file == "latest"
+    assert "global_step40 is newer" in stale.detail
+    (folder / "latest").write_text("global_step99")
+    (stale,) = directory_report.pointer_problems(report(folder))
+    assert stale.detail == "names global_step99, which is not there"
+
+
+def test_what_a_checkpoint_lacks_is_told_by_its_keys(written):
+    lacking = {one.name: one.lacks for one in report(written).checkpoints}
+    assert lacking["plain/ckpt_200.pt"] == ("sampler",)
+    assert lacking["megatron/iter_0000500"] == ()
+    assert lacking["dcp/step_20"] == ("rng",)
+    assert lacking["huggingface/checkpoint-4"] == ("sampler",)
+    assert lacking["safetensors/gpt2"] == ("optimizer", "step", "sampler", "rng")
+
+
+def test_credentials_are_named_and_never_shown(copied, capsys):
+    folder = copied("huggingface")
+    config = folder / "checkpoint-4" / "config.json"
+    config.write_text('{"storage": "s3://user:hunter22@bucket/x", "id": "AKIAABCDEFGHIJKLMNOP"}')
+    assert cli.main(["explain", "checkpoint", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "training_args.bin holds a Hugging Face token as hub_token" in text
+    assert "config.json holds" in text
+    for secret in ("hf_a1B2", "hunter22", "AKIAABCD"):
+        assert secret not in text
+
+
+def test_the_interval_is_youngs_and_dalys(copied, capsys):
+    arguments = ["explain", "checkpoint", str(copied("plain")), "--json"]
+    given = ["--write-seconds", "60", "--failures-per-day", "2"]
+    assert cli.main([*arguments, *given]) == 0
+    found = json.loads(capsys.readouterr().out)["recommended_interval"]
+    assert found["young_seconds"] == pytest.approx((2 * 60 * 43200) ** 0.5)
+    assert found["daly_seconds"] == pytest.approx(2236.9, rel=1e-3)
+    assert cli.main([*arguments, "--write-seconds", "60"]) == 1

@@ -48,6 +48,15 @@ WARM_UP_SHARE = 0.25
 MINIMUM_PRESENCE = 0.5
 """A step that fewer ranks than this reported has no trustworthy median."""
 
+SAME_STEP = ["segment", "step", "rank"]
+"""Columns that tell whose record of which executed step one is."""
+
+SAME_SECONDS = 1e-3
+"""A record that is delivered twice has the same times, but for digits that are lost on the way."""
+
+CONTESTED = "contested"
+"""Why a record is left out if another process reports as the same rank."""
+
 RESTART_TOLERANCE_SECONDS = 1.0
 """Ranks see one restart within the clock offset of their nodes (50 ms) and their start-up skew."""
 
@@ -101,6 +110,13 @@ class StepFrame:
     def unobserved(self) -> tuple[int, ...]:
         """Ranks that the job has and that never reported."""
         return tuple(sorted(set(range(self.world_size)) - set(self.ranks.tolist())))
+
+    @property
+    def contested_share(self) -> float:
+        """Return the share of the steps of all processes that were left out for one rank's two."""
+        contested = sum(one.count for one in self.dropped if one.reason == CONTESTED)
+        kept = int(np.isfinite(self.step).sum())
+        return contested / max(1, contested + kept)
 
     @property
     def began_unix_seconds(self) -> float | None:
@@ -236,11 +252,31 @@ def _whole(records: pd.DataFrame, name: str) -> Integers:
 
 def _once(rows: pd.DataFrame, account: step_records.Account) -> pd.DataFrame:
     """Return the first record of each rank in each executed step."""
-    again = np.flatnonzero(rows.duplicated(["segment", "step", "rank"]))
+    again = np.flatnonzero(rows.duplicated(SAME_STEP))
     if not len(again):
         return rows
-    account.add(step_records.duplicates(again, rows["row"].to_numpy(np.int64)))
+    number = rows["row"].to_numpy(np.int64)
+    contested = _contested(rows, again)
+    for which, dropped in ((~contested, step_records.duplicates), (contested, _of_two)):
+        if which.any():
+            account.add(dropped(again[which], number))
     return rows.drop(rows.index[again])
+
+
+def _contested(rows: pd.DataFrame, again: Integers) -> Booleans:
+    """Return which repeated records are another process's: of other times than the first."""
+    repeated = rows.iloc[again]
+    first = repeated[SAME_STEP].merge(rows.drop_duplicates(SAME_STEP), on=SAME_STEP, how="left")
+    apart = [
+        np.abs(first[name].to_numpy(np.float64) - repeated[name].to_numpy(np.float64))
+        for name in (CLOCK, *DURATIONS)
+    ]
+    return np.asarray(np.fmax.reduce(apart) > SAME_SECONDS)
+
+
+def _of_two(again: Integers, number: Integers) -> Dropped:
+    what = "its rank has reported that step with other times: two processes claim one rank"
+    return Dropped(CONTESTED, len(again), int(number[again].min()), what)
 
 
 def segments(rows: pd.DataFrame) -> Integers:

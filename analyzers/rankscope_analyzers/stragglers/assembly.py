@@ -7,7 +7,7 @@ depends on the records alone, not on how many of them are added at once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from rankscope_analyzers.steps.layout import Layout, ReportedGroups, world_of
 from rankscope_analyzers.steps.records import Account, Dropped, duplicates, repeated
 from rankscope_analyzers.stragglers.arrangement import dense, shape_of_run, steps_of
 from rankscope_analyzers.stragglers.quantities import Steps
-from rankscope_analyzers.stragglers.rank_grid import grid
+from rankscope_analyzers.stragglers.rank_grid import grid, is_contradicting
 from rankscope_analyzers.stragglers.rows import Rows, join
 from rankscope_analyzers.stragglers.shape import Shape
 
@@ -307,7 +307,9 @@ class Assembler:
         job, reported = self._job, ReportedGroups(first.rank, first.row, first.groups)
         if job.by_groups:
             ranks = grid(reported)
-            return shape_of_run(first, (ranks.shape[0], ranks.shape[1], ranks.shape[2]), ranks, job)
+            sizes = ranks.shape[0], ranks.shape[1], ranks.shape[2]
+            shape = shape_of_run(first, sizes, ranks, job)
+            return replace(shape, contradicting=is_contradicting(reported))
         world = world_of(reported, job, self._runs == 1)
         return shape_of_run(first, (job.pipeline, world // job.unit, job.tensor), None, job)
 

@@ -214,6 +214,8 @@ def _of_new_pace(found: tuple[float, float, float] | None) -> Iterator[str]:
 
 def _notes(shape: Shape) -> Iterator[str]:
     """Describe what had to be assumed about the layout."""
+    if shape.contradicting:
+        yield "ranks name other groups from step to step: all are compared with each other"
     if shape.pipeline > 1 and not shape.counted:
         yield f"micro-batches of a step were not counted: taken for {shape.microbatches}"
 

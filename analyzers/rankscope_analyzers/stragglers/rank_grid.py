@@ -16,6 +16,10 @@ MINIMUM_FILLED = 0.5
 """Share of the positions that ranks must fill: a node may be silent, but a grid of which most is
 missing is wrong."""
 
+MAXIMUM_CONTRADICTING = 0.1
+"""Share of the records that may name another group than their rank's first one: stray records do.
+If more do, groups are no arrangement."""
+
 MAXIMUM_PADDING = 4
 """Positions per rank, at most, where stages are of unequal size."""
 
@@ -28,6 +32,8 @@ def grid(reported: ReportedGroups) -> Integers:
     """
     ranks, first = np.unique(reported.rank, return_index=True)
     groups = {name: values[first] for name, values in reported.columns.items()}
+    if is_contradicting(reported):
+        return _flat(ranks)
     if len(groups) < len(GROUP_COLUMNS) or any((values < 0).any() for values in groups.values()):
         return _flat(ranks)
     stage = _numbered(groups["pp_stage"])
@@ -37,6 +43,15 @@ def grid(reported: ReportedGroups) -> Integers:
 
 
 GROUP_COLUMNS = ("pp_stage", "tp_group", "dp_group")
+
+
+def is_contradicting(reported: ReportedGroups) -> bool:
+    """Return True if ranks name other groups from record to record."""
+    _, first, rank = np.unique(reported.rank, return_index=True, return_inverse=True)
+    other = np.zeros(len(reported.rank), dtype=np.bool_)
+    for values in reported.columns.values():
+        other |= values != values[first][rank]
+    return float(other.mean()) > MAXIMUM_CONTRADICTING
 
 
 def _numbered(values: Integers) -> Integers:

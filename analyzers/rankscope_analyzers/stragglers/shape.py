@@ -26,6 +26,7 @@ class Shape:
             T); global ranks are looked up at the end.
         timing: how compute was timed, one of `steps.records.TIMINGS`, 0 if unknown.
         counted: the number of micro-batches is known, not assumed.
+        contradicting: ranks name other groups from record to record, so that these arrange nobody.
     """
 
     pipeline: int
@@ -37,6 +38,7 @@ class Shape:
     ranks: Integers | None = None
     timing: int = 0
     counted: bool = True
+    contradicting: bool = False
 
     @property
     def sizes(self) -> tuple[int, int, int]:

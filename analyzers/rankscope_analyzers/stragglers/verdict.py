@@ -113,9 +113,10 @@ def urgency(finding: Finding) -> tuple[bool, bool, float]:
 def _confidence(
     frame: StepFrame, steps: int, known: frozenset[Part], cause: Finding | None
 ) -> float:
+    uncontested = 1.0 - frame.contested_share
     if cause is None:
-        return _coverage(frame, steps, known)
-    return cause.confidence or 0.0
+        return _coverage(frame, steps, known) * uncontested
+    return (cause.confidence or 0.0) * uncontested
 
 
 def _coverage(frame: StepFrame, steps: int, known: frozenset[Part]) -> float:

@@ -63,6 +63,9 @@ def _link(rank: int, ranks: int = 4) -> Sequence[tuple[str | None, tuple[int, ..
 INPUT_OF_ALL = (("storage_checkpoint", ()),)
 WRITER = (("storage_checkpoint", (0,)), ("storage_checkpoint", ()))
 CHECKPOINTS = {"checkpoint_every": 25, "checkpoint": 0.4}
+SAVES = {"checkpoint_every": 50, "checkpoint": 2.0, "torch_save": True}
+"""By torch.save, which the probe marks."""
+
 ALONE = {"evaluate_every": 30, "evaluators": [0], "evaluate": 1.0}
 BUSY = {"busy": True, "compute": 0.02}
 LIMIT = 0.06
@@ -131,6 +134,8 @@ FAULTY: Sequence[Case] = (
     Case("evaluates-alone", "ddp", (*_host(0), NOBODY, ("partition_imbalance", ())),
          settings=ALONE, seconds=60),
     Case("evaluates-alone-and-slow", "ddp", _gpu(2), _slow([2], 0.03), ALONE, seconds=60),
+    Case("saves-and-slow", "ddp", _gpu(1), _slow([1], 0.04), {**SAVES, "compute": 0.02},
+         seconds=60),
     Case("checkpoints-and-slow", "ddp", _gpu(1), _slow([1], 0.03), CHECKPOINTS, seconds=60),
     Case("more-samples", "uneven", (("partition_imbalance", ()), ("partition_imbalance", (3,))),
          settings={"sizes": [4, 4, 4, 6]}),
@@ -156,6 +161,8 @@ HEALTHY: Sequence[Case] = (
     Case("h-ddp-long", "ddp", settings={"compute": 1.5}, seconds=60),
     Case("h-ddp-3s", "ddp", settings={"compute": 3.0}, ranks=2, seconds=75),
     Case("h-ddp-wide", "ddp", settings={"width": 512}),
+    Case("h-saves-half-the-time", "ddp",
+         settings={**SAVES, "checkpoint_every": 15, "checkpoint": 0.5}),
     Case("h-ddp-checkpoints", "ddp", settings=CHECKPOINTS),
     Case("h-ddp-barrier", "ddp", settings={**CHECKPOINTS, "barrier": True}),
     Case("h-ddp-rare-checkpoints", "ddp", settings={"checkpoint_every": 100, "checkpoint": 3.0},

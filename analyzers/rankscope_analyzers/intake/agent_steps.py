@@ -34,6 +34,8 @@ from rankscope_analyzers.intake.step_history import (
 )
 from rankscope_analyzers.intake.step_history import table as step_table
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
+from rankscope_analyzers.steps import beside_steps
+from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
 from rankscope_analyzers.steps.records import MAXIMUM_RANK
 
@@ -110,6 +112,7 @@ def from_agents(
     length = min(WINDOWS_SECONDS, COMPARED_PER_SECOND * comparison_seconds / max(1, len(blind)))
     windows = _windows_by_job(blind, job_id, oldest, length, known, distrusted)
     sizes = _world_sizes(believed, known)
+    beside = _spans_by_job(believed, distrusted)
     starts = _by_job(step_table([node.start for node in believed if node.start is not None]))
     jobs = tuple(
         JobRecords(
@@ -120,6 +123,7 @@ def from_agents(
             live=True,
             windows=tuple(windows.get(name, ())),
             start=starts.get(str(name)),
+            beside=tuple(beside.get(str(name), ())),
         )
         for name, rows in steps.groupby("job_id", sort=True)
     )
@@ -138,12 +142,16 @@ def _by_job(records: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAnswer:
-    """What an agent says; `start` are the first records of its ranks, at the first look alone."""
+    """What an agent says; `start` are the first records of its ranks, at the first look alone.
+
+    So are `beside`, spans of what its ranks did beside steps, with their jobs.
+    """
 
     agent: Agent
     steps: StepAnswer
     ranks: list[dict[str, Any]]
     start: StepAnswer | None = None
+    beside: Sequence[tuple[str, BesideSteps]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +192,8 @@ def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAns
     """Return what an agent says without refused ranks; all on its node, if an API server told."""
     start = None if node.start is None else _believable(node.start, found, placed)
     ranks = [rank for rank in node.ranks if not found.has(node.agent.url, rank)]
-    return _NodeAnswer(node.agent, _believable(node.steps, found, placed), ranks, start)
+    steps = _believable(node.steps, found, placed)
+    return _NodeAnswer(node.agent, steps, ranks, start, node.beside)
 
 
 def _believable(answer: StepAnswer, distrusted: _Refused, placed: str | None) -> StepAnswer:
@@ -217,9 +226,10 @@ def _ask(
         ranks = [rank for rank in agent.json("/api/v1/ranks")["ranks"] if isinstance(rank, dict)]
         since, first_look = history.since(agent.url, ranks, oldest), not history.knows(agent.url)
         answer = _steps(agent, job_id, since)
-        return _NodeAnswer(
-            agent, answer, ranks, _start(agent, job_id, oldest) if first_look else None
-        )
+        if not first_look:
+            return _NodeAnswer(agent, answer, ranks)
+        start, beside = _start(agent, job_id, oldest), _beside(agent, job_id, oldest)
+        return _NodeAnswer(agent, answer, ranks, start, beside)
     except AgentError as error:
         return str(error)
     except (ValueError, KeyError, TypeError) as error:
@@ -251,6 +261,30 @@ def _start(agent: Agent, job_id: str | None, before_unix_seconds: float) -> Step
         return step_answer(agent.url, 0.0, answer)
     except (AgentError, ValueError, KeyError, TypeError):
         return None  # older agents have no such page, and the newest records are worth more
+
+
+def _beside(
+    agent: Agent, job_id: str | None, since_unix_seconds: float
+) -> Sequence[tuple[str, BesideSteps]]:
+    """Fetch what ranks did beside steps; nothing where that fails, as with older agents."""
+    query = urlencode({"since": f"{since_unix_seconds:.6f}", **({"job": job_id} if job_id else {})})
+    try:
+        answer = agent.json(f"/api/v1/spans?{query}", MAXIMUM_ANSWER_BYTES, STEPS_SECONDS)
+        return tuple(beside_steps.read(answer))
+    except (AgentError, ValueError, LookupError, TypeError):
+        return ()
+
+
+def _spans_by_job(
+    nodes: Sequence[_NodeAnswer], distrusted: _Refused
+) -> Mapping[str, list[BesideSteps]]:
+    """Return spans by job, without those of ranks that are not believed."""
+    found: dict[str, list[BesideSteps]] = defaultdict(list)
+    for node in nodes:
+        for job, span in node.beside:
+            if (node.agent.url, job, str(span.rank)) not in distrusted.ranks:
+                found[job].append(span)
+    return found
 
 
 def _world_sizes(nodes: Sequence[_NodeAnswer], known: StepHistory) -> Mapping[Any, int]:

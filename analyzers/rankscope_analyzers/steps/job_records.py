@@ -19,6 +19,7 @@ import pandas as pd
 from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.steps import record_files
+from rankscope_analyzers.steps.beside_steps import BesideSteps
 from rankscope_analyzers.steps.tables import FrameTable, RecordTable
 
 MAX_META_BYTES = 1 << 26
@@ -55,6 +56,7 @@ class JobRecords:
         windows: of collectives, as agents sample them from Flight Recorders.
         start: first records of the job, from before those that were asked for; None where nobody
             has any, or an earlier look has given them.
+        beside: what its ranks did beside steps, as far as probes mark it.
     """
 
     job_id: str
@@ -66,6 +68,7 @@ class JobRecords:
     path: Path | None = None
     windows: tuple[Mapping[str, Any], ...] = ()
     start: pd.DataFrame | None = None
+    beside: tuple[BesideSteps, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rankscope_analyzers.steps.layout import Layout, layout
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.steps.tables import FrameTable
 from rankscope_analyzers.stragglers import (
+    checkpoint_share,
     cpu_contention,
     feed,
     incident_findings,
@@ -140,7 +141,11 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
         ),
         what_if=what_if.ideals(frame, job_layout) if flat else None,
         clock_offsets=tuple(_total(one, apart) for one in offsets),
-        asides=(*_asides(detection), *cpu_contention.note(waiting_share)),
+        asides=(
+            *_asides(detection),
+            *checkpoint_share.note(frame, job.beside),
+            *cpu_contention.note(waiting_share),
+        ),
         confidence=base.confidence
         if base.cause or waiting_share < cpu_contention.HIGH_SHARE
         else base.confidence * (1.0 - waiting_share),

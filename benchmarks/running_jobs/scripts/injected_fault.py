@@ -8,12 +8,14 @@ in earnest. What a device would compute is slept, so that several ranks fit on o
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import random
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 BORN = time.monotonic()
 RANK = int(os.environ["RANK"])
@@ -95,8 +97,30 @@ def _collect(objects: int) -> None:
     gc.collect()
 
 
+class _SlowFile(io.BytesIO):
+    """A file on a storage that takes its time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def close(self) -> None:
+        """Take nothing more."""
+
+    def write(self, data: Any) -> int:
+        """Wait as long as all of it takes, once, and keep nothing."""
+        time.sleep(self.seconds)
+        self.seconds = 0.0
+        return len(memoryview(data).cast("B"))
+
+
 def _checkpoint() -> None:
     """Write a file, on a storage that takes its time."""
+    if SETTINGS.get("torch_save"):
+        import torch
+
+        torch.save(torch.zeros(1024), _SlowFile(CHECKPOINT_SECONDS * (1 + amount("storage"))))
+        return
     with tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR")) as file:
         Path(file.name).write_bytes(bytes(1 << 20))
         time.sleep(CHECKPOINT_SECONDS * (1 + amount("storage")))

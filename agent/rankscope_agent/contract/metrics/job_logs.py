@@ -10,7 +10,8 @@ LOG_FRAMEWORK = (*LOG_POD, "framework", "source")
 JOB_LOG_STEP = Metric(
     "rankscope_job_log_last_step",
     "gauge",
-    "Newest step that the job's framework logged; for Lightning, the batch within its epoch.",
+    "Newest step that the job's framework logged; for Lightning, Keras and many scripts, the batch"
+    " within its epoch.",
     LOG_FRAMEWORK,
 )
 JOB_LOG_STEP_SECONDS = Metric(

@@ -14,6 +14,7 @@ from rankscope_agent.sources.nccl_log.step_lines import (
     collectives,
     deepspeed,
     megatron,
+    printed,
     trainers,
 )
 from rankscope_agent.sources.nccl_log.step_lines.collectives import CollectivePeriod
@@ -32,6 +33,8 @@ MARKS: Mapping[bytes, tuple[bytes, ...]] = {
     **dict.fromkeys(trainers.DICTIONARY_MARKS, (b"{",)),
     trainers.BANNER: (b":",),
     collectives.MARK: (b":",),
+    printed.LOSS_MARK: (b"s",),
+    **dict.fromkeys(printed.TAB_MARKS, (b"\t",)),
 }
 """Words of which each line about steps holds one, with bytes of which its line holds one: a single
 byte is found twenty times as fast as a word, and most chunks miss half of these."""
@@ -40,9 +43,12 @@ byte is found twenty times as fast as a word, and most chunks miss half of these
 SUM_UP_SECONDS = 5.0
 """How often the period of collectives is worked out: several times within any scrape interval."""
 
-UNCOUNTED = {*bars.MARKS, trainers.BANNER}
+UNCOUNTED = {*bars.MARKS, trainers.BANNER, *printed.MARKS}
 """Words of lines that are not counted when they are refused: most progress bars are of downloads
-and data sets, and nobody takes those for training."""
+and data sets, many lines speak of losses, and nobody takes those for training."""
+
+SURE_MARKS = tuple(mark for mark in MARKS if mark not in printed.MARKS)
+"""Words that decide what a line is read as, wherever a loss stands on it."""
 
 
 class StepLog:
@@ -74,7 +80,12 @@ class StepLog:
                 self._collective_lines += self._collectives.feed(line, at, written)
                 continue
             begin = words_begin(line)
-            read = self._read(mark, line[begin:], unix_seconds(line[:begin]) or written)
+            if mark in printed.MARKS:
+                read = printed.read(line, line[begin:])
+            else:
+                read = self._read(mark, line[begin:], unix_seconds(line[:begin]) or written)
+                if read is None and mark in bars.MARKS:  # a bar whose description holds the loss
+                    read = printed.read(line, line[begin:])
             if read is not None:
                 self.facts.take(read, now)
             elif mark not in UNCOUNTED:
@@ -120,6 +131,8 @@ def _candidates(text: bytes) -> Iterator[tuple[bytes, bytes, int]]:
             continue
         begin = _begin(text, offset)
         end = _end(text, offset + len(mark))
+        if mark in printed.MARKS and any(text.find(one, begin, end) >= 0 for one in SURE_MARKS):
+            continue
         done = end
         if end - begin <= MAX_LINE:
             yield mark, text[begin:end], offset - begin

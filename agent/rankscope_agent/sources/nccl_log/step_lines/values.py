@@ -10,9 +10,21 @@ DEEPSPEED = "deepspeed"
 HF_TRAINER = "hf_trainer"
 LIGHTNING = "lightning"
 NCCL = "nccl"
+PYTORCH = "pytorch"
+KERAS = "keras"
+JAX = "jax"
+XGBOOST = "xgboost"
+PADDLE = "paddle"
+MXNET = "mxnet"
+TORCHTUNE = "torchtune"
+NEMO = "nemo"
 
-FRAMEWORKS = (MEGATRON, DEEPSPEED, HF_TRAINER, LIGHTNING, NCCL)
-"""Who prints about steps; `nccl` stands for the period of the collectives that NCCL prints."""
+FRAMEWORKS = (
+    *(MEGATRON, DEEPSPEED, HF_TRAINER, LIGHTNING, NCCL),
+    *(PYTORCH, KERAS, JAX, XGBOOST, PADDLE, MXNET, TORCHTUNE, NEMO),
+)
+"""Who prints about steps; `nccl` stands for the period of the collectives that NCCL prints,
+`pytorch` for scripts of one's own as well."""
 
 MAX_STEP = 10**12
 """Steps above this are garbage: a step each microsecond for eleven days."""
@@ -30,7 +42,7 @@ class StepLine:
 
     Args:
         framework: one of `FRAMEWORKS`.
-        step: optimizer steps done (Lightning: batches of the epoch).
+        step: optimizer steps done (Lightning, Keras and many scripts: batches of the epoch).
         step_seconds: time of one step.
         samples_per_second: of the whole job.
         gpu_flops_per_second: floating-point operations per GPU and second.

@@ -1,0 +1,269 @@
+"""Lines about steps that training scripts print: a table of formats, each with who prints it.
+
+A format is tried where the line's own words begin, or anywhere in the line. Names of groups: step,
+loss, seconds, milliseconds, per_second (steps) and rate (samples).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rankscope_agent.sources.nccl_log.step_lines.values import (
+    JAX,
+    KERAS,
+    MXNET,
+    NEMO,
+    PADDLE,
+    PYTORCH,
+    TORCHTUNE,
+    XGBOOST,
+    StepLine,
+    number,
+    rate,
+    seconds,
+)
+
+LOSS_MARK = b"oss"
+TAB_MARKS = (b"\ttrain-", b"\tSpeed: ")
+MARKS = (LOSS_MARK, *TAB_MARKS)
+"""Every format holds one: loss and Loss, XGBoost's metric, MXNet's speed."""
+
+MAX_WORDS = 2048
+"""Bytes of a line that are matched: the longest known, of PaddleDetection, have below 600."""
+
+_NUMBER = rb"[-+]?(?:\d{1,15}(?:\.\d{1,30})?(?:[eE][-+]?\d{1,3})?|[Ii]nf(?:inity)?|[Nn]a[Nn])"
+_LOSS = rb"(?P<loss>" + _NUMBER + rb")"
+_STEP = rb"(?P<step>\d{1,12})"
+_COUNT = _STEP + rb"(?:[/ ]{1,3}(?:of )?\d{1,12})?"
+_EPOCH = rb"[Ee]poch:? {0,2}[#(\[]?\d{1,9}(?:/\d{1,9})?[)\]]?"
+_WORD = rb"(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch|global_step|it)"
+_SEPARATOR = rb"[\s,;:|\-]{0,8}"
+
+
+def _value(before: bytes, name: bytes = b"loss", after: bytes = b"") -> re.Pattern[bytes]:
+    return re.compile(before + rb"(?P<" + name + rb">" + _NUMBER + rb")" + after)
+
+
+LOSS = _value(rb"(?<![\w.])loss[:=] {0,8}")
+BATCH_COST = _value(rb"\bbatch_cost: ", b"seconds")
+IPS = _value(rb"\bips: ", b"rate")
+
+
+class Format(NamedTuple):
+    """One kind of line: how it begins, and values that are looked for behind that.
+
+    Each is found by one pass over the line, so that no line takes long.
+
+    Args:
+        framework: who prints it.
+        head: matched at the line's own words.
+        needed: a value without which it is another line, None for none.
+        others: values that may be there.
+        anywhere: the head is looked for in the whole line, as its words begin with a bracket or
+            behind a logger's name.
+    """
+
+    framework: str
+    head: re.Pattern[bytes]
+    needed: re.Pattern[bytes] | None = LOSS
+    others: Sequence[re.Pattern[bytes]] = ()
+    anywhere: bool = False
+
+
+FORMATS: Sequence[Format] = (
+    # xgboost/callback.py, EvaluationMonitor: [10]\ttrain-rmse:0.1; auc and the like are no losses.
+    Format(
+        XGBOOST,
+        re.compile(
+            rb"\[" + _STEP + rb"\]\ttrain-"
+            rb"\w{0,12}?(?:rmse|rmsle|mae|mape|mphe|logloss|error|nloglik)(?:@[\d.]{1,9})?:" + _LOSS
+        ),
+        needed=None,
+        anywhere=True,
+    ),
+    # mxnet/callback.py, Speedometer: Epoch[0] Batch [100]\tSpeed: 1234.5 samples/sec\taccuracy=0.1
+    Format(
+        MXNET,
+        re.compile(rb"Epoch\[\d{1,9}\] Batch \[(?:\d{1,12}-)?" + _STEP + rb"\]\tSpeed: "),
+        needed=_value(b"", b"rate", b" samples/sec"),
+        others=(_value(rb"\b(?:loss|cross-entropy|mse|rmse)="),),
+    ),
+    # nemo/lightning/pytorch/callbacks/progress_printer.py
+    Format(
+        NEMO,
+        re.compile(rb"Training epoch \d{1,9}, iteration \d{1,12}/\d{1,12} \|"),
+        needed=_value(rb"\breduced_train_loss: "),
+        others=(
+            _value(rb"\bglobal_step: ", b"step"),
+            _value(rb"\btrain_step_timing in s: ", b"seconds"),
+        ),
+    ),
+    # torchtune/training/metric_logging.py: Step 10 | loss:1.25 lr:2e-05
+    Format(TORCHTUNE, re.compile(rb"Step " + _STEP + rb" \| (?=loss:)")),
+    # torchtune's bar, whose description holds bars: 1|25|Loss: 1.25:   5%|
+    Format(TORCHTUNE, re.compile(rb"\d{1,9}\|" + _STEP + rb"\|Loss: " + _LOSS), needed=None),
+    # paddlenlp/trainer: loss: 10.1, learning_rate: 1e-05, global_step: 10, interval_runtime: 1.2
+    Format(
+        PADDLE,
+        re.compile(rb"loss: " + _LOSS + rb", learning_rate: "),
+        needed=_value(rb"\bglobal_step: ", b"step"),
+        others=(
+            _value(rb"\binterval_samples_per_second: ", b"rate"),
+            _value(rb"\binterval_steps_per_second: ", b"per_second"),
+        ),
+    ),
+    # PaddleClas: [Train][Epoch 1/120][Iter: 10/5004]lr(..): .., loss: 7.01, batch_cost: 0.5s
+    Format(
+        PADDLE,
+        re.compile(rb"\[Train\]\[Epoch \d{1,9}/\d{1,9}\]\[Iter: {0,8}" + _COUNT + rb"\]"),
+        others=(BATCH_COST, IPS),
+        anywhere=True,
+    ),
+    # PaddleDetection: Epoch: [0] [ 20/7329] learning_rate: .. loss: 1.2 .. batch_cost: 0.5
+    Format(
+        PADDLE,
+        re.compile(rb"Epoch: \[\d{1,9}\] \[ {0,12}" + _COUNT + rb"\] learning_rate: "),
+        others=(BATCH_COST, IPS),
+        anywhere=True,
+    ),
+    # keras/utils/progbar.py, with a bar, and without one (verbose=2)
+    Format(
+        KERAS,
+        re.compile(
+            rb"(?:\x1b\[\d{0,2}m)?" + _STEP + rb"/\d{1,12}(?:\x1b\[0m)? (?=[\[\-\x1b\xe2])"
+        ),
+        others=(
+            _value(rb" ", b"milliseconds", rb"ms/step"),
+            _value(rb" ", b"seconds", rb"s/step"),
+        ),
+    ),
+    # clu/metric_writers/logging_writer.py: [100] accuracy=0.5, loss=1.25, steps_per_second=10.3
+    Format(
+        JAX,
+        re.compile(rb"logging_writer\.py:\d{1,6}\] \[" + _STEP + rb"\] "),
+        needed=_value(rb"(?<![\w.])(?:train_|train/)?loss="),
+        others=(_value(rb"\bsteps_per_sec(?:ond)?=", b"per_second"),),
+        anywhere=True,
+    ),
+    # MaxText/metric_logger.py
+    Format(
+        JAX,
+        re.compile(
+            rb"completed step: " + _STEP + rb", seconds: (?P<seconds>" + _NUMBER + rb"), TFLOP"
+        ),
+        anywhere=True,
+    ),
+    # nanoGPT: iter 100: loss 2.5, time 123.45ms, mfu 12.34%
+    Format(
+        PYTORCH,
+        re.compile(rb"iter " + _STEP + rb": loss " + _LOSS),
+        needed=None,
+        others=(_value(rb", time ", b"milliseconds", b"ms"),),
+    ),
+    # torchtitan: step: 10  loss:  8.12  grad_norm:  1.2 .. tps: 3,456
+    Format(
+        PYTORCH,
+        re.compile(
+            rb"(?<![\w.])step: {1,8}" + _STEP + rb" {1,4}loss: {1,8}" + _LOSS
+            + rb" {1,4}(?:grad_norm|memory): "
+        ),
+        needed=None,
+        anywhere=True,
+    ),
+    # pytorch/examples, mnist: Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.92, in samples of the epoch
+    Format(
+        PYTORCH,
+        re.compile(
+            rb"Train Epoch: \d{1,9} \[\d{1,12}/\d{1,12} \(\d{1,3}%\)\]\s{1,4}Loss: " + _LOSS
+        ),
+        needed=None,
+    ),
+    # pytorch/examples, imagenet: Epoch: [0][ 10/5005]\tTime  0.402 ( 1.093)\t..\tLoss 7.0 (..)
+    Format(
+        PYTORCH,
+        re.compile(
+            rb"Epoch: \[\d{1,9}\]\[ {0,9}" + _COUNT
+            + rb"\]\tTime {1,6}(?P<seconds>" + _NUMBER + rb")"
+        ),
+        needed=_value(rb"\tLoss {1,4}"),
+    ),
+    # torchvision/references, utils.MetricLogger: Epoch: [0]  [  10/1251]  eta: ..  loss: 6.9 (6.95)
+    Format(
+        PYTORCH,
+        re.compile(rb"Epoch: \[\d{1,9}\] {1,3}\[ {0,9}" + _COUNT + rb"\] {1,3}eta: "),
+        others=(_value(rb" time: ", b"seconds"),),
+    ),
+    # Scripts of one's own: Epoch: 0, Batch: 10, Loss: 0.51; Epoch [1/5], Step [100/600], Loss: 0.2
+    Format(
+        PYTORCH,
+        re.compile(
+            rb"(?:" + _EPOCH + _SEPARATOR + rb")?" + _WORD + rb"[:=]? {0,8}[#(\[]? {0,8}" + _COUNT
+            + rb" {0,8}[)\]]?" + _SEPARATOR
+            + rb"(?:[Tt]rain(?:ing)?[ _/])?[Ll]oss\b[:=\s]{1,4}" + _LOSS
+        ),
+        needed=None,
+    ),
+)  # fmt: skip
+"""In the order in which they are tried: those of frameworks before those of anybody."""
+
+
+def read(line: bytes, words: bytes) -> StepLine | None:
+    """Read a line; None if it is of no known format.
+
+    Args:
+        line: all of it.
+        words: its own words, behind the prefixes of launchers and loggers.
+    """
+    line, words = line[:MAX_WORDS], words[:MAX_WORDS]
+    for kind in FORMATS:
+        text = line if kind.anywhere else words
+        head = kind.head.search(text) if kind.anywhere else kind.head.match(text)
+        if head is not None:
+            values = _values(kind, text, head)
+            if values is not None:
+                return line_of(kind.framework, values)
+    return None
+
+
+def _values(kind: Format, text: bytes, head: re.Match[bytes]) -> dict[str, bytes | None] | None:
+    """Return the values of a line that begins like a format, None without the one needed."""
+    values: dict[str, bytes | None] = head.groupdict()
+    for pattern in filter(None, (kind.needed, *kind.others)):
+        found = pattern.search(text, head.end())
+        if found is not None:
+            values.update(found.groupdict())
+        elif pattern is kind.needed:
+            return None
+    return values
+
+
+def line_of(framework: str, values: dict[str, bytes | None]) -> StepLine:
+    """Return a line's values by the groups of its pattern; those that cannot be are left out."""
+    loss = values.get("loss")
+    return StepLine(
+        framework,
+        step=_step(values.get("step")),
+        step_seconds=_step_seconds(values),
+        samples_per_second=_known(rate, values.get("rate")),
+        loss=None if loss is None else number(loss),
+    )
+
+
+def _step(text: bytes | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) <= 12 else None
+
+
+def _step_seconds(values: dict[str, bytes | None]) -> float | None:
+    for name, factor in (("seconds", 1.0), ("milliseconds", 1e-3)):
+        text = values.get(name)
+        if text is not None:
+            return seconds(number(text) * factor)
+    text = values.get("per_second")
+    per_second = number(text) if text is not None else 0.0
+    return seconds(1 / per_second) if per_second > 0 else None
+
+
+def _known(check: Callable[[float], float | None], text: bytes | None) -> float | None:
+    return None if text is None else check(number(text))

@@ -13,6 +13,7 @@ from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.logs import nccl_report
+from rankscope_analyzers.logs.hard_wraps import MAX_WRAPPED_BYTES, unwrap
 from rankscope_analyzers.logs.nccl_findings import findings
 from rankscope_analyzers.logs.watchdog_suspects import suspects
 
@@ -51,18 +52,36 @@ _STRIPPED = re.compile(
 
 
 def _read_one(name: str, parser: NcclLog) -> None:
-    framing, kept = Unframer(), bytearray()
-    for chunk in chunks(name):
-        text = framing.feed(chunk)
+    framing = Unframer()
+    texts = _plain(name, framing)
+    opening = list(_first(texts, MAX_WRAPPED_BYTES))
+    pasted = b"".join(opening)
+    whole = len(pasted) < MAX_WRAPPED_BYTES
+    mended = unwrap(pasted) if whole else pasted
+    for text in opening if mended is pasted else [mended]:
         parser.feed(text)
-        if not parser.facts.informed and len(kept) < MAX_STRIPPED_BYTES:
-            kept += text
-    rest = framing.finish()
-    parser.feed(rest)
-    if not parser.facts.informed and len(kept) < MAX_STRIPPED_BYTES:
-        found = _STRIPPED.findall(bytes(kept + rest))
+    for text in texts:
+        parser.feed(text)
+    if not parser.facts.informed:
+        found = _STRIPPED.findall(mended[:MAX_STRIPPED_BYTES])
         parser.feed(b"".join(b"NCCL INFO %s\n" % line for line in found))
     parser.facts.unparsed += framing.oversized
+
+
+def _plain(name: str, framing: Unframer) -> Iterator[bytes]:
+    """Yield a log without what pipelines wrapped around its lines."""
+    for chunk in chunks(name):
+        yield framing.feed(chunk)
+    yield framing.finish()
+
+
+def _first(texts: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Yield texts until they have some size together."""
+    for text in texts:
+        yield text
+        size -= len(text)
+        if size <= 0:
+            return
 
 
 class NcclExplanation:

@@ -51,13 +51,19 @@ _STRIPPED = re.compile(
 """Lines of NCCL's whose beginning somebody cut off."""
 
 
+_UNNAMED = re.compile(
+    rb"(:\d{1,10}:\d{1,10} \[\d{1,3}\] (?:[\w./-]{1,80}:\d{1,5} )?)((?:INFO|WARN) )"
+)
+"""host:pid:tid [cudaDev] INFO, as NCCL up to 2.2 began its lines."""
+
+
 def _read_one(name: str, parser: NcclLog) -> None:
     framing = Unframer()
     texts = _plain(name, framing)
     opening = list(_first(texts, MAX_WRAPPED_BYTES))
     pasted = b"".join(opening)
     whole = len(pasted) < MAX_WRAPPED_BYTES
-    mended = unwrap(pasted) if whole else pasted
+    mended = _named(unwrap(pasted)) if whole else pasted
     for text in opening if mended is pasted else [mended]:
         parser.feed(text)
     for text in texts:
@@ -66,6 +72,11 @@ def _read_one(name: str, parser: NcclLog) -> None:
         found = _STRIPPED.findall(mended[:MAX_STRIPPED_BYTES])
         parser.feed(b"".join(b"NCCL INFO %s\n" % line for line in found))
     parser.facts.unparsed += framing.oversized
+
+
+def _named(text: bytes) -> bytes:
+    """Return a log with NCCL's name on its lines, which had none before 2.3."""
+    return text if b"NCCL INFO" in text else _UNNAMED.sub(rb"\1NCCL \2", text)
 
 
 def _plain(name: str, framing: Unframer) -> Iterator[bytes]:

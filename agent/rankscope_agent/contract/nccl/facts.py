@@ -161,7 +161,9 @@ class Facts:
         comm_ranks: ranks named by communicators' lines, those about their end included.
         largest_comm: ranks of the largest communicator named by these, 0 before the first.
         world_size: ranks of the job by other writers of its log, 0 where none says it.
-        one_host: all ranks of the job are on one host, by the table of nccl-tests.
+        one_host: all ranks of the job are on one host, by the table of nccl-tests, or by what NCCL
+            up to 2.3 says.
+        stated_version: NCCL's version by others, such as vLLM, empty where they say none.
         group_size: ranks of the largest communicator by calls and connections, 0 likewise.
         headless: connections printed without their ranks, by transport.
         loose_channels: numbers of channels that processes without a known communicator print.
@@ -183,6 +185,7 @@ class Facts:
     world_size: int = 0
     group_size: int = 0
     one_host: bool = False
+    stated_version: str = ""
     headless: dict[Transport, int] = field(default_factory=dict)
     loose_channels: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     informed: bool = False

@@ -82,6 +82,20 @@ _PER_NODE_WORDS = (b"nproc", b"--num_gpus")
 _PARALLEL = re.compile(rb"tensor_parallel_size=(\d{1,5}), pipeline_parallel_size=(\d{1,5})")
 """vLLM's engine: it has no other ranks."""
 
+_ENGINE = re.compile(
+    rb".{0,3000}?tensor_parallel_size\s{0,4}=(\d{1,5})"
+    rb"(?:,\s{1,4}pipeline_parallel_size\s{0,4}=(\d{1,5}))?",
+    re.DOTALL,
+)
+"""What follows its name; terminals break the line of a thousand characters, and early versions have
+no pipelines."""
+
+_ENGINES = 16
+"""Engines looked at: a log has few."""
+
+_USED_VERSION = re.compile(rb"using nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b")
+"""vLLM and SGLang ask the library that they loaded."""
+
 _RAY_RANK = re.compile(rb"\bworld_rank=(\d{1,7})\b")
 """Ray lists the workers that it started."""
 
@@ -120,6 +134,12 @@ def group_size(text: bytes) -> int:
     return max((size for size in found if size <= MAX_SIZE), default=0)
 
 
+def stated_version(text: bytes) -> str:
+    """Return NCCL's version as others than NCCL state it, empty where none does."""
+    match = _USED_VERSION.search(text) if b"using nccl==" in text else None
+    return match[1].decode() if match else ""
+
+
 def on_one_host(text: bytes) -> bool:
     """Return True if the table of nccl-tests names one host for all of several ranks."""
     rows = _TEST_HOST.findall(text) if b"Rank " in text else []
@@ -136,6 +156,8 @@ def _sizes(text: bytes) -> Iterator[int]:
         yield from _products(text)
     if b"tensor_parallel_size=" in text:
         yield from (int(one) * int(other) for one, other in _PARALLEL.findall(text))
+    if b"tensor_parallel_size" in text:
+        yield from _engines(text)
     if b"world_rank=" in text:
         yield from (int(rank) + 1 for rank in _RAY_RANK.findall(text))
     if b"Rank " in text:
@@ -161,6 +183,18 @@ def _is_of_a_group(word: bytes, before: bytes) -> bool:
     if not word[:1].isalpha() or before.endswith(_OF_THE_JOB):
         return False
     return _OF_A_GROUP.search(before) is not None
+
+
+def _engines(text: bytes) -> Iterator[int]:
+    """Yield the ranks of vLLM's engines."""
+    index = -1
+    for _ in range(_ENGINES):
+        index = text.find(b"LLM engine ", index + 1)
+        if index < 0:
+            return
+        engine = _ENGINE.match(text, index)
+        if engine is not None:
+            yield int(engine[1]) * int(engine[2] or 1)
 
 
 def _products(text: bytes) -> Iterator[int]:

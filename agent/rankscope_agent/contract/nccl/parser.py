@@ -10,12 +10,14 @@ import re
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.channels import give_channels, read_channels
+from rankscope_agent.contract.nccl.early_lines import early_communicator
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Facts, Limits, Member, Process
 from rankscope_agent.contract.nccl.info_lines import Reader, info_line
 from rankscope_agent.contract.nccl.job_size import (
     OPENING_BYTES,
     group_size,
     on_one_host,
+    stated_version,
     world_size,
 )
 from rankscope_agent.contract.nccl.lines import (
@@ -92,8 +94,10 @@ class NcclLog:
         opening = lines[: self._opening_left]
         self._opening_left -= len(opening)
         self.facts.world_size = max(self.facts.world_size, world_size(opening))
-        self.facts.one_host = self.facts.one_host or on_one_host(opening)
-        self.facts.group_size = max(self.facts.group_size, group_size(opening))
+        early = early_communicator(opening)
+        self.facts.one_host = self.facts.one_host or on_one_host(opening) or early.one_host
+        self.facts.group_size = max(self.facts.group_size, group_size(opening), early.size)
+        self.facts.stated_version = self.facts.stated_version or stated_version(opening)
         self.facts.informed = self.facts.informed or b"NCCL INFO " in opening
 
     def stop_growing(self) -> None:

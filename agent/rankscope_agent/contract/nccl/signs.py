@@ -33,7 +33,8 @@ _BOOTSTRAP_TIME = re.compile(r"Bootstrap timings total (\d{1,9}\.\d{1,9})")
 _IB_DEVICES = re.compile(r"NET/IB : Using\s*\[\d+\]")
 _ASSIGNED = re.compile(r"Assigned NET plugin (.+) to comm")
 _INIT_FAILED = re.compile(r"Failed to initialize NET plugin (.+)")
-_BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b\S* ?(?:\([^)]*\) )?-> [1-7]\b")
+# Up to 2.3, whose files end in .cu, the bootstrap goes through the same file.
+_BACK_TRACE = re.compile(r"transport/(net_ib|net_socket)\b(?!\.cu\b)\S* ?(?:\([^)]*\) )?-> [1-7]\b")
 
 
 def read_environment(process: Process, text: str) -> tuple[str, ...]:

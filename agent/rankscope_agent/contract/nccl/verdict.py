@@ -123,7 +123,7 @@ def judge(facts: Facts) -> JobVerdict:
         connections.update(edges)
     nranks, stated_by = _largest(facts, loose)
     return JobVerdict(
-        nccl_version=facts.version or None,
+        nccl_version=facts.version or facts.stated_version or None,
         nranks=nranks,
         nranks_from=stated_by,
         world_size=facts.world_size or None,

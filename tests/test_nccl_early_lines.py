@@ -22,6 +22,11 @@ def test_all_ranks_on_one_host_need_no_network():
     assert verdict_of(text).network.socket_fallback is False
 
 
+def test_ranks_without_a_communicator_on_one_host_need_no_network():
+    text = "".join(info(rank, f"rank {rank} nranks 4", host="a") for rank in range(4))
+    assert verdict_of(text).network.socket_fallback is False
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -79,7 +84,10 @@ def test_the_version_is_that_of_the_library_in_use(text, version):
     ("text", "ranks"),
     [
         ("Initializing an LLM engine with config: model='m', tensor_parallel_size=4, seed=0\n", 4),
-        ("an LLM engine (v0.6) with config: tensor_parallel_size\n=4, pipeline_parallel_size=2\n", 8),
+        (
+            "LLM engine (v0.6) with config: tensor_parallel_size\n=4, pipeline_parallel_size=2\n",
+            8,
+        ),
         ("rollout: tensor_parallel_size=2\n", None),
     ],
 )

@@ -15,6 +15,7 @@ from rankscope_analyzers.intake.log_files import chunks
 from rankscope_analyzers.logs import nccl_report
 from rankscope_analyzers.logs.hard_wraps import MAX_WRAPPED_BYTES, unwrap
 from rankscope_analyzers.logs.nccl_findings import findings
+from rankscope_analyzers.logs.pasted_text import plain
 from rankscope_analyzers.logs.watchdog_suspects import suspects
 
 
@@ -63,7 +64,7 @@ def _read_one(name: str, parser: NcclLog) -> None:
     opening = list(_first(texts, MAX_WRAPPED_BYTES))
     pasted = b"".join(opening)
     whole = len(pasted) < MAX_WRAPPED_BYTES
-    mended = _named(unwrap(pasted)) if whole else pasted
+    mended = _named(unwrap(plain(pasted))) if whole else pasted
     for text in opening if mended is pasted else [mended]:
         parser.feed(text)
     for text in texts:

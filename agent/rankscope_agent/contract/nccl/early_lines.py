@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rankscope_agent.contract.nccl.facts import MAX_RANK
 
 _LINE = re.compile(
-    rb"INFO comm 0x[0-9a-f]{1,16} rank (\d{1,8}) nranks (\d{1,8})[ \t\r]{0,4}$", re.MULTILINE
+    rb"INFO (?:comm 0x[0-9a-f]{1,16} )?rank (\d{1,8}) nranks (\d{1,8})[ \t\r]{0,4}$", re.MULTILINE
 )
 _HOST = re.compile(rb"([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\] (?:NCCL )?\Z")
 _HOST_BYTES = 300

@@ -276,7 +276,9 @@ def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
             source, target, direction, tail = match.groups(b"")
             by_tail.setdefault((tail, direction), []).append((int(source), int(target)))
         elif ring := _RING.match(text):
-            edges.ring_size = max(edges.ring_size, len(ring[1].split()))
+            size = len(ring[1].split())
+            if size > 1 or text.startswith(b" "):  # ranks of a ring are padded, of a cut line not
+                edges.ring_size = max(edges.ring_size, size)
         elif not text.endswith(b"..."):  # a ring's order, cut at 128 characters
             garbage += 1
     edges.distinct = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,10 @@ from rankscope_agent.contract.model import Metric
 from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_inspector import follower as follower_module
 from rankscope_agent.sources.nccl_inspector import records, textfile
-from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector
+from rankscope_agent.sources.nccl_inspector.collector import NcclInspectorCollector, create
 from rankscope_agent.sources.nccl_inspector.directories import list_files
 from rankscope_agent.sources.nccl_inspector.follower import InspectorFollower
+from rankscope_agent.sources.pods.directory import PodDirectory
 
 READ_BYTES = 64 << 10
 MAX_LAG = 4 << 20
@@ -174,6 +176,42 @@ def test_a_file_under_thousands_of_names_is_not_read_under_any(node):
     assert page[metrics.INSPECTOR_FILES, ()] == 0
     assert page[metrics.INSPECTOR_REFUSED, ()] == 1001
     assert not [key for key in page if key[0] is metrics.INSPECTOR_GPU_BANDWIDTH]
+
+
+def test_four_thousand_names_of_large_files_cost_looking_at_names_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    """By the collector as an agent makes it; to read such files anew took minutes."""
+    volume = tmp_path / "pods" / "uid-1" / "volumes" / "kubernetes.io~empty-dir" / "rankscope"
+    pod = volume / "nccl-inspector"
+    pod.mkdir(parents=True)
+    (pod / PROM).write_text(prom("nccl_bus_bandwidth_gbs", 400) * 20_000)
+    (pod / "node-pid1.log").write_text(line() * 20_000)
+    for number in range(2000):
+        os.link(pod / PROM, pod / f"nccl_inspector_metrics_{UUID[:-4]}{number:04x}.prom")
+        os.link(pod / "node-pid1.log", pod / f"node-pid{number + 2}.log")
+    bytes_read, opened, real_open, real_read = [], [], os.open, os.pread
+
+    def counted_read(descriptor, size, offset):
+        bytes_read.append(size)
+        return real_read(descriptor, size, offset)
+
+    def counted_open(path, *rest, **named):
+        opened.append(path)
+        return real_open(path, *rest, **named)
+
+    monkeypatch.setattr(os, "pread", counted_read)
+    monkeypatch.setattr(os, "open", counted_open)
+    settings = SimpleNamespace(kubelet=tmp_path, inspector_dirs=(), interval_seconds=1.0)
+    collector = create(settings, PodDirectory())
+    for number in range(3):
+        (pod / f"changed-{number}").touch()
+        collector._scanned = float("-inf")
+        page = {sample.metric: sample.value for sample in collector.collect()}
+        assert page[metrics.INSPECTOR_REFUSED] == 4002
+        assert page[metrics.INSPECTOR_FILES] == 0
+    assert bytes_read == []
+    assert len(opened) < 100, "directories alone"
 
 
 def test_a_pod_speaks_for_the_gpus_that_it_holds_alone(node):

@@ -45,6 +45,13 @@ WATCH_SECONDS = 1.0
 collectors run by default."""
 
 
+KEPT_OUT = (
+    "PYTHONPATH of the pod's containers begins with the probe's folder; what an image sets itself"
+    " is not kept, as nobody can know it here: repeat it in the pod's env if imports fail"
+)
+"""Said where it happens, in the log of the pod's init container."""
+
+
 def main(
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -105,6 +112,7 @@ def _copy_probe(target: Path) -> int:
     except ProbeCopyError as error:
         return _complain(str(error))
     log.info("copied the probe's %d files to %s", count, target)
+    log.info("%s", KEPT_OUT)
     return 0
 
 

@@ -68,7 +68,10 @@ ACTIONS: Mapping[str, str] = {
     NCCL_ERROR: "rankscope explain nccl-log on the same logs says what NCCL warned about.",
     COLLECTIVE_TIMEOUT: "rankscope explain watchdog-log on the logs of all ranks names suspects.",
     RENDEZVOUS: "Check that all pods started, and MASTER_ADDR and its port from each of them.",
-    MISSING_IMPORT: "Install it in the image, or use the image that has it.",
+    MISSING_IMPORT: (
+        "Install it in the image, or use the image that has it. Where the probe is injected, repeat"
+        " in the pod's env what the image sets as PYTHONPATH."
+    ),
     MISSING_MOUNT: "Check the path and the volume's mount on that node.",
     MISSING_SECRET: "Check that the secret exists in the namespace and has not expired.",
     MISSING_IMAGE: "Check the image's name and tag, and the pull secret.",

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: venv demo test check bench render clean servers
+.PHONY: venv demo test check bench mutants render clean servers
 
 venv: $(STAMP)
 
@@ -38,6 +38,10 @@ check: venv
 bench: venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 	$(BIN)/python -m benchmarks
+
+# Which constants no test notices: 40 drawn ones, or MUTANT_FLAGS="--count 10 --below agent/".
+mutants: venv
+	$(BIN)/python -m benchmarks.mutants $(MUTANT_FLAGS)
 
 # Pictures of the dashboards, by Grafana's own components; nothing else needs it. 10 minutes and
 # 440 MB of npm packages, whose versions package-lock.json holds. RENDER_FLAGS=--help lists the flags.

@@ -1,0 +1,163 @@
+"""Puts a mutant into modules that are imported already: quicker than importing them anew.
+
+The assignment is evaluated with the other number, then those that depend on it, in their own
+modules; who imported one of the names gets the new value. Defaults of functions and of dataclasses'
+fields are set.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import importlib
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+from benchmarks.mutants.dependence import Dependents, Name, module_name
+from benchmarks.mutants.instrumented import PACKAGES
+from benchmarks.mutants.population import Mutant
+
+
+class CannotApplyError(Exception):
+    """A number whose effect cannot be brought into imported modules."""
+
+
+Importers = Mapping[Name, Sequence[tuple[str, str]]]
+"""Modules that imported a name, and what they call it."""
+
+
+def importers() -> Importers:
+    """Return who imported which names of the project, among all modules that are loaded."""
+    found: dict[Name, list[tuple[str, str]]] = defaultdict(list)
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or not path.endswith(".py") or "site-packages" in path:
+            continue
+        try:
+            tree = ast.parse(Path(path).read_bytes())
+        except (OSError, SyntaxError):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(PACKAGES):
+                for alias in node.names:
+                    found[str(node.module), alias.name].append((name, alias.asname or alias.name))
+    return found
+
+
+def apply(
+    mutant: Mutant,
+    source: str,
+    dependents: Dependents,
+    trees: Mapping[str, ast.Module],
+    importers: Importers,
+) -> None:
+    """Change a constant in the running interpreter.
+
+    Raises:
+        CannotApplyError: A class does not take the new value of one of its fields.
+    """
+    owner = module_name(mutant.path)
+    trees = {**trees, owner: ast.parse(mutant.applied(source))}
+    importlib.import_module(owner)  # commands import what they need when they run
+    for name in dependents.names:
+        _evaluate(name, trees)
+    for name in dependents.names:
+        _hand_on(name, importers)
+    for module in {name[0] for name in dependents.names} | {owner}:
+        _set_defaults(module, trees)
+
+
+def _value(name: Name) -> object:
+    module = sys.modules.get(name[0])
+    return getattr(module, name[1], None)
+
+
+def _evaluate(name: Name, trees: Mapping[str, ast.Module]) -> None:
+    module = sys.modules.get(name[0])
+    if module is None:
+        return
+    for statement in trees[name[0]].body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if any(
+                isinstance(n, ast.Name) and n.id == name[1] for t in targets for n in ast.walk(t)
+            ):
+                tree = ast.Module([statement], [])
+                flags = __future__.annotations.compiler_flag
+                code = compile(tree, str(module.__file__), "exec", flags, dont_inherit=True)
+                exec(code, vars(module))  # noqa: S102 - the project's own assignment
+        elif isinstance(statement, ast.ClassDef) and statement.name == name[1]:
+            _set_fields(getattr(module, name[1]), statement, vars(module))
+
+
+def _set_fields(owner: type, statement: ast.ClassDef, names: Mapping[str, object]) -> None:
+    for line in statement.body:
+        if not isinstance(line, ast.Assign | ast.AnnAssign) or line.value is None:
+            continue
+        target = line.targets[0] if isinstance(line, ast.Assign) else line.target
+        if not isinstance(target, ast.Name):
+            continue
+        value = eval(compile(ast.Expression(line.value), "field", "eval"), {**vars(owner), **names})  # noqa: S307
+        fields = getattr(owner, "__dataclass_fields__", {})
+        if target.id in fields:
+            value = getattr(value, "default", value)
+            _set_default(owner.__init__, target.id, value)  # type: ignore[misc]
+        else:
+            try:
+                setattr(owner, target.id, value)
+            except (AttributeError, TypeError) as error:
+                raise CannotApplyError(target.id) from error
+
+
+def _set_default(function: FunctionType, name: str, value: object) -> None:
+    parameters = [
+        p for p in inspect.signature(function).parameters.values() if p.default is not p.empty
+    ]
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    if function.__defaults__ and name in positional:
+        defaults = list(function.__defaults__)
+        defaults[positional.index(name)] = value
+        function.__defaults__ = tuple(defaults)
+    elif function.__kwdefaults__ and name in function.__kwdefaults__:
+        function.__kwdefaults__[name] = value
+
+
+def _hand_on(name: Name, importers: Importers) -> None:
+    """Give who imported a name its new value."""
+    for module, alias in importers.get(name, ()):
+        if module in sys.modules:
+            setattr(sys.modules[module], alias, _value(name))
+
+
+def _set_defaults(module: str, trees: Mapping[str, ast.Module]) -> None:
+    imported = sys.modules.get(module)
+    if imported is None:
+        return
+    for owner, node in _functions(imported, trees[module]):
+        function = inspect.unwrap(inspect.getattr_static(owner, node.name, None))  # type: ignore[arg-type]
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, FunctionType):
+            continue
+        names = {**vars(imported)}
+        if function.__defaults__ and len(node.args.defaults) == len(function.__defaults__):
+            function.__defaults__ = tuple(_evaluated(d, names) for d in node.args.defaults)
+        for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+            if default is not None and function.__kwdefaults__:
+                function.__kwdefaults__[argument.arg] = _evaluated(default, names)
+
+
+def _functions(module: ModuleType, tree: ast.Module) -> Iterator[tuple[object, ast.FunctionDef]]:
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            yield module, statement
+        elif isinstance(statement, ast.ClassDef):
+            owner = getattr(module, statement.name, None)
+            yield from ((owner, s) for s in statement.body if isinstance(s, ast.FunctionDef))
+
+
+def _evaluated(expression: ast.expr, names: dict[str, object]) -> object:
+    return eval(compile(ast.Expression(expression), "default", "eval"), names)  # noqa: S307

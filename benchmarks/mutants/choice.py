@@ -1,0 +1,44 @@
+"""Which test files may notice that a constant changed, by what they import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.mutants.dependence import Sources, module_name
+from benchmarks.mutants.population import Mutant
+
+MOST_INDIRECT = 10
+"""Test files of a mutant that only import what imports its module; there may be a hundred."""
+
+
+def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> list[Path]:
+    """Return the test files that import a mutated module, or a module that imports it."""
+    known = sorted((root / "tests").glob("test_*.py"))
+    imported = {path: frozenset(_imports(_tree(path), sources.trees)) for path in known}
+    within = {
+        name: frozenset(_imports(tree, sources.trees)) for name, tree in sources.trees.items()
+    }
+    chosen: set[Path] = set()
+    for mutant in mutants:
+        module = module_name(mutant.path)
+        direct = [path for path, names in imported.items() if module in names]
+        indirect = [
+            path
+            for path, names in imported.items()
+            if module not in names and any(module in within[name] for name in names)
+        ]
+        chosen |= {*direct, *indirect[:MOST_INDIRECT]}
+    return sorted(chosen)
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(tree: ast.Module, modules: Mapping[str, object]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            yield from (name for name in names if name in modules)

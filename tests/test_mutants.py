@@ -1,0 +1,150 @@
+"""Mutation testing of constants: which numbers there are, who depends on them, what is reported."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+
+import pytest
+from benchmarks.mutants import application, dependence, population
+from benchmarks.mutants.__main__ import report
+from benchmarks.mutants.choice import test_files_for as files_for
+from benchmarks.mutants.instrumented import REACHED, instrumented
+from benchmarks.mutants.population import Mutant, mutants_of
+
+SOURCE = '''
+from dataclasses import dataclass
+
+LIMIT = 64 << 10
+SHARES = {"small": 0.25, "large": -2}
+TWICE = 2 * LIMIT
+NAME = "3"
+FLAG = True
+
+
+@dataclass
+class Options:
+    count: int = 5
+    name: str = "x"
+
+
+def read(size=LIMIT, *, most: int = 7):
+    """Return what is read."""
+    return size + 100, most
+
+
+def late():
+    return TWICE
+'''
+
+
+def mutants():
+    return {f"{one.name} {one.old}": one for one in mutants_of("agent/sample.py", SOURCE)}
+
+
+def test_numbers_of_constants_fields_and_defaults_are_mutated_and_others_are_not():
+    assert list(mutants()) == [
+        "LIMIT 64 << 10",
+        "SHARES 0.25",
+        "SHARES -2",
+        "TWICE 2",
+        "Options.count 5",
+        "read() 7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "other"), [(0, 1), (1, 2), (3, 6), (64, 32), (7, 14), (0.25, 0.5), (0.005, 0.0025)]
+)
+def test_a_number_becomes_another_one_that_matters(value, other):
+    assert population.mutated(value) == other
+
+
+def test_a_mutant_changes_its_number_alone():
+    changed = mutants()["SHARES -2"].applied(SOURCE)
+    assert changed == SOURCE.replace('"large": -2', '"large": -4')
+    assert "LIMIT = 32768\n" in mutants()["LIMIT 64 << 10"].applied(SOURCE)
+
+
+@pytest.fixture
+def sample(monkeypatch):
+    """A module that is imported, and one that took names of it."""
+    module = types.ModuleType("sample")
+    module.__file__ = "sample.py"
+    monkeypatch.setitem(sys.modules, "sample", module)
+    exec(compile(SOURCE, "sample.py", "exec"), vars(module))
+    other = types.ModuleType("other")
+    other.borrowed = module.LIMIT
+    monkeypatch.setitem(sys.modules, "other", other)
+    return module, other
+
+
+def applied(mutant):
+    sources = dependence.Sources({"sample": ast.parse(SOURCE)}, {"sample": "agent/sample.py"})
+    dependence._read_module(sources, "sample")
+    dependents = sources.dependents(mutant)
+    importers = {("sample", "LIMIT"): [("other", "borrowed")]}
+    application.apply(mutant, SOURCE, dependents, sources.trees, importers)
+    return dependents
+
+
+def test_a_mutant_reaches_whatever_was_made_of_it(sample):
+    module, other = sample
+    dependents = applied(mutants()["LIMIT 64 << 10"])
+    assert (module.LIMIT, module.TWICE, other.borrowed) == (32768, 65536, 32768)
+    assert module.read() == (32868, 7)
+    assert module.late() == 65536
+    assert {name for _, name in dependents.names} == {"LIMIT", "TWICE"}
+    assert len(dependents.functions) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("Options.count 5", 10), ("read() 7", 14), ("SHARES 0.25", 0.5)]
+)
+def test_a_mutant_reaches_fields_defaults_and_tables(sample, name, value):
+    module, _ = sample
+    applied(mutants()[name])
+    found = {"Options.count 5": module.Options().count, "read() 7": module.read()[1]}
+    assert found.get(name, module.SHARES["small"]) == value
+
+
+def test_functions_note_that_they_ran(monkeypatch):
+    monkeypatch.setattr("builtins.__rankscope_reached__", REACHED.add, raising=False)
+    found = {}
+    exec(compile(instrumented(SOURCE.encode(), "sample.py"), "sample.py", "exec"), found)
+    REACHED.clear()
+    assert found["late"]() == 2 * (64 << 10)
+    assert len(REACHED) == 1
+    assert found["read"].__doc__ == "Return what is read."
+
+
+def test_tests_of_a_mutant_import_its_module_or_one_that_imports_it(tmp_path):
+    package = tmp_path / "agent" / "rankscope_agent"
+    package.mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    texts = {
+        package / "limits.py": "LIMIT = 5\n",
+        package / "reader.py": "from rankscope_agent.limits import LIMIT\n",
+        package / "other.py": "OTHER = 7\n",
+        tmp_path / "tests/test_limits.py": "from rankscope_agent import limits\n",
+        tmp_path / "tests/test_reader.py": "from rankscope_agent.reader import LIMIT\n",
+        tmp_path / "tests/test_other.py": "from rankscope_agent.other import OTHER\n",
+    }
+    for path, text in texts.items():
+        path.write_text(text)
+    known = population.population(tmp_path)
+    assert [one.name for one in known] == ["LIMIT", "OTHER"]
+    files = files_for(tmp_path, dependence.read(tmp_path), known[:1])
+    assert [path.name for path in files] == ["test_limits.py", "test_reader.py"]
+
+
+def test_the_report_names_what_no_test_noticed():
+    def result(outcome):
+        mutant = Mutant("a.py", 1, 0, 1, "LIMIT", "1", "2")
+        return {"mutant": str(mutant), "outcome": outcome, "by": "", "tests": 3}
+
+    assert report([result("killed"), result("killed"), result("alive")]).splitlines() == [
+        "3 mutants: 2 killed, 1 alive",
+        "  alive: a.py:1 LIMIT: 1 -> 2 (3 tests)",
+    ]

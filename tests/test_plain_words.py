@@ -37,9 +37,10 @@ NOT_IN_NAMES = {
 
 NOT_IN_DOCSTRINGS = (
     *("amiss", "for want of", "goes on firing", "mend(?:ed|s)?", "parted by", "time and again"),
-    *("[Ss]ay whether", "[Tt]ell whether", "from look to look"),
+    *("[Ss]ay whether", "[Tt]ell whether", "from look to look", "unless told otherwise"),
+    "told apart",
 )
-"""Plain words say the same: Return True if, separated by, repaired, from poll to poll."""
+"""Plain words say the same: Return True if, separated by, repaired, by default, distinguished."""
 
 NOT_IN_TEXTS = (
     *("amiss", "as last told", "for want of", "goes on firing", "mend(?:ed|s)?"),

@@ -1,1 +1,1 @@
-"""Real training jobs on gloo, healthy and not, and what a user is told of each while it runs."""
+"""Real training jobs on gloo, healthy and not, and what a user sees of each while it runs."""

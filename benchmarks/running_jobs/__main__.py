@@ -1,4 +1,4 @@
-"""Run real jobs on gloo, one after the other, and print what a user is told of each.
+"""Run real jobs on gloo, one after the other, and print what a user sees of each.
 
 python -m benchmarks.running_jobs [COUNT] [--only NAME ...] [--record DIR]
 python -m benchmarks.running_jobs COUNT --drawn SEED [--record DIR]

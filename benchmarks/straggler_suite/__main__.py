@@ -5,7 +5,7 @@ python -m benchmarks.straggler_suite write DIR FIRST COUNT [SUITE]     writes tr
 
 Suites: usual (default), large (256 to 2,048 ranks), concurrent (two faults at a time), healthy.
 The trace path scores every verdict on a trace, and published methods beside them. The running path
-scores what a user is told of the same jobs while they run: the final verdict of
+scores what a user sees of the same jobs while they run: the final verdict of
 `rankscope diagnose --agent`. With both, `rankscope diagnose --trace` is scored like that as well.
 """
 

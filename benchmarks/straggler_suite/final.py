@@ -1,6 +1,6 @@
 """Turns the final verdict on a job, as `rankscope diagnose --json` prints it, into what is scored.
 
-It is one answer per job. It matches a fault if it speaks of a time at which the fault was there:
+It is one answer per job. It matches a fault if it names a time at which the fault was there:
 from its `since` to its `until`, or to the end where it goes on.
 """
 

@@ -73,7 +73,7 @@ class Entry:
         sequence: number of the collective in its group; 0 for messages.
         message_sequence: number of the message.
         operation_id: number among collectives and messages of the group.
-        created_ns: Unix time of the call; the two others as far as the device told.
+        created_ns: Unix time of the call; the two others as far as the device reports them.
         input_sizes: shapes of the tensors.
         input_types: their types, such as Float.
         frames: the stack of the call, innermost first; empty where it was not asked for.
@@ -106,7 +106,7 @@ class FlightDump:
     """What a file holds.
 
     Args:
-        groups: ranks of the process groups by name, where they are told.
+        groups: ranks of the process groups by name, where they are given.
         entries: those that are whole, in the order of the file.
         skipped: entries that lack a field or contradict themselves.
     """

@@ -41,7 +41,7 @@ def remedy_text(collector: str, failure: str = "", agent: Identity | None = None
 
     Args:
         collector: its name, or that of a part of its source.
-        failure: what it said; what lets files be read is named where it was denied.
+        failure: its message; what lets files be read is named where it was denied.
         agent: who was denied, the running process unless given.
     """
     seen = BY_COLLECTOR_OR_PART.get(collector)

@@ -18,7 +18,7 @@ _FRAME = re.compile(r'^  File "([^"\n]*)", line (\d{1,9}) in ([^\n]*)$')
 
 
 def main_thread(text: str) -> tuple[Frame, ...]:
-    """Return the frames of the program's own thread, innermost first; none where none is told."""
+    """Return the frames of the program's own thread, innermost first; none where there are none."""
     frames: list[Frame] = []
     for line in text.splitlines():
         if _THREAD.match(line):

@@ -96,7 +96,7 @@ def parse_config(
     Args:
         argv: arguments without the program's name.
         environ: environment variables.
-        collectors: names that the registry has, all switched on unless told otherwise.
+        collectors: names that the registry has, all switched on by default.
         version: what `--version` prints.
 
     Raises:

@@ -157,7 +157,7 @@ class Fault:
         link_errors: one NVLink errs, this often a second.
         reloads: the driver is away for a while, again and again.
         xid: reported once, at the start.
-        congested: RDMA port waits for its switch and is told to send slower.
+        congested: RDMA port waits for its switch and has to send slower.
         flaps: RDMA port goes down and comes back.
     """
 

@@ -132,7 +132,7 @@ class Guard:
         return _refused(bool(users)) if demanded else sentence(403, NO_CREDENTIALS)
 
     def shows_pages(self, requester: Requester) -> bool:
-        """Return True if somebody on an open path may be told what pages tell.
+        """Return True if a reader of an open path may see what pages contain.
 
         No file is looked at for who shows nothing: the kubelet's probes do not.
         """

@@ -2,7 +2,7 @@
 
 For the kubelet's liveness probes, which restart an agent that does not answer: whatever happens to
 the server of pages, this one reads a short head, sends one of a few fixed answers, and waits for
-nobody. It says nothing of what the agent sees, asks for nothing, and speaks no TLS.
+nobody. It reveals nothing of what the agent sees, asks for nothing, and has no TLS.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_HEAD_BYTES = 1024  # the kubelet's have some 150
 
 CONNECTION_SECONDS = 5.0
 """A connection is closed by then, answered or not: kubelets send their request at once, and give up
-after a second unless told otherwise."""
+after a second by default."""
 
 LOOK_SECONDS = 0.5  # how often it is looked for connections whose time is up
 

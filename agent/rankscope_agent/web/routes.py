@@ -19,7 +19,7 @@ are protected too (scrapers), or those alone who show who they are (whoever read
 class Request:
     """What a route may look at: the query's parameters and the two Accept headers.
 
-    `trusted` means that whoever asks may be told what pages tell. It is not so on open paths where
+    `trusted` means that the reader may see what pages contain. It is not so on open paths where
     pages are protected and no credentials were shown.
     """
 

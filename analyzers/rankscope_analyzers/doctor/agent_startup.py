@@ -18,7 +18,7 @@ AGENT = "rankscope-agent"
 """The name of the DaemonSet, and what its pods' names begin with."""
 
 MOST_SENTENCES = 8
-"""Of a thousand nodes that lack the same thing, one speaks for all; there are few other things."""
+"""Of a thousand nodes that lack the same thing, one stands for all; there are few other things."""
 
 MOST_CHARACTERS = 200
 

@@ -29,7 +29,7 @@ CLOCK_SECONDS = 5.0
 
 EFFECT_SECONDS = 900.0
 """How long after a GPU's fault its job's other processes end: PyTorch gives up on a collective
-after 600 seconds unless told otherwise, and dumping and ending take some more."""
+after 600 seconds by default, and dumping and ending take some more."""
 
 UNRELATED_JOBS = 2
 """Jobs that a GPU must fail, and no other GPU, before it is suspected instead of them."""

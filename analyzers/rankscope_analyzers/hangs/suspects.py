@@ -31,7 +31,7 @@ class Blame:
     """What the states of ranks show.
 
     Args:
-        ranks: who is suspected; empty where nobody can be told from the others.
+        ranks: who is suspected; empty where no rank differs from the others.
         sentence: what was seen.
     """
 

@@ -43,7 +43,7 @@ class Wait:
 
 
 def members(stalls: Mapping[int, RankStall]) -> Mapping[str, frozenset[int]]:
-    """Return the ranks of each process group, as far as they are told or seen in it."""
+    """Return the ranks of each process group, as far as they are given or seen in it."""
     found: dict[str, set[int]] = defaultdict(set)
     for rank, stall in stalls.items():
         for group in stall.groups:

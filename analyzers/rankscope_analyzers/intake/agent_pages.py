@@ -29,7 +29,7 @@ class AgentPoll:
 
     Args:
         pages: of those that answered.
-        agents: the same agents by the node that they speak for.
+        agents: the same agents by the node that they report on.
         failures: a sentence for each of the others.
         errors: of those whose answers made something raise.
     """

@@ -33,7 +33,7 @@ def from_agents(agents: Mapping[str, Agent], observed: Observed, job_id: str | N
     """Return where ranks stand, of those that their node's page knows too.
 
     Args:
-        agents: by the node that they speak for.
+        agents: by the node that they report on.
         observed: their pages.
         job_id: the job to ask for, None for all.
     """

@@ -169,7 +169,7 @@ class _Refused:
 def _believed(
     nodes: Sequence[_NodeAnswer], context: PageContext
 ) -> tuple[Sequence[_NodeAnswer], _Refused]:
-    """Leave out ranks that speak for a job that is not theirs, and names that no job has."""
+    """Leave out ranks that claim a job that is not theirs, and names that no job has."""
     named = {context.names.get(node.agent.url, node.agent.url): node for node in nodes}
     claims = {one for name, node in named.items() for one in claims_of(name, node.ranks)}
     foreign = refused(claims)
@@ -189,7 +189,7 @@ def _believed(
 
 
 def _without(node: _NodeAnswer, found: _Refused, placed: str | None) -> _NodeAnswer:
-    """Return what an agent says without refused ranks; all on its node, if an API server told."""
+    """Return an agent's answer without refused ranks; all on its node if an API server says so."""
     start = None if node.start is None else _believable(node.start, found, placed)
     ranks = [rank for rank in node.ranks if not found.has(node.agent.url, rank)]
     steps = _believable(node.steps, found, placed)
@@ -338,7 +338,7 @@ def _windows_by_job(
         job_id: the job to ask for, None for all.
         oldest: Unix time from which on records are wanted at all.
         length: seconds before an agent's newest step for which its windows are fetched.
-        known: what agents said of their steps.
+        known: what agents reported of their steps.
         distrusted: ranks whose windows are left out.
     """
     found: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)

@@ -37,7 +37,7 @@ class ClusterView:
     def whole(self) -> bool:
         """Whether each kind was read, or found not to be there, at least once.
 
-        Before that nothing can be said: an object may be a part of one that is not known yet.
+        Before that nothing is known: an object may be a part of one that is not known yet.
         """
         return "starting" not in self.conditions.values()
 
@@ -58,7 +58,7 @@ class ClusterObjects:
         self._pods.start()
 
     def view(self) -> ClusterView:
-        """Return what is known now; what has gone is told once."""
+        """Return what is known now; what has gone is returned once."""
         objects: list[WorkloadState] = []
         gone: list[Gone[WorkloadState]] = []
         conditions: dict[str, Condition] = {}

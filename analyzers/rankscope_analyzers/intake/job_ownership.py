@@ -30,7 +30,7 @@ MOST_NOTES = 64
 _RANK = re.compile(r"[0-9]{1,7}")
 
 Source = tuple[str, str, str]
-"""Who speaks (a node, or an agent's address), and for which rank of which job."""
+"""The source (a node, or an agent's address), and the rank of which job it reports on."""
 
 Notes = Mapping[str, Sequence[str]]
 """Sentences about what of a job was refused, by the name of the job; those of jobs of which nothing
@@ -209,7 +209,7 @@ def _without(found: BySeriesName, rules: _Rules) -> BySeriesName:
 
 
 def notes(foreign: Iterable[OwnershipClaim], jobs: Collection[str]) -> Notes:
-    """Return a sentence for each job and namespace that speaks for it and may not.
+    """Return a sentence for each job and namespace that claims it and may not.
 
     Args:
         foreign: the claims that are refused.

@@ -20,7 +20,7 @@ class Known:
 
     Args:
         addresses: by node, with what is doubtful about them.
-        stale: that they are old and why, as a sentence; empty where the cluster has just told.
+        stale: that they are old and why, as a sentence; empty where the cluster has just answered.
     """
 
     addresses: NodeAgents

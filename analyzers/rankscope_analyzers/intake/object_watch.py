@@ -142,12 +142,12 @@ class StaleVersionError(Exception):
 
 
 class Follower(Generic[T]):
-    """Follows one kind of object in a thread of its own, until it is told to stop.
+    """Follows one kind of object in a thread of its own, until it is closed.
 
     Args:
         api: of the cluster.
         resource: what to follow.
-        say: takes a sentence about what hides it; each is said once.
+        say: takes a sentence about what hides it, each one once.
     """
 
     def __init__(self, api: Api, resource: Resource[T], say: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
 
 MAXIMUM_SERIES_OF_A_PAGE = 20_000
-"""An agent shows 2,000 series unless told otherwise; ten times that is not an agent's page."""
+"""An agent shows 2,000 series by default; ten times that is not an agent's page."""
 
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")

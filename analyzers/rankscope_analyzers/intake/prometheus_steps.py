@@ -56,7 +56,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """What `rankscope_rank_info` last said of a rank."""
+    """The last `rankscope_rank_info` of a rank."""
 
     node: str
     local_rank: int | None
@@ -189,7 +189,7 @@ class _Trust:
 
 
 def _claim(labels: Mapping[str, str], instances: Instances) -> OwnershipClaim:
-    """Return who speaks for which rank; the speaker is the node, or an instance without one."""
+    """Return who reports on which rank; the source is the node, or an instance without one."""
     instance = labels.get("instance", "")
     return OwnershipClaim(
         instances.nodes.get(instance, instance),

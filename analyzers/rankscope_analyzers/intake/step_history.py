@@ -42,7 +42,7 @@ _Rank = tuple[Hashable, Hashable]
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What an agent said of its steps.
+    """What an agent reported of its steps.
 
     Args:
         url: the agent's address.

@@ -55,10 +55,10 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of one rank, in order; times in seconds, NaN where they cannot be told.
+    """The steps of one rank, in order; times in seconds, NaN where they are not known.
 
     Args:
-        timing_source: kernel, wall, or none where compute cannot be told from waiting.
+        timing_source: kernel, wall, or none where compute and waiting cannot be distinguished.
         numbers: (n,) the profiler's step numbers.
         starts: (n,) Unix times.
     """

@@ -112,7 +112,7 @@ def evidence_objects(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
 
 
 def no_straggler(verdict: Verdict) -> str:
-    """Return what is said of a job without a culprit."""
+    """Return the sentence about a job without a culprit."""
     if not verdict.confidence:
         return f"no verdict: {verdict.unobserved[0]}"
     return f"no straggler: no rank holds the others up (confidence {verdict.confidence:.2f})"

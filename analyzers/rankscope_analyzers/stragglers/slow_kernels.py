@@ -38,7 +38,7 @@ REPLICA_CERTAINTY = 0.5
 
 
 def slow_ranks(view: View) -> Candidate | None:
-    """Return the ranks whose own kernels are slow; under wall timing they cannot be told apart."""
+    """Return the ranks whose own kernels are slow; under wall timing all look alike."""
     if view.shape.wall:
         return None
     own = _expected_ratio(view.baseline.relative if view.baseline else None, view.relative)

@@ -1,7 +1,7 @@
 """The jobs of the cluster for the watch: what goes on now, and how jobs ended.
 
 What goes on is exported at once. A sum is exported only when it is kept: whoever leads next would
-else count an end again that somebody has already been told of.
+otherwise count an end again that has already been exported.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Role = Literal["job", "series", "about"]
 that owns it, or whose name it has."""
 
 CLASS_LABELS = ("rankscope.io/class", "kueue.x-k8s.io/priority-class", "job-class")
-"""The same that agents take from pods, unless they are told others."""
+"""The same that agents take from pods, unless others are configured."""
 
 NO_CLASS = "default"
 

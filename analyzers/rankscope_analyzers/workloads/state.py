@@ -64,7 +64,7 @@ class Progress:
         ended: Unix time of its end.
         attempt: restarts of the whole job, None if its kind does not count them.
         elastic: least and most replicas of an elastic job.
-        suspended: it is told to stand still.
+        suspended: it has to stand still.
         queue: name of its queue, empty without one.
         gang: pods that must be scheduled together, None if none need be.
         interrupted: why a queue took its place away last: preempted, evicted and so on.

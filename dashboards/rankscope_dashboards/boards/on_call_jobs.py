@@ -15,7 +15,7 @@ from rankscope_dashboards.parts.panels import Panel, Table, rows
 from rankscope_dashboards.parts.thresholds import ANY_IS_BAD
 
 RECENT_SECONDS = 6 * 3600
-"""What failed longer ago is another shift's, and has been told."""
+"""What failed longer ago is another shift's, and has been reported."""
 
 ATTEMPT_SECONDS = 120
 """Failures that close to the newest are of one attempt, as agents and analyzers take it."""

@@ -56,7 +56,7 @@ class Panel(core.Panel):
         unit: Grafana's id of the values' unit.
         links: links of the panel, as title and address.
         steps: thresholds: lowest value and colour, ascending, the first without a value.
-        missing: what is said where there is no data.
+        missing: the text shown where there is no data.
         width, height: in Grafana's units: 24 columns, rows of 30 pixels.
         mappings: texts and colours of single values.
         overrides: settings of single fields.
@@ -101,7 +101,7 @@ class Panel(core.Panel):
         return self.mappings
 
     def words(self) -> tuple[str, str]:
-        """Return the description, and what is said where there is no data."""
+        """Return the description, and the text shown where there is no data."""
         return self.description, self.missing
 
     def to_json_data(self) -> Json:

@@ -15,7 +15,7 @@ from rankscope_dashboards.yaml_text import Value, dump
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a group of alerts is told.
+    """When a group of alerts is sent.
 
     Args:
         wait: for others of the group, at first.

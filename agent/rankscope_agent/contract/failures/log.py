@@ -38,7 +38,7 @@ class FailureLimits:
 
     Args:
         signs: by default a line of its launcher and a traceback for each of 8,192 ranks.
-        writers: told apart in one log.
+        writers: distinguished in one log.
         error_files: whether a log may be an error file, which is kept whole to be read at its end.
     """
 

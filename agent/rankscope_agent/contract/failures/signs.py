@@ -27,7 +27,7 @@ class SignLocation:
         source: name of the log.
         line: its line, counted from 1; 0 where that means nothing.
         attempt: how often the job had been restarted before.
-        rank: who showed it, None where that is not said.
+        rank: who showed it, None where that is not known.
         local: the rank counts within its node only.
         time: Unix time, None where none is printed.
     """

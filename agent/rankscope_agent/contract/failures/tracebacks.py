@@ -67,7 +67,7 @@ class TracebackReader:
     """Reads the lines of one writer.
 
     Args:
-        tagged: nobody else speaks with the same tag.
+        tagged: nobody else writes with the same tag.
     """
 
     def __init__(self, *, tagged: bool) -> None:

@@ -38,7 +38,7 @@ class Failure:
         frame: innermost frame of the traceback.
         exit_code: below 0 for a signal.
         root: torchrun takes it for the root cause.
-        weak: nothing but its exit code speaks for it.
+        weak: nothing but its exit code indicates it.
         ended_at: when it ended by its launcher, in seconds that compare within the job only.
         local: its rank counts within its node, as nothing translates it.
     """
@@ -71,7 +71,7 @@ class Attempt:
     """One attempt of the job.
 
     Args:
-        first: who failed first; None where that cannot be told.
+        first: who failed first; None where that is not known.
         others: who failed by themselves as well.
         silent: ranks between 0 and the highest seen of which nothing is known.
     """
@@ -117,7 +117,7 @@ def _attempt(signs: FailureSigns, number: int) -> Attempt:
 
 
 def _with_survived(signs: FailureSigns, number: int, known: Attempt) -> Attempt:
-    """Explain a failure of no known cause by what the program said that it had survived."""
+    """Explain a failure of no known cause by what the program reported to have survived."""
     if known.first is None or known.cause != causes.UNKNOWN:
         return known
     with_more = _judged(signs, number, SURVIVED)
@@ -269,7 +269,7 @@ def _explained(failures: list[Failure]) -> list[Failure]:
 
 
 def _without_aftermath(failures: list[Failure], ends: Sequence[RankEnd]) -> list[Failure]:
-    """Leave out crashes on the way out: of ranks that had said before why they end."""
+    """Leave out crashes on the way out: of ranks that had reported before why they end."""
     crashed = sum(classify_exit(end.exit_code or 0).cause == causes.NATIVE_CRASH for end in ends)
     kept = []
     for failure in failures:
@@ -378,7 +378,7 @@ def _is_of_a_handler(failure: Failure) -> bool:
 
 
 def _cause_of_victims(seen: Mapping[int | None, Sequence[FailureSign]]) -> str:
-    """Return what can be said where all that speak are victims."""
+    """Return the conclusion where all writers are victims."""
     causes_seen = {sign.meaning.cause for signs in seen.values() for sign in signs}
     if causes.COLLECTIVE_TIMEOUT in causes_seen:
         return causes.COLLECTIVE_TIMEOUT

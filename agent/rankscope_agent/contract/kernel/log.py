@@ -27,7 +27,7 @@ TRACE_LINES = 64
 """Lines of a stack trace that are looked at: the kernel prints at most that many frames."""
 
 _NAMED_BEFORE: frozenset[Kind] = frozenset({"gpu_fallen_off_bus", "gpu_probe_failure"})
-"""What is said of a GPU that a line before has named."""
+"""What a line says of a GPU that an earlier one named."""
 
 TRACED: frozenset[Kind] = frozenset(
     {"hung_task", "soft_lockup", "hard_lockup", "cpu_stall", "kernel_fault"}

@@ -39,7 +39,7 @@ def read_channels(facts: Facts, limits: Limits, thread: Thread, info: bytes) -> 
 
 
 def give_channels(thread: Thread, member: Member) -> None:
-    """Give a member what its thread said of channels; before 2.18.3 that comes before its name."""
+    """Give a member what its thread logged of channels, before 2.18.3 ahead of its name."""
     if thread.channels is not None:
         member.coll_channels, member.nvls_channels = thread.channels
         thread.channels = None

@@ -112,7 +112,7 @@ class Process:
 
 @dataclass(slots=True)
 class Member:
-    """One rank of one communicator, as its own process speaks of it.
+    """One rank of one communicator, as its own process reports it.
 
     Args:
         group: what its communicator is known by across processes: its commId where that is
@@ -150,7 +150,7 @@ class WarningCount:
 
 @dataclass(slots=True)
 class Facts:
-    """Everything said so far.
+    """Everything logged so far.
 
     Args:
         members: by process and pointer, the newest that has that pointer.

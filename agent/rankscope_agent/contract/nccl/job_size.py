@@ -1,6 +1,6 @@
 """How many ranks a job has by others that write into the same log: launchers, PyTorch, NCCL's RAS.
 
-They speak where NCCL's own lines about communicators are missing: at WARN level, or in an excerpt.
+They count where NCCL's own lines about communicators are missing: at WARN level, or in an excerpt.
 Pure: from text to numbers.
 """
 

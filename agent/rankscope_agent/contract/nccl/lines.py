@@ -25,7 +25,7 @@ from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Edges, Trans
 from rankscope_agent.contract.nccl.info_lines import BEGINNINGS
 
 MAX_EDGE_TRANSPORTS = 32
-"""Transports told apart for one member: NCCL has below ten, times GPUDirect and direction."""
+"""Transports distinguished for one member: NCCL has below ten, times GPUDirect and direction."""
 
 MAX_KNOWN_TRANSPORTS = 1024
 """Texts of transports whose meaning is remembered: a node has below a hundred (adapters times
@@ -36,7 +36,7 @@ MAX_KNOWN_ENDS = 256
 communicator; an end has at most 1024 bytes."""
 
 MAX_PAIRS = 4096
-"""Connections told apart for each member and transport: rings and trees make below a hundred.
+"""Connections distinguished for each member and transport: rings and trees make below a hundred.
 Further ones count as often as they are summed up."""
 
 CONNECTION, INFO, WARNING, BARE = 1, 2, 3, 4
@@ -292,7 +292,7 @@ def sum_up(edges: Edges, limit: int = MAX_PAIRS) -> int:
 def count(edges: Edges, transport: Transport, pairs: list[tuple[int, int]], limit: int) -> bool:
     """Add connections over a transport, each pair of ranks once; return True if there are any.
 
-    Beyond the transports that are told apart nothing is added.
+    Beyond the transports that are distinguished nothing is added.
     """
     highest = max(map(max, pairs))
     if highest >= MAX_RANK:

@@ -273,7 +273,7 @@ class NcclLog:
             del self.facts.members[key]
 
     def _member(self, process: Process, line: CommLine) -> Member | None:
-        """Return the member a line speaks of; None if it cannot be kept."""
+        """Return the member a line is about; None if it cannot be kept."""
         members = self.facts.members
         key = (process.host, process.pid, line.pointer)
         known = members.get(key)
@@ -387,7 +387,7 @@ class NcclLog:
 
 
 def _same(member: Member, line: CommLine) -> bool:
-    """Return True if a line speaks of the member that had its pointer last."""
+    """Return True if a line is about the member that had its pointer last."""
     if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
         return False
     return not (line.comm_id and member.linked and line.comm_id != member.group)

@@ -264,7 +264,7 @@ def _closed_on_one_host(
 
 
 def _is_on_one_host(facts: Facts, judged: Sequence[CommunicatorVerdict]) -> bool:
-    """Return True if the benchmark that made the log names one host, and nothing speaks of more."""
+    """Return True if the benchmark that made the log names one host, and nothing indicates more."""
     hosts = {process.host for process in facts.processes.values() if process.host}
     several = any((c.communicator.nodes or 1) > 1 for c in judged)
     return facts.one_host and len(hosts) <= 1 and not several

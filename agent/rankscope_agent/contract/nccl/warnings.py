@@ -114,7 +114,7 @@ class Warned:
 
     Args:
         code: one of `CODES`, or `CUDA_FAILURE_<number>`.
-        transport: the transport that data was on when it failed, empty where that is not said.
+        transport: the transport that data was on when it failed, empty where that is not given.
         status: of an InfiniBand completion error or asynchronous event, its name in small letters.
         device: the adapter, `unknown` where it is not printed.
     """

@@ -81,7 +81,7 @@ class Culprit:
 
 @dataclass(slots=True)
 class WatchdogFacts:
-    """What the watchdogs of a job said; keys make each event count once.
+    """What the watchdogs of a job logged; keys make each event count once.
 
     Args:
         earlier: timeouts of earlier attempts by operation, which are only counted.

@@ -18,7 +18,7 @@ threads, whose numbers have few lengths."""
 
 
 class Thread:
-    """One thread that printed something: its process and the communicator it speaks of.
+    """One thread that printed something: its process and the communicator it names.
 
     Args:
         process: whose it is.

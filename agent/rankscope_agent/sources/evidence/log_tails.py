@@ -30,7 +30,7 @@ MAX_LINE = 2048
 """Characters kept of a line."""
 
 MAX_RANKS = 256
-"""Ranks told apart in one log; the lines of further ones are taken with those of none."""
+"""Ranks distinguished in one log; the lines of further ones are taken with those of none."""
 
 
 class LogTails:

@@ -30,7 +30,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 MAX_RANKS = 64
 BEFORE_SECONDS = 600.0
-"""The kernel's log is told from so long before the job's processes began on."""
+"""The kernel's log is included from so long before the job's processes began on."""
 
 
 class NodeEvidence:

@@ -17,7 +17,7 @@ from rankscope_agent.sources.stalls.process import parse
 
 MAX_STATUS_BYTES = 16 << 10
 MAX_THREADS = 512
-"""Threads told of one process; a rank with its libraries has some 100 to 300."""
+"""Threads listed for one process; a rank with its libraries has some 100 to 300."""
 
 KEPT_FIELDS = frozenset(
     (

@@ -22,7 +22,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
 
 FETCH_SECONDS = 5.0
-"""Time between two fetches: dcgm-exporter itself looks at the GPUs every 30 s unless told
+"""Time between two fetches: dcgm-exporter itself looks at the GPUs every 30 s unless configured
 otherwise, so that more would only cost it CPU time. What was fetched stands until then."""
 
 TIMEOUT_SECONDS = 4.0
@@ -79,7 +79,7 @@ class DcgmCollector:
         self._energy: dict[GpuLabels, tuple[object, float]] = {}
 
     def collect(self) -> Sequence[Sample]:
-        """Return what the endpoint said at the last fetch.
+        """Return the endpoint's last answer.
 
         Raises:
             NoData: it shows no GPU.

@@ -67,7 +67,7 @@ class Gpu:
 
     Args:
         identity: who it is, or was the last time; a placeholder if nobody knows.
-        reader: set by the worker's thread once the GPU has said who it is.
+        reader: set by the worker's thread once the GPU has identified itself.
         refusal: code of what it answered to that question, 0 for none.
     """
 
@@ -191,7 +191,7 @@ class Session:
         return (*state, *samples)
 
     def _failed(self, gpu: Gpu, error: NvmlError) -> tuple[Sample, ...]:
-        """Note a GPU that could not be read at all; return what can still be said about it."""
+        """Note a GPU that could not be read at all; return what is still known about it."""
         self._errors.add(error)
         if error.code in GONE_CODES | CLOSED_CODES:
             self._plan_reopening()
@@ -318,7 +318,7 @@ class Session:
                 self._plan_reopening()
 
     def _take_over(self) -> None:
-        """Know the GPUs that have said who they are, those that took long over it as well."""
+        """Register the GPUs that have identified themselves, also those that took long."""
         for gpu in self._gpus:
             if gpu.reader is None and not gpu.refusal:
                 self._identify_gpu(gpu, self._clock())

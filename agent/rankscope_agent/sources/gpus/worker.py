@@ -1,6 +1,6 @@
 """A thread that makes the driver calls of one GPU, so that a hanging call blocks nothing else.
 
-The driver cannot be told to give up a call. The thread that made it is left to wait, and its GPU is
+A call into the driver cannot be cancelled. The thread that made it is left to wait, and its GPU is
 unresponsive until the call comes back; what it then brings is old and thrown away.
 """
 

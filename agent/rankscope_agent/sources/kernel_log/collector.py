@@ -40,7 +40,7 @@ GPU_SECONDS = 60.0
 """How often the driver is asked which GPUs there are."""
 
 SAVE_SECONDS = 10.0
-"""How often the state is written: what is told of the last moments of a boot that ends."""
+"""How often the state is written: what is known of the last moments of a boot that ends."""
 
 MAX_STATE_BYTES = 4 << 20
 STATE_FILE = "kernel_log.json"

@@ -177,7 +177,7 @@ class InspectorFollower:
 
     @property
     def refused(self) -> int:
-        """How many files are not read as they are links, or speak for others' GPUs."""
+        """How many files are not read as they are links, or report on others' GPUs."""
         return self._linked + self._speeds.refused
 
     def rescan(self, now: float) -> bool:

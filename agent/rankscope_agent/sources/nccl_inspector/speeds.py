@@ -1,6 +1,6 @@
 """Inspector's Prometheus files of a node: one per GPU, read anew when they change, within a budget.
 
-A file is named after the GPU that it speaks for, by whoever writes it: one in a pod's volume is
+A file is named after the GPU that it reports on, by whoever writes it: one in a pod's volume is
 believed of the GPUs that the pod holds.
 """
 
@@ -46,7 +46,7 @@ class GpuSpeeds:
 
     def __init__(self, held: Callable[[str], Collection[str] | None]) -> None:
         self.refused = 0
-        """Files that speak for GPUs that their pods do not hold, or that are too many."""
+        """Files that report on GPUs that their pods do not hold, or that are too many."""
         self._held = held
         self._files: dict[str, _GpuFile] = {}
         self._turn = 0
@@ -57,7 +57,7 @@ class GpuSpeeds:
         return sum(bool(file.speeds) for file in self._files.values())
 
     def take(self, found: dict[RingDirectory, list[Entry]]) -> None:
-        """Take the files that there are now; of two for one GPU the first that may speak counts."""
+        """Take the files that there are now; of two for one GPU the first permitted one counts."""
         before, self._files, self.refused = self._files, {}, 0
         for directory, entries in found.items():
             held = self._held(directory.pod_uid) if directory.pod_uid else None

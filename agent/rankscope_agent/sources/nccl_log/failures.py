@@ -148,7 +148,7 @@ class PodFailures:
         Args:
             log: as of `feed`.
             now: the time.
-            progress: what was said of steps before.
+            progress: what was logged of steps before.
         """
         if self._marked is None:
             self._first_marked = now
@@ -174,7 +174,7 @@ class PodFailures:
 
         Args:
             now: the time.
-            progress: what the logs said of steps so far.
+            progress: what was logged of steps so far.
             ended: a container of the pod failed since.
             alive: the pod is known not to have ended.
         """

@@ -325,7 +325,7 @@ class NcclFollower:
         return self.skipped_bytes + sum(open_ones)
 
     def state(self) -> dict[str, Any] | None:
-        """Return where to go on after a restart; None while that cannot be said."""
+        """Return where to continue after a restart; None while that is not known."""
         positions: dict[str, Any] = {
             str(path): [list(left.inode), left.offset, list(left.done), has_content]
             for path, (left, has_content) in self._resume.items()

@@ -17,14 +17,14 @@ MAX_JOBS = 64
 """Jobs with failures that are remembered, those that failed last."""
 
 MAX_FAILURES = 2
-"""Attempts told of each job: that which failed last, and the one before it."""
+"""Attempts reported for each job: that which failed last, and the one before it."""
 
 INCIDENT_SECONDS = 120.0
 """Failures that close to each other are of one attempt: launchers give ranks half a minute to end,
 and starting again takes as long."""
 
 KEPT_SECONDS = 3600.0
-"""How long a job without pods is told of: as long as what happened to its pods is."""
+"""How long a job without pods is reported: as long as what happened to its pods is."""
 
 CLOCK_SECONDS = 60.0
 """How much earlier than its words Kubernetes may say that a container ended: its times are of whole

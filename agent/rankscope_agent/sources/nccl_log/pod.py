@@ -26,7 +26,7 @@ scrape interval in use, and a fifth of the cost of doing it each second."""
 
 
 class PodLogs:
-    """What the logs of one pod said; times are Unix seconds, None before the first.
+    """What the logs of one pod contained; times are Unix seconds, None before the first.
 
     Args:
         owner: the pod.
@@ -50,12 +50,12 @@ class PodLogs:
 
     @property
     def facts(self) -> Facts:
-        """Everything said so far."""
+        """Everything logged so far."""
         return self._parser.facts
 
     @property
     def has_content(self) -> bool:
-        """Return True if NCCL or its watchdog said anything."""
+        """Return True if NCCL or its watchdog logged anything."""
         facts = self.facts
         return bool(facts.processes or facts.warnings or facts.version or facts.members)
 

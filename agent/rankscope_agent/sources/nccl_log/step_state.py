@@ -11,7 +11,7 @@ from rankscope_agent.sources.nccl_log.step_lines.values import Progress
 
 
 def to_json(log: StepLog) -> dict[str, Any]:
-    """Return what a pod's logs said as JSON-ready values."""
+    """Return what a pod's logs contained as JSON-ready values."""
     return {
         "frameworks": [[name, *astuple(known)] for name, known in log.facts.frameworks.items()],
         "refused": log.facts.refused,

@@ -1,7 +1,8 @@
 """Lagging collectives and missing ranks, as reported by NCCL's RAS.
 
 RAS is part of every NCCL from 2.24.3 on and listens on localhost:28028. A question makes it gather
-the state of all ranks of the job, on all nodes, so that it is asked seldom, and only if told to.
+the state of all ranks of the job, on all nodes, so that it is queried seldom and
+only if configured.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class NcclRasCollector:
         self._outcome: tuple[Sample, ...] | NoData | RasError = ()
 
     def collect(self) -> Iterable[Sample]:
-        """Return what RAS said last.
+        """Return the last answer of RAS.
 
         Raises:
             NoData: it is not to be asked, or nothing answers there.

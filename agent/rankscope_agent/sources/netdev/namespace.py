@@ -82,7 +82,7 @@ def may_enter_networks(procfs: Path, sysfs: Path, own_procfs: Path = OWN_PROCFS)
 
 
 def effective_capabilities(status: str) -> int:
-    """Read the effective capabilities, a bit each, in /proc/PID/status; 0 where none are told."""
+    """Read the effective capabilities, a bit each, in /proc/PID/status; 0 where there are none."""
     for line in status.splitlines():
         name, _, value = line.partition(":")
         if name == "CapEff":

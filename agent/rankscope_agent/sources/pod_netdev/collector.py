@@ -58,12 +58,12 @@ class Visit(Protocol):
 
     @property
     def links(self) -> Sequence[InsideLink]:
-        """Return what was told, once it has ended."""
+        """Return the result, once it has ended."""
         ...
 
     @property
     def refusal(self) -> OSError | None:
-        """Return why nothing was told."""
+        """Return why there is no result."""
         ...
 
     def start(self) -> None:
@@ -245,7 +245,7 @@ def counter_samples(labels: tuple[str, ...], traffic: Traffic) -> Iterator[Sampl
 
 
 def link_samples(labels: tuple[str, ...], link: InsideLink) -> Iterator[Sample]:
-    """Yield what a visit told of one interface; `labels` are its job, pod and name."""
+    """Yield what a visit found out about one interface; `labels` are its job, pod and name."""
     yield Sample(metrics.INFO, (*labels, link.kind), 1)
     if link.up is not None:
         yield Sample(metrics.UP, labels, int(link.up))

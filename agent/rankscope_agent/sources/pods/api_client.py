@@ -26,7 +26,7 @@ LIST_SECONDS = 60.0
 
 SILENCE_SECONDS = 100.0
 """Time without a byte of a watch. Bookmarks come every minute, so that longer silence means that
-the other end is gone without having said so."""
+the other end is gone without closing the connection."""
 
 MAX_LIST = 256 << 20
 """Bytes of a list: 3,000 pods with full specs have 25 MB. They pass through one by one."""
@@ -42,7 +42,7 @@ class ApiError(Exception):
 
     Args:
         code: HTTP status, also of an ERROR event; 0 where there was no answer in HTTP at all.
-        reason: one sentence with what the server said.
+        reason: one sentence with the server's answer.
         retry_after_seconds: how long it asks us to wait, 0 where it does not.
     """
 

@@ -37,7 +37,7 @@ def _nobody(_uid: str) -> PodIdentity | None:
 
 
 class PodDirectory:
-    """What the API server told; `expect` says that it is asked at all.
+    """What the API server answered; `expect` means that it is asked at all.
 
     All methods may be called from any thread.
     """
@@ -93,7 +93,7 @@ class PodDirectory:
 
     @property
     def contact_unix_seconds(self) -> float | None:
-        """When the server last said anything, bookmarks included; None before that."""
+        """When the server last sent anything, bookmarks included; None before that."""
         with self._lock:
             return self._contact_unix_seconds
 
@@ -238,7 +238,7 @@ class PodDirectory:
         """Name the job of a pod whose processes call it `stated`; None where the pod is not known.
 
         What the processes say counts only where Kubernetes knows of no job, and as a name within
-        the pod's namespace. A pod that the API server has not told of is waited for; where the
+        the pod's namespace. A pod that the API server has not listed yet is waited for; where the
         server stays silent, the folders of its logs tell the namespace.
 
         Raises:
@@ -257,7 +257,7 @@ class PodDirectory:
         """Refuse what a process that is in no pod may not say of itself on a node with pods.
 
         Raises:
-            JobNameError: it speaks for a pod, for a job in the namespace of one, or for another
+            JobNameError: it claims a pod, for a job in the namespace of one, or for another
                 user's job.
         """
         with self._lock:
@@ -279,7 +279,7 @@ class PodDirectory:
             slurm_job: the job that Slurm has put it into, mostly empty.
 
         Raises:
-            JobNameError: it speaks for a job of pods, or for another user's job.
+            JobNameError: it claims a job of pods, or for another user's job.
         """
         self.check_outside("", stated)
         self._owners.check_process(stated, user, slurm_job)

@@ -23,7 +23,7 @@ CALL_SECONDS = 5.0
 """Time for one call: the kubelet answers in milliseconds, and the collector's deadline is 10 s."""
 
 MAX_ANSWER = 16 << 20
-"""Bytes accepted: gRPC clients take 4 MiB unless told otherwise; a node of 110 pods needs 50 kB."""
+"""Bytes accepted: gRPC clients take 4 MiB by default; a node of 110 pods needs 50 kB."""
 
 _WINDOW = 1 << 20
 _CHUNK = 65536

@@ -49,7 +49,7 @@ class Launcher:
         indices: labels that hold its index.
         attempts: labels that count restarts of the whole job.
         bystanders: roles whose processes are no ranks.
-        read: finds ranks and sizes, given what the labels said.
+        read: finds ranks and sizes, given the labels' values.
     """
 
     kind: str

@@ -16,7 +16,7 @@ from rankscope_agent.sources.pods.pod_status import Failure
 from rankscope_agent.sources.pods.records import Pod
 
 MAX_JOBS = 256
-"""Jobs of which something is remembered: a kubelet runs 110 pods unless told otherwise."""
+"""Jobs of which something is remembered: a kubelet runs 110 pods by default."""
 
 MAX_REASONS = 4
 """Reasons of failures kept of a job on a node, the newest: what fails repeatedly has one or two."""
@@ -25,10 +25,10 @@ MAX_REPLICAS = 256
 """Places of pods in a job on a node."""
 
 KEPT_SECONDS = 3600.0
-"""How long a job whose pods are gone is told of: long enough to be seen by who was paged."""
+"""How long a job whose pods are gone is reported: long enough to be seen by who was paged."""
 
 MAX_GONE = 4
-"""Such jobs that are told of, those that ended last: their series come on top of running jobs'."""
+"""Such jobs that are reported, those that ended last: their series come on top of running jobs'."""
 
 AWAITED_SECONDS = 300.0
 """How long pods of a job are waited for that had none left, to know that they are made anew."""
@@ -153,7 +153,7 @@ class Lifecycles:
                 del self._jobs[job]
 
     def jobs(self) -> Mapping[str, JobLife]:
-        """Return copies of what is to be told of each job, for any thread."""
+        """Return copies of what is to be reported of each job, for any thread."""
         return {
             job: replace(life, newest=dict(life.newest))
             for job, life in self._jobs.items()

@@ -128,7 +128,7 @@ def _named(directory: PodDirectory, process: RankProcess) -> PodJob:
 
 
 def container_name(directory: PodDirectory, placement: Placement) -> str:
-    """Name a container by its id; empty where the API server has not told of it."""
+    """Name a container by its id; empty where the API server has not listed it."""
     pod = directory.find(placement.pod_uid) if placement.pod_uid else None
     names = (
         container.name

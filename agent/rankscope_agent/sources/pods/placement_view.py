@@ -18,7 +18,7 @@ class HeldDevice:
     """A device and the pod that holds it; `uuid` and `pci` are filled in where they follow.
 
     Args:
-        pod_uid: empty where the API server has not told of the pod.
+        pod_uid: empty where the API server has not listed the pod.
         rdma_device: name such as mlx5_0, where sysfs knows the PCI address.
     """
 

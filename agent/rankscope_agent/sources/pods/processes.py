@@ -66,7 +66,7 @@ def parse_environ(data: bytes) -> dict[str, str]:
 def has_probe(data: bytes) -> bool:
     """Return True if a process with this environment loads the probe together with torch.
 
-    It does if the probe's folder is on its PYTHONPATH, or if it is told where to write rings,
+    It does if the probe's folder is on its PYTHONPATH, or if it is configured where to write rings,
     unless the probe is switched off.
     """
     variables = dict(entry.partition(b"=")[::2] for entry in data.split(b"\0"))

@@ -37,13 +37,13 @@ SHORT_WATCH_SECONDS = 5.0
 cannot hold one; asking again without a pause would be a request storm."""
 
 SILENT_SECONDS = 60.0
-"""A watch that was open for so long and then said nothing is taken up again, and is no failure: an
+"""A watch that was open for so long and then stayed silent is opened again, and is no failure: an
 API server over an etcd without progress notifications sends no bookmarks, and pods may rest."""
 
 GONE = 410
 
 MAX_PODS = 4096
-"""Pods of a node that are known, ended ones among them: kubelets run 110 unless told otherwise."""
+"""Pods of a node that are known, ended ones among them: kubelets run 110 by default."""
 
 
 class PodServer(Protocol):
@@ -107,7 +107,7 @@ class Reflector:
         self._stop.set()
 
     def run(self) -> None:
-        """Follow until told to stop."""
+        """Follow until stopped."""
         stopped = self._pause(self._start_jitter_seconds * self._jitter())
         while not stopped and not self._stop.is_set():
             stopped = self._pause(self._iteration())

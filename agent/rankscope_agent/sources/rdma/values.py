@@ -24,7 +24,7 @@ _WORD = re.compile(r"[\w .:+/-]{1,128}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A link's rate, and its lanes (`4X`) and speed (`NDR`) where they are said, else empty."""
+    """A link's rate, and its lanes (`4X`) and speed (`NDR`) where they are given, else empty."""
 
     bytes_per_second: float
     width: str

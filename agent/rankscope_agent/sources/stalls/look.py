@@ -47,7 +47,7 @@ STACK_SECONDS = 1.0
 """A rank that holds its interpreter's lock gives no stack, however long one waits."""
 
 CPU_SECONDS = 0.5
-"""Shortest time over which processor time is told: the kernel counts in hundredths of a second."""
+"""Shortest time over which CPU time is measured: the kernel counts in hundredths of a second."""
 
 RankKey = tuple[str, int, int]
 """Job, rank and the time at which the ring was made."""

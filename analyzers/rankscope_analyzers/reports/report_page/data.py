@@ -24,7 +24,7 @@ MOST_CELLS = 1_500_000
 may have. Jobs of 6,250 ranks keep all bins, bigger ones and many on a page get fewer."""
 
 FEWEST_BINS = 24
-"""Below this a fault could not be told from a hiccup any longer."""
+"""Below this a fault could no longer be distinguished from a hiccup."""
 
 MARKED = 16
 """Culprits that are marked beside the map; when more are slow the map itself shows it."""

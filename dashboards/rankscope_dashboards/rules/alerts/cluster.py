@@ -54,14 +54,14 @@ _MAINTENANCE = (
 
 
 OLDER_HALVES = {"1h": "30m", "6h": "3h", "1d": "12h", "3d": "36h"}
-"""Windows that speak of hours or days need data that old: a ratio of minutes is not one of days."""
+"""Windows of hours or days need data that old: a ratio of minutes is not one of days."""
 
 
 # An agent knows what it lost, but not what the one before it had: a driver that does not come up
 # when the node boots. That is asked of the sources whose loss is a fault of the node only.
 _HARDWARE = f'{agent.COLLECTOR_SUCCESS.name}{{collector=~"nvml|rdma"}}'
 _GPUS_BY_DCGM = f'{agent.COLLECTOR_SUCCESS.name}{{collector="dcgm"}} == 1'
-"""Agents that were told to read GPUs from a dcgm-exporter do not read them themselves any more."""
+"""Agents configured to read GPUs from a dcgm-exporter no longer read them themselves."""
 
 _UNSCHEDULED = (
     "kube_pod_status_unschedulable == 1 and on (cluster, namespace, pod)"

@@ -73,7 +73,7 @@ _FIRST_RANK = texts.known(
     "{{ with .Labels.node }} on node {{ . }}{{ end }} failed first: {{ .Labels.cause }}.",
     *("cluster", "job_id", "cluster", "job_id"),
 )
-"""Which rank failed first and why, of the newest attempt: said only where logs tell."""
+"""Which rank failed first and why, of the newest attempt: shown only where logs contain it."""
 
 _WAITS_FOR = texts.known(
     f'sum by (reason) ({records.JOB_WAITING}{{cluster=%q,job_id=%q,reason!~"{_NO_FAULT}"}} > 0)',

@@ -50,7 +50,7 @@ HOLDERS = known(
     "{{ with .Labels.rank }}, rank {{ . }}{{ end }}.",
     *("cluster", "uuid"),
 )
-"""Which job and rank has the GPU, or which pod that is of no job: said only where it is known."""
+"""Which job and rank has the GPU, or which pod that is of no job: shown only where it is known."""
 
 CULPRIT = (
     "{{ if $labels.rank }}rank {{ $labels.rank }}{{ with $labels.node }} on node {{ . }}{{ end }}"
@@ -66,7 +66,7 @@ LOST = known(
     "It has cost {{ printf `%.3g` .Value }} GPU-hours so far.",
     *("cluster", "job_id", "kind"),
 )
-"""What the finding has cost: said only where step times tell."""
+"""What the finding has cost: shown only where step times are known."""
 
 LOST_BY_JOB = known(
     f"sum({watch.LOST_GPU_SECONDS.name}{{cluster=%q,job_id=%q}}) / 3600",
@@ -81,7 +81,7 @@ CAUSE = known(
     "Cause: {{ .Labels.kind }}, see {{ .Labels.runbook }}.",
     *("cluster", "job_id", "cluster", "job_id", "symptom"),
 )
-"""What layers below the step times say it comes from: said only where a watch knows."""
+"""What layers below the step times say it comes from: shown only where a watch knows."""
 
 _FOR_A_SHELL = (
     "{{ if match `^[A-Za-z0-9._/:@%+-]+$` . }}{{ . }}"

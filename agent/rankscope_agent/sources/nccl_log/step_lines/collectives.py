@@ -138,7 +138,7 @@ class CollectivePeriod:
 
 
 def repeat(order: Sequence[int]) -> int | None:
-    """Return after how many elements a sequence repeats itself; None if that cannot be told.
+    """Return after how many elements a sequence repeats itself; None if that is not known.
 
     Each kind of element that comes once a period has the period as its commonest distance, so that
     only these distances need a look. Layers repeat themselves within a step, and evaluations

@@ -43,7 +43,7 @@ _PIPELINE = re.compile(
 
 
 class DeepSpeedLines:
-    """Reads DeepSpeed's lines; steps' times are told by the time stamps of two of them."""
+    """Reads DeepSpeed's lines; step times follow from the time stamps of two of them."""
 
     def __init__(self) -> None:
         self._step: int | None = None

@@ -52,7 +52,7 @@ class TrainerLines:
 
     Attributes:
         votes: ends of bars in whose midst losses came, with how often.
-        lightning: Lightning said that it begins.
+        lightning: Lightning logged that it begins.
     """
 
     def __init__(self) -> None:

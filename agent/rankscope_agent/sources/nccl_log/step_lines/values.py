@@ -61,7 +61,7 @@ class StepLine:
 
 @dataclass(slots=True)
 class Progress:
-    """What one framework said of its steps so far: the newest of each value, and counts.
+    """What one framework logged of its steps so far: the newest of each value, and counts.
 
     Args:
         lines: lines about steps.

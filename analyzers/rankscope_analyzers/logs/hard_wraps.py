@@ -188,7 +188,7 @@ def _glued(pieces: Sequence[bytes], blanks: Sequence[bool]) -> bytes:
 
 
 def _columns(line: bytes | bytearray, *, trimmed: bool = True) -> int:
-    """Return how wide a line is, without the blanks at its end unless told otherwise."""
+    """Return how wide a line is, without the blanks at its end by default."""
     text = line.rstrip() if trimmed else line
     return len(text if text.isascii() else text.decode(errors="replace"))
 

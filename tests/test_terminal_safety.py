@@ -150,8 +150,8 @@ CASES: dict[str, tuple[str, ...]] = {
 TEXT_ALONE = ("record", "watch", "capture", "logs --from")
 """Lines that begin so have no JSON to print."""
 
-OF_ITSELF = {"demo", "probe-path"}
-"""Commands that print nothing that anybody else wrote."""
+OF_ITSELF = {"demo", "fabric-check", "probe-path"}
+"""Commands that print nothing that anybody else wrote, but for the ranks of a job of one's own."""
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

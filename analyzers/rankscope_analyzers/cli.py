@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "record": ("record", "keep what a run is: images, command, versions, places, speed"),
     "diff": ("diff", "what changed from one recorded run to another"),
     "preflight": ("preflight", "what keeps a job off the fast path, from its manifests"),
+    "fabric-check": ("fabric_check", "measure the links between nodes, and name the slow one"),
     "verify": ("verify", "whether a job that runs takes the fast path and trains as it should"),
     "doctor": ("doctor", "why a job is not seen, and what it takes to see it"),
     "explain": (

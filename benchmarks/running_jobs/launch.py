@@ -52,9 +52,24 @@ class ForkServer:
         network: str = "",
     ) -> int:
         """Start a loop as one rank; return its process id."""
+        return self.start(
+            SCRIPTS / "loops.py", [loop], environment, output, processes=processes, network=network
+        )
+
+    def start(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: Path,
+        *,
+        processes: str = "",
+        network: str = "",
+    ) -> int:
+        """Start a script as one rank; return its process id."""
         if self.process.stdin is None or self.process.stdout is None:
             raise RuntimeError("the fork server has no pipes")
-        order = {"script": str(SCRIPTS / "loops.py"), "arguments": [loop], "output": str(output)}
+        order = {"script": str(script), "arguments": list(arguments), "output": str(output)}
         order |= {"environment": dict(environment), "processes": processes, "network": network}
         print(json.dumps(order), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())

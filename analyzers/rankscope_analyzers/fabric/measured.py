@@ -1,0 +1,71 @@
+"""What the ranks of a fabric check measured, as rank 0 has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Link = tuple[int, int]
+"""The rank that sends, and the rank that receives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """All-reduces of one size over all ranks.
+
+    Args:
+        message_bytes: what each rank gives.
+        seconds: mean duration, on the slowest rank.
+        correct: every rank got the right sums.
+    """
+
+    message_bytes: int
+    seconds: float
+    correct: bool
+
+    def algorithm_bandwidth(self) -> float:
+        """Return bytes of the message per second."""
+        return self.message_bytes / self.seconds
+
+    def bus_bandwidth(self, ranks: int) -> float:
+        """Return bytes per second that each link carries: 2(n-1)/n of the message leave a rank.
+
+        As nccl-tests define it (doc/PERFORMANCE.md), so that it compares with a link's speed.
+        """
+        return self.algorithm_bandwidth() * 2 * (ranks - 1) / ranks
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpeed:
+    """What one rank's GPU computes and copies.
+
+    Args:
+        flops: floating-point operations per second of a matrix product.
+        to_device: bytes per second from the host's memory.
+        to_host: bytes per second back.
+    """
+
+    flops: float
+    to_device: float
+    to_host: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One fabric check.
+
+    Args:
+        hosts: of each rank.
+        backend: gloo or nccl.
+        reductions: all-reduces, the smallest message first.
+        rates: bytes per second of a large message, by link; the best of several.
+        round_trips: seconds of a small message and its echo, by link; the best of several.
+        devices: of each rank with a GPU.
+    """
+
+    hosts: Sequence[str]
+    backend: str
+    reductions: Sequence[Reduction]
+    rates: Mapping[Link, float]
+    round_trips: Mapping[Link, float]
+    devices: Mapping[int, DeviceSpeed]

@@ -1,0 +1,177 @@
+"""`rankscope fabric-check`: who is slow among equals, and a real slow link between four ranks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+
+import pytest
+from benchmarks import fabric_links
+from benchmarks.running_jobs.launch import ForkServer
+
+from rankscope_analyzers import cli
+from rankscope_analyzers.commands.fabric_check import size_bytes
+from rankscope_analyzers.fabric import report
+from rankscope_analyzers.fabric.judge import Fault, faults
+from rankscope_analyzers.fabric.measured import DeviceSpeed, Measured, Reduction
+
+GBIT = 1e9 / 8
+
+
+def measured(ranks=4, rates=None, trips=None, devices=None, reductions=()):
+    """Return what equal ranks measure, with some of it changed."""
+    links = list(itertools.permutations(range(ranks), 2))
+    return Measured(
+        hosts=[f"n{rank}" for rank in range(ranks)],
+        backend="gloo",
+        reductions=reductions,
+        rates=dict.fromkeys(links, GBIT) | (rates or {}),
+        round_trips=dict.fromkeys(links, 1e-4) | (trips or {}),
+        devices=devices or {},
+    )
+
+
+def sends(rank, rate, ranks=4):
+    return {(rank, other): rate for other in range(ranks) if other != rank}
+
+
+def receives(rank, rate, ranks=4):
+    return {(other, rank): rate for other in range(ranks) if other != rank}
+
+
+def kinds(found):
+    return [(fault.kind, fault.ranks) for fault in faults(found)]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (measured(), []),
+        (measured(rates=sends(2, 0.49 * GBIT)), [("sends", (2,))]),
+        (measured(rates=sends(2, 0.51 * GBIT)), []),
+        (measured(rates=receives(1, 0.2 * GBIT)), [("receives", (1,))]),
+        (
+            measured(rates=sends(0, 0.2 * GBIT) | receives(0, 0.2 * GBIT)),
+            [("sends", (0,)), ("receives", (0,))],
+        ),
+        (measured(rates={(3, 1): 0.3 * GBIT}), [("link", (3, 1))]),
+        (measured(trips=dict.fromkeys([*sends(3, 0), *receives(3, 0)], 0.01)),
+         [("echo", (3,))]),
+        (measured(trips=dict.fromkeys([*sends(3, 0), *receives(3, 0)], 0.0049)), []),
+        (measured(ranks=8, rates=sends(2, 0.1 * GBIT, 8) | sends(5, 0.3 * GBIT, 8)),
+         [("sends", (2,)), ("sends", (5,))]),
+        (measured(ranks=2, rates={(0, 1): 0.1 * GBIT}), []),
+        (measured(reductions=[Reduction(4, 1.0, correct=False)]), [("sums", (0, 1, 2, 3))]),
+    ],
+)  # fmt: skip
+def test_the_slow_one_is_named_and_nobody_else(given, named):
+    assert kinds(given) == named
+
+
+@pytest.mark.parametrize(
+    ("speed", "named"),
+    [
+        (DeviceSpeed(0.84, 1.0, 1.0), [("computes", (1,))]),
+        (DeviceSpeed(0.86, 0.86, 0.86), []),
+        (DeviceSpeed(1.0, 0.84, 1.0), [("copies", (1,))]),
+        (DeviceSpeed(1.0, 1.0, 0.84), [("copies", (1,))]),
+    ],
+)
+def test_a_gpu_is_compared_with_the_others(speed, named):
+    devices = dict.fromkeys(range(4), DeviceSpeed(1.0, 1.0, 1.0)) | {1: speed}
+    assert kinds(measured(devices=devices)) == named
+    assert kinds(measured(devices={0: DeviceSpeed(1.0, 1.0, 1.0), 1: speed})) == []
+
+
+def test_bus_bandwidth_is_what_each_link_carries():
+    reduction = Reduction(1000, 0.5, correct=True)
+    assert reduction.algorithm_bandwidth() == 2000
+    assert reduction.bus_bandwidth(4) == 3000
+    assert reduction.bus_bandwidth(2) == 2000
+
+
+@pytest.mark.parametrize(
+    ("given", "minimum", "code", "says"),
+    [
+        (measured(), None, 0, "No rank or link is slow."),
+        (measured(rates=sends(2, 0.1 * GBIT)), None, 2,
+         "Slow: rank 2 (n2) sends 0.1 Gbit/s, others 1 Gbit/s."),
+        (measured(rates={(3, 1): 0.3 * GBIT}), None, 2,
+         "Slow: the link from rank 3 (n3) to rank 1 (n1) carries 0.3 Gbit/s, others 1 Gbit/s."),
+        (measured(), 1.1 * GBIT, 2, "links carry less than the 1.1 Gbit/s"),
+        (measured(), 0.9 * GBIT, 0, "No rank or link is slow."),
+        (measured(ranks=2), None, 3, "2 ranks cannot be told apart"),
+        (measured(ranks=2), 0.9 * GBIT, 0, "12"),
+    ],
+)  # fmt: skip
+def test_the_answer_and_its_exit_code(given, minimum, code, says):
+    found = report.conclude(given, minimum)
+    assert found.exit_code == code
+    if says != "12":
+        assert says in "\n".join(report.lines(found))
+    assert json.loads(json.dumps(report.as_object(found)))["below_minimum"] == found.below
+
+
+def test_faults_beyond_a_screen_are_counted():
+    found = report.Conclusion(measured(), (Fault("sends", (1,), 1.0, 2.0),) * 30, False, None)
+    lines = list(report.lines(found))
+    assert sum(line.startswith("Slow:") for line in lines) == 20
+    assert "10 more are in --json." in lines
+
+
+def test_all_peers_are_measured_up_to_a_limit_and_beyond_it_spread_ones():
+    measure = pytest.importorskip("rankscope_analyzers.fabric.measure", reason="needs torch")
+    assert list(measure.offsets(4)) == [1, 2, 3]
+    assert list(measure.offsets(33)) == list(range(1, 33))
+    many = measure.offsets(4096)
+    assert len(many) == 32
+    assert many[0] == 1
+    assert max(many) > 3900
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16M", 16 << 20), ("64k", 65536), ("4", 4), ("8G", 8 << 30)]
+)
+def test_sizes_have_units(text, size):
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--sizes", "2"), "a size is a number of bytes from 4 to 8G"),
+        (("--link-size", "9G"), "a size is a number of bytes from 4 to 8G"),
+        (("--sizes", "1M,,"), "a size is a number of bytes"),
+        (("--minimum", "0"), "expected Gbit/s above 0"),
+        (("--seconds", "601"), "expected seconds above 0, at most 600"),
+        ((), "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT not set"),
+    ],
+)
+def test_wrong_calls_are_one_sentence(monkeypatch, capsys, flags, complaint):
+    pytest.importorskip("torch", reason="measures with torch")
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        code = cli.main(["fabric-check", *flags])
+    except SystemExit as error:
+        code = error.code
+    assert code == 1
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("tc")),
+    reason="network namespaces and token buckets take root, ip and tc",
+)
+def test_a_rank_behind_a_slow_link_is_named_among_four():
+    pytest.importorskip("torch", reason="measures with torch")
+    with ForkServer() as server:
+        found = fabric_links.checked(server, 2, "both")
+    slow = {(fault["kind"], tuple(fault["ranks"])) for fault in found["faults"]}
+    assert {("sends", (2,)), ("receives", (2,))} & slow
+    assert found["hosts"] == [f"node-{rank}" for rank in range(4)]
+    assert len(found["links"]) == len(found["round_trips"]) == 12
+    assert [one["message_bytes"] for one in found["all_reduce"]] == [64 << 10, 1 << 20]
+    assert all(one["correct"] for one in found["all_reduce"])

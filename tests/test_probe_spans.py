@@ -94,6 +94,31 @@ def test_every_save_and_load_is_a_span_of_its_length(nursery: Nursery, tmp_path:
     assert told.of("checkpoint_load")[0]["bytes"] == sizes["start"]
 
 
+def test_what_a_program_marks_itself_is_a_span(nursery: Nursery, tmp_path: Path) -> None:
+    told = job(nursery, tmp_path, "by_hand")
+    assert [(ended.code, ended.errors) for ended in told.outcomes] == [(0, "")]
+    saves = told.of("checkpoint_save")
+    agree(saves, told.written("checkpoint_save"))
+    assert [span["outcome"] for span in saves] == ["done", "failed", "done", "done"]
+    assert [span["step"] for span in saves] == [2, 4, 7, 9]
+    assert [span["bytes"] for span in saves][:3] == [1002, None, 1007]
+    (slow,) = [step for step in told.steps if step["step"] == 3]
+    assert slow["checkpoint_seconds"] > 0.19
+    assert slow["compute_seconds"] < 0.1
+
+
+def test_marking_without_a_probe_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import rankscope_probe
+
+    monkeypatch.setattr(rankscope_probe, "_probe", None)
+    with rankscope_probe.checkpoint(tmp_path):
+        pass
+    with pytest.raises(KeyError), rankscope_probe.checkpoint(tmp_path):
+        raise KeyError("passed on")
+
+
 def test_what_a_checkpoint_takes_is_in_the_rest_of_its_step(
     nursery: Nursery, tmp_path: Path
 ) -> None:

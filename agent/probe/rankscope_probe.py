@@ -2442,6 +2442,34 @@ def watch() -> None:
         sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
 
 
+class checkpoint:  # noqa: N801 - it is called in a `with` statement, as a function is
+    """Mark what a `with` block saves as a checkpoint, where no library saves it that is known.
+
+    What torch.save and the like write inside is part of it; an exception makes it a failed one, and
+    is passed on. Nothing is marked where the probe is switched off or did not start.
+
+    Args:
+        path: the file or directory that is written; ranks that write to one place are found by it,
+            and the bytes of a file are noted.
+    """
+
+    def __init__(self, path: Any = None) -> None:
+        self.path = path
+        self.probe: _Probe | None = None
+        self.span: _Span | None = None
+
+    def __enter__(self) -> "checkpoint":
+        self.probe = _probe
+        if self.probe is not None:
+            self.span = self.probe.spans.begin(_SAVE, self.path)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self.probe is not None and self.span is not None:
+            self.probe.spans.end(self.span, _DONE if kind is None else _FAILED, self.path)
+            self.span = None
+
+
 def _autoload() -> None:
     """Run `_start` at the end of `import torch`, which any error from here would make fail."""
     try:

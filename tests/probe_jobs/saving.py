@@ -103,6 +103,27 @@ def plain(job: Job) -> None:
     job.train()
 
 
+def by_hand(job: Job) -> None:
+    """Save by means that nobody knows of, once in vain, and by torch.save within."""
+    from rankscope_probe import checkpoint
+
+    def between(step: int) -> None:
+        target = job.directory / f"own-{step}.bin"
+        if step in {2, 7}:
+            with job.told("checkpoint_save"), checkpoint(target):
+                time.sleep(SLOW_SECONDS)
+                target.write_bytes(bytes(1000 + step))
+        if step == 4:
+            with contextlib.suppress(OSError), job.told("checkpoint_save"), checkpoint():
+                raise OSError("the disk is full")
+        if step == 9:
+            with job.told("checkpoint_save"), checkpoint(job.directory):
+                torch.save({}, job.path("within"))
+
+    job.between = between
+    job.train()
+
+
 def evaluate(job: Job) -> None:
     """Evaluate twice in the middle, once to the end and once not, and save within the first."""
 
@@ -229,7 +250,9 @@ def compiled(job: Job) -> None:
 
 JOBS = {
     job.__name__: job
-    for job in (*(plain, evaluate, samples, distributed, killed, terminated, waiting, compiled),)
+    for job in (
+        *(plain, by_hand, evaluate, samples, distributed, killed, terminated, waiting, compiled),
+    )
 }
 
 if __name__ == "__main__":

@@ -278,6 +278,23 @@ def test_a_file_that_grows_while_it_is_looked_at_is_not_called_damaged(copied):
     assert {one.name: one.state for one in looked.checkpoints}["step_30"] == "being_written"
 
 
+def test_a_shard_that_was_whole_again_before_the_second_look_is_not_called_damaged(copied):
+    folder = copied("dcp", 0.0)
+    shard = folder / "step_30" / "__1_0.distcp"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:100])
+    looked = directory_report.examine(folder, wait=lambda _: shard.write_bytes(whole))
+    assert {one.name: one.state for one in looked.checkpoints}["step_30"] == "being_written"
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_not_called_damaged(copied):
+    folder = copied("dcp", 0.0)
+    (folder / "step_10" / "__1_0.distcp").unlink()
+    looked = directory_report.examine(folder, wait=lambda _: shutil.rmtree(folder / "step_10"))
+    assert {one.name for one in looked.checkpoints} == {"step_20", "step_30"}
+    assert {one.state for one in looked.checkpoints} == {"complete"}
+
+
 def test_a_pointer_to_what_is_not_the_latest_is_stale(copied):
     folder = copied("deepspeed")
     shutil.copytree(folder / "global_step40", folder / "global_step30")

@@ -20,9 +20,10 @@ from rankscope_analyzers.checkpoints import (
 )
 from rankscope_analyzers.checkpoints.checkpoint import Checkpoint
 from rankscope_analyzers.checkpoints.effort import Effort
+from rankscope_analyzers.checkpoints.grouping import Group
 from rankscope_analyzers.checkpoints.inventory import Inventory, StoredFile
 from rankscope_analyzers.checkpoints.pointers import Pointer
-from rankscope_analyzers.checkpoints.problems import DAMAGE, Problem
+from rankscope_analyzers.checkpoints.problems import Problem
 from rankscope_analyzers.checkpoints.storage_kind import StorageKind
 
 SECOND_LOOK_SECONDS = 1.0
@@ -105,7 +106,7 @@ def examine(
         open_files.writers(listed.root),
         extra,
     )
-    looked = _second_look(listed, judged, clock, wait)
+    looked = _second_look(root, judged, clock, wait)
     return DirectoryReport(
         root=root,
         checkpoints=looked,
@@ -129,29 +130,33 @@ def _listed(root: Path) -> Inventory:
 
 
 def _second_look(
-    listed: Inventory,
+    root: Path,
     judged: Sequence[Checkpoint],
     clock: Callable[[], float],
     wait: Callable[[float], None],
 ) -> Sequence[Checkpoint]:
-    """Call what changes right now being written, where it was called damaged."""
-    fresh = [
-        one
-        for one in judged
-        if one.state == "damaged" and clock() - one.group.modified < judgement.WRITING_SECONDS
-    ]
-    if not fresh:
+    """Call what has changed since it was listed being written, where it was called damaged.
+
+    What was removed meanwhile is left out: old checkpoints are deleted file by file.
+    """
+    damaged = [one for one in judged if one.state == "damaged"]
+    if not damaged:
         return judged
-    paths = {problem.file for one in fresh for problem in one.problems if problem.kind in DAMAGE}
-    before = {path: _state(listed.root / path) for path in paths}
-    wait(SECOND_LOOK_SECONDS)
-    changed = {path for path in paths if _state(listed.root / path) != before[path]}
-    return [
-        one
-        if one not in fresh or not any(problem.file in changed for problem in one.problems)
-        else _being_written(one)
-        for one in judged
-    ]
+    if any(clock() - one.group.modified < judgement.WRITING_SECONDS for one in damaged):
+        wait(SECOND_LOOK_SECONDS)
+    now = {one.name: _times(one) for one in grouping.groups(_listed(root).folder)}
+    kept = []
+    for one in judged:
+        times = now.get(one.group.name)
+        if one.state != "damaged" or times == _times(one.group):
+            kept.append(one)
+        elif times is not None:
+            kept.append(_being_written(one))
+    return kept
+
+
+def _times(group: Group) -> Mapping[str, tuple[int, float]]:
+    return {name: (file.size, file.modified) for name, file in group.files.items()}
 
 
 def _being_written(one: Checkpoint) -> Checkpoint:
@@ -169,14 +174,6 @@ def _being_written(one: Checkpoint) -> Checkpoint:
 def _kin(one: Checkpoint) -> tuple[str, str, bool]:
     """Return what the checkpoints of one run share: directory, layout, and that they have steps."""
     return _folder(one), one.group.layout, one.step is None
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
 
 
 def pointer_problem(pointer: Pointer, checkpoints: Sequence[Checkpoint]) -> str:

@@ -4,8 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.reports import html
 from rankscope_analyzers.steps import frames
+from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.steps.layout import ReportedGroups
+from rankscope_analyzers.stragglers.diagnosis import diagnose_each
 from rankscope_analyzers.stragglers.rank_grid import grid
 from simulated_jobs import Fault, Job, diagnosed, records
 
@@ -82,3 +87,14 @@ def test_two_processes_that_measure_other_parts_are_told_by_those_that_both_have
     again = rows.tail(5)
     frame = frames.build("job", pd.concat([rows, again], ignore_index=True))
     assert [one.reason for one in frame.dropped] == ["duplicate"]
+
+
+@pytest.mark.parametrize("seconds", [1e-320, 1e300, 0.0])
+@pytest.mark.parametrize("column", ["step_seconds", "data_seconds", "compute_seconds"])
+def test_times_beyond_all_measure_warn_nobody(column, seconds):
+    rows = job()
+    odd = np.where(rows["rank"] == 3, seconds, rows[column])
+    timing = diagnose_each([JobRecords("job", rows.assign(**{column: odd}), None, (), live=True)])
+    (report,) = job_reports.reports(timing, JobEvidence(), 0.0)
+    assert html.write([report])
+    assert report.errors == ()

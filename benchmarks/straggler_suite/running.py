@@ -26,6 +26,10 @@ AGENTS = 8
 RINGS_OF_AN_AGENT = 64
 """Rings that an agent reads in one directory."""
 
+STANDING = "1d"
+"""Time without a step after which a job hangs. A busy machine may take minutes from the writing of
+rings, which is the job's end, to the verdict."""
+
 NOT_OF_THE_JOBS = (
     "pods", "starvation", "flight_recorder", "nccl_log", "nccl_ras", "nccl_inspector", "rdma",
     "netdev", "topology", "nvml", "dcgm", "kernel_log", "host",
@@ -146,7 +150,7 @@ def _memory() -> Path | None:
 
 def _judged(jobs: Sequence[Running], urls: Sequence[str], since: str) -> Iterator[Answer]:
     """Judge jobs by one command; where that fails, each by its own, to see whose fault it is."""
-    words = [*(f"--agent={url}" for url in urls), f"--since={since}"]
+    words = [*(f"--agent={url}" for url in urls), f"--since={since}", f"--hang-after={STANDING}"]
     reported, problem = diagnose(words)
     for job in jobs:
         alone, why = reported, problem

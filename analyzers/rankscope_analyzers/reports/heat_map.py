@@ -156,7 +156,8 @@ def _alone(stages: Integers) -> npt.NDArray[np.bool_]:
 
 def _quotient(above: Floats, below: Floats) -> Floats:
     known = np.isfinite(above) & np.isfinite(below) & (below > 0)
-    return np.divide(above, below, out=np.full_like(above, np.nan), where=known)
+    with np.errstate(over="ignore"):
+        return np.divide(above, below, out=np.full_like(above, np.nan), where=known)
 
 
 def _means(values: Callable[[slice], Floats], edges: Integers, ranks: int) -> Floats:

@@ -93,7 +93,7 @@ def diagnose_each(
 def _diagnosis_or_reason(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis | str:
     try:
         # What was never measured, or took no time, is no number here: nobody is to be warned of it.
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return diagnosis(job, followed)
     except RecordError as error:
         return visible(f"its step records cannot be judged: {error}")

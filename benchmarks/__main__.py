@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks import (
     agent_cost,
     agent_memory,
+    capture_cost,
     cluster_jobs_memory,
     dashboard_cost,
     fabric_links,
@@ -49,6 +50,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
     "fabric-check": lambda: fabric_links.report(fabric_links.measure()),
     "hangs": lambda: hangs.report([*hangs.measure(), *hangs.measure_healthy()]),
+    "capture": lambda: capture_cost.report(capture_cost.measure()),
     "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
     "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
     "watch": lambda: watch_cost.report(watch_cost.measure()),

@@ -8,6 +8,7 @@ a well-known kind of token.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 HIDDEN = "***"
 
@@ -67,6 +68,22 @@ def is_kept(name: str) -> bool:
     if name in RANK_VARIABLES:
         return True
     return name.startswith(TRANSPORT_PREFIXES) and not _SECRET_VARIABLE.search(name)
+
+
+def redacted_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return a command's arguments in which those that may be secrets are replaced."""
+    found: list[str] = []
+    hide = False
+    for text in arguments:
+        name, equals, _ = text.partition("=")
+        if hide and not text.startswith("-"):
+            found.append(HIDDEN)
+        elif equals and SECRET_NAME.search(name):
+            found.append(f"{name}={HIDDEN}")
+        else:
+            found.append(SECRET_VALUE.sub(HIDDEN, text))
+        hide = text.startswith("-") and not equals and bool(SECRET_NAME.search(name))
+    return tuple(found)
 
 
 def redacted(text: str) -> str:

@@ -33,6 +33,8 @@ MAX_MANIFEST_BYTES = 8 << 20
 _NAME = re.compile(
     r"diagnosis/evidence\.json|diagnosis/job-\d{1,4}/(?:start/)?(?:meta\.json|records\.parquet)"
     r"|pages/[12]-[A-Za-z0-9._-]{1,128}\.txt|summary\.html|summary\.txt"
+    r"|evidence/\d-[a-z]{1,16}-[A-Za-z0-9._-]{1,128}\.json|kept/[A-Za-z0-9._-]{1,128}\.json"
+    r"|objects/(?:pods|owners)\.json"
 )
 """Names of files in a capture, beside the manifest."""
 

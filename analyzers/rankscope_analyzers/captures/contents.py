@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rankscope_analyzers.captures.evidence import CaptureEvidence, file_name
 from rankscope_analyzers.captures.one_job import of_job, page_of_job
 from rankscope_analyzers.fusion import saved
 from rankscope_analyzers.fusion.gather import Gathered
@@ -19,11 +19,15 @@ from rankscope_analyzers.text.sanitize import visible
 DIAGNOSIS = "diagnosis"
 """Directory of the files by which `rankscope diagnose` comes to the same verdict."""
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
+NOTHING = CaptureEvidence()
 
 
 def files(
-    found: Gathered, report: JobReport, pages: Sequence[Page], made_unix_seconds: float
+    found: Gathered,
+    report: JobReport,
+    pages: Sequence[Page],
+    made_unix_seconds: float,
+    evidence: CaptureEvidence = NOTHING,
 ) -> Mapping[str, bytes]:
     """Return the content of a job's capture by name.
 
@@ -32,6 +36,7 @@ def files(
         report: on the job, by that.
         pages: of agents, those of the first look before those of the second.
         made_unix_seconds: when the report was made.
+        evidence: what else was read.
 
     Raises:
         OSError: there is no room for temporary files.
@@ -44,6 +49,7 @@ def files(
         for path in sorted(folder.rglob("*")):
             if path.is_file():
                 made[path.relative_to(name).as_posix()] = path.read_bytes()
+    made |= evidence.files()
     nodes = {place.node for place in report.locations.values()}
     return made | dict(_pages([page for page in pages if page.node in nodes], report.job_id))
 
@@ -52,13 +58,17 @@ def _pages(pages: Sequence[Page], job_id: str) -> Iterator[tuple[str, bytes]]:
     seen: dict[str, int] = {}
     for page in pages:
         seen[page.node] = seen.get(page.node, 0) + 1
-        name = _NOT_IN_NAMES.sub("_", page.node)[:128] or "_"
         if seen[page.node] <= 2:
-            yield f"pages/{seen[page.node]}-{name}.txt", page_of_job(page.text, job_id).encode()
+            yield (
+                f"pages/{seen[page.node]}-{file_name(page.node)}.txt",
+                page_of_job(page.text, job_id).encode(),
+            )
 
 
-def about(report: JobReport, version: str) -> Mapping[str, Any]:
-    """Return the members of the manifest that say what the capture is of."""
+def about(
+    report: JobReport, version: str, evidence: CaptureEvidence = NOTHING
+) -> Mapping[str, Any]:
+    """Return the members of the manifest that say what the capture is of, and what it lacks."""
     return {
         "rankscope_version": version,
         "job_id": report.job_id,
@@ -66,4 +76,5 @@ def about(report: JobReport, version: str) -> Mapping[str, Any]:
         "headline": visible(job_summary.headline(report)),
         "sources": list(report.sources),
         "not_seen": list(report.unobserved),
+        "not_read": list(evidence.not_read()),
     }

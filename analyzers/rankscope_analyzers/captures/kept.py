@@ -10,8 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rankscope_analyzers.captures import archive, contents
+from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.intake import agent_evidence, job_objects
+from rankscope_analyzers.intake.cluster import ClusterAccess
 
 PAUSE_SECONDS = 3600.0
 """Between two captures of one job: a second one of the same hang says nothing new."""
@@ -35,9 +38,11 @@ def add_captures(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def captures_of(options: argparse.Namespace) -> HangCaptures | None:
+def captures_of(options: argparse.Namespace, access: ClusterAccess | None) -> HangCaptures | None:
     """Return who keeps captures, None if nobody is to."""
-    return HangCaptures(options.captures, version("rankscope")) if options.captures else None
+    return (
+        HangCaptures(options.captures, version("rankscope"), access) if options.captures else None
+    )
 
 
 class HangCaptures:
@@ -46,9 +51,11 @@ class HangCaptures:
     Args:
         directory: of the captures alone.
         version: of this program.
+        access: to the cluster whose objects are kept too, None without one.
     """
 
-    def __init__(self, directory: Path, version: str) -> None:
+    def __init__(self, directory: Path, version: str, access: ClusterAccess | None = None) -> None:
+        self._access = access
         self._directory = directory
         self._version = version
         self._made: dict[str, float] = {}
@@ -90,9 +97,24 @@ class HangCaptures:
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
         name = f"{moment}-{_NOT_IN_NAMES.sub('_', report.job_id)[:128]}{ENDING}"
         pages = found.poll.pages if found.poll else ()
-        files = contents.files(found, report, pages, now)
-        archive.write(self._directory / name, files, contents.about(report, self._version))
+        evidence = self._evidence(found, report)
+        files = contents.files(found, report, pages, now, evidence)
+        about = contents.about(report, self._version, evidence)
+        archive.write(self._directory / name, files, about)
         return self._directory / name
+
+    def _evidence(self, found: Gathered, report: JobReport) -> CaptureEvidence:
+        """Ask the agents of the job's nodes, and the cluster, for what they know of it now."""
+        nodes = {place.node for place in report.locations.values()}
+        known = found.poll.agents if found.poll else {}
+        agents = [agent for node, agent in known.items() if node in nodes]
+        reader = EvidenceReader(agents, report.job_id)
+        reader.first()
+        parts = reader.rest()
+        objects = None
+        if self._access is not None and "/" in report.job_id:
+            objects = job_objects.read(report.job_id, self._access)
+        return CaptureEvidence(parts, agent_evidence.kept(agents, report.job_id), objects)
 
     def _prune(self) -> None:
         """Remove the oldest captures beyond the quota; names begin with their time."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import shtab
 
-from rankscope_analyzers.captures import archive, contents
+from rankscope_analyzers.captures import archive, contents, of_kept
+from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
+from rankscope_analyzers.captures.of_kept import CapturedDiagnosis
 from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
-from rankscope_analyzers.fusion.job_report import JobReport
-from rankscope_analyzers.intake import agent_pages
+from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
 from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", default="1h", metavar="AGE", help="how far back to look (default %(default)s)"
     )
+    parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="capture what agents kept by themselves when the job last stood, not what is now; so"
+        " it is also done where nobody knows of the job any longer",
+    )
     connection.add_hang_argument(parser)
 
 
@@ -56,30 +62,62 @@ def run(options: argparse.Namespace) -> int:
     if options.file.exists() or options.file.is_symlink():
         raise InputError(f"{options.file} exists: a capture is a new file")
     targets = connection.chosen_targets(options)
+    agents = targets.agents()
+    reader = EvidenceReader(agents, options.job)
+    if not options.kept:
+        reader.first()
+    read = None if options.kept else _of_now(options, targets)
+    kept = agent_evidence.kept(agents, options.job)
+    parts = () if options.kept else reader.rest()
+    objects = None
+    if options.cluster and "/" in options.job:
+        objects = job_objects.read(options.job, connection.cluster_access(options))
+    found = read or of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after))
+    if found is None:
+        raise InputError(
+            f"there is no job {options.job!r} in what was read, and no agent has kept anything"
+            " of it"
+        )
+    _write(options.file, found, CaptureEvidence(parts, kept, objects))
+    return 0
+
+
+def _of_now(options: argparse.Namespace, targets: connection.Targets) -> CapturedDiagnosis | None:
+    """Return the diagnosis of the job as it is, None if nobody knows of it any longer."""
     since = time.time() - age_seconds(options.since)
     hang_after = age_seconds(options.hang_after)
-    found = gather.of_agents(
-        targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
-    )
+    try:
+        found = gather.of_agents(
+            targets.urls, options.job, since, entry=targets.entry, cluster=targets.cluster
+        )
+    except job_records.SourceError as error:
+        if error.failed:
+            raise
+        return None
     timing = diagnose_each(job for job in found.jobs if job.job_id == options.job)
     now = time.time()
     made = job_reports.reports(timing, found.evidence, now, options.job, hang_after)
     report = next((one for one in made if one.job_id == options.job), None)
     if report is None:
-        raise InputError(f"there is no job {options.job!r} in what was read")
+        return None
     first = found.poll.pages if found.poll else ()
     again, _ = agent_pages.pages(list(found.poll.agents.values()) if found.poll else [])
-    _write(options.file, contents.files(found, report, [*first, *again], now), report)
-    return 0
+    return CapturedDiagnosis(found, report, (*first, *again), now)
 
 
-def _write(path: Path, files: Mapping[str, bytes], report: JobReport) -> None:
+def _write(path: Path, found: CapturedDiagnosis, evidence: CaptureEvidence) -> None:
+    made = contents.files(
+        found.gathered, found.report, found.pages, found.made_unix_seconds, evidence
+    )
+    about = contents.about(found.report, version("rankscope"), evidence)
     try:
-        left_out = archive.write(path, files, contents.about(report, version("rankscope")))
+        left_out = archive.write(path, made, about)
     except OSError as error:
         raise InputError(f"the capture cannot be written: {error}") from error
     size = path.stat().st_size
-    sys.stdout.write(f"{path}: {len(files) - len(left_out)} files, {size:,} bytes\n")
-    sys.stdout.write(f"{shown(files['summary.txt'].decode().rstrip())}\n")
+    sys.stdout.write(f"{path}: {len(made) - len(left_out)} files, {size:,} bytes\n")
+    sys.stdout.write(f"{shown(made['summary.txt'].decode().rstrip())}\n")
+    for line in evidence.not_read():
+        sys.stdout.write(f"Not read: {shown(line)}\n")
     if left_out:
         sys.stdout.write(f"Left out for its size: {', '.join(left_out[:8])}\n")

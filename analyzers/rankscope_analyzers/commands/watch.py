@@ -105,7 +105,8 @@ def run(options: argparse.Namespace) -> int:
     )
     source = JobSource(reader(options, interval), records, followed, memory, hang_after, looked_at)
     source.nodes = watch_setup.publisher(options, _log)
-    source.captures = captures_of(options)
+    access = connection.cluster_access(options) if options.cluster else None
+    source.captures = captures_of(options, access)
     leadership = watch_setup.leadership(options, _log)
     exporter = FindingsExporter(leadership, looked_at.samples if looked_at else tuple)
     log = ErrorLog(_log)

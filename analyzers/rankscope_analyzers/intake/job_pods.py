@@ -68,13 +68,28 @@ def logs_of(job_id: str, access: ClusterAccess) -> Sequence[PodLog]:
     Raises:
         ClusterError: there is no such pod, or the API server refuses.
     """
+    pods = pods_of_job(job_id, access)
+    namespace = job_id.partition("/")[0]
+    return tuple(log for pod in pods for log in _logs(namespace, pod))
+
+
+def pods_of_job(job_id: str, access: ClusterAccess) -> Sequence[Mapping[str, Any]]:
+    """Return the pods of a job as JSON has them, by their names.
+
+    Args:
+        job_id: namespace/name, or the name of a pod in place of the job's.
+        access: to which cluster, and how.
+
+    Raises:
+        ClusterError: there is no such pod, or the API server refuses.
+    """
     namespace, slash, name = job_id.partition("/")
     if not slash:
         raise ClusterError(f"a job in a cluster is called namespace/name, not {job_id!r}")
     pods = [pod for pod in pods_of(namespace, access) if _is_of(pod, namespace, name)]
     if not pods:
         raise ClusterError(f"no pod of job {job_id} in namespace {namespace}")
-    return tuple(log for pod in sorted(pods, key=_name) for log in _logs(namespace, pod))
+    return sorted(pods, key=_name)
 
 
 def _name(pod: Mapping[str, Any]) -> str:

@@ -1,0 +1,53 @@
+"""The diagnosis of a job that is gone, by what agents kept when it stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankscope_analyzers.fusion import job_reports
+from rankscope_analyzers.fusion.gather import Gathered
+from rankscope_analyzers.fusion.job_report import JobReport
+from rankscope_analyzers.fusion.job_reports import JobEvidence
+from rankscope_analyzers.intake.agent_evidence import Answers, kept_pages, kept_stalls
+from rankscope_analyzers.intake.page_history import Page, PageHistory
+from rankscope_analyzers.stragglers.diagnosis import TimingResults
+
+POLLS = 2
+SOURCE = "what agents kept when the job stood"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedDiagnosis:
+    """What a capture is made of; `pages` are of the first look, then of the second.
+
+    Args:
+        made_unix_seconds: when the last of it was taken, by the nodes' clocks.
+    """
+
+    gathered: Gathered
+    report: JobReport
+    pages: tuple[Page, ...]
+    made_unix_seconds: float
+
+
+def diagnosis(kept: Answers, job_id: str, hang_after_seconds: float) -> CapturedDiagnosis | None:
+    """Return the report on a job by what was kept of it; None where that says nothing.
+
+    Records of steps are not kept: the job's pace is that of the agents' sums.
+    """
+    first, second = kept_pages(kept)
+    if not first:
+        return None
+    history = PageHistory(job_reports.READS, POLLS)
+    for pages in (first, second):
+        history.add(pages)
+    stalls = {job_id: list(kept_stalls(kept))}
+    seen = history.observed(SOURCE)
+    evidence = JobEvidence(seen, sources=(SOURCE,), stalls=stalls)
+    made = max(page.time for page in (*first, *second))
+    timing = TimingResults((), {}, ())
+    reports = job_reports.reports(timing, evidence, made, job_id, hang_after_seconds)
+    report = next((one for one in reports if one.job_id == job_id), None)
+    if report is None:
+        return None
+    return CapturedDiagnosis(Gathered((), evidence), report, (*first, *second), made)

@@ -1,0 +1,106 @@
+"""Asks agents for what they know of a job that stands, part by part, and for what they kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+from rankscope_agent.contract import stalls
+from rankscope_agent.contract.stalls import RankStall
+from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.page_history import Page
+
+POOL_SIZE = 32
+MAXIMUM_PART_BYTES = 32 << 20
+MAXIMUM_KEPT_BYTES = 80 << 20
+ANSWER_SECONDS = 25.0
+"""RAS may take five seconds, eight ranks that do not answer three."""
+
+EVIDENCE, HANGS = "/api/v1/evidence", "/api/v1/hangs"
+
+RAS, STALLS, PROCESSES, KERNEL, LOGS = "ras", "stalls", "processes", "kernel", "logs"
+FIRST = (RAS, STALLS, PROCESSES)
+"""What vanishes first, in that order; asked before anything else is."""
+
+LAST = (RAS, KERNEL, LOGS)
+"""RAS once more, as only counts that stand still are a hang; then what stays for a while."""
+
+Answers = Mapping[str, Mapping[str, Any]]
+"""What each agent says, by its node."""
+
+
+def part(agents: Sequence[Agent], job_id: str, name: str) -> Answers:
+    """Return one part of what agents know of a job; those that give none say why."""
+    path = f"{EVIDENCE}?{urlencode({'job': job_id, 'part': name})}"
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        answers = pool.map(partial(_asked, path=path), agents)
+        return dict(answers)
+
+
+def _asked(agent: Agent, path: str) -> tuple[str, Mapping[str, Any]]:
+    try:
+        answer = agent.json(path, MAXIMUM_PART_BYTES, ANSWER_SECONDS)
+    except AgentError as error:
+        return agent.node or agent.url, {"not_read": str(error)}
+    if not isinstance(answer, dict):
+        return agent.node or agent.url, {"not_read": "answers no object"}
+    return agent.node or str(answer.get("node", agent.url)), answer
+
+
+def readable(answers: Answers, name: str) -> bool:
+    """Return True if an agent has this part."""
+    found = (one.get(name) for one in answers.values())
+    return any(isinstance(one, dict) and not one.get("not_read") for one in found)
+
+
+def kept(agents: Sequence[Agent], job_id: str) -> Answers:
+    """Return the newest evidence that each agent has kept of a job, of those that have any."""
+    with ThreadPoolExecutor(POOL_SIZE) as pool:
+        found = pool.map(partial(_newest_kept, job_id=job_id), agents)
+        return {node: one for node, one in found if one}
+
+
+def _newest_kept(agent: Agent, job_id: str) -> tuple[str, Mapping[str, Any]]:
+    """Return what an agent kept last of a job; nothing of an older agent."""
+    try:
+        listed = agent.json(f"{HANGS}?{urlencode({'job': job_id})}", MAXIMUM_PART_BYTES)
+        node = agent.node or str(listed["node"])
+        ids = sorted(str(one["id"]) for one in listed["hangs"])
+        if not ids:
+            return node, {}
+        query = urlencode({"job": job_id, "id": ids[-1]})
+        found = agent.json(f"{HANGS}?{query}", MAXIMUM_KEPT_BYTES, ANSWER_SECONDS)["hang"]
+    except (AgentError, LookupError, TypeError):
+        return agent.node or agent.url, {}
+    return node, found if isinstance(found, dict) and found.get("job_id") == job_id else {}
+
+
+def kept_pages(found: Answers) -> tuple[Sequence[Page], Sequence[Page]]:
+    """Return the pages that were kept, the first and the second of each node."""
+    pages: tuple[list[Page], list[Page]] = [], []
+    for node, one in found.items():
+        for number, page in enumerate(_pages(one)[:2]):
+            pages[number].append(Page(node, *page))
+    return pages
+
+
+def _pages(one: Mapping[str, Any]) -> list[tuple[float, str]]:
+    try:
+        return [(float(page["taken_unix_seconds"]), str(page["text"])) for page in one["pages"]]
+    except (LookupError, TypeError, ValueError):
+        return []
+
+
+def kept_stalls(found: Answers) -> Sequence[RankStall]:
+    """Return where ranks stood when evidence was kept."""
+    return [stall for one in found.values() for stall in _stalls(one)]
+
+
+def _stalls(one: Mapping[str, Any]) -> Sequence[RankStall]:
+    try:
+        return [stalls.read(stall) for stall in one["stalls"]["stalls"]]
+    except (LookupError, TypeError, ValueError):
+        return ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
+import tracemalloc
 
 import pytest
 
@@ -78,6 +80,15 @@ class Attack:
         ("trace_0", pickle.dumps(Attack()), "a pickle that is not read"),
         ("trace_0", dump(version="3.0"), "only 2.x is read"),
         ("trace", dump(), "does not end in its rank"),
+        ("trace_9999999", dump(), "does not end in its rank"),
+        ("trace_1795000000", dump(), "does not end in its rank"),
+        ("trace_0", dump(entry(1, AT))[:-40], "neither a pickle nor JSON"),
+        (
+            "trace_0",
+            pickle.dumps(json.loads(dump(entry(1, AT))))[:-40],
+            "a pickle that is not read",
+        ),
+        ("trace_0", gzip.compress(bytes(200 << 20)), "no dump is so large"),
     ],
 )
 def test_what_is_no_dump_is_refused_in_one_sentence(tmp_path, capsys, name, body, why):
@@ -86,6 +97,34 @@ def test_what_is_no_dump_is_refused_in_one_sentence(tmp_path, capsys, name, body
     captured = capsys.readouterr()
     assert why in captured.err
     assert "never" not in captured.out
+
+
+def test_a_file_of_two_gigabytes_is_refused_before_it_is_read_whole(tmp_path, capsys):
+    with (tmp_path / "trace_0").open("wb") as sink:
+        sink.truncate(2 << 30)
+    tracemalloc.start()
+    assert cli.main(["explain", "flight-recorder", str(tmp_path / "trace_0")]) == 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "more than 64 MiB" in capsys.readouterr().err
+    assert peak < 256 << 20
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path, capsys):
+    path = tmp_path / "x\x1b]0;owned\x07 \u202e_0"
+    path.write_bytes(b"nonsense")
+    assert cli.main(["explain", "flight-recorder", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.err
+    assert "\u202e" not in captured.err
+    hostile = json.loads(dump(entry(1, AT), entry(2, AT, retired=False)))
+    for one in hostile["entries"]:
+        one["process_group"] = [one["process_group"][0], "<script>\x1b[2J\u202e"]
+    (tmp_path / "y_1").write_text(json.dumps(hostile))
+    assert cli.main(["explain", "flight-recorder", str(tmp_path / "y_1")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\u202e" not in out
 
 
 def test_two_dumps_of_one_rank_are_refused(tmp_path, capsys):

@@ -15,7 +15,7 @@ from rankscope_agent.contract.model import Metric
 from rankscope_analyzers.findings.finding import Cost, Evidence, Finding, Where
 from rankscope_analyzers.hangs.suspects import blame, newest_call, waiting
 from rankscope_analyzers.intake.observed import Observed
-from rankscope_analyzers.layers import pauses
+from rankscope_analyzers.layers import hang_evidence, pauses
 from rankscope_analyzers.layers.job_view import JobView
 from rankscope_analyzers.layers.pace import HANG_AFTER_SECONDS, Pace, pace_of_pages
 from rankscope_analyzers.layers.rank_locations import by_rank
@@ -34,6 +34,7 @@ READS: tuple[Metric, ...] = (
     training.LAST_STEP_TIMESTAMP,
     training.LAST_STEP_SECONDS,
     *pauses.READS,
+    *hang_evidence.READS,
     starvation.RANK_STOPPED,
     pods.RANK_STARTED,
     agent.SNAPSHOT_TIMESTAMP,
@@ -73,12 +74,13 @@ def findings(observed: Observed, job: JobView) -> Iterator[Finding]:
     stepped = [rank for rank in living if rank.quiet is not None]
     if stepped:
         ended = pauses.newest_end(observed, job, living)
-        yield from _standing(job, ranks, stepped, pace, ended)
+        yield from _standing(observed, job, ranks, stepped, pace, ended)
     else:
         yield from _starting(observed, job, ranks, pace)
 
 
 def _standing(
+    observed: Observed,
     job: JobView,
     ranks: Sequence[Progress],
     stepped: Sequence[Progress],
@@ -94,7 +96,7 @@ def _standing(
     allowed += 0.0 if quietest.dated else CLOCKS_SECONDS
     if idle < allowed or pauses.within_span(job, quietest, allowed):
         return
-    who, why = _awaited(job, ranks, stopped)
+    who, why = _awaited(observed, job, ranks, stopped, last or 0.0)
     if pauses.exchanges(job, allowed) or (
         idle < pauses.WORKING_FACTOR * allowed and pauses.works(job.stalls, who)
     ):
@@ -112,15 +114,35 @@ def _standing(
 
 
 def _awaited(
-    job: JobView, ranks: Sequence[Progress], stopped: Sequence[int]
+    observed: Observed,
+    job: JobView,
+    ranks: Sequence[Progress],
+    stopped: Sequence[int],
+    last: float,
 ) -> tuple[list[int], str]:
     """Return whom the others wait for, at most half of the ranks, and how that is known."""
     gone = [rank.rank for rank in ranks if rank.known and not rank.alive and not rank.starting]
     if stopped or gone:
         return sorted({*stopped, *gone}), ""  # a finding of its own says so
-    seen = blame(job.stalls)
+    seen, fault = blame(job.stalls), hang_evidence.by_faults(observed, job, last)
+    if fault.ranks and (not seen.ranks or set(seen.ranks) & set(fault.ranks)):
+        told = f"; {seen.sentence}" if seen.sentence else ""
+        return list(fault.ranks), f"; {fault.why}{told}"
+    if seen.sentence and (seen.ranks or waiting(job.stalls)):
+        return list(seen.ranks), f"; {seen.sentence}"
+    for suspects in (
+        hang_evidence.by_ras(observed, job, len(ranks)),
+        hang_evidence.by_watchdogs(observed, job, last),
+    ):
+        if suspects.ranks:
+            return list(suspects.ranks), f"; {suspects.why}"
     if seen.sentence:
         return list(seen.ranks), f"; {seen.sentence}"
+    return _behind(ranks)
+
+
+def _behind(ranks: Sequence[Progress]) -> tuple[list[int], str]:
+    """Return the ranks that did not end the newest step of the others."""
     steps = {rank.rank: rank.step for rank in ranks if rank.step is not None}
     front = max(steps.values(), default=0.0)
     behind = sorted(rank for rank, step in steps.items() if step < front)

@@ -39,6 +39,8 @@ class Problem:
     kind: str
 
 
+TIMEOUT = "collective_timeout"
+
 PROBLEMS: Sequence[Problem] = (
     Problem(
         metrics.NCCL_GDR_MISSING,
@@ -53,7 +55,7 @@ PROBLEMS: Sequence[Problem] = (
     Problem(
         metrics.NCCL_TIMEOUTS,
         "PyTorch's watchdog gave up on {value:.0f} {op} operations",
-        "collective_timeout",
+        TIMEOUT,
     ),
 )
 
@@ -113,7 +115,9 @@ def _problem_findings(observed: Observed, job: JobView, problem: Problem) -> Ite
         named = dict(zip(extra, key, strict=True))
         sentence = problem.phrase.format(value=_total(several), **named)
         finding = _together(problem.kind, job, several, sentence, named.get("device", ""))
-        yield replace(finding, since_unix_seconds=_warned(observed, several))
+        # Whoever gives up on a collective waited in it: that is no sign against its ranks.
+        where = Where() if problem.kind == TIMEOUT else finding.where
+        yield replace(finding, where=where, since_unix_seconds=_warned(observed, several))
 
 
 def _warned(observed: Observed, several: Sequence[Placed]) -> float | None:

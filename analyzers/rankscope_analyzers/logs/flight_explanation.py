@@ -19,7 +19,10 @@ from rankscope_analyzers.intake.log_files import LogError, chunks
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.sanitize import visible
 
-_RANK = re.compile(r"(\d{1,7})\D*$")
+MAX_RANKS = 200_000
+"""Ten times the largest jobs: a larger number in a name is a time or a process."""
+
+_RANK = re.compile(r"(?<!\d)(\d{1,7})\D*$")
 """The last number of a file's name, before its ending."""
 
 
@@ -84,7 +87,7 @@ class FlightExplanation:
 def _rank(name: str) -> int:
     stem = PurePath(name).name.removesuffix(".gz")
     found = _RANK.search(stem.rpartition(".")[0] or stem)
-    if found is None:
+    if found is None or int(found[1]) >= MAX_RANKS:
         raise LogError(f"{name}: its name does not end in its rank, as nccl_trace_rank_3 does")
     return int(found[1])
 

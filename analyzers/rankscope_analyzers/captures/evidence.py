@@ -18,7 +18,7 @@ from rankscope_analyzers.text import finite_json
 RAS_APART_SECONDS = 5.0
 """Between two reports of RAS: counts that differ and move are normal."""
 
-MAX_SAID = 64
+MAX_SENTENCES = 64
 """Sentences on what could not be read."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -58,9 +58,9 @@ class CaptureEvidence:
 
     def not_read(self) -> Sequence[str]:
         """Return what could not be read, as sentences."""
-        said = list(dict.fromkeys(self._not_read()))
-        more = len(said) - MAX_SAID
-        return [*said[:MAX_SAID], *([f"and {more} more"] if more > 0 else [])]
+        sentences = list(dict.fromkeys(self._not_read()))
+        more = len(sentences) - MAX_SENTENCES
+        return [*sentences[:MAX_SENTENCES], *([f"and {more} more"] if more > 0 else [])]
 
     def _not_read(self) -> Iterator[str]:
         for name, answers in self.parts:

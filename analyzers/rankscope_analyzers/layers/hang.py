@@ -126,8 +126,8 @@ def _awaited(
         return sorted({*stopped, *gone}), ""  # a finding of its own says so
     seen, fault = blame(job.stalls), hang_evidence.by_faults(observed, job, last)
     if fault.ranks and (not seen.ranks or set(seen.ranks) & set(fault.ranks)):
-        told = f"; {seen.sentence}" if seen.sentence else ""
-        return list(fault.ranks), f"; {fault.why}{told}"
+        waits_for = f"; {seen.sentence}" if seen.sentence else ""
+        return list(fault.ranks), f"; {fault.why}{waits_for}"
     if seen.sentence and (seen.ranks or waiting(job.stalls)):
         return list(seen.ranks), f"; {seen.sentence}"
     for suspects in (

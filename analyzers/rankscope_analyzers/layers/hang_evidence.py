@@ -71,8 +71,8 @@ def by_faults(observed: Observed, job: JobView, last: float) -> Suspects:
     if not known:
         return NOBODY
     first = min(known, key=lambda one: one.since_unix_seconds or 0.0)
-    said = f"{first.summary.rstrip('.')} at {clock(first.since_unix_seconds)}"
-    return Suspects(tuple(first.where.ranks), f"{ranks_named(list(first.where.ranks))}: {said}")
+    why = f"{first.summary.rstrip('.')} at {clock(first.since_unix_seconds)}"
+    return Suspects(tuple(first.where.ranks), f"{ranks_named(list(first.where.ranks))}: {why}")
 
 
 def _faults(observed: Observed, job: JobView) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def _faults(observed: Observed, job: JobView) -> Iterator[Finding]:
 
 def by_watchdogs(observed: Observed, job: JobView, last: float) -> Suspects:
     """Return the ranks of the pods whose watchdogs are silent while most others gave up."""
-    spoke = {_pod(one) for one in observed.of(nccl_log.NCCL_LAST_LINE) if job.of_pod(one)}
+    logged = {_pod(one) for one in observed.of(nccl_log.NCCL_LAST_LINE) if job.of_pod(one)}
     warned = {
         _pod(one): one.last for one in observed.of(nccl_log.NCCL_LAST_WARNING) if one.last >= last
     }
@@ -91,8 +91,8 @@ def by_watchdogs(observed: Observed, job: JobView, last: float) -> Suspects:
         for one in observed.of(nccl_log.NCCL_TIMEOUTS)
         if one.last > 0 and _pod(one) in warned and job.of_pod(one)
     }
-    silent = spoke - gave_up
-    if not silent or 2 * len(gave_up) <= len(spoke):
+    silent = logged - gave_up
+    if not silent or 2 * len(gave_up) <= len(logged):
         return NOBODY
     ranks = sorted(
         place.rank
@@ -100,8 +100,8 @@ def by_watchdogs(observed: Observed, job: JobView, last: float) -> Suspects:
         if any(place.node == node and place.pod == pod for node, pod in silent)
     )
     pods = named(sorted(pod for _, pod in silent), "pod")
-    said = f"PyTorch's watchdogs gave up in {len(gave_up)} of {len(spoke)} pods, not in {pods}"
-    return Suspects(tuple(ranks), said)
+    why = f"PyTorch's watchdogs gave up in {len(gave_up)} of {len(logged)} pods, not in {pods}"
+    return Suspects(tuple(ranks), why)
 
 
 def by_ras(observed: Observed, job: JobView, size: int) -> Suspects:
@@ -120,8 +120,8 @@ def by_ras(observed: Observed, job: JobView, size: int) -> Suspects:
         if node not in job.on_node or not alone or not whole or worst is None:
             continue
         if worst.last > NORMAL_LAG:
-            said = f"{worst.last:.0f} {worst.labels.get('op', '')} operations behind the first"
-            return Suspects((int(rank),), f"by NCCL's RAS rank {rank:.0f} is {said}")
+            why = f"{worst.last:.0f} {worst.labels.get('op', '')} operations behind the first"
+            return Suspects((int(rank),), f"by NCCL's RAS rank {rank:.0f} is {why}")
     return NOBODY
 
 

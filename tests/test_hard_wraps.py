@@ -216,6 +216,25 @@ def test_records_of_other_ranks_are_never_put_together():
     assert joined[8].endswith("- Init START")
 
 
+@pytest.mark.parametrize("breaker", BREAKERS)
+@pytest.mark.parametrize("width", [44, 60, 72, 80])
+def test_the_order_of_a_ring_keeps_its_ranks(breaker, width):
+    ring = info(0, "Channel 00/02 : " + "".join(f"{rank:>4}" for rank in range(24)))
+    assert said_of(ring)["nranks"] == (24, "ring")
+    assert said_of(wrapped(ring, width, breaker))["nranks"] == (24, "ring")
+
+
+@pytest.mark.parametrize("text", ["Using network Socket", "NET/Socket : Using [0]eth0:10.0.0.5<0>"])
+@pytest.mark.parametrize("breaker", BREAKERS)
+def test_the_network_s_name_keeps_its_letters(text, breaker):
+    line = info(0, text)
+    for width in range(34, len(line)):
+        assert said_of(wrapped(line, width, breaker))["net_selected"] in {"Socket", None}, width
+        broken_behind = line[: width - 1].endswith(("Using", "network", ":", "INFO"))
+        if broken_behind:
+            assert said_of(wrapped(line, width, breaker))["net_selected"] == "Socket", width
+
+
 def test_what_the_program_prints_is_no_end_of_a_record_that_has_one():
     text = wrapped(LOGS["InfiniBand"], 80, at_column)
     printed = text.replace("Using network IB\n", "Using network IB\nstep 1\n")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rankscope_analyzers.logs.record_starts import PREFIX, begins_record, has_record
 from rankscope_analyzers.logs.whole_records import (
     MAX_RECORD_BYTES,
+    goes_round,
     is_broken,
     is_ended,
     is_whole,
@@ -234,7 +235,9 @@ def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> 
         following: the line after it.
         wrapping: how the log was wrapped.
     """
-    if not following.strip() or not _is_full(last, following, wrapping):
+    if not following.strip():
+        return False
+    if not (_is_full(last, following, wrapping) or goes_round(text, following)):
         return False
     if begins_record(following, prefixed=wrapping.prefixed, bare=wrapping.bare):
         return False
@@ -242,7 +245,8 @@ def _goes_on(text: bytes, last: bytes, following: bytes, wrapping: Wrapping) -> 
         if b"NCCL INFO" in following or b"NCCL WARN" in following or is_ended(text):
             return False
         if len(text) <= MAX_RECORD_BYTES and is_whole(text):
-            return any(is_whole(_glued([text, following], (blank,))) for blank in (False, True))
+            blanks = (True,) if wrapping.at_words else (False, True)
+            return any(is_whole(_glued([text, following], (blank,))) for blank in blanks)
     return True
 
 

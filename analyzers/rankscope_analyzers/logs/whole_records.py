@@ -37,7 +37,12 @@ _WHOLE = re.compile(
     + rb" - (?:Init|Destroy|Abort) (?:START|COMPLETE)"
     + rb"|\d{1,4} coll channels, (?:\d{1,4} (?:collnet|nvls) channels, ){0,2}"
     + rb"\d{1,4} p2p channels(?:, \d{1,4} p2p channels per peer)?"
-    + rb"|Using (?:internal )?[nN]etwork [A-Z][\w .-]{1,60}"
+    + rb"|comm 0x[0-9a-f]{1,16} rank \d{1,8} n[rR]anks \d{1,8} nNodes \d{1,7} localRanks \d{1,7}"
+    + rb" localRank \d{1,7} MNNVL \d"
+    + rb"|Init timings[^\n:]{0,60}: rank \d{1,8} nranks \d{1,8} total [\d.]{1,20} \([^)\n]{1,200}\)"
+    + rb"|NET/(?:IB|Socket) : Using ?\[\d{1,3}\][^\n]{1,600}"
+    + rb"|Using (?:internal )?[nN]etwork (?:Socket|IB(?:ext)?(?:_v\d{1,2})?|gIB|FastSocket"
+    + rb"|(?:AWS )?Libfabric|OFI|UCX|GPUDirectTCPX(?:_v\d{1,2})?|FasTrak)"
     + rb"|NCCL_\w{1,60} set (?:by environment )?to [^\n]{1,400}"
     # PyTorch's
     + rb"|[^\n]{0,400}Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d{1,18}"
@@ -54,8 +59,10 @@ _ENDED = re.compile(
 _MARK = re.compile(rb"NCCL INFO +(?:\[Rank \d{1,8}\] )?")
 
 _BEGINNING = re.compile(
-    rb"Channel \d|Ring \d|\d{1,4} (?:coll|:)|" + _RANK + rb" ->|CollNet |ncclComm|comm 0x|Using\b"
-    rb"|NCCL_"
+    rb"Channel \d|Ring \d|\d{1,4} (?:coll|:)|"
+    + _RANK
+    + rb" ->|CollNet |ncclComm|comm 0x|Using\b|Init tim"
+    rb"|NCCL_|NET/"
 )
 """How a line begins whose end is known."""
 
@@ -64,13 +71,19 @@ _CUT_EARLY = re.compile(rb"NCCL(?: INFO)?(?: \S{0,8})?\Z|Watchdog caught")
 _PREFIX_END = re.compile(rb":\d{1,10}:\d{1,10} \[-?\d{1,10}\](?: [\w./-]{1,80}:\d{1,5})?\Z")
 _NCCL = re.compile(rb"NCCL (?:INFO|WARN) ")
 _TOKEN = re.compile(rb"[\w.-]:\d{1,10}:\d{1,10} \[-?\d{1,10}\] (?:\S{1,80} )?NCCL (?:INFO|WARN)")
+_RING_ORDER = re.compile(
+    rb"(?:Channel \d{1,4}(?:/\d{1,4})?|Ring \d{1,4})(?: :(?: {1,6}\d{1,8}){0,2048})?\Z"
+)
+_RANKS = re.compile(rb"(?:: {0,6})?\d{1,8}(?: {1,6}\d{1,8})*\Z")
+"""The order of a ring, and what may be the rest of it."""
+
 _NCCL_END = re.compile(rb"NCCL (?:INFO|WARN)\Z")
 _VERSION = re.compile(rb"\bNCCL version \d{1,2}\.\d{1,3}\.\d{1,3}")
 _VERSION_END = re.compile(_VERSION.pattern + rb"\S{0,40}\Z")
 _UNENDED = re.compile(rb"(?:^| )(?:to|from|with|of|for|the|in|on|by|peer|Call|Got|error)\Z")
 """A warning that nobody ends so."""
 
-_AROUND = 64
+_AROUND = 128
 """Bytes on either side of a break that a warning's words are looked for in."""
 
 
@@ -109,20 +122,31 @@ def is_broken(line: bytes, following: bytes) -> tuple[bool, ...]:
         empty where they are not; else True for a blank, False for nothing, or both.
     """
     end, start = line.rstrip()[-MAX_RECORD_BYTES:], following.strip()[:MAX_RECORD_BYTES]
+    return _in_prefix(end, start) or _in_version(end, start) or _in_warning(end, start)
+
+
+def _in_prefix(end: bytes, start: bytes) -> tuple[bool, ...]:
+    """Return what stood at a break in what NCCL begins its lines with, or in a ring's order."""
     if (_PREFIX_END.search(end) and _NCCL.match(start)) or _NCCL_END.search(end):
         return (True,)
-    if b"NCCL error" in end and not _VERSION.search(end) and _VERSION.search(start):
-        return (True, False)
+    if _RING_ORDER.search(end) and _RANKS.match(start):
+        return (True,)
     if _spans(_TOKEN, end, start, blank=False) and not _spans(_TOKEN, end, start, blank=True):
         return (False,)
-    blanks = tuple(b for b in (True, False) if _spans(_NCCL, end, start, blank=b))
-    if blanks:
-        return blanks
+    return tuple(b for b in (True, False) if _spans(_NCCL, end, start, blank=b))
+
+
+def _in_version(end: bytes, start: bytes) -> tuple[bool, ...]:
+    """Return what stood at a break before or in NCCL's version."""
+    if b"NCCL error" in end and not _VERSION.search(end) and _VERSION.search(start):
+        return (True, False)
     if _is_version(end):
         return ()
-    blanks = tuple(b for b in (True, False) if _spans(_VERSION, end, start, blank=b))
-    if blanks:
-        return blanks
+    return tuple(b for b in (True, False) if _spans(_VERSION, end, start, blank=b))
+
+
+def _in_warning(end: bytes, start: bytes) -> tuple[bool, ...]:
+    """Return what stood at a break in a warning that is known as a whole only."""
     message = end.partition(b"NCCL WARN ")[2] or (end.lstrip() if end.startswith(b"NET/") else b"")
     if not message:
         return ()
@@ -132,6 +156,16 @@ def is_broken(line: bytes, following: bytes) -> tuple[bool, ...]:
         return ()
     before, after = message[-_AROUND:], start[:_AROUND]
     return tuple(b for b in (True, False) if _is_known(before + b" " * b + after))
+
+
+def goes_round(record: bytes, following: bytes) -> bool:
+    """Return True if a line goes on with the order of a ring, which has several blanks together."""
+    if len(record) > MAX_RECORD_BYTES:
+        return False
+    return (
+        _RANKS.match(following.strip()) is not None
+        and _RING_ORDER.search(record.rstrip()) is not None
+    )
 
 
 def _spans(pattern: re.Pattern[bytes], end: bytes, start: bytes, *, blank: bool) -> bool:

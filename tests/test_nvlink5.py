@@ -51,6 +51,23 @@ def test_a_line_may_be_about_no_link_and_a_cut_line_says_nothing():
     assert nvlink5.read(whole[:24]) is None
 
 
+def then(investigate: str, resolution: str) -> str:
+    """Return what is looked for after the first action, by the published table's word for it."""
+    if resolution == "XID_154_EVAL":
+        return ""
+    words = {
+        "CONTACT_SUPPORT": "the vendor",
+        "REPORT_ISSUE": "the vendor",
+        "INVESTIGATE_LINK_SI": "cables",
+        "INVESTIGATE_SW": "software",
+        "INVESTIGATE_PEER": "other end",
+        "INVESTIGATE_HOST": "the host",
+    }
+    known = [word for name, word in words.items() if investigate.startswith(name)]
+    texts = (nvlink5.VENDOR, nvlink5.CABLES, nvlink5.SOFTWARE, nvlink5.PEER, nvlink5.HOST)
+    return next((text for text in texts if known and known[0] in text), "")
+
+
 @pytest.mark.skipif(not RULES.is_file(), reason=f"no published rules at {RULES}")
 def test_every_published_rule_is_followed():
     with RULES.open(newline="") as source:
@@ -62,5 +79,6 @@ def test_every_published_rule_is_followed():
             found = nvlink5.read(line(unit, subcode, int(row["error_status"], 16)))
             assert found is not None
             assert found.rule.action == RESOLUTIONS[row["resolution"]], row
+            assert found.rule.then == then(row["investigate"], row["resolution"]), row
             severity = row["severity"].lower()
             assert found.rule.fatal == severity.startswith(("fatal", "link fatal")), row

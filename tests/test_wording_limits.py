@@ -226,14 +226,14 @@ def test_4096_bytes_of_a_line_are_shown():
     assert len(line.text) == 4096
 
 
-@pytest.mark.parametrize(("length", "again"), [((1 << 20) - 1, True), (1 << 20, False)])
-def test_a_mebibyte_of_a_log_without_its_mark_is_read_once_more(monkeypatch, length, again):
+@pytest.mark.parametrize(("before", "found"), [((1 << 20) - 20, True), (1 << 20, False)])
+def test_a_mebibyte_of_a_log_without_its_mark_is_read_once_more(monkeypatch, before, found):
     fed = []
     parser = SimpleNamespace(feed=fed.append, facts=SimpleNamespace(informed=False, unparsed=0))
-    line = b"Channel 00/02 : 0 1\n"
-    monkeypatch.setattr(nccl_explanation, "chunks", lambda _: [line + b"\n" * (length - len(line))])
+    text = b"x" * (before - 1) + b"\nChannel 00/02 : 0 1\n"
+    monkeypatch.setattr(nccl_explanation, "chunks", lambda _: [text])
     nccl_explanation._read_one("a", parser)
-    assert any(b"NCCL INFO Channel" in text for text in fed) is again
+    assert any(b"NCCL INFO Channel" in text for text in fed) is found
 
 
 @pytest.mark.parametrize(("nranks", "absent"), [(1024, 1024), (5000, 1024)])
@@ -258,3 +258,16 @@ def test_64_suspects_are_listed(monkeypatch):
     )
     facts = SimpleNamespace(watchdog=watchdog)
     assert len(watchdog_suspects.suspects(facts)) == 64
+
+
+def test_131072_ranks_are_written_out_one_by_one():
+    found = nccl_report._finding(
+        SimpleNamespace(
+            kind="missing_rank",
+            summary="s",
+            source="",
+            where=SimpleNamespace(ranks=range((1 << 17) + 1), nodes=()),
+            runbook="RankscopeMissingRank",
+        )
+    )
+    assert len(found["ranks"]) == 1 << 17

@@ -38,8 +38,10 @@ def test_an_unknown_code_is_looked_at_and_not_acted_upon():
 
 
 def test_the_numbers_of_154_are_those_of_the_driver():
-    assert [RECOVERY_ACTIONS[number] for number in range(5)] == [
-        *("none", "reset_gpu", "reboot_node", "drain", "drain")
+    assert list(RECOVERY_ACTIONS) == list(range(8))
+    assert [RECOVERY_ACTIONS[number] for number in range(8)] == [
+        *("none", "reset_gpu", "reboot_node", "drain", "drain"),
+        *("investigate", "reset_gpu", "reboot_node"),
     ]
 
 

@@ -272,6 +272,9 @@ def _judged(number: int) -> Iterator[str]:
     yield _line(watch.OBSERVED_GPU_SECONDS, job, STEPS_OF_ALL)
     yield _line(cluster_jobs.JOB_UNSCHEDULED_PODS, job, 0)
     yield _line(cluster_jobs.JOB_WAITING_GPUS, job, 0)
+    yield _line(cluster_jobs.JOB_HELD_GPUS, job, 8)
+    yield _line(cluster_jobs.JOB_INTERRUPTIONS, job, 1)
+    yield _line(cluster_jobs.JOB_PENDING, f'{job},reason="image"', 30)
     if number % 4 == 0:
         finding = f'{job},kind="thermal_slowdown"'
         culprit = 'symptom="gpu_compute",rank="13",node="n1",gpu="5",uuid="GPU-1-5",device=""'

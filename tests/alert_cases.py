@@ -80,6 +80,13 @@ CASES: dict[str, Case] = {
         linger=15,
         gap=5,
     ),
+    "RankscopeJobRequeued": Case((gauge(f"rankscope_job_interruptions{{{JOB}}}", 5, 2, 2), OWNER)),
+    "RankscopeQuotaWait": Case(
+        (
+            gauge(f'rankscope_job_pending_seconds{{{JOB},reason="quota"}}', 86_500, 86_300, 60),
+            OWNER,
+        )
+    ),
     "RankscopeJobPending": Case(pods_by_phase((2, 0, 2), (0, 2, 1))),
     "RankscopeGangPartial": Case(pods_by_phase((1, 0, 1), (3, 4, 0))),
     "RankscopeElasticJobDegraded": Case(

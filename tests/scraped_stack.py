@@ -101,10 +101,25 @@ def api_server() -> FakeApiServer:
             made["status"]["containerStatuses"][0]["state"] = STATES[phase]
         server.put(made)
     job_objects(server)
+    surroundings(server)
     return server
 
 
 TORCH = "/apis/kubeflow.org/v1/pytorchjobs"
+NODES, QUOTAS = "/api/v1/nodes", "/api/v1/resourcequotas"
+
+
+def surroundings(server: FakeApiServer) -> None:
+    """Have a node that a cloud is about to take back, and a quota of which nothing is left."""
+    taint = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+    full = {"requests.nvidia.com/gpu": "8"}
+    for path, name, spec, status in (
+        (NODES, "elsewhere", {"taints": [taint]}, {}),
+        (QUOTAS, "gpus", {"hard": full}, {"hard": full, "used": full}),
+    ):
+        metadata = {"namespace": "team", "name": name, "uid": f"uid-{name}"}
+        server.collections[path] = Store()
+        server.collections[path].put({"metadata": metadata, "spec": spec, "status": status})
 
 
 def job_objects(server: FakeApiServer) -> None:

@@ -214,3 +214,22 @@ def test_a_gang_whose_pods_have_no_node_waits_only_while_others_hold_gpus(tmp_pa
     checks = [(10, 0), (17, 1), (30, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, case, 40, checks)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_job_without_any_node_is_pending_once_its_queue_has_admitted_it(tmp_path):
+    """Of one no pod has a node, one is in its queue still, and one holds nodes for a part of it."""
+    alert = BY_NAME["RankscopeJobPending"]
+
+    def of_job(name: str, held: float, *more: str) -> tuple[Series, ...]:
+        job = f'job_id="team/{name}"'
+        return (
+            steady(f"rankscope_job_unscheduled_pods{{{job}}}", 2),
+            steady(f"rankscope_job_held_gpus{{{job}}}", held),
+            *(steady(f'rankscope_job_pending_seconds{{{job},reason="{one}"}}', 9) for one in more),
+        )
+
+    case = Case((*of_job("whole", 0, "no_gpu"), *of_job("queued", 0, "quota"), *of_job("part", 8)))
+    done = follow(
+        tmp_path, require_server("promtool"), alert, case, 50, [(25, 0), (32, 1), (45, 1)]
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -91,7 +91,7 @@ def test_lists_longer_than_a_page_are_read_whole(server, monkeypatch):
 
 
 def test_a_kind_that_the_cluster_has_not_is_said_once_and_found_when_it_comes(server, following):
-    sentence = "the cluster has no rayjobs.ray.io; jobs of this kind are not looked for"
+    sentence = "the cluster has no rayjobs.ray.io; nothing of this kind is looked for"
     following.until(lambda one: sentence in one.said)
     time.sleep(1.0)
     assert following.said.count(sentence) == 1

@@ -10,12 +10,12 @@ from rankscope_analyzers.intake.object_watch import Gone
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.watch import completions
 from rankscope_analyzers.watch.cluster_jobs import KEPT_AS, ClusterJobs
-from rankscope_analyzers.watch.completions import Completions, restored
+from rankscope_analyzers.watch.completions import Completions
 from rankscope_analyzers.watch.config_map_store import ConfigMapStore
 from rankscope_analyzers.watch.exporter import FindingsExporter
 from rankscope_analyzers.watch.memory import Memory
 from rankscope_analyzers.watch.store import FileStore, Part
-from rankscope_analyzers.workloads import kinds, pods
+from rankscope_analyzers.workloads import kinds, nodes, pods
 from rankscope_analyzers.workloads.kinds import KINDS
 from workload_objects import START, condition, kind, pod, thing
 
@@ -32,6 +32,7 @@ class Cluster:
     def __init__(self):
         self.objects, self.pods, self.watchers = {}, [], []
         self.followed = frozenset(one.kind for one in KINDS)
+        self.machines = None
 
     def put(self, name, *conditions, of="PyTorchJob", uid="", **more):
         found = thing(kind(of), {}, {"conditions": list(conditions)}, name, uid, **more)
@@ -48,7 +49,8 @@ class Cluster:
         gone, watcher.gone = watcher.gone, []
         conditions = {"pytorchjobs.kubeflow.org": "followed"}
         found = list(self.objects.values())
-        return ClusterView(found, gone, tuple(self.pods), conditions, self.followed)
+        pods_of_jobs, machines = tuple(self.pods), self.machines
+        return ClusterView(found, gone, pods_of_jobs, conditions, self.followed, nodes=machines)
 
 
 class Api:
@@ -381,7 +383,10 @@ def test_what_is_kept_is_what_was_known():
     cluster.put("b", SUCCEEDED)
     watch.look(130)
     kept = json.loads(json.dumps(watch.jobs.kept()))
-    assert restored(kept).kept() == kept
+    anew = ClusterJobs(lambda: cluster.view(watch))
+    anew.restore(kept)
+    assert anew.kept() == kept
+    assert kept["notices"]["known"] is None
     assert kept["startups"]
 
 
@@ -539,3 +544,42 @@ def test_each_start_is_counted_once_and_that_of_the_next_attempt_again():
     cluster.pods = [pods.read(pod(name, LABELS, **again)) for name in ("a3", "b3")]
     watch.look(190)
     assert starts() == "2.0"
+
+
+def machine(*taints):
+    found = [{"key": key, "timeAdded": "2027-01-15T08:00:00Z"} for key in taints]
+    body = {"metadata": {"name": "gpu-1", "uid": "n"}, "spec": {"taints": found}, "status": {}}
+    return nodes.read(body)[1]
+
+
+def noticed(watch):
+    name = "rankscope_node_notices_total"
+    found = [one for one in watch.jobs.samples() if one.metric.name == name and one.value]
+    return {one.labels[0]: one.value for one in found}
+
+
+def test_a_spot_notice_stands_beside_its_job_and_counts_once_over_leaders_and_an_outage():
+    cluster, api = Cluster(), Api()
+    cluster.machines = [machine()]
+    cluster.put("train", RUNNING)
+    cluster.pods = [pods.read(pod("a", LABELS))]
+    first = Watch(cluster, ConfigMapStore(api, "state", "rankscope"))
+    second = Watch(cluster, ConfigMapStore(api, "state", "rankscope"))
+    first.look()
+    cluster.machines = [machine("aws-node-termination-handler/spot-itn")]
+    api.down = True
+    first.look(130)
+    assert noticed(first) == {}, "it is not kept yet"
+    api.down = False
+    first.look(160)
+    assert noticed(first) == {"spot_interruption": 1}
+    first.stand_by()
+    for at in (190, 220):
+        second.look(at)
+    assert noticed(second) == {"spot_interruption": 1}
+    name = "rankscope_job_node_notice_timestamp_seconds"
+    said = [one.labels for one in second.series() if one.metric.name == name]
+    assert said == [("team/train", "gpu-1", "spot_interruption")]
+    cluster.machines = None
+    second.look(250)
+    assert noticed(second) == {"spot_interruption": 1}

@@ -24,6 +24,7 @@ from rankscope_agent.contract.sources import BY_COLLECTOR_OR_PART
 from rankscope_agent.settings.command_line import parse_config
 from rankscope_analyzers.command import Parser
 from rankscope_analyzers.commands import watch as watch_command
+from rankscope_analyzers.intake.cluster_objects import EVENTS, NODES, PODS, QUOTA_KINDS
 from rankscope_analyzers.workloads.kinds import KINDS
 from rendered_manifests import PATIENCE_SECONDS, ROOT, combined, kustomize, parsed
 from servers import require_server
@@ -186,7 +187,8 @@ def test_the_watch_may_read_each_kind_of_job_that_it_looks_for(rendered):
         for what in rule["resources"]
         if rule["verbs"] == ["list", "watch"]
     }
-    assert allowed == {"pods", *(kind.resource for kind in KINDS)}
+    others = {NODES.name, EVENTS.name, *(one.name for one in QUOTA_KINDS)}
+    assert allowed == {PODS.name, *others, *(kind.resource for kind in KINDS)}
 
 
 def test_what_an_agent_misses_is_named_with_a_component_that_exists():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rankscope_analyzers.intake.kubernetes_api import Api
 from rankscope_analyzers.intake.object_watch import Condition, Follower, Gone, Resource
-from rankscope_analyzers.workloads import kinds, pods
+from rankscope_analyzers.workloads import kinds, nodes, pods
 from rankscope_analyzers.workloads.kinds import KINDS, Kind
+from rankscope_analyzers.workloads.nodes import NodeEvent, NodeFacts, with_events
 from rankscope_analyzers.workloads.pods import PodFacts
+from rankscope_analyzers.workloads.quotas import QUOTAS, Quota
 from rankscope_analyzers.workloads.state import WorkloadState
 
 
@@ -25,6 +27,8 @@ class ClusterView:
         pods: of jobs.
         conditions: of each resource, by its name in rules.
         followed: kinds (kind of the object) of which all objects are known.
+        quotas: ResourceQuotas and ClusterQueues.
+        nodes: with what Events say of them; None while they are not known.
     """
 
     objects: Sequence[WorkloadState]
@@ -32,6 +36,8 @@ class ClusterView:
     pods: Sequence[PodFacts]
     conditions: Mapping[str, Condition]
     followed: frozenset[str]
+    quotas: Sequence[Quota] = ()
+    nodes: Sequence[NodeFacts] | None = None
 
     @property
     def whole(self) -> bool:
@@ -53,9 +59,11 @@ class ClusterObjects:
     def __init__(self, api: Api, say: Callable[[str], None]) -> None:
         self._kinds = [(one, Follower(api, _resource(one), say)) for one in KINDS]
         self._pods: Follower[PodFacts] = Follower(api, PODS, say)
-        for _, follower in self._kinds:
+        self._quotas = [Follower(api, one, say) for one in QUOTA_KINDS]
+        self._nodes: Follower[NodeFacts] = Follower(api, NODES, say)
+        self._events: Follower[NodeEvent] = Follower(api, EVENTS, say)
+        for follower in self._all():
             follower.start()
-        self._pods.start()
 
     def view(self) -> ClusterView:
         """Return what is known now; what has gone is returned once."""
@@ -73,13 +81,33 @@ class ClusterObjects:
         found, _, condition = self._pods.held.take()
         conditions[PODS.name] = condition
         followed = frozenset(kind.kind for kind, _ in self._kinds) - hidden
-        return ClusterView(objects, gone, tuple(found.values()), conditions, followed)
+        quotas: list[Quota] = []
+        for of in self._quotas:
+            limits, _, conditions[of.resource.name] = of.held.take()
+            quotas += limits.values()
+        pods_of_jobs = tuple(found.values())
+        machines = self._nodes_now(conditions)
+        return ClusterView(objects, gone, pods_of_jobs, conditions, followed, quotas, machines)
+
+    def _nodes_now(self, conditions: dict[str, Condition]) -> Sequence[NodeFacts] | None:
+        """Return the nodes, None while they are not known; note what hides them."""
+        found, _, conditions[NODES.name] = self._nodes.held.take()
+        events, _, conditions[EVENTS.name] = self._events.held.take()
+        if conditions[NODES.name] not in {"followed", "failing"}:
+            return None
+        return with_events(found.values(), events.values())
+
+    def _all(self) -> Iterator[Follower[Any]]:
+        yield from (follower for _, follower in self._kinds)
+        yield self._pods
+        yield from self._quotas
+        yield self._nodes
+        yield self._events
 
     def close(self) -> None:
         """Stop following."""
-        for _, follower in self._kinds:
+        for follower in self._all():
             follower.close()
-        self._pods.close()
 
 
 def _resource(kind: Kind) -> Resource[WorkloadState]:
@@ -97,3 +125,8 @@ def _pod(found: Mapping[str, Any]) -> tuple[str, PodFacts] | None:
 
 
 PODS: Resource[PodFacts] = Resource("pods", "", ("v1",), _pod)
+NODES: Resource[NodeFacts] = Resource("nodes", "", ("v1",), nodes.read)
+EVENTS: Resource[NodeEvent] = Resource(
+    "events", "", ("v1",), nodes.event, "involvedObject.kind=Node"
+)
+QUOTA_KINDS: tuple[Resource[Quota], ...] = tuple(Resource(*row) for row in QUOTAS)

@@ -48,12 +48,19 @@ class Resource(Generic[T]):
         group: of the API, empty for the core.
         versions: of the group, the newest first.
         read: returns uid and value of an object, None for those that are not kept.
+        fields: selector of fields that objects must have, empty for all objects.
     """
 
     plural: str
     group: str
     versions: tuple[str, ...]
     read: Callable[[Mapping[str, Any]], tuple[str, T] | None]
+    fields: str = ""
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """What lists and watches ask for beside the path."""
+        return {"fieldSelector": self.fields} if self.fields else {}
 
     @property
     def name(self) -> str:
@@ -223,7 +230,7 @@ class Follower(Generic[T]):
         name = self.resource.name
         if answer.status == NOT_FOUND:
             if self.held.become("absent"):
-                self._say(f"the cluster has no {name}; jobs of this kind are not looked for")
+                self._say(f"the cluster has no {name}; nothing of this kind is looked for")
         elif self.held.become("forbidden"):
             group = f'"{self.resource.group}"'
             self._say(
@@ -234,11 +241,14 @@ class Follower(Generic[T]):
     def _listed(self) -> str | Answer:
         """Read the whole list page by page; return its version, or the refusal."""
         values: dict[str, T] = {}
-        query = {"limit": PAGE}
+        query = {"limit": PAGE, **self.resource.chosen}
         while True:
             answer = self._api.get(self.resource.path(self._version), query, LIST_SECONDS)
             if answer.status == GONE and "continue" in query:
-                values, query = {}, {"limit": PAGE}  # the list took longer than versions are kept
+                values, query = (
+                    {},
+                    {"limit": PAGE, **self.resource.chosen},
+                )  # the list took longer than versions are kept
                 self._closing.wait(PAUSES[0])
                 if self._closing.is_set():
                     return answer
@@ -252,7 +262,7 @@ class Follower(Generic[T]):
             if not (isinstance(more, str) and more):
                 self.held.replace(values)
                 return str(metadata.get("resourceVersion", ""))
-            query = {"limit": PAGE, "continue": more}
+            query = {"limit": PAGE, "continue": more, **self.resource.chosen}
 
     def _read_items(self, answer: Answer) -> Iterator[tuple[str, T]]:
         for item in answer.body.get("items") or ():
@@ -269,7 +279,7 @@ class Follower(Generic[T]):
         """
         seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - watches should not end together
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
-        query["timeoutSeconds"] = str(seconds)
+        query |= {"timeoutSeconds": str(seconds), **self.resource.chosen}
         path = self.resource.path(self._version)
         began = time.monotonic()
         for answer in self._api.lines(path, query, seconds + SLACK_SECONDS):

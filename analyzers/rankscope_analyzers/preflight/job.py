@@ -13,10 +13,10 @@ from rankscope_analyzers.preflight.values import (
     mapping,
     mappings,
     number,
-    quantity,
     text,
     texts,
 )
+from rankscope_analyzers.workloads.quantities import quantity
 
 GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.*)|amd\.com/gpu")
 # Device plugins of Mellanox, SR-IOV and shared RDMA, the NVIDIA network operator and EFA.

@@ -6,7 +6,8 @@ import re
 
 from rankscope_analyzers.preflight.job import Job, NotApplicableError, Role
 from rankscope_analyzers.preflight.outcome import Outcome, failed, of_ranks, passed, warned
-from rankscope_analyzers.preflight.values import mapping, mappings, quantity, size, text, texts
+from rankscope_analyzers.preflight.values import mapping, mappings, size, text, texts
+from rankscope_analyzers.workloads.quantities import quantity
 
 SHM = "/dev/shm"  # noqa: S108
 DEFAULT_SHM = 64 << 20  # what container runtimes mount without a volume

@@ -15,6 +15,8 @@ from rankscope_analyzers.intake.cluster_objects import ClusterView
 from rankscope_analyzers.text.sanitize import name as inert
 from rankscope_analyzers.watch.completions import Completions, restored
 from rankscope_analyzers.watch.job_samples import of_job
+from rankscope_analyzers.watch.node_notices import NodeNotices
+from rankscope_analyzers.watch.quota_samples import awaited, quota_samples
 from rankscope_analyzers.workloads.jobs import SERIES, Job, jobs
 
 KEPT_AS = "cluster_jobs"
@@ -37,6 +39,7 @@ class ClusterJobs:
     def __init__(self, view: Callable[[], ClusterView]) -> None:
         self._view = view
         self._completions = Completions()
+        self._notices = NodeNotices()
         self._recent: dict[str, tuple[Job, float]] = {}
         self._current: tuple[Sample, ...] = ()
         self._announced: tuple[Sample, ...] = ()
@@ -63,18 +66,26 @@ class ClusterJobs:
         if self._completions.look(found, view.gone, uids, view.followed, now):
             self._counted = True
         self._remember(found, now)
-        own = (of_job(job) for job in self._shown(found))
-        self._current = (*conditions, *(sample for samples in own for sample in samples))
+        self._note(view)
+        notices = {node.name: node.notices for node in view.nodes or () if node.notices}
+        quotas = tuple(view.quotas)
+        own = (of_job(job, notices, awaited(job, quotas)) for job in self._shown(found))
+        jobs_now = (sample for samples in own for sample in samples)
+        self._current = (*conditions, *quota_samples(quotas), *jobs_now)
+
+    def _note(self, view: ClusterView) -> None:
+        if view.nodes is not None and self._notices.look(view.nodes):
+            self._counted = True
 
     def announce(self) -> None:
         """Export the sums: they are kept."""
-        self._announced = tuple(_sums(self._completions))
+        self._announced = (*_sums(self._completions), *_noticed(self._notices))
         self._counted = False
 
     def stand_by(self) -> None:
         """Another watch leads: forget the sums, which it continues, and what went meanwhile."""
         self._view()
-        self._completions, self._recent = Completions(), {}
+        self._completions, self._notices, self._recent = Completions(), NodeNotices(), {}
         self._current = self._announced = ()
         self._counted = False
 
@@ -85,7 +96,7 @@ class ClusterJobs:
 
     def kept(self) -> Any:
         """Return what is to outlive the watch."""
-        return self._completions.kept()
+        return {**self._completions.kept(), "notices": self._notices.kept()}
 
     def restore(self, kept: Any) -> None:
         """Go on from what another watch kept, from nothing if that is None.
@@ -93,9 +104,10 @@ class ClusterJobs:
         Raises:
             TypeError, ValueError, KeyError, AttributeError: it is no such thing; begun anew.
         """
-        self._completions = Completions()
+        self._completions, self._notices = Completions(), NodeNotices()
         if kept is not None:
-            self._completions = restored(kept)
+            notices = NodeNotices.of(kept.get("notices"))
+            self._completions, self._notices = restored(kept), notices
         self.announce()
 
     def _remember(self, found: tuple[Job, ...], now: float) -> None:
@@ -127,6 +139,11 @@ def _precedence(job: Job) -> tuple[bool, bool, float]:
 def _conditions(view: ClusterView) -> Iterator[Sample]:
     for resource, condition in view.conditions.items():
         yield metrics.WATCH_OBJECTS.sample(1, resource=resource, condition=condition)
+
+
+def _noticed(notices: NodeNotices) -> Iterator[Sample]:
+    for notice, count in notices.totals.items():
+        yield metrics.NODE_NOTICES.sample(count, notice=notice)
 
 
 def _sums(completions: Completions) -> Iterator[Sample]:

@@ -37,6 +37,8 @@ class Job:
         startup: seconds by phase of the pods that are there; the slowest pod counts.
         interruptions: how often its queue took its place away, None without one.
         oldest_pod: Unix time at which the first of its pods was created; likewise the newest.
+        nodes: that pods of it are on.
+        pods: of it that have not ended.
     """
 
     top: WorkloadState
@@ -52,6 +54,8 @@ class Job:
     interruptions: int | None
     oldest_pod: float | None
     newest_pod: float | None
+    nodes: frozenset[str] = frozenset()
+    pods: int = 0
 
     @property
     def job_id(self) -> str:
@@ -153,6 +157,8 @@ def _job(
         interruptions=queued.progress.interruptions if queued else None,
         oldest_pod=min(births, default=None),
         newest_pod=max(births, default=None),
+        nodes=frozenset(pod.node for pod in active if pod.node),
+        pods=len(active),
     )
 
 

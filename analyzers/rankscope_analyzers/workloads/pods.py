@@ -84,6 +84,7 @@ class PodFacts:
         failed: Unix time of that.
         created: Unix time.
         startup: seconds by phase, of phases that are over.
+        node: that it is on, empty without one.
     """
 
     namespace: str
@@ -99,6 +100,7 @@ class PodFacts:
     failed: float | None
     created: float | None
     startup: Mapping[str, float] = field(default_factory=dict)
+    node: str = ""
 
 
 def read(found: Fields) -> PodFacts | None:
@@ -127,6 +129,7 @@ def read(found: Fields) -> PodFacts | None:
         failed=failed,
         created=moment(metadata, "creationTimestamp"),
         startup=dict(_startup(metadata, status, scheduled)),
+        node=text(spec, "nodeName"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import cluster_jobs
 from rankscope_dashboards.expressions.promql import worst
-from rankscope_dashboards.expressions.queries import JOB, MANY, of, with_clusters
+from rankscope_dashboards.expressions.queries import CLUSTER, JOB, MANY, of, with_clusters
 from rankscope_dashboards.parts import links, shared
 from rankscope_dashboards.parts.fields import columns, override
 from rankscope_dashboards.parts.panels import Panel, Table, rows
@@ -12,7 +12,7 @@ from rankscope_dashboards.parts.panels import Panel, Table, rows
 
 def panels(runbooks: str) -> list[Panel]:
     """Return the tables."""
-    return [queued(runbooks), failed()]
+    return [queued(runbooks), failed(), quotas(runbooks), notices(runbooks)]
 
 
 def queued(runbooks: str) -> Panel:
@@ -34,6 +34,7 @@ def queued(runbooks: str) -> Panel:
         links=[
             links.runbook(runbooks, "RankscopeJobPending"),
             links.runbook(runbooks, "RankscopeGangPartial"),
+            links.runbook(runbooks, "RankscopeJobRequeued"),
         ],
         width=12,
         height=6,
@@ -51,6 +52,58 @@ def failed() -> Panel:
         transformations=columns(shared.JOB_COLUMNS | {"cause": "cause"}),
         overrides=shared.to_debug(),
         missing="no job failed, or rankscope watch runs without --cluster-jobs",
+        width=12,
+        height=6,
+    )
+
+
+def quotas(runbooks: str) -> Panel:
+    """Return the table of quotas by how much of each is used."""
+    labels = ("quota_kind", "job_namespace", "quota", "resource")
+    used = worst(of(cluster_jobs.QUOTA_USED, CLUSTER), *labels)
+    limit = worst(of(cluster_jobs.QUOTA_LIMIT, CLUSTER), *labels)
+    return Table(
+        title="Fullest quotas",
+        description="What is used of ResourceQuotas and of Kueue's ClusterQueues, the fullest"
+        " first; a ClusterQueue that borrows uses more than its own.",
+        unit="string",
+        targets=rows(f"topk({MANY}, {used} / ({limit} > 0) > 0.5)"),
+        transformations=columns(
+            {
+                **shared.CLUSTER_COLUMN,
+                "quota_kind": "kind",
+                "job_namespace": "namespace",
+                "quota": "quota",
+                "resource": "resource",
+                "Value": "used",
+            }
+        ),
+        overrides=[override("used", {"unit": "percentunit"})],
+        largest_first="used",
+        widths={"used": 90},
+        missing="no quota is half used, or rankscope watch runs without --cluster-jobs",
+        links=[links.runbook(runbooks, "RankscopeQuotaWait")],
+        width=12,
+        height=6,
+    )
+
+
+def notices(runbooks: str) -> Panel:
+    """Return the table of nodes that harm or leave their jobs."""
+    since = f"{worst(of(cluster_jobs.JOB_NODE_NOTICE, JOB), 'job_id', 'node', 'notice')} * 1000"
+    return Table(
+        title="What nodes of jobs say",
+        description="Nodes of jobs that are not ready, under pressure, cordoned or about to go:"
+        " spot and maintenance notices, and autoscalers. The year 1970 means that nobody says since"
+        " when.",
+        unit="string",
+        targets=rows(with_clusters(f"topk({MANY}, {since})")),
+        transformations=columns(
+            shared.JOB_COLUMNS | {"node": "node", "notice": "says", "Value": "since"}
+        ),
+        overrides=[override("since", {"unit": "dateTimeFromNow"}), *shared.to_debug()],
+        missing="no node of a job says so, or rankscope watch runs without --cluster-jobs",
+        links=[links.runbook(runbooks, "RankscopeJobPreempted")],
         width=12,
         height=6,
     )

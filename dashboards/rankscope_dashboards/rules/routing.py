@@ -52,6 +52,7 @@ GROUPED_BY: Mapping[Scope, tuple[str, ...]] = {
 """One notification per job, node, cluster or project, whatever is wrong with it."""
 
 PAGE, TICKET, OWNER, DEADMAN, NOBODY = "page", "ticket", "ticket-owner", "deadman", "nobody"
+NETWORK = "ticket-network"
 
 NODE_GONE = (
     "RankscopeAgentDown",
@@ -129,7 +130,7 @@ def configuration(receivers: Mapping[str, Value], timings: Timings) -> Value:
     """Return the whole configuration.
 
     Args:
-        receivers: what each of the five receivers does, by name.
+        receivers: what each of the receivers does, by name.
         timings: cool-downs.
     """
     return {
@@ -173,11 +174,15 @@ def _severity(severity: str, of_all: tuple[str, Timing], of_jobs: tuple[str, Tim
         {"matchers": ['scope="job"', 'job_id=""'], "group_by": list(GROUPED_BY["node"])}
     ]
     for scope, labels in GROUPED_BY.items():
-        route: dict[str, Value] = {"matchers": [f'scope="{scope}"'], "group_by": list(labels)}
+        chosen = [f'scope="{scope}"']
+        route: dict[str, Value] = {"matchers": list(chosen), "group_by": list(labels)}
         if scope == "job" and job_receiver != receiver:
             route["receiver"] = job_receiver
         if scope == "job" and job_timing != timing:
             route |= _times(job_timing)
+        if scope == "node" and receiver == TICKET:
+            whose = {"matchers": [*chosen, 'owned_by="network"'], "receiver": NETWORK}
+            scopes.append(route | whose)
         scopes.append(route)
     return {
         "matchers": [f'severity="{severity}"'],
@@ -278,6 +283,10 @@ RECEIVERS: Mapping[str, Value] = {
     TICKET: {
         "slack_configs": [_slack("#rankscope-tickets")],
         "email_configs": [_email("platform@example.com")],
+    },
+    NETWORK: {
+        "slack_configs": [_slack("#rankscope-network")],
+        "email_configs": [_email("network@example.com")],
     },
     # Whose the job is stands on its pods' labels: team is a channel, owner an address. Whoever may
     # start a pod chooses both, so that no team's channel has the name of another one.

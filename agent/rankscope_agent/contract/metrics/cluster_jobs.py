@@ -73,6 +73,41 @@ JOB_WAITING_GPUS = Metric(
     "GPUs that the job holds while other pods of it have no node.",
     ("job_id",),
 )
+JOB_QUOTA_INFO = Metric(
+    "rankscope_job_quota_info",
+    "gauge",
+    "Always 1; the quota that the job waits for: its ClusterQueue or queue, or a ResourceQuota of"
+    " its namespace of which nothing is left while pods are missing.",
+    ("job_id", "quota"),
+)
+JOB_NODE_NOTICE = Metric(
+    "rankscope_job_node_notice_timestamp_seconds",
+    "gauge",
+    "Unix time since which a node of the job is not ready, under pressure or about to go, by its"
+    " taints, conditions and Events: not_ready, memory_pressure, disk_pressure, pid_pressure,"
+    " network_unavailable, spot_interruption, rebalance, maintenance, scale_down, shutdown,"
+    " cordoned; 0 if nobody says since when.",
+    ("job_id", "node", "notice"),
+)
+NODE_NOTICES = Metric(
+    "rankscope_node_notices_total",
+    "counter",
+    "Notices that appeared on nodes, each once, by kind.",
+    ("notice",),
+)
+QUOTA_USED = Metric(
+    "rankscope_quota_used",
+    "gauge",
+    "What is used of a quota, by resource: bytes, cores, devices or objects. quota_kind is"
+    " ResourceQuota, or ClusterQueue (sum over its flavors), which has no namespace.",
+    ("quota_kind", "job_namespace", "quota", "resource"),
+)
+QUOTA_LIMIT = Metric(
+    "rankscope_quota_limit",
+    "gauge",
+    "What may be used of a quota, by resource; for a ClusterQueue without what it may borrow.",
+    ("quota_kind", "job_namespace", "quota", "resource"),
+)
 JOB_INTERRUPTIONS = Metric(
     "rankscope_job_interruptions",
     "gauge",

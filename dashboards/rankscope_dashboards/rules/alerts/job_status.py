@@ -80,6 +80,18 @@ _WAITS_FOR = texts.known(
     "{{ .Value }} in {{ .Labels.reason }}.",
     *("cluster", "job_id"),
 )
+_PENDING_FOR = texts.known(
+    f"max by (reason) ({cluster_jobs.JOB_PENDING.name}{{cluster=%q,job_id=%q}})",
+    "By the cluster it waits for: {{ .Labels.reason }}.",
+    *("cluster", "job_id"),
+)
+_QUOTA = texts.known(
+    f"group by (quota) ({cluster_jobs.JOB_QUOTA_INFO.name}{{cluster=%q,job_id=%q}})",
+    "Its quota is {{ .Labels.quota }}.",
+    *("cluster", "job_id"),
+)
+_FOR_QUOTA = f'{cluster_jobs.JOB_PENDING.name}{{reason="quota"}}'
+DAY_SECONDS = 86_400
 _RANGE = texts.known(
     f"max by (bound) ({job_status.JOB_ELASTIC_PODS.name}{{cluster=%q,job_id=%q}})",
     "Its {{ .Labels.bound }} is {{ .Value }} pods.",
@@ -102,12 +114,52 @@ _WITHOUT_NODES = (
 )
 
 
+_WITHOUT_ANY_NODE = (
+    f"({worst(cluster_jobs.JOB_UNSCHEDULED_PODS.name, 'job_id')} > 0)"
+    f" unless on (cluster, job_id) ({worst(cluster_jobs.JOB_HELD_GPUS.name, 'job_id')} > 0)"
+    f' unless on (cluster, job_id) {cluster_jobs.JOB_PENDING.name}{{reason="quota"}}'
+)
+"""Pods of jobs of which none has a node, though their queue has admitted them."""
+
 # The largest number of pods that ran counts as what the job can have: its limit may be far off.
 _MOST_PODS = f"max {by('job_id')} (max_over_time({_in_phase('Running')}[6h]))"
 _FEWER_PODS = (
     f"(1 - ({_pods('Running')} > 0) / {_MOST_PODS} > 0)"
     f" and on (cluster, job_id) {job_status.JOB_ELASTIC_PODS.name}"
     f" unless on (cluster, job_id) {records.JOB_WORLD_SIZE}"
+)
+
+WAITING: tuple[Alert, ...] = (
+    Alert(
+        name="RankscopeJobRequeued",
+        expression=with_owner(
+            f"({worst(cluster_jobs.JOB_INTERRUPTIONS.name, 'job_id')}"
+            f" - {worst(f'min_over_time({cluster_jobs.JOB_INTERRUPTIONS.name}[6h])', 'job_id')}"
+            " >= 3)"
+        ),
+        hold="0s",
+        keep="30m",
+        why="A job that is preempted once or twice a day makes progress; three times within six"
+        " hours it loses what it trains between two checkpoints.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} is taken from its place again and again",
+        description=f"The queue of {texts.JOB} has taken its place away {{{{ $value }}}} times"
+        " within six hours and queued it again." + _QUOTA,
+        since="6h",
+    ),
+    Alert(
+        name="RankscopeQuotaWait",
+        expression=with_owner(f"({worst(_FOR_QUOTA, 'job_id')} > {DAY_SECONDS})"),
+        hold="0s",
+        keep="10m",
+        why="Queues of a busy cluster are hours long; after a day its owner should know.",
+        severity="ticket",
+        scope="job",
+        summary=f"{texts.JOB} has waited for its quota for a day",
+        description=f"{texts.JOB} has waited for {{{{ $value | humanizeDuration }}}} until its"
+        " queue admits it." + _QUOTA,
+    ),
 )
 
 STANDING: tuple[Alert, ...] = (
@@ -185,18 +237,19 @@ STANDING: tuple[Alert, ...] = (
     Alert(
         name="RankscopeJobPending",
         expression=with_owner(
-            f"({_pods('Pending')} > 0) unless on (cluster, job_id) ({_pods('Running')} > 0)"
-            f" unless on (cluster, job_id) {_FAULTS}"
+            f"(({_pods('Pending')} > 0 or {_WITHOUT_ANY_NODE})"
+            f" unless on (cluster, job_id) ({_pods('Running')} > 0)"
+            f" unless on (cluster, job_id) {_FAULTS})"
         ),
         hold="30m",
         keep="10m",
         why="Images of tens of gigabytes take up to half an hour on a cold node.",
         severity="ticket",
         scope="job",
-        summary=f"{texts.JOB} has its nodes but does not start",
-        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('was', 'were')}"
-        f" given to nodes and {texts.by_number('is', 'are')} pending, none runs: a large image,"
-        " volumes or devices are missing.",
+        summary=f"{texts.JOB} does not start",
+        description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
+        " pending, none runs: a node, a large image, volumes or devices are missing."
+        + _PENDING_FOR,
     ),
     Alert(
         name="RankscopeGangPartial",
@@ -235,4 +288,4 @@ STANDING: tuple[Alert, ...] = (
     ),
 )
 
-GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", STANDING),)
+GROUPS: tuple[Group, ...] = (Group("rankscope-job-status", (*STANDING, *WAITING)),)

@@ -1,0 +1,63 @@
+"""Notices of nodes, each counted once: over restarts, changes of leader and outages. Pure.
+
+A notice counts when it appears on a node. What the watch before this one saw is known to this one;
+what was there before anything watched does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rankscope_analyzers.workloads.nodes import NOTICES, NodeFacts, Notice
+
+MOST_KNOWN = 8192
+"""Notices that are known at a time, of 50 bytes each."""
+
+
+class NodeNotices:
+    """Counts the notices of nodes."""
+
+    def __init__(self) -> None:
+        self.totals: dict[Notice, int] = dict.fromkeys(NOTICES, 0)
+        self._known: set[str] | None = None
+
+    def look(self, nodes: Iterable[NodeFacts]) -> bool:
+        """Count what appeared since the last look; return whether anything did.
+
+        Args:
+            nodes: all that there are.
+        """
+        present = {f"{node.uid}/{notice}": notice for node in nodes for notice in node.notices}
+        known = self._known
+        fresh = [] if known is None else [one for key, one in present.items() if key not in known]
+        for notice in fresh:
+            self.totals[notice] += 1
+        self._known = set(sorted(present)[:MOST_KNOWN])
+        return bool(fresh)
+
+    def kept(self) -> dict[str, Any]:
+        """Return all that is to outlive the watch, as JSON can hold it."""
+        return {
+            "totals": self.totals,
+            "known": None if self._known is None else sorted(self._known),
+        }
+
+    @classmethod
+    def of(cls, kept: Any) -> NodeNotices:
+        """Return what was kept; nothing if a watch kept it that counted no notices.
+
+        Raises:
+            TypeError, ValueError, KeyError, AttributeError: it is no such thing.
+        """
+        made = cls()
+        if kept is None:
+            return made
+        for notice in NOTICES:
+            count = kept["totals"].get(notice, 0)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ValueError(f"{count!r} is no number of notices")
+            made.totals[notice] = count
+        if kept["known"] is not None:
+            made._known = {str(key) for key in kept["known"]}
+        return made

@@ -1,0 +1,179 @@
+"""What a node says that ends or harms the jobs on it: not ready, under pressure, about to go.
+
+Sources: k8s.io/api/core/v1 well-known taints and NodeConditionType, the taints of AWS' node
+termination handler, GKE's impending termination, Azure's node problem detector (VMEventScheduled
+and the like), Karpenter and the cluster autoscaler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from rankscope_agent.contract import job_names
+from rankscope_analyzers.workloads.fields import Fields, flag, moment, objects, text, within
+
+Notice = Literal[
+    "not_ready",
+    "memory_pressure",
+    "disk_pressure",
+    "pid_pressure",
+    "network_unavailable",
+    "spot_interruption",
+    "rebalance",
+    "maintenance",
+    "scale_down",
+    "shutdown",
+    "cordoned",
+]
+NOTICES: tuple[Notice, ...] = get_args(Notice)
+"""`spot_interruption`: the cloud takes the machine back within minutes; `rebalance`: it may soon;
+`scale_down`: an autoscaler removes the node."""
+
+# The key of a taint, with or without a value after "=".
+_TAINTS: Mapping[str, Notice] = {
+    "node.kubernetes.io/not-ready": "not_ready",
+    "node.kubernetes.io/unreachable": "not_ready",
+    "node.kubernetes.io/memory-pressure": "memory_pressure",
+    "node.kubernetes.io/disk-pressure": "disk_pressure",
+    "node.kubernetes.io/pid-pressure": "pid_pressure",
+    "node.kubernetes.io/network-unavailable": "network_unavailable",
+    "node.kubernetes.io/out-of-service": "shutdown",
+    "node.cloudprovider.kubernetes.io/shutdown": "shutdown",
+    "aws-node-termination-handler/spot-itn": "spot_interruption",
+    "aws-node-termination-handler/rebalance-recommendation": "rebalance",
+    "aws-node-termination-handler/scheduled-maintenance": "maintenance",
+    "aws-node-termination-handler/asg-lifecycle-termination": "scale_down",
+    "cloud.google.com/impending-node-termination": "spot_interruption",
+    "remediator.aks.microsoft.com/unschedulable": "maintenance",
+    "karpenter.sh/disrupted": "scale_down",
+    "karpenter.sh/disruption": "scale_down",
+    "ToBeDeletedByClusterAutoscaler": "scale_down",
+}
+
+_CONDITIONS: Mapping[str, Notice] = {
+    "MemoryPressure": "memory_pressure",
+    "DiskPressure": "disk_pressure",
+    "PIDPressure": "pid_pressure",
+    "NetworkUnavailable": "network_unavailable",
+    "VMEventScheduled": "maintenance",
+    "PreemptScheduled": "spot_interruption",
+    "TerminateScheduled": "spot_interruption",
+    "RebootScheduled": "maintenance",
+    "RedeployScheduled": "maintenance",
+    "FreezeScheduled": "maintenance",
+}
+
+# Azure has one condition for all that it plans, whose reason or message says what it is.
+_PLANNED: tuple[tuple[str, Notice], ...] = (
+    ("preempt", "spot_interruption"),
+    ("terminate", "spot_interruption"),
+)
+
+# Of Events about nodes, by reason: what says so beside the node itself.
+EVENTS: Mapping[str, Notice] = {
+    "SpotInterruption": "spot_interruption",
+    "SpotInterrupted": "spot_interruption",
+    "InstanceSpotInterrupted": "spot_interruption",
+    "PreemptScheduled": "spot_interruption",
+    "TerminateScheduled": "spot_interruption",
+    "RebalanceRecommendation": "rebalance",
+    "SpotRebalanceRecommendation": "rebalance",
+    "InstanceSpotRebalance": "rebalance",
+    "ScheduledEvent": "maintenance",
+    "ScheduledMaintenance": "maintenance",
+    "InstanceUnhealthy": "maintenance",
+    "RebootScheduled": "maintenance",
+    "RedeployScheduled": "maintenance",
+    "FreezeScheduled": "maintenance",
+    "InstanceTerminating": "scale_down",
+    "InstanceStopping": "scale_down",
+    "DisruptionTerminating": "scale_down",
+    "ScaleDown": "scale_down",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """A node at one moment.
+
+    Args:
+        name: of the node.
+        uid: which a node that is made anew under its name has not.
+        notices: Unix time since when each holds, None where nobody says.
+    """
+
+    name: str
+    uid: str
+    notices: Mapping[Notice, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """What an Event says of a node: its name, the notice and the Unix time of the last one."""
+
+    node: str
+    notice: Notice
+    at: float | None
+
+
+def read(found: Fields) -> tuple[str, NodeFacts] | None:
+    """Return uid and value of a node, None if it cannot be told from others."""
+    metadata = within(found, "metadata")
+    name, uid = text(metadata, "name"), text(metadata, "uid")
+    if not (uid and job_names.is_name(name)):
+        return None
+    notices: dict[Notice, float | None] = {}
+    for notice, since in (*_tainted(within(found, "spec")), *_held(within(found, "status"))):
+        notices.setdefault(notice, since)
+        if notices[notice] is None:
+            notices[notice] = since
+    return uid, NodeFacts(name, uid, notices)
+
+
+def with_events(nodes: Iterable[NodeFacts], events: Iterable[NodeEvent]) -> tuple[NodeFacts, ...]:
+    """Return nodes with what Events say of them; what a node says itself comes first."""
+    by_node: dict[str, dict[Notice, float | None]] = {}
+    for one in events:
+        by_node.setdefault(one.node, {})[one.notice] = one.at
+    return tuple(
+        replace(one, notices={**by_node[one.name], **one.notices}) if one.name in by_node else one
+        for one in nodes
+    )
+
+
+def event(found: Fields) -> tuple[str, NodeEvent] | None:
+    """Return uid and value of an Event about a node that is a notice, None for others."""
+    uid = text(within(found, "metadata"), "uid")
+    about = within(found, "involvedObject")
+    notice = EVENTS.get(text(found, "reason"))
+    name = text(about, "name")
+    if not uid or notice is None or text(about, "kind") != "Node" or not job_names.is_name(name):
+        return None
+    times = [moment(found, key) for key in ("lastTimestamp", "eventTime", "firstTimestamp")]
+    return uid, NodeEvent(name, notice, next((at for at in times if at is not None), None))
+
+
+def _tainted(spec: Fields) -> Iterator[tuple[Notice, float | None]]:
+    for one in objects(spec, "taints"):
+        notice = _TAINTS.get(text(one, "key"))
+        if notice is not None:
+            yield notice, moment(one, "timeAdded")
+    if flag(spec, "unschedulable"):
+        yield "cordoned", None
+
+
+def _held(status: Fields) -> Iterator[tuple[Notice, float | None]]:
+    for one in objects(status, "conditions"):
+        kind, holds = text(one, "type"), one.get("status") == "True"
+        since = moment(one, "lastTransitionTime")
+        if kind == "Ready" and not holds:
+            yield "not_ready", since
+        elif holds and kind in _CONDITIONS:
+            yield _planned(one) if kind == "VMEventScheduled" else _CONDITIONS[kind], since
+
+
+def _planned(condition: Fields) -> Notice:
+    words = f"{text(condition, 'reason')} {text(condition, 'message')}".lower()
+    return next((notice for word, notice in _PLANNED if word in words), "maintenance")

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 from benchmarks import fabric_links
@@ -112,6 +113,12 @@ def test_the_answer_and_its_exit_code(given, minimum, code, says):
     if says != "12":
         assert says in "\n".join(report.lines(found))
     assert json.loads(json.dumps(report.as_object(found)))["below_minimum"] == found.below
+
+
+def test_a_host_that_writes_to_the_terminal_is_shown_as_text():
+    given = replace(measured(rates=sends(2, 0.1 * GBIT)), hosts=["a", "b", "c\x1b[2J", "d"])
+    (line,) = (one for one in report.lines(report.conclude(given, None)) if "Slow" in one)
+    assert line.isprintable()
 
 
 def test_faults_beyond_a_screen_are_counted():

@@ -151,7 +151,7 @@ TEXT_ALONE = ("record", "watch", "capture", "logs --from")
 """Lines that begin so have no JSON to print."""
 
 OF_ITSELF = {"demo", "fabric-check", "probe-path"}
-"""Commands that print nothing that anybody else wrote, but for the ranks of a job of one's own."""
+"""Commands that print nothing that anybody else wrote; test_fabric_check has that one's hosts."""
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

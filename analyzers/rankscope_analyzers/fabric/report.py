@@ -12,6 +12,7 @@ from rankscope_analyzers.fabric import judge
 from rankscope_analyzers.fabric.judge import Fault
 from rankscope_analyzers.fabric.measured import Measured
 from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.sanitize import visible
 
 SLOW, UNDECIDED = 2, 3
 SHOWN_FAULTS = 20
@@ -149,9 +150,9 @@ def lines(found: Conclusion) -> Iterator[str]:
 
 def _sentence(fault: Fault, hosts: Sequence[str]) -> str:
     if fault.kind == "link":
-        who = " to ".join(f"rank {rank} ({hosts[rank]})" for rank in fault.ranks)
+        who = " to ".join(f"rank {rank} ({visible(hosts[rank])})" for rank in fault.ranks)
     else:
-        named = ", ".join(dict.fromkeys(hosts[rank] for rank in fault.ranks))
+        named = ", ".join(dict.fromkeys(visible(hosts[rank]) for rank in fault.ranks))
         who = f"{ranks_named(fault.ranks)} ({named})"
     written = {"echo": _time, "computes": _operations, "sums": _size}.get(fault.kind, _rate)
     return _PHRASES[fault.kind].format(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from rankscope_analyzers.commands import verify
 from rankscope_analyzers.verification.criteria import CRITERIA
 
 RANKS = 4
+DAY = 86_400.0
 PAGE = Path(__file__).parents[1] / "docs" / "verify.md"
 
 
@@ -183,7 +185,7 @@ LABELS = 'job_id="t/j",rank="0"'
         (
             f"rankscope_checkpoint_last_success_timestamp_seconds{{{LABELS}}} 1795170000\n",
             "checkpoint",
-            "met",
+            "unknown",
         ),
         (f"rankscope_rank_alive{{{LABELS}}} 0\n", "world-size", "broken"),
         (
@@ -199,6 +201,25 @@ def test_what_pages_say_counts(capsys, page, criterion, status):
     with Agent(page=page) as one, Agent("n1", range(4, 8)) as two:
         _, found = verified(capsys, one.url, "--agent", two.url, job="t/j")
     assert found[criterion] == status
+
+
+@pytest.mark.parametrize(
+    ("kept", "status"), [(1.0, "met"), (0.5, "broken"), (None, "not yet"), (0, "unknown")]
+)
+def test_the_newest_checkpoint_is_verified(tmp_path, capsys, kept, status):
+    torch = pytest.importorskip("torch", reason="saves a checkpoint")
+    folder = tmp_path / "saved"
+    if kept != 0:
+        folder.mkdir()
+    if kept:
+        path = folder / "step_100.pt"
+        torch.save({"model": torch.zeros(1000), "step": 100}, path)
+        os.truncate(path, int(path.stat().st_size * kept))
+        os.utime(path, (time.time() - DAY,) * 2)
+    with Agent() as one, Agent("n1", range(4, 8)) as two:
+        named = ("--checkpoint-dir", str(folder))
+        _, found = verified(capsys, one.url, "--agent", two.url, *named, job="t/j")
+    assert found["checkpoint"] == status
 
 
 @pytest.mark.parametrize(("busy", "status"), [((0.9, 0.05), "broken"), ((0.9, 0.31), "met")])

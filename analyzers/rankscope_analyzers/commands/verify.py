@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_analyzers.checkpoints.directory_report import DirectoryReport, examine
 from rankscope_analyzers.command import InputError, add_output, age_seconds, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
@@ -22,6 +24,7 @@ from rankscope_analyzers.text.console import open_console
 from rankscope_analyzers.text.plain_lines import shown
 from rankscope_analyzers.verification import evidence as job_evidence
 from rankscope_analyzers.verification import report
+from rankscope_analyzers.verification.checkpoint_criterion import NAME as CHECKPOINT
 from rankscope_analyzers.verification.criteria import CRITERIA, results
 from rankscope_analyzers.verification.report import Verification
 
@@ -91,6 +94,12 @@ def _add_expectations(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "rdma", "gpudirect", "sockets"),
         default="auto",
         help="how data must go between nodes; auto: RDMA where nodes have it (the default)",
+    )
+    parser.add_argument(
+        "--checkpoint-dir",
+        type=Path,
+        metavar="DIR",
+        help="where the job saves checkpoints: the newest one is verified",
     )
     parser.add_argument(
         "--nccl-log",
@@ -176,8 +185,18 @@ def _look(
     evidence = job_evidence.evidence(
         job, read.evidence.observed, settings, logs, read.evidence.missing
     )
+    if options.checkpoint_dir and CHECKPOINT not in options.skip:
+        evidence = replace(evidence, checkpoints=_checkpoints(options.checkpoint_dir))
     found = list(results(evidence, options.skip))
     return Verification(options.job, found, settings.required)
+
+
+def _checkpoints(folder: Path) -> DirectoryReport | str:
+    """Return what a directory of checkpoints holds, or why it cannot be listed."""
+    try:
+        return examine(folder)
+    except OSError as error:
+        return f"{folder} cannot be listed: {error.strerror}"
 
 
 def _count(text: str) -> int:

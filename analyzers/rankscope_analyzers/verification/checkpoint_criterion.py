@@ -1,8 +1,10 @@
-"""The criterion about checkpoints: the first one was written."""
+"""The criterion about checkpoints: the first one was written, and is whole."""
 
 from __future__ import annotations
 
 from rankscope_agent.contract.metrics import training
+from rankscope_analyzers.checkpoints.checkpoint import MEANINGS
+from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.text.name_lists import ranks_named
 from rankscope_analyzers.text.wording import clock
 from rankscope_analyzers.verification.evidence import Evidence
@@ -12,24 +14,50 @@ from rankscope_analyzers.verification.judgement import (
     met,
     not_applicable,
     not_yet,
+    unknown,
 )
 
 NAME = "checkpoint"
+SHOWN_PROBLEMS = 3
+
+
+EXPECTED = "a first checkpoint that was written without an error, and is whole"
 
 
 def checkpoint(evidence: Evidence) -> Judgement:
-    """Judge whether the first checkpoint was written."""
-    expected = "a first checkpoint that was written without an error"
+    """Judge whether the first checkpoint was written, and whether the newest can be loaded."""
     failed = evidence.of_ranks(training.CHECKPOINT_WRITE_FAILURES)
     bad = sorted(rank for rank, series in failed.items() if series.last > 0)
     if bad:
         count = sum(failed[rank].last for rank in bad)
         seen = f"{count:.0f} writes failed on {ranks_named(bad)}"
-        return broken(seen, expected, "docs/runbooks/RankscopeCheckpointFailing.md")
+        return broken(seen, EXPECTED, "docs/runbooks/RankscopeCheckpointFailing.md")
+    if isinstance(evidence.checkpoints, str):
+        return unknown(evidence.checkpoints, EXPECTED, "name a directory that can be read here")
+    if evidence.checkpoints is not None:
+        return _verified(evidence.checkpoints)
     written = evidence.of_ranks(training.CHECKPOINT_LAST_SUCCESS)
     if written:
-        last = max(series.last for series in written.values())
-        return met(f"written by {ranks_named(written)}, the newest at {clock(last)}")
+        last = clock(max(series.last for series in written.values()))
+        seen = f"written by {ranks_named(written)}, the newest at {last}, and not verified"
+        return unknown(seen, EXPECTED, "name its directory by --checkpoint-dir")
     if NAME not in evidence.settings.required:
         return not_applicable("none was begun; --require checkpoint waits for the first")
-    return not_yet("none was written so far", expected)
+    return not_yet("none was written so far", EXPECTED)
+
+
+def _verified(found: DirectoryReport) -> Judgement:
+    """Judge the newest checkpoint of a directory, or the one before while it is written."""
+    done = [one for one in found.checkpoints if one.state != "being_written"]
+    if not done:
+        being = "the first is being written" if found.checkpoints else "none was written so far"
+        return not_yet(being, EXPECTED)
+    newest = done[0]
+    why = "; ".join(f"{one.file} {one.detail}" for one in newest.problems[:SHOWN_PROBLEMS])
+    seen = f"{newest.name} is {MEANINGS[newest.state]}{f': {why}' if why else ''}"
+    if newest.state == "complete":
+        return met(seen)
+    remedy = f"rankscope explain checkpoint {found.root}"
+    if newest.state == "unverified":
+        return unknown(seen, EXPECTED, remedy)
+    return broken(seen, EXPECTED, remedy)

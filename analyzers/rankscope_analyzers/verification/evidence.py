@@ -9,6 +9,7 @@ from typing import Literal
 from rankscope_agent.contract.metrics import rdma, training
 from rankscope_agent.contract.model import Metric
 from rankscope_agent.contract.nccl.facts import Facts
+from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.intake.observed import Observed, Series
 from rankscope_analyzers.layers.job_view import JobView, job_view
@@ -58,6 +59,8 @@ class Evidence:
         nccl: what NCCL said, by pod or log.
         settings: what is expected.
         unread: what could not be read, as sentences: what is absent may be there.
+        checkpoints: what the directory of checkpoints holds, why it cannot be listed, or None
+            where none was named.
     """
 
     report: JobReport
@@ -65,6 +68,7 @@ class Evidence:
     nccl: Sequence[NcclReading]
     settings: Settings
     unread: Sequence[str] = field(default_factory=tuple)
+    checkpoints: DirectoryReport | str | None = None
 
     @property
     def ranks(self) -> frozenset[int]:

@@ -171,7 +171,7 @@ def read(kept: Mapping[str, Any]) -> RankStall:
         recorder=_text(kept["recorder"]),
         stack=tuple(_read_frame(one) for one in kept["stack"][:MAX_FRAMES]),
         no_stack=_text(kept["no_stack"]),
-        # Agents before 0.9 do not tell them.
+        # Older agents leave them out.
         cpu_share=_seconds_or_none(kept.get("cpu_share")),
         span_ended_unix_seconds=_seconds_or_none(kept.get("span_ended_unix_seconds")),
     )

@@ -132,7 +132,22 @@ def test_who_took_longer_than_a_second_and_a_half_is_late(took, late):
     clock.now = took
     timeouts.failed("http://a:1", "/metrics", given)
     following = timeouts.deadline("http://a:1", "/metrics", 20.0, 10.0)
-    assert (following.seconds, following.connect_seconds) == ((1.5, 1.5) if late else (20.0, 3.0))
+    assert (following.seconds, following.connect_seconds) == ((6.0, 1.5) if late else (20.0, 3.0))
+
+
+@pytest.mark.parametrize(("late", "seconds"), [(64, 6.0), (65, 3.0), (192, 2.0), (300, 1.5)])
+def test_all_late_agents_together_add_six_seconds_to_a_look(late, seconds):
+    clock, timeouts = Clock(), AgentTimeouts()
+    given = Deadline(20.0, 10.0, clock=clock)
+    clock.now = 5.0
+    urls = [f"http://a:{number}" for number in range(late)]
+    for url in urls:
+        timeouts.failed(url, "/", given)
+    timeouts.keep(urls)
+    assert timeouts.deadline(urls[0], "/", 20.0, 10.0).seconds == seconds
+    assert timeouts.deadline(urls[0], "/", 3.0, 1.0).seconds == pytest.approx(
+        min(3.0, max(1.5, 1.8 / -(-late // 64)))
+    )
 
 
 def test_a_late_agent_is_waited_for_again_after_nine_short_looks_and_its_turn():
@@ -322,10 +337,10 @@ def follower(api, pauses=1):
     return found
 
 
-def test_objects_are_listed_250_at_a_time_within_a_minute():
+def test_objects_are_listed_a_hundred_at_a_time_within_a_minute():
     api = Objects([Answer(200, {"metadata": {"resourceVersion": "7"}})])
     assert follower(api)._listed() == "7"
-    assert api.gets == [({"limit": "250"}, 60.0)]
+    assert api.gets == [({"limit": "100"}, 60.0)]
 
 
 def test_a_watch_lasts_45_to_75_seconds_and_ten_more_are_waited(monkeypatch):

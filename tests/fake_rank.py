@@ -41,6 +41,7 @@ class FakeRank:
         replicated: whether DistributedDataParallel is around the model.
         call_ms: what each call to the device costs the host.
         every: steps between samples; None for what the probe chooses.
+        rank: of two.
     """
 
     def __init__(
@@ -51,14 +52,17 @@ class FakeRank:
         replicated: bool = False,
         call_ms: float = 0.001,
         every: int | None = EVERY_STEP,
+        rank: int = 0,
     ) -> None:
+        self.rank = rank
         monkeypatch.setenv("RANKSCOPE_RING_DIR", str(directory))
         monkeypatch.setenv("RANKSCOPE_PROBE_STREAM_WAITS", "1")
         self.device = Device(call_ms)
         monkeypatch.setattr(rankscope_probe, "time", clocks(self.device))
         if every is not None:
             monkeypatch.setattr(rankscope_probe, "_FIRST_INTERVAL", every)
-            monkeypatch.setattr(rankscope_probe, "_BUDGET", 1.0)
+            waits = rankscope_probe._StreamWaits
+            monkeypatch.setattr(waits, "choose_interval", lambda self: None)
         self.torch = self.namespace()
         self.probe = rankscope_probe._Probe(self.torch)
         self.probe.backwards.hook()
@@ -105,7 +109,7 @@ class FakeRank:
                 is_available=lambda: True,
                 is_initialized=lambda: True,
                 get_world_size=lambda: 2,
-                get_rank=lambda: 0,
+                get_rank=lambda: self.rank,
                 distributed_c10d=SimpleNamespace(_world=world),
             ),
         )

@@ -66,6 +66,8 @@ def test_a_record_becomes_a_row_in_the_order_of_the_columns(tmp_path):
         "microbatches": None,
         "checkpoint_seconds": None,
         "evaluation_seconds": None,
+        "copies_seconds": None,
+        "host_late_seconds": None,
     }
     writer.end()
 

@@ -160,12 +160,16 @@ STEP_COLUMNS: tuple[str, ...] = (
     "microbatches",
     "checkpoint_seconds",
     "evaluation_seconds",
+    "copies_seconds",
+    "host_late_seconds",
 )
 """Columns of a step record on the wire: those of the trace contract, between job and extras.
 
 Where `other_seconds` is known, data, compute, sync, other and CPU wait add up to the step; where it
 is not, compute holds what it would. `microbatches` counts the backward passes of the step. What of
-other was in checkpoints and evaluations that the probe marks is in the last two columns.
+other was in checkpoints and evaluations that the probe marks is in the two columns behind. Of
+compute, the device's training stream stood `copies_seconds` at copies of other streams, and had no
+work queued for `host_late_seconds` at most; both are known where `timing_source` is `sampled`.
 """
 
 StepRow = tuple[str | int | float | None, ...]
@@ -176,6 +180,7 @@ FLAG_SKIPPED = 1 << 3  # the gradient scaler skipped the update
 FLAG_EVALUATION = 1 << 4  # batches were fetched without gradients during this step
 FLAG_FIRST = 1 << 5  # first record of its process: holds start-up work
 FLAG_CPU_WAIT = 1 << 6  # data and compute hold no time in which the thread waited for a CPU
+FLAG_SAMPLED = 1 << 7  # compute and sync are measured in some steps of this process only
 
 
 SPAN_COLUMNS: tuple[str, ...] = (

@@ -23,9 +23,9 @@ OTHER = "other_seconds"
 CPU_WAIT = "cpu_wait_seconds"
 TIMING = "timing_source"
 
-TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2}
-"""How compute was timed, as a number: by the GPU's kernels, or by the clock of the host, waits and
-stalls included. 0 says that nobody timed it."""
+TIMINGS: Mapping[str, int] = {"kernel": 1, "wall": 2, "host": 2, "sampled": 2}
+"""How compute was timed, as a number: by the GPU's kernels, or by the clock of the host (in all
+steps, or in samples), waits and stalls included. 0 says that nobody timed it."""
 
 LARGEST_COUNTER = 2.0**53
 """Counters beyond it are not exact as a float, and none counts that far."""

@@ -23,6 +23,7 @@ from rankscope_analyzers.stragglers import (
     cpu_contention,
     feed,
     incident_findings,
+    sampled_steps,
     unobserved_ranks,
     verdict,
     what_if,
@@ -124,7 +125,10 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
     detection = _detect(job, records, job_layout, followed)
     waiting_share = cpu_contention.cpu_wait_share(frame)
     certain = incident_findings.findings(frame, detection.incidents)
-    findings = tuple(cpu_contention.with_doubt(one, waiting_share) for one in certain)
+    findings = tuple(
+        sampled_steps.with_copies(cpu_contention.with_doubt(one, waiting_share), records)
+        for one in certain
+    )
     base = verdict.judge(frame, findings, detection.known)
     flat = not job_layout.by_groups or len(set(frame.stages.tolist())) == 1
     waiting = unobserved_ranks.warnings(frame, job_layout, findings) if flat else ()
@@ -136,6 +140,7 @@ def _judged(job: JobRecords, followed: FollowedJobs | None) -> Diagnosis:
             *detection.notes,
             *_far_apart(apart),
             *windows,
+            *sampled_steps.notes(job.records),
             *_not_followed(job, followed),
             *base.unobserved,
         ),

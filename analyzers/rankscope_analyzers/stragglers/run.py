@@ -78,6 +78,11 @@ KNOWN_BY: Mapping[Part, str] = {
 """Field that shows whether a part of the step is measured."""
 
 
+TIMED_SHARE, TIMED_STEPS = 0.98, 32
+"""Of the ranks that were timed together in one of so many steps, this share must be for a step to
+be compared, where some steps are not timed: a slow rank that is missing costs nothing there."""
+
+
 class Run:
     """The state of one run; bounded, whatever its length.
 
@@ -93,6 +98,7 @@ class Run:
         "_recent",
         "_seconds",
         "_sizes",
+        "_sparse",
         "_spikes",
         "_stall_fields",
         "_timed",
@@ -113,7 +119,8 @@ class Run:
         self._recent: dict[str, RecentRows] = {}
         self._raw: dict[str, RecentRows] = {}
         self._averager = StepAverager(bin_seconds)
-        self._timed = False
+        self._timed: deque[float] = deque(maxlen=TIMED_STEPS)
+        self._sparse = False
         hosted = shape.timing == TIMINGS["wall"] and not shape.wall
         self._stall_fields: tuple[str, ...] = ("relative",) if hosted else ()
         self._spikes: deque[tuple[float, tuple[int, ...], int]] = deque(maxlen=BRIEF_SPIKE_STEPS)
@@ -126,12 +133,16 @@ class Run:
     def is_comparable(self, now: Quantities, index: int) -> bool:
         """Return True if a step can be compared with others.
 
-        Where compute is measured in some steps only, as by Flight Recorders, the steps in between
-        are left out: they are no end of a fault.
+        Where compute is measured in some steps only, as by Flight Recorders and in samples, the
+        steps in between are left out: they are no end of a fault. So are those that only a few of
+        the ranks have measured, as each chooses by itself how often it does.
         """
-        known = bool(np.isfinite(now.compute[index]).any())
-        self._timed = self._timed or known
-        return known or not self._timed
+        known = float(np.isfinite(now.compute[index]).mean())
+        if not known:
+            self._sparse = bool(self._timed)
+            return not self._timed
+        self._timed.append(known)
+        return not self._sparse or known >= TIMED_SHARE * max(self._timed)
 
     def push(self, now: Quantities, index: int) -> bool:
         """Add a usable step, row `index` of `now`; return True if the window moved on."""

@@ -40,7 +40,8 @@ class Extension(NamedTuple):
 
     `other_ns` is the part of the ring's compute time that is not computing: optimizer, evaluation,
     checkpoints, logging. Of it are `checkpoint_ns` and `evaluation_ns`. `copies_ns` and
-    `host_late_ns` are of the device's stream: waits for copies, and time without work queued.
+    `host_late_ns` are of the device's training stream, and part of compute: waits for copies of
+    other streams, and time without work queued at most.
     """
 
     seq: int
@@ -63,6 +64,8 @@ class Extension(NamedTuple):
             and NOT_MEASURED <= self.cpu_wait_ns <= record.step_ns
             and NOT_MEASURED <= self.checkpoint_ns <= record.step_ns
             and NOT_MEASURED <= self.evaluation_ns <= record.step_ns
+            and NOT_MEASURED <= self.copies_ns <= record.step_ns
+            and NOT_MEASURED <= self.host_late_ns <= record.step_ns
         )
 
 
@@ -81,6 +84,8 @@ def extended(record: StepRecord, extension: Extension | None) -> StepRecord:
         microbatches=extension.microbatches if counted else None,
         checkpoint_ns=extension.checkpoint_ns,
         evaluation_ns=extension.evaluation_ns,
+        copies_ns=extension.copies_ns,
+        host_late_ns=extension.host_late_ns,
     )
 
 

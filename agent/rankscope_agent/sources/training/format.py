@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, Literal, NamedTuple, get_args
 
-from rankscope_agent.contract.model import FLAG_CPU_WAIT
+from rankscope_agent.contract.model import FLAG_CPU_WAIT, FLAG_SAMPLED
 
 Reason = Literal[
     "too_small",
@@ -69,6 +69,7 @@ UNKNOWN_SAMPLES = 0xFFFFFFFF
 NOT_MEASURED = -1
 TIMING_SOURCES = ("none", "kernel", "wall", "host")
 TIMING_MASK = 0b11
+SAMPLED = "sampled"
 
 _HEADER = struct.Struct("<8sHHIIIqIIQiiii320s256s32s64s16s32sIII")
 _RECORD = struct.Struct("<QqqqqqIIHHI")
@@ -124,7 +125,7 @@ class RingHeader:
 class StepRecord(NamedTuple):
     """One record as it lies in the ring; durations in nanoseconds, `NOT_MEASURED` where unknown.
 
-    The last five come from the ring's extension. With `other_ns`, which holds optimizer,
+    The last seven come from the ring's extension. With `other_ns`, which holds optimizer,
     evaluation, checkpoints and logging, `compute_ns` is without them.
     """
 
@@ -144,11 +145,19 @@ class StepRecord(NamedTuple):
     microbatches: int | None = None
     checkpoint_ns: int = NOT_MEASURED
     evaluation_ns: int = NOT_MEASURED
+    copies_ns: int = NOT_MEASURED
+    host_late_ns: int = NOT_MEASURED
 
     @property
     def timing_source(self) -> str:
-        """How compute and sync were distinguished."""
-        return TIMING_SOURCES[self.flags & TIMING_MASK]
+        """How compute and sync were distinguished; `none` between samples too."""
+        source = TIMING_SOURCES[self.flags & TIMING_MASK]
+        return SAMPLED if source != "none" and self.sampled else source
+
+    @property
+    def sampled(self) -> bool:
+        """Whether its process measures compute and sync in some of its steps only."""
+        return bool(self.flags & FLAG_SAMPLED)
 
     @property
     def cpu_wait_ns(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope_agent.contract.model import RankIdentity
 from rankscope_agent.sources.training.files import OpenRing
-from rankscope_agent.sources.training.format import StepRecord
+from rankscope_agent.sources.training.format import SAMPLED, StepRecord
 
 LAUNCHERS = frozenset({"torchrun", "slurm", "mpi", "kubernetes", "environment", "none"})
 """The words of the probe; a label takes no other."""
@@ -24,7 +24,7 @@ def rank_identity(
         world_size=header.world_size,
         local_world_size=header.local_world_size,
         attempt=header.attempt,
-        timing_source=last.timing_source if last else "none",
+        timing_source=_timing_source(last),
         launcher=launcher if launcher in LAUNCHERS else "other",
         pod_uid=ring.pod_uid,
         pod_namespace=ring.pod_namespace,
@@ -36,3 +36,10 @@ def rank_identity(
         torch_version=header.torch_version,
         probe_version=header.probe_version,
     )
+
+
+def _timing_source(last: StepRecord | None) -> str:
+    """Return how a process measures; between two samples it is that of samples."""
+    if last is None:
+        return "none"
+    return SAMPLED if last.sampled else last.timing_source

@@ -377,6 +377,8 @@ def _row(identity: RankIdentity, record: StepRecord) -> StepRow:
         record.microbatches,
         _seconds(record.checkpoint_ns),
         _seconds(record.evaluation_ns),
+        _seconds(record.copies_ns),
+        _seconds(record.host_late_ns),
     )
 
 

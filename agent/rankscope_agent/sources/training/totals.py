@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from rankscope_agent.contract.model import HistogramValue, RankIdentity
 from rankscope_agent.sources.training.format import NOT_MEASURED, UNKNOWN_SAMPLES, StepRecord
+from rankscope_agent.sources.training.samples import SampledShares
 from rankscope_agent.sources.training.span_totals import SpanTotals
 
 NS = 10**9
@@ -64,6 +65,7 @@ class RankTotals:
         "lost",
         "other_ns",
         "samples",
+        "shares",
         "spans",
         "step_ns",
         "steps",
@@ -86,6 +88,7 @@ class RankTotals:
         self.cpu_wait_ns: int | None = None
         self.samples: int | None = None
         self.spans: SpanTotals | None = None
+        self.shares = SampledShares()
 
     def identify(self, identity: RankIdentity, created_unix_ns: int) -> None:
         """Take over a process's identity, unless the one known is newer."""
@@ -98,12 +101,18 @@ class RankTotals:
             self.alive = identity.alive
 
     def add(self, records: Sequence[StepRecord], created_unix_ns: int) -> None:
-        """Add records of one process, in their order."""
+        """Add records of one process, in their order.
+
+        Compute and sync of steps between samples are those of the newest sample.
+        """
         self.steps += len(records)
+        known = records
+        if any(record.sampled for record in records):
+            known = list(self.shares.completed(records))
         self.step_ns += sum(record.step_ns for record in records)
         self.data_ns = _plus(self.data_ns, [record.data_ns for record in records])
-        self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in records])
-        self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in records])
+        self.compute_ns = _plus(self.compute_ns, [record.compute_ns for record in known])
+        self.sync_ns = _plus(self.sync_ns, [record.sync_ns for record in known])
         self.other_ns = _plus(self.other_ns, [record.other_ns for record in records])
         self.cpu_wait_ns = _plus(self.cpu_wait_ns, [record.cpu_wait_ns for record in records])
         self.samples = _plus(self.samples, _counted(records))

@@ -1,0 +1,41 @@
+"""What steps between two samples count with: the shares of the newest sample.
+
+A probe that times what the device's training stream waits for does so in some steps only. Counters
+of compute and sync would else grow in these alone, and divided by all steps say a part of what a
+step takes. Single records stay as they are: unmeasured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rankscope_agent.sources.training.format import NOT_MEASURED, StepRecord
+
+
+class SampledShares:
+    """How a rank's newest sample divides the time of a step that is not spent on input."""
+
+    __slots__ = ("_compute", "_sync")
+
+    def __init__(self) -> None:
+        self._compute: float | None = None
+        self._sync = 0.0
+
+    def completed(self, records: Sequence[StepRecord]) -> Iterator[StepRecord]:
+        """Yield records in order, those that are between samples with these shares.
+
+        Before the first sample there is none, and they stay unmeasured.
+        """
+        for record in records:
+            busy = record.step_ns - max(record.data_ns, 0)
+            if not record.sampled or busy <= 0:
+                yield record
+            elif record.compute_ns != NOT_MEASURED:
+                self._compute, self._sync = record.compute_ns / busy, record.sync_ns / busy
+                yield record
+            elif self._compute is None:
+                yield record
+            else:
+                yield record._replace(
+                    compute_ns=round(self._compute * busy), sync_ns=round(self._sync * busy)
+                )

@@ -1,0 +1,298 @@
+"""The items of the proof: each measures one thing, or says what it lacks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks import gpu_check
+from benchmarks.gpu_proof import jobs, pairs
+from benchmarks.gpu_proof.outcome import NotAvailableError
+from benchmarks.gpu_proof.training import FAULTS, KINDS
+from benchmarks.probe_cost import memory_directory
+
+from rankscope_agent.sources.flight_recorder.dump import parse_dump
+from rankscope_agent.sources.flight_recorder.worker_server import fetch
+
+Figures = Mapping[str, Any]
+Item = Callable[[Path, float], tuple[Figures, str]]
+"""Given a folder for its files and the seconds left, returns figures, and why it failed."""
+
+NVML_LOOKS = 15
+LOAD_SECONDS = 12.0
+OVERHEAD_SECONDS = 25.0
+BUDGET = 0.001
+LONGER = 1.01
+"""Sampled steps may be 1 % longer in median, and own host time a thousandth of all."""
+
+LOAD = """
+import sys, time, torch
+square = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for _ in range(50):
+        square @ square
+    torch.cuda.synchronize()
+"""
+
+VERSIONS = """
+import json, torch
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
+    "nccl": list(torch.cuda.nccl.version()), "gpu": torch.cuda.get_device_name(0),
+    "capability": list(torch.cuda.get_device_capability(0)), "gpus": torch.cuda.device_count()}))
+"""
+
+
+def need_gpu() -> None:
+    """Return where there is a GPU that torch may use.
+
+    Raises:
+        NotAvailableError: there is none, or no torch with CUDA.
+    """
+    missing = lacking()
+    if missing:
+        raise NotAvailableError(missing)
+
+
+@cache
+def lacking() -> str:
+    """Return what torch lacks, empty for nothing; asked once, in a process of its own."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    asked = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", asked], check=False, capture_output=True)
+    return "torch sees no CUDA device" if done.returncode else ""
+
+
+def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Say which versions all this was run with."""
+    done = subprocess.run(
+        [sys.executable, "-c", VERSIONS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    if done.returncode:
+        return {}, done.stderr.strip()[-200:]
+    figures = json.loads(done.stdout)
+    smi = shutil.which("nvidia-smi")
+    if smi:
+        said = subprocess.run([smi, "-q"], capture_output=True, text=True, check=False, timeout=30)
+        (folder / "nvidia-smi-q.txt").write_text(said.stdout, encoding="utf-8")
+        figures["driver"] = driver_version(said.stdout)
+    return figures, ""
+
+
+def driver_version(text: str) -> str:
+    """Read the driver's version out of `nvidia-smi -q`; empty if it is not there."""
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "Driver Version":
+            return value.strip()
+    return ""
+
+
+def nvml(folder: Path, load: float) -> tuple[Figures, str]:
+    """Compare the collector's values with nvidia-smi's, idle or under load."""
+    check = gpu_check.measure(NVML_LOOKS)
+    if check.missing:
+        raise NotAvailableError(check.missing)
+    name = "loaded" if load else "idle"
+    (folder / f"page-{name}.prom").write_text(check.page, encoding="utf-8")
+    (folder / f"check-{name}.txt").write_text(gpu_check.report(check), encoding="utf-8")
+    differing = [one.query.name for one in check.compared if not one.agrees]
+    slowest = max((max(calls) for calls in check.calls.values()), default=0.0)
+    figures = {
+        "values": len(check.compared),
+        "differ": differing,
+        "slowest_call_ms": slowest * 1e3,
+        "at_power_limit": at_power_limit(check.page),
+    }
+    return figures, f"{len(differing)} values differ" if differing else ""
+
+
+def at_power_limit(page: str) -> bool:
+    """Return True if a page says that a GPU is held down by its power limit now."""
+    name, reason = "rankscope_gpu_clock_event_active{", 'reason="sw_power_cap"'
+    lines = [one for one in page.splitlines() if one.startswith(name) and reason in one]
+    return any(float(one.rsplit(" ", 1)[1]) == 1 for one in lines)
+
+
+def nvml_idle(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Compare NVML's values of a GPU without work."""
+    return nvml(folder, 0.0)
+
+
+def nvml_loaded(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Compare NVML's values of a GPU at work, heavy enough to meet the board's own limit."""
+    need_gpu()
+    load = subprocess.Popen([sys.executable, "-c", LOAD, str(LOAD_SECONDS)])
+    try:
+        time.sleep(5.0)  # until CUDA has started and clocks have settled
+        return nvml(folder, LOAD_SECONDS)
+    finally:
+        load.kill()
+        load.wait()
+
+
+def verdict_item(kind: str, fault: str) -> Item:
+    """Return the item that runs one job and judges it."""
+
+    def item(folder: Path, seconds: float) -> tuple[Figures, str]:
+        need_gpu()
+        words = ("--budget", str(jobs.VERDICT_BUDGET))
+        return run_and_judge(jobs.Run(kind, fault, words=words), folder, seconds)
+
+    return item
+
+
+def run_and_judge(run: jobs.Run, folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Run a job in memory, keep its logs and records, and judge it."""
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+        place = Path(memory)
+        failed = jobs.finish(run, place, seconds)
+        keep(place, folder)
+        if failed:
+            return {}, failed
+        rows = jobs.records(place)
+        rows.to_csv(folder / "records.csv", index=False)
+        figures, wrong = jobs.judged(rows, run)
+        return {**figures, **jobs.costs(place)}, wrong
+
+
+def keep(place: Path, folder: Path) -> None:
+    """Keep a job's logs."""
+    for path in place.glob("*.log"):
+        shutil.copyfile(path, folder / path.name)
+
+
+def overhead(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Measure what sampling costs a fully sharded job by its own rules."""
+    need_gpu()
+    run = jobs.Run("fsdp2", "healthy", OVERHEAD_SECONDS, words=("--steps", "100000"))
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+        place = Path(memory)
+        failed = jobs.finish(run, place, seconds)
+        keep(place, folder)
+        if failed:
+            return {}, failed
+        rows, spent = jobs.records(place), jobs.costs(place)
+    rows.to_csv(folder / "records.csv", index=False)
+    return judged_overhead(pairs.ratios(rows), spent)
+
+
+def judged_overhead(found: Any, spent: Figures) -> tuple[Figures, str]:
+    """Return what sampling costs, and what of it is too much."""
+    try:
+        middle, low, high = pairs.median_interval(found)
+    except ValueError as error:
+        return dict(spent), str(error)
+    figures = {**spent, "pairs": len(found), "longer": middle, "from": low, "to": high}
+    if spent.get("own_share", 0.0) > BUDGET:
+        return figures, f"own host time is {spent['own_share']:.2%} of all"
+    return figures, f"sampled steps are {middle - 1:.1%} longer" if middle > LONGER else ""
+
+
+def flight_recorder(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Fetch the Flight Recorder of a running job over its socket, as the agent does."""
+    need_gpu()
+    run = jobs.Run("ddp", "healthy", 4.0, words=("--linger", "12"))
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as memory:
+        place = Path(memory)
+        with jobs.started(run, place) as ranks:
+            end = time.monotonic() + min(seconds, jobs.START_SECONDS)
+            while time.monotonic() < end and all(process.poll() is None for process in ranks):
+                bodies = dumps(place / "rings")
+                if any(parse_dump(body).launches for body in bodies):
+                    break
+                time.sleep(1.0)
+            else:
+                return {}, "no dump came from either rank"
+        for number, body in enumerate(bodies):
+            (folder / f"flight-{number}.json").write_bytes(body)
+        counts = [len(parse_dump(body).launches) for body in bodies]
+        return {"dumps": len(bodies), "launches": counts}, ""
+
+
+def dumps(rings: Path) -> list[bytes]:
+    """Return what the worker servers beside rings have recorded."""
+    bodies: list[bytes] = []
+    directory = os.open(rings, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for path in sorted(rings.glob("*.sock")):
+            fetch(directory, path.name, os.getuid(), bodies.append)
+    except OSError:  # not there yet, or not any more
+        return bodies
+    finally:
+        os.close(directory)
+    return bodies
+
+
+def explain_nccl(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Explain the real logs of the jobs before."""
+    logs = sorted(str(path) for path in folder.parent.glob("*/nccl-*.log"))
+    if not logs:
+        raise NotAvailableError("no job before has written NCCL's logs")
+    from rankscope_analyzers.logs.nccl_explanation import NcclExplanation
+
+    explained = NcclExplanation(logs[:2])
+    (folder / "explanation.txt").write_text("\n".join(explained.lines()), encoding="utf-8")
+    (folder / "explanation.json").write_text(json.dumps(explained.as_object()), encoding="utf-8")
+    text = (folder / "explanation.txt").read_text(encoding="utf-8")
+    return {"lines": len(text.splitlines())}, "" if "Socket" in text else "no socket is named"
+
+
+def inspector(folder: Path, seconds: float) -> tuple[Figures, str]:
+    """Run a job with NCCL's Inspector, where this NCCL has it, and count what it writes."""
+    need_gpu()
+    plugin = inspector_plugin()
+    if plugin is None:
+        raise NotAvailableError("libnccl-profiler-inspector.so is not beside libnccl.so")
+    written = folder / "inspector"
+    written.mkdir()
+    variables = {
+        "NCCL_PROFILER_PLUGIN": str(plugin),
+        "NCCL_INSPECTOR_ENABLE": "1",
+        "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "1000000",
+        "NCCL_INSPECTOR_DUMP_DIR": str(written),
+    }
+    failed = jobs.finish(
+        jobs.Run("ddp", "healthy", 4.0, variables=variables), folder / "job", seconds
+    )
+    for path in written.iterdir():
+        path.rename(path.with_name(path.name + ".json" if not path.suffix else path.name))
+    count = sum(1 for path in written.iterdir() for _ in path.open("rb"))
+    return {"lines": count}, failed or ("" if count else "it has written nothing")
+
+
+def inspector_plugin() -> Path | None:
+    """Return the Inspector of the NCCL that torch brings, None without one."""
+    found = importlib.util.find_spec("nvidia")
+    for place in found.submodule_search_locations or () if found else ():
+        for path in Path(place).glob("nccl/lib/libnccl-profiler-inspector.so*"):
+            return path
+    return None
+
+
+ITEMS: Mapping[str, Item] = {
+    "versions": lambda folder, seconds: (need_gpu(), versions(folder, seconds))[1],
+    "nvml idle": nvml_idle,
+    "nvml under load": nvml_loaded,
+    **{f"{kind} {fault}": verdict_item(kind, fault) for fault in FAULTS for kind in KINDS},
+    "overhead": overhead,
+    "flight recorder": flight_recorder,
+    "explain nccl-log": explain_nccl,
+    "nccl inspector": inspector,
+}
+"""All items, in the order in which they are run."""

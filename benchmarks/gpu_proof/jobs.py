@@ -1,0 +1,199 @@
+"""Runs two ranks of a job on one GPU under the probe, and judges what they recorded.
+
+Each rank has a host name of its own for NCCL (NCCL_HOSTID), which otherwise refuses two ranks on
+one GPU, so that they talk over sockets on the loopback interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+from benchmarks.gpu_proof.training import FAULTS, KINDS, SLOW_RANK
+from benchmarks.probe_cost import PROBE
+from benchmarks.processes import free_port
+
+from rankscope_agent.contract.model import STEP_COLUMNS
+from rankscope_agent.sources.training.reader import RingStepSource
+from rankscope_analyzers.steps.job_records import JobRecords
+from rankscope_analyzers.stragglers.diagnosis import diagnose
+
+EXPECTED: Mapping[str, str | None] = {
+    "healthy": None,
+    "device": "gpu_compute",
+    "host": "gpu_compute",
+    "input": "data_loader",
+    "copies": "gpu_compute",
+}
+"""Class of the verdict on each fault: hosts that stall, and copies, are time that a rank computes
+longer, and the sentence says which of them it is."""
+
+VERDICT_BUDGET = 0.05
+"""Of the time may go to samples where a verdict is wanted of a run of seconds. What samples cost by
+themselves is measured in a run without it."""
+
+START_SECONDS = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job.
+
+    Args:
+        kind: one of `KINDS`.
+        fault: one of `FAULTS`.
+        seconds: of training.
+        device: `cuda`, or `cpu` to try the loops on gloo.
+        variables: further environment variables.
+        words: further arguments.
+    """
+
+    kind: str
+    fault: str
+    seconds: float = 5.0
+    device: str = "cuda"
+    variables: Mapping[str, str] | None = None
+    words: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what there is not.
+
+        Raises:
+            ValueError: no such kind, or fault.
+        """
+        if self.kind not in KINDS or self.fault not in FAULTS:
+            raise ValueError(f"no job {self.kind} with {self.fault}, have {KINDS} with {FAULTS}")
+
+
+def environment(run: Run, folder: Path, rank: int, port: int) -> dict[str, str]:
+    """Return the variables of one rank."""
+    root = Path(__file__).parents[2]
+    paths = [PROBE, root, root / "agent", root / "analyzers"]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "RANK": str(rank),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_HOSTID": f"gpu-proof-{rank}",
+        "NCCL_P2P_DISABLE": "1",
+        "NCCL_SHM_DISABLE": "1",
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET",
+        "NCCL_DEBUG_FILE": str(folder / f"nccl-{rank}.log"),
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+        "RANKSCOPE_RING_DIR": str(folder / "rings"),
+        "RANKSCOPE_JOB_ID": f"gpu-proof/{run.kind}-{run.fault}",
+        "RANKSCOPE_NODE_NAME": "gpu-proof",
+        "RANKSCOPE_PROBE_STREAM_WAITS": "1",
+        "GPU_PROOF_COSTS": str(folder / f"costs-{rank}.json"),
+        **(run.variables or {}),
+    }
+
+
+@contextlib.contextmanager
+def started(run: Run, folder: Path) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """Start both ranks; what still runs at the end is killed."""
+    (folder / "rings").mkdir(parents=True)
+    port, ranks = free_port(), []
+    words = [run.kind, run.fault, "--seconds", str(run.seconds), "--device", run.device, *run.words]
+    command = [sys.executable, "-m", "benchmarks.gpu_proof.training", *words]
+    try:
+        for rank in (0, 1):
+            with (folder / f"output-{rank}.log").open("wb") as output:
+                ranks.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment(run, folder, rank, port),
+                        stdout=output,
+                        stderr=output,
+                    )
+                )
+        yield ranks
+    finally:
+        for process in ranks:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def finish(run: Run, folder: Path, limit_seconds: float) -> str:
+    """Run a job to its end; return why it failed, empty if it did not."""
+    with started(run, folder) as ranks:
+        end = time.monotonic() + min(limit_seconds, START_SECONDS + 2 * run.seconds)
+        for rank, process in enumerate(ranks):
+            try:
+                code = process.wait(max(end - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                return f"rank {rank} did not end within its time"
+            if code:
+                return f"rank {rank} ended with {code}: {last_line(folder, rank)}"
+    return ""
+
+
+def last_line(folder: Path, rank: int) -> str:
+    """Return the last line that a rank wrote, which names its error."""
+    text = (folder / f"output-{rank}.log").read_text(encoding="utf-8", errors="replace")
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "")[:200]
+
+
+def records(folder: Path) -> pd.DataFrame:
+    """Return the step records of a job, as its agent gives them."""
+    rings = folder / "rings"
+    rows = RingStepSource(rings, folder / "kubelet", "gpu-proof").steps(None, 0.0)
+    return pd.DataFrame(list(rows), columns=list(STEP_COLUMNS))
+
+
+def judged(rows: pd.DataFrame, run: Run) -> tuple[dict[str, Any], str]:
+    """Return figures of a job's records, and what is wrong with the verdict, empty for nothing."""
+    if rows.empty:
+        return {}, "no step was recorded"
+    (verdict,) = diagnose([JobRecords("gpu-proof", rows, 2, (), live=True)])
+    cause = verdict.cause
+    named = None if cause is None else (cause.kind, list(cause.where.ranks))
+    kind = EXPECTED[run.fault]
+    expected = None if kind is None else (kind, [SLOW_RANK])
+    figures = {
+        "steps": len(rows) // 2,
+        "sampled": int(rows["compute_seconds"].notna().sum()),
+        "verdict": named,
+        "sentence": "" if cause is None else cause.summary,
+        "medians": medians(rows),
+    }
+    return figures, "" if named == expected else f"expected {expected}, the verdict is {named}"
+
+
+PARTS = ("step", "data", "compute", "sync", "copies", "host_late")
+
+
+def medians(rows: pd.DataFrame) -> Mapping[str, Sequence[float | None]]:
+    """Return the medians of both ranks by part of the step, seconds; None if unmeasured."""
+    shown: dict[str, list[float | None]] = {}
+    for part in PARTS:
+        column = rows[f"{part}_seconds"].astype(float)
+        values = [column[rows["rank"] == rank].dropna() for rank in (0, 1)]
+        shown[part] = [round(median(one), 6) if len(one) else None for one in values]
+    return shown
+
+
+def costs(folder: Path) -> Mapping[str, float]:
+    """Return the probe's own share of all step seconds, the larger of both ranks'."""
+    read = [json.loads((folder / f"costs-{rank}.json").read_text()) for rank in (0, 1)]
+    shares = [one["own"] / one["all"] for one in read if one.get("all")]
+    return {"own_share": max(shares), "every": read[0]["every"]} if shares else {}

@@ -1,0 +1,64 @@
+"""What an item of the proof found, and the time that is left for the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Status = Literal["passed", "failed", "not available here", "out of time"]
+
+TOTAL_SECONDS = 480.0
+
+
+class NotAvailableError(Exception):
+    """An item needs what this machine does not have; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One item.
+
+    Args:
+        item: its name.
+        status: `failed` where something was measured and is not as it should be.
+        figures: JSON-ready values.
+        reason: why it did not pass, empty if it did.
+        seconds: that it took.
+    """
+
+    item: str
+    status: Status
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    seconds: float = 0.0
+
+    def as_object(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready values."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Return what is printed as the item ends."""
+        shown = ", ".join(f"{name} {_short(value)}" for name, value in self.figures.items())
+        words = [f"{self.item}: {self.status}", self.reason, shown]
+        return "; ".join(word for word in words if word) + f" ({self.seconds:.1f} s)"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class TimeLeft:
+    """What is left of the time for all items."""
+
+    def __init__(self, seconds: float = TOTAL_SECONDS) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the end, 0 after it."""
+        return max(self._end - time.monotonic(), 0.0)

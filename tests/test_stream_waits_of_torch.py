@@ -1,0 +1,62 @@
+"""Sync and copies as torch's own code makes them, on gloo with streams of a fake device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.probe_cost import PROBE
+from benchmarks.processes import free_port
+
+MS = 1_000_000
+SCRIPT = Path(__file__).parent / "probe_jobs" / "streams.py"
+STEPS = 12
+LIMIT_SECONDS = 240
+
+
+def run(kind: str, seed: int, rings: Path) -> list[dict[str, list[list[float]]]]:
+    """Run both ranks; return what each prints."""
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(PROBE) + os.pathsep + str(SCRIPT.parents[1]),
+        "RANKSCOPE_RING_DIR": str(rings),
+        "RANKSCOPE_PROBE_STREAM_WAITS": "1",
+        "RANKSCOPE_PROBE_FLIGHT": "0",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "2",
+    }
+    command = [sys.executable, str(SCRIPT), kind, str(seed), str(STEPS)]
+    ranks = [
+        subprocess.Popen(command, env=variables | {"RANK": rank}, stdout=subprocess.PIPE, text=True)
+        for rank in "01"
+    ]
+    try:
+        return [json.loads(rank.communicate(timeout=LIMIT_SECONDS)[0]) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp1", "fsdp2", "tensor", "pipeline"])
+def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
+    kind: str, tmp_path: Path
+) -> None:
+    for shown in run(kind, 7, tmp_path):
+        records = {record[0]: record[1:] for record in shown["records"]}
+        assert len(records) == STEPS - 1  # nobody saw the first one begin
+        for number, (peers, copies) in list(enumerate(shown["truths"]))[4:]:
+            step_ns, data_ns, compute_ns, sync_ns, flags, copied = records[number]
+            assert int(flags) >> 8 & 0xF == 0, (kind, number)
+            assert sync_ns == pytest.approx(peers * MS, abs=0.02 * step_ns)
+            assert copied == pytest.approx(copies * MS, abs=0.02 * step_ns)
+            assert compute_ns == step_ns - data_ns - sync_ns
+            assert peers > 0
+            assert copies > 0

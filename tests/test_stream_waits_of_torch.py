@@ -60,3 +60,31 @@ def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
             assert compute_ns == step_ns - data_ns - sync_ns
             assert peers > 0
             assert copies > 0
+
+
+def compiled(probe: str) -> dict[str, dict[str, object]]:
+    """Return what compilers made of programs, with the probe's hooks in place or without it."""
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(PROBE) + os.pathsep + str(SCRIPT.parents[1]),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "1",
+        "RANK": "0",
+    }
+    command = [sys.executable, str(SCRIPT.with_name("compiled_streams.py")), probe]
+    done = subprocess.run(
+        command, env=variables, check=True, stdout=subprocess.PIPE, timeout=LIMIT_SECONDS
+    )
+    result = json.loads(done.stdout)
+    assert (result["seen"] > 0) is (probe == "with")
+    programs: dict[str, dict[str, object]] = result["programs"]
+    return programs
+
+
+def test_compilers_break_graphs_as_often_with_the_hooks_as_without() -> None:
+    without, with_hooks = compiled("without"), compiled("with")
+    assert with_hooks == without
+    assert without["summed True"] == {"breaks": 0, "graphs": 2, "error": ""}
+    assert without["broken True"]["error"]

@@ -14,7 +14,7 @@ from benchmarks.processes import free_port
 
 MS = 1_000_000
 SCRIPT = Path(__file__).parent / "probe_jobs" / "streams.py"
-STEPS = 12
+STEPS = 21
 LIMIT_SECONDS = 240
 
 
@@ -52,9 +52,11 @@ def test_waits_of_torchs_own_code_are_what_the_device_spent_on_them(
     for shown in run(kind, 7, tmp_path):
         records = {record[0]: record[1:] for record in shown["records"]}
         assert len(records) == STEPS - 1  # nobody saw the first one begin
-        for number, (peers, copies) in list(enumerate(shown["truths"]))[4:]:
-            step_ns, data_ns, compute_ns, sync_ns, flags, copied = records[number]
-            assert int(flags) >> 8 & 0xF == 0, (kind, number)
+        sampled = [number for number, record in records.items() if record[3] >= 0]
+        assert sampled == [4, 8, 12, 16, 20]  # hooks are out in between
+        for number in sampled:
+            peers, copies = shown["truths"][int(number)]
+            step_ns, data_ns, compute_ns, sync_ns, _, copied = records[number]
             assert sync_ns == pytest.approx(peers * MS, abs=0.02 * step_ns)
             assert copied == pytest.approx(copies * MS, abs=0.02 * step_ns)
             assert compute_ns == step_ns - data_ns - sync_ns

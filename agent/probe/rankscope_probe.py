@@ -1045,7 +1045,7 @@ class _StreamWaits(_DeviceWaits):
     def __init__(self, torch: Any, distributed: Any, guard: _Guard, replicated: bool) -> None:
         self.torch, self.distributed, self.guard = torch, distributed, guard
         self.replicated = replicated  # by DistributedDataParallel, whose waits end backwards
-        # Owner, name, what it has without us, ours, and what makes ours of that.
+        # Owner, name, what its dictionary has without us, ours, and what makes ours of that.
         self.hooks: list[tuple[Any, str, Any, Any, Callable[..., Any]]] = []
         self.libraries: list[Any] = []
         self.stream: Any = None
@@ -1111,9 +1111,10 @@ class _StreamWaits(_DeviceWaits):
         table under its own lock, at a step's end, when no backward is under way.
         """
         for number, (owner, name, own, ours, wrap) in enumerate(self.hooks):
-            present = getattr(owner, name)
-            if present is not own and present is not ours:
-                self.hooks[number] = owner, name, present, wrap(present), wrap
+            # Not what getattr gives: of a binding's method that is a function without `self`.
+            present = vars(owner).get(name)
+            if ours is None or (present is not own and present is not ours):
+                self.hooks[number] = owner, name, present, wrap(getattr(owner, name)), wrap
         for owner, name, _, ours, _ in self.hooks:
             setattr(owner, name, ours)
         if self.functional is not None and not self.libraries:
@@ -1124,8 +1125,11 @@ class _StreamWaits(_DeviceWaits):
     def take_out(self) -> None:
         """Take out what is ours still, and leave what others have put over it."""
         for owner, name, own, ours, _ in self.hooks:
-            if ours is not None and getattr(owner, name, None) is ours:
-                setattr(owner, name, own)
+            if ours is not None and vars(owner).get(name) is ours:
+                if own is None:  # it is inherited
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, own)
         for library in self.libraries:
             library._destroy()
         self.libraries.clear()

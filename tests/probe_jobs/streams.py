@@ -172,8 +172,8 @@ class FakeTorch:
 def start_probe() -> Any:
     device.cuda.amp = SimpleNamespace(GradScaler=torch.amp.GradScaler)
     rankscope_probe.time = clocks(device)  # type: ignore[attr-defined]
-    rankscope_probe._FIRST_INTERVAL = 1
-    rankscope_probe._BUDGET = 1.0
+    rankscope_probe._FIRST_INTERVAL = 4
+    rankscope_probe._StreamWaits.choose_interval = lambda waits: None  # type: ignore[method-assign]
     probe = OnFake(FakeTorch())
     probe.install()
     return probe

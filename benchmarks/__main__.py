@@ -33,6 +33,7 @@ from benchmarks import (
     trace_memory,
     watch_cost,
 )
+from benchmarks.gpu_proof import run as gpu_proof
 from benchmarks.hostile import run as hostile
 from benchmarks.processes import end_on_terminate
 
@@ -44,6 +45,7 @@ BENCHMARKS: Mapping[str, Callable[[], str]] = {
     "agent-memory": lambda: agent_memory.report(agent_memory.measure()),
     "gpu": lambda: gpu_cost.report(gpu_cost.measure()),
     "gpu-check": lambda: gpu_check.report(gpu_check.measure()),
+    "gpu-proof": lambda: gpu_proof.report(gpu_proof.measure()),
     "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
     "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
     "kernel": lambda: kernel_log_cost.report(kernel_log_cost.measure()),

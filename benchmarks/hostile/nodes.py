@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bcrypt
 from benchmarks.hostile.attackers import NAMESPACE, PODS, VOLUME, uid
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -70,6 +69,8 @@ def node(folder: Path, *flags: str) -> Iterator[Node]:
 
 
 def _flags(folder: Path, api: FakeApiServer) -> Sequence[str]:
+    import bcrypt  # only here: other benchmarks do without it
+
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(10)).decode()
     (folder / "web.yml").write_text(f"basic_auth_users: {{prometheus: '{hashed}'}}\n")
     (folder / "token").write_text(TOKEN)

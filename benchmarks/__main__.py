@@ -5,71 +5,65 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from benchmarks import (
-    agent_cost,
-    agent_memory,
-    capture_cost,
-    cluster_jobs_memory,
-    dashboard_cost,
-    fabric_links,
-    fleet_cost,
-    flight_cost,
-    fsdp_cost,
-    gpu_check,
-    gpu_cost,
-    hangs,
-    kernel_log_cost,
-    nccl_log_cost,
-    probe_cost,
-    prometheus_cost,
-    rdma_cost,
-    report_cost,
-    rule_cost,
-    scrape_cost,
-    straggler_speed,
-    trace_memory,
-    watch_cost,
-)
-from benchmarks.gpu_proof import run as gpu_proof
-from benchmarks.hostile import run as hostile
 from benchmarks.processes import end_on_terminate
 
+
+def _module(name: str) -> Any:
+    """Import a benchmark when it is run: what others compare with need not be installed."""
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def _report(name: str) -> str:
+    module = _module(name)
+    return str(module.report(module.measure()))
+
+
+def _hangs() -> str:
+    module = _module("hangs")
+    return str(module.report([*module.measure(), *module.measure_healthy()]))
+
+
+def _dashboards(size: str) -> str:
+    module = _module("dashboard_cost")
+    fleet = getattr(module, size)
+    return str(module.report(fleet, module.measure(fleet)))
+
+
 BENCHMARKS: Mapping[str, Callable[[], str]] = {
-    "probe": lambda: probe_cost.report(probe_cost.measure()),
-    "fsdp": lambda: fsdp_cost.report(fsdp_cost.measure()),
-    "flight": lambda: flight_cost.report(flight_cost.measure()),
-    "agent": lambda: agent_cost.report(agent_cost.measure()),
-    "agent-memory": lambda: agent_memory.report(agent_memory.measure()),
-    "gpu": lambda: gpu_cost.report(gpu_cost.measure()),
-    "gpu-check": lambda: gpu_check.report(gpu_check.measure()),
-    "gpu-proof": lambda: gpu_proof.report(gpu_proof.measure()),
-    "scrape": lambda: scrape_cost.report(scrape_cost.measure()),
-    "rdma": lambda: rdma_cost.report(rdma_cost.measure()),
-    "kernel": lambda: kernel_log_cost.report(kernel_log_cost.measure()),
-    "nccl": lambda: nccl_log_cost.report(nccl_log_cost.measure()),
-    "fabric-check": lambda: fabric_links.report(fabric_links.measure()),
-    "hangs": lambda: hangs.report([*hangs.measure(), *hangs.measure_healthy()]),
-    "capture": lambda: capture_cost.report(capture_cost.measure()),
-    "stragglers": lambda: straggler_speed.report(straggler_speed.measure()),
-    "fleet": lambda: fleet_cost.report(fleet_cost.measure()),
-    "watch": lambda: watch_cost.report(watch_cost.measure()),
-    "cluster-jobs": lambda: cluster_jobs_memory.report(cluster_jobs_memory.measure()),
-    "report": lambda: report_cost.report(report_cost.measure()),
-    "rules": lambda: rule_cost.report(rule_cost.measure()),
-    "dashboards": lambda: _dashboards(dashboard_cost.MIDDLE),
-    "dashboards-16384": lambda: _dashboards(dashboard_cost.LARGEST),
-    "prometheus": lambda: prometheus_cost.report(prometheus_cost.measure()),
-    "hostile": lambda: hostile.report(hostile.measure()),
-    "memory": lambda: trace_memory.report(trace_memory.measure()),
+    "probe": partial(_report, "probe_cost"),
+    "fsdp": partial(_report, "fsdp_cost"),
+    "flight": partial(_report, "flight_cost"),
+    "agent": partial(_report, "agent_cost"),
+    "agent-memory": partial(_report, "agent_memory"),
+    "gpu": partial(_report, "gpu_cost"),
+    "gpu-check": partial(_report, "gpu_check"),
+    "gpu-proof": partial(_report, "gpu_proof.run"),
+    "scrape": partial(_report, "scrape_cost"),
+    "rdma": partial(_report, "rdma_cost"),
+    "kernel": partial(_report, "kernel_log_cost"),
+    "nccl": partial(_report, "nccl_log_cost"),
+    "fabric-check": partial(_report, "fabric_links"),
+    "hangs": _hangs,
+    "capture": partial(_report, "capture_cost"),
+    "stragglers": partial(_report, "straggler_speed"),
+    "fleet": partial(_report, "fleet_cost"),
+    "watch": partial(_report, "watch_cost"),
+    "cluster-jobs": partial(_report, "cluster_jobs_memory"),
+    "report": partial(_report, "report_cost"),
+    "rules": partial(_report, "rule_cost"),
+    "dashboards": partial(_dashboards, "MIDDLE"),
+    "dashboards-16384": partial(_dashboards, "LARGEST"),
+    "prometheus": partial(_report, "prometheus_cost"),
+    "hostile": partial(_report, "hostile.run"),
+    "memory": partial(_report, "trace_memory"),
 }
 """What can be measured, by name."""
-
-
-def _dashboards(size: dashboard_cost.Fleet) -> str:
-    return dashboard_cost.report(size, dashboard_cost.measure(size))
 
 
 def main(names: Sequence[str]) -> int:

@@ -15,12 +15,11 @@ MOST_INDIRECT = 10
 
 def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> list[Path]:
     """Return the test files that import a mutated module, or a module that imports it."""
-    known = sorted((root / "tests").glob("test_*.py"))
-    imported = {path: frozenset(_imports(_tree(path), sources.trees)) for path in known}
+    imported = imported_by_tests(root, sources)
     within = {
         name: frozenset(_imports(tree, sources.trees)) for name, tree in sources.trees.items()
     }
-    chosen: set[Path] = set()
+    chosen: set[str] = set()
     for mutant in mutants:
         module = module_name(mutant.path)
         direct = [path for path, names in imported.items() if module in names]
@@ -30,7 +29,15 @@ def test_files_for(root: Path, sources: Sources, mutants: Sequence[Mutant]) -> l
             if module not in names and any(module in within[name] for name in names)
         ]
         chosen |= {*direct, *indirect[:MOST_INDIRECT]}
-    return sorted(chosen)
+    return [root / path for path in sorted(chosen)]
+
+
+def imported_by_tests(root: Path, sources: Sources) -> Mapping[str, frozenset[str]]:
+    """Return which modules of the project each test file imports, by its path below root."""
+    return {
+        str(path.relative_to(root)): frozenset(_imports(_tree(path), sources.trees))
+        for path in sorted((root / "tests").glob("test_*.py"))
+    }
 
 
 def _tree(path: Path) -> ast.Module:

@@ -22,7 +22,8 @@ from typing import Literal
 
 import pytest
 from benchmarks.mutants import application, dependence, instrumented
-from benchmarks.mutants.dependence import Dependents
+from benchmarks.mutants.choice import imported_by_tests
+from benchmarks.mutants.dependence import Dependents, module_name
 from benchmarks.mutants.forks import in_fork
 from benchmarks.mutants.population import Mutant
 
@@ -72,11 +73,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     for nodeid, reach in tests.items():
         for function in reach.functions:
             reaching[function].append(nodeid)
+    plain = [nodeid for nodeid, reach in tests.items() if not reach.functions]
     sources, importers = dependence.read(ROOT), application.importers()
+    imported = imported_by_tests(ROOT, sources)
     for line in Path(os.environ[MUTANTS]).read_text(encoding="utf-8").splitlines():
         mutant = Mutant(**json.loads(line))
         dependents = sources.dependents(mutant)
         reached = {nodeid for name in dependents.functions for nodeid in reaching[name]}
+        # A table may be compared as a whole, without any function of the project.
+        module = module_name(mutant.path)
+        reached |= {nodeid for nodeid in plain if module in imported[nodeid.partition("::")[0]]}
         chosen = [items[nodeid] for nodeid in quickest({name: tests[name] for name in reached})]
         apply = _Mutation(mutant, dependents, sources, importers)
         outcome, by = _outcome(apply, chosen)

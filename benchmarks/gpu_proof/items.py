@@ -88,9 +88,9 @@ def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
     figures = json.loads(done.stdout)
     smi = shutil.which("nvidia-smi")
     if smi:
-        said = subprocess.run([smi, "-q"], capture_output=True, text=True, check=False, timeout=30)
-        (folder / "nvidia-smi-q.txt").write_text(said.stdout, encoding="utf-8")
-        figures["driver"] = driver_version(said.stdout)
+        shown = subprocess.run([smi, "-q"], capture_output=True, text=True, check=False, timeout=30)
+        (folder / "nvidia-smi-q.txt").write_text(shown.stdout, encoding="utf-8")
+        figures["driver"] = driver_version(shown.stdout)
     return figures, ""
 
 

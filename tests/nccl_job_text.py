@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankscope_agent.contract.nccl.facts import Facts
-from rankscope_agent.contract.nccl.parser import read_all
 from rankscope_agent.contract.nccl.verdict import JobVerdict, judge
+from whole_nccl_log import read_all
 
 COMM_ID = "0x1d2c3b4a59687706"
 

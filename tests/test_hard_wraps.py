@@ -13,10 +13,10 @@ import pytest
 from nccl_job_text import comm, edge, info, start
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
-from rankscope_agent.contract.nccl.parser import read_all
 from rankscope_agent.contract.nccl.verdict import judge
 from rankscope_analyzers.logs import nccl_explanation
 from rankscope_analyzers.logs.hard_wraps import MAX_WRAPPED_BYTES, unwrap
+from whole_nccl_log import read_all
 
 CORPUS = Path(__file__).parent.parent.parent / "shared" / "corpora" / "nccl"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rankscope_agent.contract.untrusted_pickle import Limits, UnsafePickle
+from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
 from rankscope_analyzers.checkpoints import (
     credentials,
     directory_report,

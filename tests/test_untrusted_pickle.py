@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankscope_agent.contract.untrusted_pickle import ACTIONS, KEYS, Limits, UnsafePickle, loads
+from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
+from rankscope_agent.contract.untrusted_pickle import ACTIONS, KEYS, loads
 
 PLAIN_TYPES = (type(None), bool, int, float, str, bytes, list, tuple, dict, set)
 SCALARS = (

@@ -127,6 +127,18 @@ def _print_once(registry: Registry) -> int:
     return 0
 
 
+def _guard(config: Config) -> Guard:
+    """Return who may ask for what.
+
+    Raises:
+        ValueError: a file of passwords or tokens cannot be used.
+    """
+    settings = AccessSettings(
+        config.web_config_file, config.token_file, config.insecure_api, config.protect_metrics
+    )
+    return Guard(settings)
+
+
 def _serve(
     config: Config,
     registry: Registry,
@@ -136,14 +148,7 @@ def _serve(
 ) -> int:
     """Serve until a stop signal comes."""
     try:
-        guard = Guard(
-            AccessSettings(
-                config.web_config_file,
-                config.token_file,
-                config.insecure_api,
-                config.protect_metrics,
-            )
-        )
+        guard = _guard(config)
     except ValueError as error:
         return _complain(str(error))
     steps = RingStepSource(config.ring_dir, config.kubelet, config.node_name, names=pods)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rankscope_agent.contract import untrusted_json, untrusted_pickle
-from rankscope_agent.contract.untrusted_pickle import Limits, UnsafePickle
+from rankscope_agent.contract.pickle_limits import Limits, UnsafePickle
 
 MAX_DUMP_BYTES = 64 << 20
 """Twice the largest that torch was seen to write: 20,000 entries with stacks of 20 frames."""

@@ -12,13 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankscope_agent.contract import untrusted_pickle
-from rankscope_agent.contract.untrusted_pickle import (
-    Action,
-    Limits,
-    Machine,
-    PickleCutOff,
-    UnsafePickle,
-)
+from rankscope_agent.contract.pickle_limits import Limits, PickleCutOff, UnsafePickle
+from rankscope_agent.contract.untrusted_pickle import Action, Machine
 
 CHECKPOINT = Limits(
     data_bytes=256 << 20,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope_agent.contract.untrusted_pickle import PickleCutOff, UnsafePickle
+from rankscope_agent.contract.pickle_limits import PickleCutOff, UnsafePickle
 from rankscope_analyzers.checkpoints import symbolic_pickle, zip_directory
 from rankscope_analyzers.checkpoints.problems import FileProblem, wrong_size
 from rankscope_analyzers.checkpoints.stretch import Stretch

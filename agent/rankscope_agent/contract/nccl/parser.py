@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 
-from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.channels import give_channels, read_channels
 from rankscope_agent.contract.nccl.early_lines import early_communicator
 from rankscope_agent.contract.nccl.facts import MAX_NAME, MAX_RANK, Facts, Limits, Member, Process
@@ -391,13 +390,3 @@ def _same(member: Member, line: CommLine) -> bool:
     if line.rank != member.rank or (line.nranks or member.nranks) != (member.nranks or line.nranks):
         return False
     return not (line.comm_id and member.linked and line.comm_id != member.group)
-
-
-def read_all(chunks: list[bytes], limits: Limits | None = None) -> Facts:
-    """Return the facts of a log that is there in whole."""
-    framing, parser = Unframer(), NcclLog(limits)
-    for chunk in chunks:
-        parser.feed(framing.feed(chunk))
-    parser.feed(framing.finish())
-    parser.sum_up()
-    return parser.facts

@@ -306,14 +306,14 @@ def named(samples, name):
 
 def test_eight_numbers_of_replicas_of_a_job_have_series_those_that_are_wanted_first():
     roles = tuple(Replicas(f"role-{number}", wanted=number, active=1) for number in range(7))
-    found = named(of_job(job(progress={"replicas": roles})), "rankscope_job_replicas")
+    found = named(of_job(job(progress={"replicas": roles}), {}), "rankscope_job_replicas")
     assert len(found) == 8
     assert [one.value for one in found] == [*range(7), 1]
 
 
 def test_the_four_reasons_that_a_job_waits_for_longest_have_series():
     waiting = {f"reason-{number}": float(number) for number in range(6)}
-    found = named(of_job(job(waiting=waiting)), "rankscope_job_pending_seconds")
+    found = named(of_job(job(waiting=waiting), {}), "rankscope_job_pending_seconds")
     assert [one.value for one in found] == [5.0, 4.0, 3.0, 2.0]
 
 
@@ -368,7 +368,14 @@ def test_a_thousand_jobs_have_series(monkeypatch):
     found = [job(number) for number in range(1001)]
     monkeypatch.setattr("rankscope_analyzers.watch.cluster_jobs.jobs", lambda *_: tuple(found))
     view = SimpleNamespace(
-        objects=(), pods=(), gone=(), whole=True, conditions={}, followed=frozenset()
+        objects=(),
+        pods=(),
+        gone=(),
+        whole=True,
+        conditions={},
+        followed=frozenset(),
+        nodes=None,
+        quotas=(),
     )
     cluster = ClusterJobs(lambda: view)
     cluster.look(100.0)

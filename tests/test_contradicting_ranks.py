@@ -98,3 +98,13 @@ def test_times_beyond_all_measure_warn_nobody(column, seconds):
     (report,) = job_reports.reports(timing, JobEvidence(), 0.0)
     assert html.write([report])
     assert report.errors == ()
+
+
+@pytest.mark.parametrize("samples", [1e160, 1e300])
+def test_samples_beyond_all_measure_cost_no_verdict(samples):
+    random = np.random.default_rng(7)
+    rows = job(SLOW)
+    rows = rows.assign(samples=np.where(random.random(len(rows)) < 0.3, samples, 16.0))
+    timing = diagnose_each([JobRecords("job", rows, None, (), live=True)])
+    assert timing.errors == ()
+    assert timing.diagnoses[0].verdict.cause.where.ranks == (11,)

@@ -36,6 +36,7 @@ from rankscope_analyzers.steps.job_records import JobRecords
 from rankscope_analyzers.stragglers import state
 from rankscope_analyzers.stragglers.diagnosis import TimingResults, diagnose_each
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJob, FollowedJobs
+from rankscope_analyzers.text import finite_json
 from rankscope_analyzers.watch.exporter import FindingsExporter
 
 POLLS = 3
@@ -177,7 +178,7 @@ def _reported(timing: TimingResults, job: DamagedJob) -> Result:
         traces = "\n".join(str(getattr(one, "trace", one)) for one in errors)
         return Result(BLIND, traces)
     for report in reports:
-        json.dumps(job_json.as_object(report), allow_nan=False)
+        finite_json.text(job_json.as_object(report))
     html.write(reports)
     markdown.write(reports)
     console = Console(file=io.StringIO(), width=100)

@@ -76,4 +76,5 @@ def _slope(more: Floats, longer: Floats) -> tuple[float, float]:
     across, spread, total = float(x @ y), float(x @ x), float(y @ y)
     if spread <= 0 or total <= 0:
         return 0.0, 0.0
-    return across / spread, across**2 / (spread * total)
+    # Not across**2: of counts that nobody counts to, that raises.
+    return across / spread, (across / spread) * (across / total)

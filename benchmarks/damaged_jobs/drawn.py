@@ -51,7 +51,10 @@ def _turn(damage: Damage) -> int:
 
 
 def wire(made: job.Job, name: str) -> pd.DataFrame:
-    """Return records in the columns of the wire, in order of time, the last one of just now."""
+    """Return records in the columns of the wire, in order of time, the last one of just now.
+
+    Columns that the simulator knows nothing of are empty.
+    """
     rows = made.records.sort_values("t_start_unix_seconds", kind="stable")
     parts = rows[["data_seconds", "compute_seconds", "sync_seconds"]].sum(axis=1)
     rows = rows.assign(
@@ -63,9 +66,7 @@ def wire(made: job.Job, name: str) -> pd.DataFrame:
         cpu_wait_seconds=0.0,
         other_seconds=(rows["step_seconds"] - parts).clip(lower=0.0),
         microbatches=made.meta["microbatches"],
-        checkpoint_seconds=np.nan,
-        evaluation_seconds=np.nan,
     )
     begun = rows["t_start_unix_seconds"]
     rows = rows.assign(t_start_unix_seconds=begun - begun.iloc[-1] + time.time() - 10.0)
-    return rows[list(STEP_COLUMNS)].reset_index(drop=True)
+    return rows.reindex(columns=list(STEP_COLUMNS)).reset_index(drop=True)

@@ -16,6 +16,7 @@ from manifest_parts import Objects, Rule, containers, named, repeats, workloads
 from manifest_references import REFERENCES
 from quantities import quantity
 from rankscope_analyzers.workloads.kinds import KINDS
+from rankscope_analyzers.workloads.quotas import QUOTAS
 
 HOST_PATH_TYPES = {
     *("", "Directory", "DirectoryOrCreate", "File", "FileOrCreate"),
@@ -170,7 +171,13 @@ def hosts_are_only_read(objects: Objects) -> Iterator[str]:
                 yield f"{name}: host path {mount['name']} is writable"
 
 
-JOB_OBJECTS = {one.resource for one in KINDS}
+JOB_OBJECTS = {
+    *(one.resource for one in KINDS),
+    *(f"{resource}.{group}" for resource, group, *_ in QUOTAS),
+    *(f"{resource}." for resource in ("pods", "nodes", "events")),
+}
+"""What a watch of the cluster's jobs reads: jobs, what they wait for, and where they run."""
+
 STATE = "rankscope-watch-state"
 
 

@@ -47,6 +47,9 @@ class Odd:
     def __getattr__(self, _):
         raise self.error
 
+    def __len__(self):
+        raise self.error
+
 
 def job(name, rows):
     return JobRecords(name, rows, None, (), live=True)
